@@ -1,0 +1,61 @@
+"""The errors that cec_mpi raises on purpose.
+
+::
+
+    CecError                    exit code 1
+    ├── InputError              exit code 2   wrong use or bad input (also a ValueError)
+    ├── StoreError              exit code 2   not a store, or not one that this version reads
+    │   └── DamagedStoreError   exit code 5   a shard is missing, truncated or altered
+    ├── MachineError            exit code 3   a machine failed and the run could not go on
+    └── InfeasibleError         exit code 4   too few machines for a plan (also a ValueError)
+
+Each message says what was looked at, what was found and what was expected, in one
+sentence: the command line prints it as it stands.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CecError",
+    "DamagedStoreError",
+    "InfeasibleError",
+    "InputError",
+    "MachineError",
+    "StoreError",
+]
+
+
+class CecError(Exception):
+    """Base of all errors of this package; ``exit_code`` is the command line's."""
+
+    exit_code = 1
+
+
+class InputError(CecError, ValueError):
+    """An argument, option or input file cannot be used."""
+
+    exit_code = 2
+
+
+class StoreError(CecError):
+    """A directory is not a store, or not one that this version can read."""
+
+    exit_code = 2
+
+
+class DamagedStoreError(StoreError):
+    """A shard is missing, truncated, exchanged or altered."""
+
+    exit_code = 5
+
+
+class MachineError(CecError):
+    """A machine failed and the run could not go on."""
+
+    exit_code = 3
+
+
+class InfeasibleError(CecError, ValueError):
+    """Fewer machines are available than each row needs."""
+
+    exit_code = 4
