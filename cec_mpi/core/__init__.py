@@ -1,0 +1,1 @@
+"""The mathematics of coded elastic computing: numbers in, values out."""

@@ -1,0 +1,72 @@
+"""Where the blocks of an assignment lie along the rows.
+
+A machine whose blocks lie side by side computes one interval instead of several. With
+the blocks in some order there are ``copies + sum |P_next - P_previous|`` intervals in
+all, so neighbours should share machines: a shortest path through the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["order_along_rows"]
+
+# A path through F blocks costs F**2; beyond this many, sorting has to do.
+_LARGEST_PATH = 256
+_SORTED_COLUMNS = 8
+
+
+def order_along_rows(machines: NDArray[np.int32], available: Sequence[int]) -> NDArray[np.intp]:
+    """An order of the blocks in which neighbours share many machines.
+
+    Parameters
+    ----------
+    machines : (F, copies) ndarray of int
+        The machines of each block, ascending.
+    available : (N_t,) sequence of int
+        Numbers of the available machines, ascending.
+
+    Returns
+    -------
+    (F,) ndarray of int
+        Indices of the blocks, from the first rows to the last.
+
+    Examples
+    --------
+    >>> order_along_rows(np.array([[1, 2], [3, 4], [2, 3]], dtype=np.int32), (1, 2, 3, 4))
+    array([0, 2, 1])
+    """
+    if len(machines) > _LARGEST_PATH:
+        return _sorted(machines)
+    positions = np.searchsorted(available, machines)
+    member = np.zeros((len(machines), len(available)), dtype=np.float32)
+    np.put_along_axis(member, positions, 1, axis=1)
+    return _path(member @ member.T)
+
+
+def _path(shared: NDArray[np.float32]) -> NDArray[np.intp]:
+    """Start at the first block and go on to the block left that shares most machines."""
+    count = len(shared)
+    shared[:, 0] = -1
+    order = np.zeros(count, dtype=np.intp)
+    for step in range(1, count):
+        nearest = int(shared[order[step - 1]].argmax())
+        order[step] = nearest
+        shared[:, nearest] = -1
+    return order
+
+
+def _sorted(machines: NDArray[np.int32]) -> NDArray[np.intp]:
+    """Blocks by their machines, those machines first that are in most blocks."""
+    often = np.bincount(machines.ravel())
+    rank = np.empty(len(often), dtype=np.int32)
+    rank[np.argsort(-often, kind="stable")] = np.arange(len(often), dtype=np.int32)
+    ranks = rank[machines]
+    columns = min(_SORTED_COLUMNS, ranks.shape[1])
+    if columns < ranks.shape[1]:
+        ranks.partition(columns - 1, axis=1)
+    leading = np.sort(ranks[:, :columns], axis=1)
+    return np.lexsort(leading.T[::-1])
