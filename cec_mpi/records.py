@@ -1,0 +1,166 @@
+"""What a run leaves behind: ``steps.jsonl``, a line per step as it happens, and ``summary.json``.
+
+The first line of ``steps.jsonl`` is a header (``"kind": "header"``), each further one a
+step (``"kind": "step"``). Times are in seconds; loads in rows; ``makespan`` is the time
+of the machine that took longest.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, TextIO
+
+from cec_mpi.errors import InputError
+
+__all__ = ["Recorder", "StepRecord", "prepare_directory", "read_steps"]
+
+STEPS = "steps.jsonl"
+SUMMARY = "summary.json"
+RESULT = "result.npy"
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step.
+
+    Attributes
+    ----------
+    step, tick : int
+        Counted from 0; they differ where ticks were waited for.
+    waited_ticks : int
+        Ticks with too few machines before this step.
+    available : tuple of int
+        Numbers of the available machines.
+    rows : list of int
+        Rows computed by machines 1..N, 0 for the preempted.
+    seconds : list of float
+        What each machine measured, 0 for the preempted.
+    predicted_makespan : float or None
+        From the plan and the speeds in rows per second, None before these are known.
+    measured_makespan : float
+        The largest of `seconds`.
+    bound : float or None
+        What no assignment could beat at these speeds, in seconds.
+    announce_seconds, share_seconds, collect_seconds, decode_seconds : float
+        Time of each part of the step on the master; collect includes the computation.
+    bytes : dict of str to int
+        Payload of the master's part in announce, share and collect.
+    plan_changed : bool
+        Whether the assignment was sent.
+    condition : float
+        The largest condition number that the step was decoded with.
+    """
+
+    step: int
+    tick: int
+    waited_ticks: int
+    available: tuple[int, ...]
+    rows: list[int]
+    seconds: list[float]
+    predicted_makespan: float | None
+    measured_makespan: float
+    bound: float | None
+    announce_seconds: float
+    share_seconds: float
+    collect_seconds: float
+    decode_seconds: float
+    bytes: dict[str, int]
+    plan_changed: bool
+    condition: float
+
+
+class Recorder:
+    """Writes the header and the steps to a stream as they happen, and sums them up.
+
+    Parameters
+    ----------
+    stream : text file, optional
+        Receives a line per record; without one only the summary is kept.
+    watch : callable, optional
+        Called with each `StepRecord`, for a display.
+    """
+
+    def __init__(
+        self, stream: TextIO | None = None, watch: Callable[[StepRecord], None] | None = None
+    ) -> None:
+        self._stream = stream
+        self._watch = watch
+        self.steps = 0
+        self.plan_changes = 0
+        self.waited_ticks = 0
+        self._makespans: list[float] = []
+        self._ratios: list[float] = []
+
+    def header(self, content: dict[str, Any]) -> None:
+        """Write the header line."""
+        self._write({"kind": "header", **content})
+
+    def step(self, record: StepRecord) -> None:
+        """Write one step."""
+        self.steps += 1
+        self.plan_changes += record.plan_changed
+        self.waited_ticks += record.waited_ticks
+        self._makespans.append(record.measured_makespan)
+        if record.predicted_makespan:
+            self._ratios.append(record.measured_makespan / record.predicted_makespan)
+        self._write({"kind": "step", **asdict(record)})
+        if self._watch is not None:
+            self._watch(record)
+
+    def summary(self) -> dict[str, Any]:
+        """Totals over the steps so far."""
+        return {
+            "steps": self.steps,
+            "waited_ticks": self.waited_ticks,
+            "plan_changes": self.plan_changes,
+            "compute_seconds": math.fsum(self._makespans),
+            "median_makespan": median(self._makespans) if self._makespans else None,
+            "median_measured_over_predicted": median(self._ratios) if self._ratios else None,
+        }
+
+    def _write(self, content: dict[str, Any]) -> None:
+        if self._stream is not None:
+            self._stream.write(json.dumps(content) + "\n")
+            self._stream.flush()
+
+
+def prepare_directory(path: Path, overwrite: bool) -> None:
+    """Make the directory of a run; one that holds results is refused or emptied of them.
+
+    Raises
+    ------
+    InputError
+        It cannot be made, or it holds results and `overwrite` is not given.
+    """
+    results = [path / name for name in (STEPS, SUMMARY, RESULT)]
+    found = [result.name for result in results if result.exists()]
+    if found and not overwrite:
+        raise InputError(f"{path} holds results ({', '.join(found)}): use --overwrite or a new DIR")
+    try:
+        (path / "logs").mkdir(parents=True, exist_ok=True)
+        for result in results:
+            result.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path} cannot be used for results: {error.strerror}") from None
+
+
+def read_steps(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Header and steps of a ``steps.jsonl``.
+
+    Raises
+    ------
+    InputError
+        The file is missing or not such a record.
+    """
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
+    if not lines or lines[0].get("kind") != "header":
+        raise InputError(f"{path} is not a record of steps: it has no header")
+    return lines[0], lines[1:]

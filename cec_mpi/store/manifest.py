@@ -1,0 +1,192 @@
+"""The manifest of a store: what the shards are and how they were coded.
+
+``manifest.json`` is written last, so a directory that has one is a whole store. A person
+can read it; Python and any other correct JSON reader give back the generator matrix bit
+for bit, because its numbers are written with as many digits as they need.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cec_mpi.core.conditioning import Conditioning
+from cec_mpi.core.mds import MDSCode
+from cec_mpi.errors import InputError, StoreError
+
+__all__ = ["DTYPES", "FORMAT", "MANIFEST", "VERSION", "Manifest", "ShardEntry", "shard_name"]
+
+FORMAT = "cec_mpi store"
+VERSION = 1
+MANIFEST = "manifest.json"
+DTYPES = ("float32", "float64")
+
+
+def shard_name(machine: int) -> str:
+    """File name of the shard of a machine (numbers from 1)."""
+    return f"shard-{machine:04d}.npy"
+
+
+@dataclass(frozen=True)
+class ShardEntry:
+    """What the manifest says of one shard file.
+
+    Attributes
+    ----------
+    file : str
+        Name within the store.
+    bytes : int
+        Size of the file.
+    sha256 : str
+        Checksum of the whole file.
+    head_sha256 : str
+        Checksum of its first 64 KiB: tells on opening that it is the right file.
+    """
+
+    file: str
+    bytes: int
+    sha256: str
+    head_sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A store without its data.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Shape (q, r) of the matrix X.
+    rows_per_shard : int
+        R; X was padded with zero rows to ``recovery * rows_per_shard`` rows.
+    dtype : str
+        ``"float32"`` or ``"float64"``.
+    code : MDSCode
+        With the generator matrix, N and L.
+    shards : tuple of ShardEntry
+        Machines 1..N.
+    """
+
+    rows: int
+    columns: int
+    rows_per_shard: int
+    dtype: str
+    code: MDSCode
+    shards: tuple[ShardEntry, ...]
+
+    def to_json(self, created_by: str) -> str:
+        """The text of ``manifest.json``."""
+        code = self.code
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "created_by": created_by,
+            "rows": self.rows,
+            "columns": self.columns,
+            "machines": code.machines,
+            "recovery": code.recovery,
+            "rows_per_shard": self.rows_per_shard,
+            "dtype": self.dtype,
+            "code": {
+                "family": code.family,
+                "systematic": code.systematic,
+                "conditioning": asdict(code.conditioning),
+                "generator": "@generator",
+            },
+            "shards": [asdict(shard) for shard in self.shards],
+        }
+        rows = ",\n      ".join(json.dumps(row) for row in code.generator.tolist())
+        text = json.dumps(content, indent=2)
+        return text.replace('"@generator"', f"[\n      {rows}\n    ]") + "\n"
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read and check the manifest of a store.
+
+    Raises
+    ------
+    StoreError
+        There is no store, or it is not one that this version reads.
+    """
+    if not directory.is_dir():
+        raise StoreError(f"{directory}: no such store (expected a directory that encode made)")
+    path = directory / MANIFEST
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StoreError(f"{directory} is not a store: it has no {MANIFEST}") from None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be read: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise StoreError(f"{path} is not the manifest of a {FORMAT}")
+    if content.get("version") != VERSION:
+        raise StoreError(
+            f"{path} has version {content.get('version')!r}: this program reads version {VERSION}"
+        )
+    try:
+        manifest = _parse(content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise StoreError(f"{path} is damaged: {reason}") from None
+    _check(manifest, content, path)
+    return manifest
+
+
+def _parse(content: dict[str, Any]) -> Manifest:
+    described = content["code"]
+    conditioning = dict(described["conditioning"])
+    conditioning["worst_machines"] = tuple(conditioning["worst_machines"])
+    code = MDSCode(
+        described["generator"],
+        str(described["family"]),
+        bool(described["systematic"]),
+        Conditioning(**conditioning),
+    )
+    return Manifest(
+        rows=int(content["rows"]),
+        columns=int(content["columns"]),
+        rows_per_shard=int(content["rows_per_shard"]),
+        dtype=str(content["dtype"]),
+        code=code,
+        shards=tuple(ShardEntry(**shard) for shard in content["shards"]),
+    )
+
+
+def _check(manifest: Manifest, content: dict[str, Any], path: Path) -> None:
+    code = manifest.code
+    rows = -(-manifest.rows // code.recovery)
+    for name, found, expected in (
+        ("machines", content.get("machines"), code.machines),
+        ("recovery", content.get("recovery"), code.recovery),
+        ("rows_per_shard", manifest.rows_per_shard, rows),
+        ("shards", len(manifest.shards), code.machines),
+    ):
+        if found != expected:
+            raise StoreError(f"{path} is damaged: {name} is {found}, expected {expected}")
+    if manifest.dtype not in DTYPES or manifest.rows < 1 or manifest.columns < 1:
+        raise StoreError(
+            f"{path} is damaged: a {manifest.rows} x {manifest.columns} matrix of {manifest.dtype}"
+        )
+
+
+def store_dtype(name: str | None, source: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of the shards: as asked for, else float32 for up to 32-bit floats.
+
+    Raises
+    ------
+    InputError
+        A dtype that stores do not have, or a source that is not real numbers.
+    """
+    if source.kind == "c":
+        raise InputError(f"the matrix is {source}: complex numbers are not supported")
+    if source.kind not in "fiub":
+        raise InputError(f"the matrix has dtype {source}: expected real numbers")
+    if name is None:
+        return np.dtype("float32" if source.kind == "f" and source.itemsize <= 4 else "float64")
+    if name not in DTYPES:
+        raise InputError(f"dtype {name!r}: expected one of {', '.join(DTYPES)}")
+    return np.dtype(name)
