@@ -128,14 +128,12 @@ def _write_shards(
         file.start((per_shard, columns), dtype)
     row_bytes = (code.recovery + code.machines) * columns * dtype.itemsize
     step = max(1, min(per_shard, _MEMORY // row_bytes))
-    parts = np.empty((code.recovery, step, columns), dtype)
-    coded = np.empty((code.machines, step, columns), dtype)
+    size = 0
     for start in range(0, per_shard, step):
-        if per_shard - start < step:
-            parts, coded = (
-                parts[:, : per_shard - start].copy(),
-                coded[:, : per_shard - start].copy(),
-            )
+        if size != min(step, per_shard - start):
+            size = min(step, per_shard - start)
+            parts = np.empty((code.recovery, size, columns), dtype)
+            coded = np.empty((code.machines, size, columns), dtype)
         for part, block in enumerate(parts):
             first = part * per_shard + start
             _read_rows(matrix, first, block, source)
@@ -184,7 +182,7 @@ class _ShardFile:
 
     def append(self, rows: NDArray[Any]) -> None:
         # Opened anew each time: a store can have more shards than a process may have files.
-        data = memoryview(rows).cast("B")
+        data = rows.data.cast("B")
         with self.path.open("ab", buffering=0) as file:
             written = 0
             while written < len(data):

@@ -167,6 +167,9 @@ def _check(manifest: Manifest, content: dict[str, Any], path: Path) -> None:
     ):
         if found != expected:
             raise StoreError(f"{path} is damaged: {name} is {found}, expected {expected}")
+    for n, shard in enumerate(manifest.shards, start=1):
+        if shard.file != shard_name(n):
+            raise StoreError(f"{path} is damaged: shard {n} is {shard.file!r}")
     if manifest.dtype not in DTYPES or manifest.rows < 1 or manifest.columns < 1:
         raise StoreError(
             f"{path} is damaged: a {manifest.rows} x {manifest.columns} matrix of {manifest.dtype}"

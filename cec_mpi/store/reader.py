@@ -53,7 +53,8 @@ class Store:
                 f"{expected} of {self.manifest.dtype}"
             )
         # A plain array is a little faster to slice than np.memmap, and keeps the map alive.
-        return shard.view(np.ndarray)
+        plain: NDArray[Any] = shard.view(np.ndarray)
+        return plain
 
     def check_files(self) -> None:
         """Check that every shard is there and has its size and head.
