@@ -1,0 +1,342 @@
+"""The command line: one parser, one short function per command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, NoReturn
+
+import cec_mpi
+from cec_mpi.errors import CecError, DamagedStoreError, InputError
+from cec_mpi.runtime.launch import complain, detect_launcher, run_together
+
+__all__ = ["main"]
+
+_PARALLEL = ("run", "doctor")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises instead of leaving: under mpirun all ranks leave together."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    launcher = detect_launcher()
+    parallel = bool(argv) and argv[0] in _PARALLEL and not {"-h", "--help", "--serial"} & set(argv)
+    if not parallel and launcher is not None and launcher.rank != 0:
+        return 0  # these commands are one process's work, and print once
+    try:
+        arguments = build_parser().parse_args(argv)
+        command: Callable[[argparse.Namespace], int] = arguments.command
+    except InputError as error:
+        return _all_leave_with(error) if parallel else _leave_with(error)
+    try:
+        return command(arguments)
+    except CecError as error:
+        return _leave_with(error)
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _leave_with(InputError(f"{error.filename or 'input or output'}: {error.strerror}"))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _leave_with(error: CecError) -> int:
+    complain(error)
+    return error.exit_code
+
+
+def _all_leave_with(error: CecError) -> int:
+    def fail(_: object) -> int:
+        raise error
+
+    return run_together(fail)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = _Parser(prog="cec-mpi", description=cec_mpi.__doc__.split("\n")[0])
+    parser.add_argument("--version", action="version", version=f"cec_mpi {cec_mpi.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for add in (_add_encode, _add_info, _add_verify, _add_plan, _add_run, _add_doctor):
+        add(commands)
+    return parser
+
+
+# Values of options ------------------------------------------------------------------------
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 1")
+    return value
+
+
+def _whole(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 0")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number") from None
+
+
+def _fractions(text: str) -> tuple[Fraction, ...]:
+    try:
+        speeds = tuple(Fraction(part.strip()) for part in text.split(","))
+    except (ValueError, ZeroDivisionError):
+        speeds = ()
+    if not speeds or min(speeds) <= 0:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected positive numbers with commas between them, as 2,2,3"
+        )
+    return speeds
+
+
+def _speeds(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(speed) for speed in _fractions(text))
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f"{text!r}: too large for a speed") from None
+
+
+def _machines(text: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(sorted(int(part) for part in text.split(",")))
+    except ValueError:
+        numbers = ()
+    if not numbers or numbers[0] < 1 or len(set(numbers)) != len(numbers):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected different machine numbers from 1 with commas between them"
+        )
+    return numbers
+
+
+def _change(text: str) -> Any:
+    from cec_mpi.runtime.emulation import SpeedChange
+
+    try:
+        step, machine, factor = text.split(":")
+        return SpeedChange(_whole(step), _positive(machine), float(factor))
+    except (ValueError, argparse.ArgumentTypeError):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected STEP:MACHINE:FACTOR") from None
+
+
+# Commands ---------------------------------------------------------------------------------
+
+
+def _add_encode(commands: Any) -> None:
+    p = commands.add_parser("encode", help="encode a matrix on disk into a store of coded shards")
+    p.add_argument("source", metavar="X", help="the matrix, a two-dimensional .npy file")
+    p.add_argument("store", metavar="STORE", help="the directory to make")
+    p.add_argument("--machines", type=_positive, required=True, metavar="N", help="shards to make")
+    p.add_argument(
+        "--recovery", type=_positive, required=True, metavar="L", help="any L of them give X back"
+    )
+    p.add_argument(
+        "--code",
+        default="auto",
+        choices=["auto", "fourier", "orthonormal", "gaussian", "chebyshev", "cauchy"],
+        help="code family (default: auto, the best conditioned)",
+    )
+    p.add_argument("--systematic", action="store_true", help="the first L shards are rows of X")
+    p.add_argument("--seed", type=_whole, default=0, help="of the random families")
+    p.add_argument("--dtype", choices=["float32", "float64"], help="of the shards")
+    p.set_defaults(command=_encode)
+
+
+def _encode(arguments: argparse.Namespace) -> int:
+    from cec_mpi.store import encode
+
+    manifest = encode(
+        arguments.source,
+        arguments.store,
+        arguments.machines,
+        arguments.recovery,
+        code=arguments.code,
+        systematic=arguments.systematic,
+        seed=arguments.seed,
+        dtype=arguments.dtype,
+    )
+    print(f"{arguments.store}: {_described(manifest)}")
+    return 0
+
+
+def _described(manifest: Any) -> str:
+    code = manifest.code
+    return (
+        f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {code.machines} machines, any "
+        f"{code.recovery} of them enough; {manifest.rows_per_shard} rows per shard; "
+        f"{'systematic ' if code.systematic else ''}{code.family} code, condition number "
+        f"{code.conditioning.median:.1f} (worst {code.conditioning.worst:.1f})"
+    )
+
+
+def _add_info(commands: Any) -> None:
+    p = commands.add_parser("info", help="say what a store holds")
+    p.add_argument("store", metavar="STORE")
+    p.set_defaults(command=_info)
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    from cec_mpi.store import open_store
+
+    store = open_store(arguments.store)
+    print(f"{arguments.store}: {_described(store.manifest)}")
+    measured = store.manifest.code.conditioning
+    which = "all" if measured.complete else "a sample of"
+    print(f"condition numbers: measured on {which} {measured.measured} sets of machines")
+    print(f"shards: {sum(shard.bytes for shard in store.manifest.shards)} bytes in all")
+    store.check_files()
+    return 0
+
+
+def _add_verify(commands: Any) -> None:
+    p = commands.add_parser("verify", help="read every shard of a store and check its sum")
+    p.add_argument("store", metavar="STORE")
+    p.set_defaults(command=_verify)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from cec_mpi.store import open_store
+
+    store = open_store(arguments.store)
+    damaged = []
+    for file, problem in store.verify():
+        print(f"{file}: {problem or 'good'}", flush=True)
+        if problem:
+            damaged.append(file)
+    if damaged:
+        total = len(store.manifest.shards)
+        raise DamagedStoreError(
+            f"{arguments.store}: {len(damaged)} of {total} shards are damaged: {', '.join(damaged)}"
+        )
+    return 0
+
+
+def _add_plan(commands: Any) -> None:
+    p = commands.add_parser("plan", help="show who would compute which rows (no MPI)")
+    p.add_argument(
+        "--speeds", type=_fractions, required=True, metavar="LIST", help="as 2,2,3 or 1/3"
+    )
+    p.add_argument("--recovery", type=_positive, required=True, metavar="L")
+    p.add_argument("--rows", type=_positive, required=True, metavar="R", help="rows per shard")
+    p.add_argument("--available", type=_machines, metavar="LIST", help="by default all machines")
+    p.add_argument(
+        "--stragglers", type=_whole, default=0, metavar="S", help="each row on L + S machines"
+    )
+    p.add_argument("--scheme", choices=["heterogeneous", "cyclic"], default="heterogeneous")
+    p.add_argument("--exact", action="store_true", help="add the paper's fractions")
+    p.add_argument("--json", action="store_true", help="print one JSON object")
+    p.set_defaults(command=_plan)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from cec_mpi.core.explain import explain_plan, print_plan
+
+    available = arguments.available or tuple(range(1, len(arguments.speeds) + 1))
+    plan = explain_plan(
+        available,
+        arguments.speeds,
+        arguments.recovery,
+        arguments.rows,
+        stragglers=arguments.stragglers,
+        scheme=arguments.scheme,
+        exact=arguments.exact,
+    )
+    print(json.dumps(plan) if arguments.json else print_plan(plan, arguments.speeds))
+    return 0
+
+
+def _add_run(commands: Any) -> None:
+    p = commands.add_parser(
+        "run",
+        help="compute with a store, under mpirun with N + 1 ranks",
+        description="Compute with a store: mpirun -n N+1 cec-mpi run STORE --out DIR ...",
+    )
+    p.add_argument("store", metavar="STORE")
+    p.add_argument("--out", required=True, metavar="DIR", help="directory for the results")
+    p.add_argument("--task", default="matvec", help="matvec, power, or my_module:function")
+    p.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="an option of the task"
+    )
+    p.add_argument("--vectors", metavar="W.npy", help="for matvec: (T, r), one step a row")
+    p.add_argument("--steps", type=_positive, metavar="T", help="the most steps")
+    who = p.add_argument_group("who is available")
+    source = who.add_mutually_exclusive_group()
+    source.add_argument(
+        "--availability", nargs="+", default=[], metavar="FILE", help="JSON or CSV, one tick a step"
+    )
+    source.add_argument("--available-probability", type=_number, metavar="P")
+    who.add_argument("--repeat", action="store_true", help="start the availability file again")
+    who.add_argument("--tick", type=_number, metavar="SECONDS", help="wall-clock ticks")
+    who.add_argument("--wait", action="store_true", help="wait while too few are available")
+    who.add_argument(
+        "--machines", type=_machines, metavar="LIST", help="start only these, as 1,2,5"
+    )
+    how = p.add_argument_group("how it is shared out")
+    how.add_argument("--speeds", type=_speeds, metavar="LIST", help="relative, as 2,2,3")
+    how.add_argument("--scheme", choices=["heterogeneous", "cyclic"], default="heterogeneous")
+    how.add_argument("--threads", type=_positive, metavar="K", help="BLAS threads per rank")
+    how.add_argument("--serial", action="store_true", help="all machines in one process, no MPI")
+    emulate = p.add_argument_group("emulation of slower machines")
+    emulate.add_argument("--emulate-speeds", type=_speeds, metavar="LIST")
+    emulate.add_argument(
+        "--emulate-base", type=_number, metavar="B", help="rows per second of speed 1"
+    )
+    emulate.add_argument("--emulate-noise", type=_number, default=0.0, metavar="SIGMA")
+    emulate.add_argument(
+        "--emulate-change", type=_change, action="append", default=[], metavar="STEP:MACHINE:FACTOR"
+    )
+    p.add_argument("--seed", type=_whole, default=0, help="of everything random")
+    p.add_argument("--overwrite", action="store_true", help="replace the results in DIR")
+    p.set_defaults(command=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from cec_mpi.job import run_parallel, run_serial
+
+    launcher = detect_launcher()
+    if arguments.serial:
+        if launcher is not None and launcher.size > 1:
+            raise InputError(f"--serial: {launcher.name} started {launcher.size} processes")
+        return run_serial(arguments)
+    if launcher is None:
+        raise InputError(
+            "run is started by an MPI launcher: mpirun -n N+1 cec-mpi run ... "
+            "(or --serial for all machines in one process)"
+        )
+    return run_together(lambda comm: run_parallel(comm, arguments))
+
+
+def _add_doctor(commands: Any) -> None:
+    p = commands.add_parser("doctor", help="check that MPI, ranks, cores and threads fit together")
+    p.set_defaults(command=_doctor)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from cec_mpi.doctor import examine
+
+    return run_together(examine)

@@ -1,0 +1,107 @@
+"""Whether MPI, ranks, cores and threads fit together, and what to do where they don't."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from cec_mpi.runtime.launch import Place, detect_launcher, place_of_ranks
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["examine"]
+
+
+def examine(comm: MPI.Intracomm) -> int:
+    """Collective: print the findings on rank 0. Returns 0, or 2 when something is wrong."""
+    places = place_of_ranks(comm)
+    versions = comm.allgather(_versions())
+    problems = _problems(places, versions)
+    if comm.rank == 0:
+        for name, version in versions[0].items():
+            print(f"{name:12} {version}")
+        launcher = detect_launcher()
+        print(f"{'launcher':12} {launcher.name if launcher else 'none (one process alone)'}")
+        print(f"{'mpirun':12} {_mpirun()}")
+        _print_places(places)
+        for problem in problems:
+            print(f"problem: {problem}")
+        if not problems:
+            print("These fit together.")
+        if comm.size == 1:
+            print("One process alone: try also mpirun -n 7 cec-mpi doctor")
+    return 2 if problems else 0
+
+
+def _versions() -> dict[str, str]:
+    import mpi4py
+    import numpy
+    import scipy
+    from mpi4py import MPI
+    from threadpoolctl import threadpool_info
+
+    import cec_mpi
+
+    blas = {
+        f"{library['internal_api']} {library['version']}"
+        for library in threadpool_info()
+        if library["user_api"] == "blas"
+    }
+    return {
+        "cec_mpi": cec_mpi.__version__,
+        "Python": f"{platform.python_version()} ({sys.executable})",
+        "NumPy": numpy.__version__,
+        "SciPy": scipy.__version__,
+        "BLAS": ", ".join(sorted(blas)) or "unknown",
+        "mpi4py": mpi4py.__version__,
+        "MPI": MPI.Get_library_version().split("\n")[0].strip("\0 "),
+    }
+
+
+def _mpirun() -> str:
+    path = shutil.which("mpirun") or shutil.which("mpiexec")
+    if path is None:
+        return "not on PATH"
+    try:
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{path} ({error})"
+    lines = (done.stdout or done.stderr).strip().splitlines()
+    return f"{path} ({lines[0] if lines else 'says no version'})"
+
+
+def _print_places(places: list[Place]) -> None:
+    print("node         ranks  cores  threads per rank")
+    for host, ranks in Counter(place.host for place in places).items():
+        here = [place for place in places if place.host == host]
+        threads = sorted({place.threads for place in here})
+        print(f"{host:12} {ranks:5}  {here[0].cores:5}  {', '.join(map(str, threads))}")
+
+
+def _problems(places: list[Place], versions: list[dict[str, str]]) -> list[str]:
+    problems = []
+    for host, ranks in Counter(place.host for place in places).items():
+        here = [place for place in places if place.host == host]
+        cores = here[0].cores
+        if ranks > cores:
+            problems.append(
+                f"{host} has {ranks} ranks on {cores} cores: they share cores, so measured "
+                "speeds mean little; use more nodes or fewer ranks per node (fine for a trial)"
+            )
+        elif cores >= 2 * ranks and max(place.own_cores for place in here) == 1:
+            problems.append(
+                f"{host} binds each of {ranks} ranks to one core and leaves {cores - ranks} idle: "
+                "start mpirun with --bind-to none"
+            )
+    for name in versions[0]:
+        different = sorted({version[name] for version in versions})
+        if len(different) > 1:
+            problems.append(f"{name} differs between ranks: {'; '.join(different)}")
+    return problems

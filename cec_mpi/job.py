@@ -1,0 +1,218 @@
+"""One run: a task on a store, from options to the files of results."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.availability import Availability, RandomAvailability, read_availability
+from cec_mpi.errors import InputError
+from cec_mpi.records import RESULT, STEPS, SUMMARY, Recorder, StepRecord, prepare_directory
+from cec_mpi.runtime.launch import on_master
+from cec_mpi.runtime.master import Master
+from cec_mpi.runtime.session import SessionOptions, log_to, serial_session, session
+from cec_mpi.store.manifest import Manifest
+from cec_mpi.store.reader import open_store
+from cec_mpi.tasks import TASKS, Task, find_task, options_of
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["run_parallel", "run_serial"]
+
+
+class Job:
+    """A task with its options and its directory, checked; lives on rank 0.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+        The options of ``cec-mpi run``.
+    """
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.out = Path(arguments.out)
+        manifest = open_store(arguments.store).manifest
+        self.session = _session_options(arguments, manifest)
+        self.session.checked(manifest)
+        self.task_name: str = arguments.task
+        self.task: Task = find_task(self.task_name)
+        self.task_options = _task_options(self.task, self.task_name, arguments, manifest)
+        prepare_directory(self.out, arguments.overwrite)
+        if "vectors" in self.task_options and self.task is TASKS["matvec"]:
+            vectors = self.task_options["vectors"]
+            self.task_options["out"] = np.lib.format.open_memmap(
+                self.out / RESULT, mode="w+", dtype=np.float64, shape=(len(vectors), manifest.rows)
+            )
+
+    @contextmanager
+    def recording(self) -> Iterator[Recorder]:
+        """The records of the run, written as they happen."""
+        log_to(self.out / "logs" / "master.log")
+        with (self.out / STEPS).open("w", encoding="utf-8") as stream, _progress() as watch:
+            yield Recorder(stream, watch)
+
+    def work(self, master: Master) -> None:
+        """Do the task, and write its results and the summary."""
+        begin = time.perf_counter()
+        outcome = self.task(master, checkpoint=None, **self.task_options)
+        seconds = time.perf_counter() - begin
+        if not isinstance(outcome, dict) or "result" not in outcome:
+            raise InputError(f"task {self.task_name} returned no dict with an array 'result'")
+        summary: dict[str, Any] = {"task": self.task_name, "seconds": seconds}
+        for name, value in outcome.items():
+            array = np.asarray(value)
+            if isinstance(value, np.memmap):
+                value.flush()
+            elif array.ndim or name == "result":
+                np.save(self.out / f"{name}.npy", array)
+            else:
+                summary[name] = array.item()
+        summary |= master.recorder.summary() | {"rows_per_second_per_speed": master.scale.value}
+        (self.out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+def run_parallel(comm: MPI.Intracomm, arguments: argparse.Namespace) -> int:
+    """Collective: ``cec-mpi run`` on the master and its machines."""
+    jobs: list[Job] = []  # on rank 0 only: vectors and results are not for the others
+
+    def prepare() -> SessionOptions:
+        jobs.append(Job(arguments))
+        return jobs[0].session
+
+    options = on_master(comm, prepare)
+    logs = Path(arguments.out) / "logs"
+    if comm.rank:
+        with session(comm, arguments.store, options, Recorder(), logs) as (_, code):
+            return code
+    with (
+        jobs[0].recording() as recorder,
+        session(comm, arguments.store, options, recorder, logs) as (master, _),
+    ):
+        assert master is not None
+        jobs[0].work(master)
+    return 0
+
+
+def run_serial(arguments: argparse.Namespace) -> int:
+    """``cec-mpi run --serial``: all machines in this process."""
+    job = Job(arguments)
+    with (
+        job.recording() as recorder,
+        serial_session(arguments.store, job.session, recorder) as master,
+    ):
+        job.work(master)
+    return 0
+
+
+def _session_options(arguments: argparse.Namespace, manifest: Manifest) -> SessionOptions:
+    return SessionOptions(
+        availability=_availability(arguments, manifest.code.machines),
+        speeds=arguments.speeds,
+        scheme=arguments.scheme,
+        machines=arguments.machines,
+        tick_seconds=arguments.tick,
+        wait=arguments.wait,
+        threads=arguments.threads,
+        emulate_speeds=arguments.emulate_speeds,
+        emulate_base=arguments.emulate_base,
+        emulate_noise=arguments.emulate_noise,
+        emulate_changes=tuple(arguments.emulate_change),
+        seed=arguments.seed,
+    )
+
+
+def _availability(arguments: argparse.Namespace, machines: int) -> Availability | None:
+    if arguments.availability:
+        return read_availability(arguments.availability, machines, arguments.repeat)
+    if arguments.repeat:
+        raise InputError("--repeat: expected --availability FILE with it")
+    if arguments.available_probability is not None:
+        return RandomAvailability(machines, arguments.available_probability, arguments.seed)
+    return None
+
+
+def _task_options(
+    task: Task, name: str, arguments: argparse.Namespace, manifest: Manifest
+) -> dict[str, Any]:
+    known = options_of(task)
+    options = dict(_parse_setting(setting) for setting in arguments.set)
+    if task is TASKS["matvec"]:
+        if options:
+            raise InputError(f"--set {next(iter(options))}: task matvec has no such option")
+        vectors = _read_vectors(arguments.vectors, manifest.columns)
+        return {"vectors": vectors[: arguments.steps]}
+    if arguments.vectors is not None:
+        raise InputError(f"--vectors: task {name} takes none, only matvec does")
+    for option, value in (("steps", arguments.steps), ("seed", arguments.seed)):
+        if value is not None and (known is None or option in known):
+            options.setdefault(option, value)
+    if known is not None and not known >= set(options):
+        wrong = sorted(set(options) - known)[0]
+        raise InputError(f"--set {wrong}: task {name} takes {', '.join(sorted(known))}")
+    return options
+
+
+def _parse_setting(setting: str) -> tuple[str, Any]:
+    key, equals, text = setting.partition("=")
+    if not equals or not key.isidentifier():
+        raise InputError(f"--set {setting}: expected key=value")
+    try:
+        return key, ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return key, text
+
+
+def _read_vectors(path: str | None, columns: int) -> NDArray[Any]:
+    if path is None:
+        raise InputError("task matvec needs --vectors W.npy")
+    try:
+        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path} is not a readable .npy file: {error}") from None
+    if not isinstance(vectors, np.ndarray) or vectors.dtype.kind not in "fiub":
+        raise InputError(f"{path}: expected one array of real numbers")
+    if vectors.ndim != 2 or vectors.shape[1] != columns or not len(vectors):
+        raise InputError(f"{path} has shape {vectors.shape}: expected (T, {columns}), T at least 1")
+    return vectors
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    """One live line when standard error is a terminal, nothing otherwise."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    shown = 0.0
+
+    def watch(record: StepRecord) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - shown < 0.1:
+            return
+        shown = now
+        predicted = record.predicted_makespan
+        expected = f" (predicted {1e3 * predicted:.2f})" if predicted else ""
+        sys.stderr.write(
+            f"\r\x1b[Kstep {record.step + 1}: {len(record.available)} of {len(record.rows)} "
+            f"machines, {1e3 * record.measured_makespan:.2f} ms{expected}"
+        )
+        sys.stderr.flush()
+
+    try:
+        yield watch
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()

@@ -1,0 +1,1 @@
+"""The elastic runtime: the only package that talks MPI."""

@@ -1,0 +1,85 @@
+"""Machines of different speeds on one box: each takes at least as long as it should."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Emulation", "SpeedChange", "measure_rate"]
+
+_MEASURE_SECONDS = 0.15
+_SLICE_BYTES = 1 << 22
+
+
+@dataclass(frozen=True)
+class SpeedChange:
+    """From this step on, the emulated speed of a machine is multiplied by `factor`."""
+
+    step: int
+    machine: int
+    factor: float
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """Emulated speeds.
+
+    Attributes
+    ----------
+    speeds : tuple of float
+        Relative speed of machines 1..N.
+    base : float
+        Rows per second of a machine of speed 1.
+    noise : float
+        Standard deviation of the logarithm of each machine's speed in each step.
+    changes : tuple of SpeedChange
+    seed : int
+        For the noise.
+    """
+
+    speeds: tuple[float, ...]
+    base: float
+    noise: float = 0.0
+    changes: tuple[SpeedChange, ...] = ()
+    seed: int = 0
+
+    def rate(self, machine: int, step: int) -> float:
+        """Rows per second of a machine (from 1) in a step (from 0).
+
+        Examples
+        --------
+        >>> Emulation((1.0, 2.0), 1000.0, changes=(SpeedChange(5, 2, 0.5),)).rate(2, 7)
+        1000.0
+        """
+        rate = self.speeds[machine - 1] * self.base
+        for change in self.changes:
+            if change.machine == machine and step >= change.step:
+                rate *= change.factor
+        if self.noise:
+            rng = np.random.default_rng((self.seed, machine, step))
+            rate *= float(np.exp(self.noise * rng.standard_normal()))
+        return rate
+
+
+def measure_rate(shard: NDArray[Any]) -> float:
+    """Rows per second at which this process multiplies a shard, measured for a moment.
+
+    Called on all machines of a node at once, so that the rates add up to what the node
+    can do.
+    """
+    w = np.ones(shard.shape[1], shard.dtype)
+    rows = max(1, min(len(shard), _SLICE_BYTES // (shard.shape[1] * shard.itemsize)))
+    out = np.empty(rows, shard.dtype)
+    np.dot(shard[:rows], w, out=out)
+    done, start = 0, 0
+    begin = time.perf_counter()
+    while (elapsed := time.perf_counter() - begin) < _MEASURE_SECONDS:
+        start = start if start + rows <= len(shard) else 0
+        np.dot(shard[start : start + rows], w, out=out)
+        start += rows
+        done += rows
+    return done / elapsed

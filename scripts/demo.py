@@ -1,0 +1,163 @@
+"""The four steps of the paper's Section III, for real, beside the cyclic scheme.
+
+Encodes a matrix for six machines of speeds 2, 2, 3, 3, 4, 4 of which any three are
+enough, multiplies it by vectors while machines are preempted, with the heterogeneous
+and with the cyclic assignment, and checks every result against NumPy. The speeds are
+emulated: each machine is slowed down to its speed, so that one computer shows what a
+network of six would do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from cec_mpi.availability import PAPER_AVAILABLE
+from cec_mpi.core.load import makespan
+from cec_mpi.records import read_steps
+
+SPEEDS = (2, 2, 3, 3, 4, 4)
+RECOVERY = 3
+FIRST_STEP_SECONDS = 0.1  # of the heterogeneous plan, with the matrix that the demo makes
+TIME_LIMIT = 300
+
+
+def main() -> int:
+    arguments = parse()
+    with tempfile.TemporaryDirectory(prefix="cec-demo-") as temporary:
+        directory = Path(arguments.keep or temporary)
+        directory.mkdir(parents=True, exist_ok=True)
+        return demonstrate(arguments, directory)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/demo",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--matrix", metavar="X.npy", help="take this matrix instead of making one")
+    parser.add_argument("--rows", type=int, default=12_000, help="of the matrix (default 12000)")
+    parser.add_argument("--columns", type=int, default=1_000, help="likewise (default 1000)")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="of each step; the table shows medians (default 5)"
+    )
+    parser.add_argument("--keep", metavar="DIR", help="keep matrix, store and records in this DIR")
+    arguments = parser.parse_args()
+    if min(arguments.rows, arguments.columns, arguments.repeats) < 1:
+        parser.error("--rows, --columns and --repeats: expected at least 1")
+    return arguments
+
+
+def demonstrate(arguments: argparse.Namespace, directory: Path) -> int:
+    if arguments.matrix:
+        matrix = Path(arguments.matrix)
+    else:
+        matrix = directory / "X.npy"
+        rng = np.random.default_rng(0)
+        np.save(matrix, rng.standard_normal((arguments.rows, arguments.columns)))
+    store = directory / "store"
+    cec_mpi("encode", matrix, store, "--machines", len(SPEEDS), "--recovery", RECOVERY)
+
+    X = np.load(matrix, mmap_mode="r")
+    ticks = [step for step in PAPER_AVAILABLE for _ in range(arguments.repeats)]
+    W = np.random.default_rng(1).standard_normal((len(ticks), X.shape[1]))
+    np.save(directory / "W.npy", W)
+    availability = directory / "availability.json"
+    availability.write_text(json.dumps({"available": ticks}))
+
+    base = None
+    if not arguments.matrix:
+        per_shard = -(-len(X) // RECOVERY)
+        base = per_shard / (sum(SPEEDS) / RECOVERY * FIRST_STEP_SECONDS)
+    runs = {}
+    for scheme in ("heterogeneous", "cyclic"):
+        out = directory / scheme
+        options = ["--emulate-base", repr(base)] if base else []
+        cec_mpi(
+            *("run", store, "--out", out, "--overwrite", "--task", "matvec"),
+            *("--vectors", directory / "W.npy", "--availability", availability),
+            *("--speeds", listed(SPEEDS), "--emulate-speeds", listed(SPEEDS)),
+            *("--scheme", scheme, *options),
+            ranks=len(SPEEDS) + 1,
+        )
+        header, steps = read_steps(out / "steps.jsonl")
+        base = header["emulation"]["base"]  # the cyclic run gets the same machines
+        errors = relative_errors(np.load(out / "result.npy", mmap_mode="r"), X, W)
+        runs[scheme] = [
+            summarize(part, errors[first : first + arguments.repeats], base)
+            for first in range(0, len(ticks), arguments.repeats)
+            for part in [steps[first : first + arguments.repeats]]
+        ]
+    print_table(runs["heterogeneous"], runs["cyclic"], X.shape, arguments.repeats)
+    worst = max(part["error"] for run in runs.values() for part in run)
+    limit = 1e-10 if header["dtype"] == "float64" else 1e-3
+    if worst > limit:
+        print(f"WRONG: the largest relative error is {worst:.1e}, expected at most {limit:.0e}")
+        return 1
+    return 0
+
+
+def cec_mpi(*words: object, ranks: int = 0) -> None:
+    """Run a command of cec_mpi, under mpirun when it takes ranks."""
+    launcher = ["mpirun", "-n", str(ranks)] if ranks else []
+    command = [*launcher, sys.executable, "-m", "cec_mpi", *map(str, words)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=TIME_LIMIT, check=False)
+    if done.returncode != 0:
+        raise SystemExit(done.returncode)
+
+
+def listed(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def relative_errors(result: np.ndarray, X: np.ndarray, W: np.ndarray) -> list[float]:
+    expected = X @ W.T
+    errors = np.linalg.norm(result.T - expected, axis=0) / np.linalg.norm(expected, axis=0)
+    return errors.tolist()
+
+
+def summarize(steps: list[dict], errors: list[float], base: float) -> dict:
+    rows = steps[0]["rows"]
+    used = [n for n, count in enumerate(rows) if count]
+    optimum = makespan([rows[n] for n in used], [SPEEDS[n] for n in used]) / base
+    return {
+        "available": steps[0]["available"],
+        "rows": rows,
+        "predicted": optimum,
+        "measured": median(step["measured_makespan"] for step in steps),
+        "error": max(errors),
+    }
+
+
+def print_table(
+    heterogeneous: list[dict], cyclic: list[dict], shape: tuple[int, int], repeats: int
+) -> None:
+    print()
+    print(f"X is {shape[0]} x {shape[1]}; speeds {listed(SPEEDS)}; any {RECOVERY} machines suffice")
+    print(f"makespan in ms, median of {repeats} steps; speed-up: cyclic over heterogeneous")
+    print()
+    print(
+        f"{'step':4}  {'available':11}  {'rows by machine':29}  {'predicted':>9}  "
+        f"{'measured':>8}  {'cyclic':>6}  {'speed-up':>8}  {'error':>7}"
+    )
+    for number, (ours, theirs) in enumerate(zip(heterogeneous, cyclic, strict=True), start=1):
+        up = " ".join(map(str, ours["available"]))
+        rows = " ".join(str(count) if count else "-" for count in ours["rows"])
+        print(
+            f"{number:4}  {up:11}  {rows:29}  {1e3 * ours['predicted']:9.2f}  "
+            f"{1e3 * ours['measured']:8.2f}  {1e3 * theirs['measured']:6.2f}  "
+            f"{theirs['measured'] / ours['measured']:8.3f}  "
+            f"{max(ours['error'], theirs['error']):7.1e}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
