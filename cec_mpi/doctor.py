@@ -18,10 +18,10 @@ __all__ = ["examine"]
 
 
 def examine(comm: MPI.Intracomm) -> int:
-    """Collective: print the findings on rank 0. Returns 0, or 2 when something is wrong."""
+    """Collective: print the findings on rank 0. Returns 0, or 2 when ranks differ."""
     places = place_of_ranks(comm)
     versions = comm.allgather(_versions())
-    problems = _problems(places, versions)
+    problems, advice = _differences(versions), _advice(places)
     if comm.rank == 0:
         for name, version in versions[0].items():
             print(f"{name:12} {version}")
@@ -31,7 +31,9 @@ def examine(comm: MPI.Intracomm) -> int:
         _print_places(places)
         for problem in problems:
             print(f"problem: {problem}")
-        if not problems:
+        for hint in advice:
+            print(f"advice: {hint}")
+        if not problems + advice:
             print("These fit together.")
         if comm.size == 1:
             print("One process alone: try also mpirun -n 7 cec-mpi doctor")
@@ -85,23 +87,28 @@ def _print_places(places: list[Place]) -> None:
         print(f"{host:12} {ranks:5}  {here[0].cores:5}  {', '.join(map(str, threads))}")
 
 
-def _problems(places: list[Place], versions: list[dict[str, str]]) -> list[str]:
-    problems = []
+def _advice(places: list[Place]) -> list[str]:
+    advice = []
     for host, ranks in Counter(place.host for place in places).items():
         here = [place for place in places if place.host == host]
         cores = here[0].cores
         if ranks > cores:
-            problems.append(
+            advice.append(
                 f"{host} has {ranks} ranks on {cores} cores: they share cores, so measured "
                 "speeds mean little; use more nodes or fewer ranks per node (fine for a trial)"
             )
         elif cores >= 2 * ranks and max(place.own_cores for place in here) == 1:
-            problems.append(
+            advice.append(
                 f"{host} binds each of {ranks} ranks to one core and leaves {cores - ranks} idle: "
                 "start mpirun with --bind-to none"
             )
-    for name in versions[0]:
-        different = sorted({version[name] for version in versions})
-        if len(different) > 1:
-            problems.append(f"{name} differs between ranks: {'; '.join(different)}")
-    return problems
+    return advice
+
+
+def _differences(versions: list[dict[str, str]]) -> list[str]:
+    different = {name: {version[name] for version in versions} for name in versions[0]}
+    return [
+        f"{name} differs between ranks: {'; '.join(sorted(found))}"
+        for name, found in different.items()
+        if len(found) > 1
+    ]

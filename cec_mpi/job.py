@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 
 from cec_mpi.availability import Availability, RandomAvailability, read_availability
 from cec_mpi.errors import InputError
-from cec_mpi.records import RESULT, STEPS, SUMMARY, Recorder, StepRecord, prepare_directory
+from cec_mpi.records import (
+    RESULT,
+    STEPS,
+    SUMMARY,
+    Recorder,
+    StepRecord,
+    discard_results,
+    prepare_directory,
+)
 from cec_mpi.runtime.launch import on_master
 from cec_mpi.runtime.master import Master
 from cec_mpi.runtime.session import SessionOptions, log_to, serial_session, session
@@ -57,10 +65,16 @@ class Job:
 
     @contextmanager
     def recording(self) -> Iterator[Recorder]:
-        """The records of the run, written as they happen."""
+        """The records of the run, written as they happen; none of a run that never began."""
         log_to(self.out / "logs" / "master.log")
         with (self.out / STEPS).open("w", encoding="utf-8") as stream, _progress() as watch:
-            yield Recorder(stream, watch)
+            recorder = Recorder(stream, watch)
+            try:
+                yield recorder
+            except BaseException:
+                if not recorder.steps:
+                    discard_results(self.out)
+                raise
 
     def work(self, master: Master) -> None:
         """Do the task, and write its results and the summary."""

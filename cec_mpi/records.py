@@ -17,11 +17,12 @@ from typing import Any, TextIO
 
 from cec_mpi.errors import InputError
 
-__all__ = ["Recorder", "StepRecord", "prepare_directory", "read_steps"]
+__all__ = ["Recorder", "StepRecord", "discard_results", "prepare_directory", "read_steps"]
 
 STEPS = "steps.jsonl"
 SUMMARY = "summary.json"
 RESULT = "result.npy"
+_RESULTS = (STEPS, SUMMARY, RESULT)
 
 
 @dataclass(frozen=True)
@@ -137,16 +138,20 @@ def prepare_directory(path: Path, overwrite: bool) -> None:
     InputError
         It cannot be made, or it holds results and `overwrite` is not given.
     """
-    results = [path / name for name in (STEPS, SUMMARY, RESULT)]
-    found = [result.name for result in results if result.exists()]
+    found = [name for name in _RESULTS if (path / name).exists()]
     if found and not overwrite:
         raise InputError(f"{path} holds results ({', '.join(found)}): use --overwrite or a new DIR")
     try:
         (path / "logs").mkdir(parents=True, exist_ok=True)
-        for result in results:
-            result.unlink(missing_ok=True)
+        discard_results(path)
     except OSError as error:
         raise InputError(f"{path} cannot be used for results: {error.strerror}") from None
+
+
+def discard_results(path: Path) -> None:
+    """Remove the results of a run, not its logs."""
+    for name in _RESULTS:
+        (path / name).unlink(missing_ok=True)
 
 
 def read_steps(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
