@@ -15,8 +15,9 @@ from math import lcm
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cec_mpi.core.load import check_copies, check_rows
 from cec_mpi.core.placement import order_along_rows
-from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.errors import InputError
 
 __all__ = ["Assignment", "Block", "cyclic", "fractional_blocks", "heterogeneous"]
 
@@ -110,6 +111,9 @@ class Assignment:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"an Assignment cannot be changed (tried to set {name!r})")
 
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"an Assignment cannot be changed (tried to delete {name!r})")
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Assignment):
             return NotImplemented
@@ -176,6 +180,7 @@ class Assignment:
         flat[grouped] = ends - sizes[grouped]
         positions = np.empty(self.machines.shape, dtype=np.int64)
         positions[along] = flat.reshape(self.machines.shape)
+        positions.flags.writeable = False
         return positions
 
     @cached_property
@@ -201,8 +206,10 @@ class Assignment:
 
 
 def _frozen(values: ArrayLike, dtype: type[np.signedinteger]) -> NDArray[np.signedinteger]:
-    array = np.array(values, dtype=dtype)
-    array.flags.writeable = False
+    array = np.asarray(values, dtype=dtype)
+    if array.flags.writeable:
+        array = array.copy() if array is values else array
+        array.flags.writeable = False
     return array
 
 
@@ -285,7 +292,7 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, copies: int) -> As
         raise InputError(f"{loads.size} loads for {names.size} available machines")
     _check_fillable(loads, copies)
     sizes, members = _fill(loads, copies)
-    return _placed(available, loads, np.array(sizes), names[np.sort(members, axis=1)])
+    return _placed(available, loads, np.array(sizes), names[members])
 
 
 def _placed(
@@ -295,13 +302,13 @@ def _placed(
     along = order_along_rows(machines, available)
     stops = np.empty_like(sizes)
     stops[along] = np.cumsum(sizes[along])
+    machines.flags.writeable = False  # so that the assignment need not copy it
     return Assignment(available, loads, stops - sizes, stops, machines)
 
 
 def _check_fillable(loads: NDArray[np.generic], copies: int) -> None:
     """The condition of the filling problem: sum = copies * R and 0 <= m <= R."""
-    if copies < 1 or len(loads) < copies:
-        raise InfeasibleError(f"{len(loads)} machines available: each row needs {copies}")
+    check_copies(len(loads), copies)
     total, largest, smallest = int(loads.sum()), int(loads.max()), int(loads.min())
     if smallest < 0 or total < copies or total % copies or largest * copies > total:
         raise InputError(
@@ -312,7 +319,7 @@ def _check_fillable(loads: NDArray[np.generic], copies: int) -> None:
 
 
 def _fill(loads: NDArray[np.generic], copies: int) -> tuple[list[int], NDArray[np.int32]]:
-    """Algorithm 1: the alpha_f, and the positions of each P_f (unordered), f = 1..F.
+    """Algorithm 1: the alpha_f, and the positions of each P_f (ascending), f = 1..F.
 
     The machines with rows left stay sorted as integers ``m * 2**bits + position``. In an
     iteration the last ``copies - 1`` of them all lose the same number of rows, so that
@@ -323,23 +330,29 @@ def _fill(loads: NDArray[np.generic], copies: int) -> tuple[list[int], NDArray[n
     wide = loads.dtype == object or left.bit_length() + bits > 62
     keys = (loads.astype(object) if wide else loads.astype(np.int64)) * (1 << bits)
     keys = np.sort(keys + np.arange(len(loads)))
-    one_row = 1 << bits
+    one_row, mask = 1 << bits, (1 << bits) - 1
     keys = keys[keys.searchsorted(one_row) :]
-    sizes, chosen = [], []
+    sizes: list[int] = []
+    members = np.empty((len(loads), copies), dtype=np.int32)  # F <= N_t
     while keys.size:
         top = keys.size - copies + 1
-        alpha = int(keys[0]) >> bits
+        alpha = keys.item(0) >> bits
         if top > 1:
-            alpha = min(alpha, left - (int(keys[top - 1]) >> bits))
+            alpha = min(alpha, left - (keys.item(top - 1) >> bits))
+        chosen = members[len(sizes)]
+        chosen[0] = keys.item(0) & mask
+        chosen[1:] = keys[top:] & mask
         sizes.append(alpha)
-        chosen.append(np.concatenate((keys[:1], keys[top:])))
         left -= alpha
         keys[0] -= alpha << bits
         keys[top:] -= alpha << bits
-        if copies > 1 and keys[top] < keys[top - 1]:
+        if copies > 1 and keys.item(top) < keys.item(top - 1):
             keys[keys[:top].searchsorted(keys[top]) :].sort(kind="stable")
-        keys = keys[keys.searchsorted(one_row) :]
-    return sizes, (np.array(chosen) & (one_row - 1)).astype(np.int32)
+        if keys.item(0) < one_row:
+            keys = keys[keys.searchsorted(one_row) :]
+    members = members[: len(sizes)]
+    members.sort(axis=1)
+    return sizes, members
 
 
 def fractional_blocks(
@@ -374,7 +387,7 @@ def fractional_blocks(
     sizes, members = _fill(loads, copies)
     return [
         (Fraction(alpha, whole), tuple(machines))
-        for alpha, machines in zip(sizes, np.sort(members, axis=1).tolist(), strict=True)
+        for alpha, machines in zip(sizes, members.tolist(), strict=True)
     ]
 
 
@@ -402,10 +415,8 @@ def cyclic(available: Sequence[int], copies: int, rows: int) -> Assignment:
     Block(start=6, stop=8, machines=(1, 6))
     """
     count = len(available)
-    if copies < 1 or count < copies:
-        raise InfeasibleError(f"{count} machines available: each row needs {copies}")
-    if rows < 1:
-        raise InputError(f"{rows} rows per shard: expected at least 1")
+    check_copies(count, copies)
+    check_rows(rows)
     bounds = np.arange(count + 1, dtype=np.int64) * rows // count
     positions = np.sort((np.arange(count)[:, None] + np.arange(copies)) % count, axis=1)
     sizes = np.diff(bounds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,7 +20,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InfeasibleError, InputError
 
-__all__ = ["FractionalLoad", "check_speeds", "fractional_load", "makespan", "whole_row_load"]
+__all__ = [
+    "FractionalLoad",
+    "check_copies",
+    "check_rows",
+    "check_speeds",
+    "fractional_load",
+    "makespan",
+    "whole_row_load",
+]
+
+_MOST_BINARY_DIGITS = 900  # between the slowest and the fastest machine, for sums in floats
 
 
 @dataclass(frozen=True)
@@ -66,13 +77,20 @@ def check_speeds(speeds: Sequence[Real] | ArrayLike) -> NDArray[np.float64]:
     return array
 
 
-def _check_copies(machines: int, copies: int) -> None:
+def check_copies(machines: int, copies: int) -> None:
+    """Refuse a number of machines per row that makes no sense, or that there are not."""
     if copies < 1:
         raise InputError(f"each row on {copies} machines: expected at least 1")
     if machines < copies:
         raise InfeasibleError(
             f"{machines} machine{'s' * (machines != 1)} available: each row needs {copies}"
         )
+
+
+def check_rows(rows: int) -> None:
+    """Refuse shards without rows."""
+    if rows < 1:
+        raise InputError(f"{rows} rows per shard: expected at least 1")
 
 
 def fractional_load(speeds: Sequence[Real] | ArrayLike, copies: int) -> FractionalLoad:
@@ -108,17 +126,11 @@ def fractional_load(speeds: Sequence[Real] | ArrayLike, copies: int) -> Fraction
     4/7 4/7 6/7 1 2/7 3
     """
     floats = check_speeds(speeds)
-    _check_copies(floats.size, copies)
+    check_copies(floats.size, copies)
     if isinstance(speeds, Sequence) and all(isinstance(s, Rational) for s in speeds):
         return _exact_load([_fraction(s) for s in speeds if isinstance(s, Rational)], copies)
-    scaled, exponent = _scaled(floats)
-    if floats.size == copies:
-        return FractionalLoad((1.0,) * copies, 1.0 / float(floats.min()), None)
-    level, slowest = _level(scaled, copies)
-    mu = np.ones(floats.size)
-    order = np.argsort(scaled, kind="stable")[:slowest]
-    mu[order] = np.minimum(1.0, level * scaled[order])
-    return FractionalLoad(tuple(mu.tolist()), math.ldexp(level, -exponent), slowest)
+    mu, c_star, k_star = _float_load(floats, copies)
+    return FractionalLoad(tuple(mu.tolist()), c_star, k_star)
 
 
 def _fraction(number: Rational) -> Fraction:
@@ -143,22 +155,36 @@ def _exact_load(speeds: list[Fraction], copies: int) -> FractionalLoad:
     return FractionalLoad(tuple(mu), c_star, k_star)
 
 
-def _scaled(speeds: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
-    """Speeds divided by a power of two (so without rounding) that keeps sums finite."""
-    exponent = int(np.frexp(speeds.max())[1])
-    smallest = float(np.finfo(np.float64).smallest_subnormal)
-    return np.maximum(np.ldexp(speeds, -exponent), smallest), exponent
+def _is_extreme(speeds: NDArray[np.float64]) -> bool:
+    """Whether ratios of these speeds, or of sums of them, may not be floats."""
+    _, exponents = np.frexp(speeds)
+    return int(exponents.max() - exponents.min()) > _MOST_BINARY_DIGITS
 
 
-def _level(speeds: NDArray[np.float64], copies: int) -> tuple[float, int]:
-    """``(c*, k*)`` of Theorem 1 in floats, for more than `copies` machines."""
+def _float_load(
+    speeds: NDArray[np.float64], copies: int
+) -> tuple[NDArray[np.float64], float, int | None]:
+    """``(mu, c*, k*)`` of Theorem 1 in floats."""
     count = speeds.size
-    ascending = np.sort(speeds)
+    if count == copies:
+        return np.ones(count), 1 / float(speeds.min()), None
+    if _is_extreme(speeds):
+        exact = _exact_load([Fraction(speed) for speed in speeds.tolist()], copies)
+        finite = exact.c_star < Fraction(sys.float_info.max)
+        c_star = float(exact.c_star) if finite else math.inf
+        return np.array(exact.mu, dtype=np.float64), c_star, exact.k_star
+    exponent = int(np.frexp(speeds.max())[1])
+    scaled = np.ldexp(speeds, -exponent)  # exact, and keeps the sums finite
+    order = np.argsort(scaled, kind="stable")
+    ascending = scaled[order]
     prefix = np.cumsum(ascending)
     k = np.arange(count - copies + 1, count + 1)
     holds = (k + copies - count) * ascending[k - 1] <= prefix[k - 1]
     k_star = int(k[np.flatnonzero(holds)[-1]])
-    return float((k_star + copies - count) / prefix[k_star - 1]), k_star
+    level = float((k_star + copies - count) / prefix[k_star - 1])
+    mu = np.ones(count)
+    mu[order[:k_star]] = np.minimum(1.0, level * ascending[:k_star])
+    return mu, float(np.ldexp(level, -exponent)), k_star
 
 
 def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -> NDArray[np.int64]:
@@ -196,24 +222,19 @@ def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -
     array([140, 140, 210, 210, 280, 280])
     """
     floats = check_speeds(speeds)
-    _check_copies(floats.size, copies)
-    if rows < 1:
-        raise InputError(f"{rows} rows per shard: expected at least 1")
-    if floats.size == copies:
-        return np.full(copies, rows, dtype=np.int64)
-    scaled, _ = _scaled(floats)
-    level, _ = _level(scaled, copies)
-    loads: NDArray[np.int64] = np.floor(np.minimum(1.0, level * scaled) * rows).astype(np.int64)
+    check_copies(floats.size, copies)
+    check_rows(rows)
+    mu, _, _ = _float_load(floats, copies)
+    loads: NDArray[np.int64] = np.floor(mu * rows).astype(np.int64)
     missing = copies * rows - int(loads.sum())
-    with np.errstate(over="ignore"):
-        finish = (loads + 1) / scaled
-    queue = [(time, n) for n, time in enumerate(finish.tolist()) if loads[n] < rows]
+    units = [Fraction(s) for s in floats.tolist()] if _is_extreme(floats) else floats.tolist()
+    queue = [((int(m) + 1) / units[n], n) for n, m in enumerate(loads) if m < rows]
     heapq.heapify(queue)
     for _ in range(missing):
         _, n = queue[0]
         loads[n] += 1
         if loads[n] < rows:
-            heapq.heapreplace(queue, ((int(loads[n]) + 1) / float(scaled[n]), n))
+            heapq.heapreplace(queue, ((int(loads[n]) + 1) / units[n], n))
         else:
             heapq.heappop(queue)
     return loads
@@ -227,4 +248,5 @@ def makespan(loads: ArrayLike, speeds: Sequence[Real] | ArrayLike) -> float:
     >>> makespan([140, 140, 210, 210, 280, 280], [2, 2, 3, 3, 4, 4])
     70.0
     """
-    return float(np.max(np.asarray(loads) / check_speeds(speeds)))
+    with np.errstate(over="ignore"):  # infinite, when a speed is below 1e-300
+        return float(np.max(np.asarray(loads) / check_speeds(speeds)))

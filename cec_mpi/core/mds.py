@@ -191,11 +191,11 @@ class Decoder:
             values.dtype != np.float64
             or values.ndim != 2
             or len(values) != len(self.order)
-            or not values.flags.c_contiguous
+            or not values.flags.carray
         ):
             raise InputError(
                 f"answers of shape {values.shape} and dtype {values.dtype}: expected "
-                f"({len(self.order)}, rows), float64, C-contiguous"
+                f"({len(self.order)}, rows), float64, C-contiguous, aligned and writeable"
             )
         # BLAS sees the transpose, and solves X' L' = V' and then X' U' = V' from the right.
         lower = {"side": 1, "lower": 1, "trans_a": 1, "diag": 1, "overwrite_b": 1}

@@ -41,21 +41,20 @@ def order_along_rows(machines: NDArray[np.int32], available: Sequence[int]) -> N
     """
     if len(machines) > _LARGEST_PATH:
         return _sorted(machines)
-    positions = np.searchsorted(available, machines)
-    member = np.zeros((len(machines), len(available)), dtype=np.float32)
-    np.put_along_axis(member, positions, 1, axis=1)
-    return _path(member @ member.T)
+    member = np.zeros((len(machines), -(-len(available) // 64) * 64), dtype=bool)
+    np.put_along_axis(member, np.searchsorted(available, machines), True, axis=1)
+    return _path(np.packbits(member, axis=1).view(np.uint64))
 
 
-def _path(shared: NDArray[np.float32]) -> NDArray[np.intp]:
+def _path(member: NDArray[np.uint64]) -> NDArray[np.intp]:
     """Start at the first block and go on to the block left that shares most machines."""
-    count = len(shared)
-    shared[:, 0] = -1
-    order = np.zeros(count, dtype=np.intp)
-    for step in range(1, count):
-        nearest = int(shared[order[step - 1]].argmax())
-        order[step] = nearest
-        shared[:, nearest] = -1
+    order = np.zeros(len(member), dtype=np.intp)
+    left = np.ones(len(member), dtype=bool)
+    for step in range(1, len(member)):
+        last = order[step - 1]
+        left[last] = False
+        shared = np.bitwise_count(member & member[last]).sum(axis=1, dtype=np.int64)
+        order[step] = np.where(left, shared, -1).argmax()
     return order
 
 

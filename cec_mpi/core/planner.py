@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from cec_mpi.core.assignment import Assignment, cyclic, heterogeneous
-from cec_mpi.core.load import check_speeds, fractional_load, makespan, whole_row_load
+from cec_mpi.core.load import check_copies, check_speeds, fractional_load, makespan, whole_row_load
 from cec_mpi.core.mds import Decoder, MDSCode
 from cec_mpi.errors import InputError
 
@@ -97,11 +97,12 @@ def plan_step(
     (120.0, 120.0)
     """
     everyone = check_speeds(speeds)
+    check_copies(len(available), copies)
     if scheme not in SCHEMES:
         raise InputError(f"scheme {scheme!r}: expected one of {', '.join(SCHEMES)}")
-    if len(available) and not 1 <= min(available) <= max(available) <= everyone.size:
+    if not 1 <= min(available) <= max(available) <= everyone.size:
         raise InputError(f"available machines {tuple(available)}: there are {everyone.size} speeds")
-    present = everyone[np.asarray(available, dtype=np.intp) - 1] if len(available) else everyone[:0]
+    present = everyone[np.asarray(available, dtype=np.intp) - 1]
     if scheme == "cyclic":
         assignment = cyclic(available, copies, rows)
     else:
