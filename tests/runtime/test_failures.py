@@ -1,0 +1,200 @@
+"""What goes wrong on one rank is known to all, and nobody is left waiting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cec_mpi import open_operator, open_store
+from cec_mpi.availability import Listed
+from cec_mpi.core.planner import Planner
+from cec_mpi.errors import InfeasibleError, InputError, MachineError
+from cec_mpi.records import Recorder
+from cec_mpi.runtime.collective import (
+    CollectiveMachineEnd,
+    CollectiveMasterEnd,
+    check_message_sizes,
+)
+from cec_mpi.runtime.elastic import Schedule
+from cec_mpi.runtime.launch import on_master
+from cec_mpi.runtime.machine import Machine, serve
+from cec_mpi.runtime.master import Master
+
+pytestmark = pytest.mark.mpi(min_size=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"speeds": (1.0, 2.0)}, InputError, "2 speeds"),
+        ({"speeds": (1.0, float("nan"), 1.0)}, InputError, "position 2 is nan"),
+        ({"scheme": "fastest"}, InputError, "fastest"),
+        ({"machines": (1, 2)}, InputError, "4 ranks were started"),
+        ({"machines": (1,)}, InfeasibleError, "needs 2"),
+        ({"machines": (1, 2, 9)}, InputError, "machines 1..3"),
+        ({"emulate_noise": 0.1}, InputError, "emulated speeds"),
+        ({"threads": 0}, InputError, "threads 0"),
+        ({"sped": (1.0,)}, InputError, "sped"),
+    ],
+)
+def test_wrong_options_raise_on_all_ranks(comm, store, options, error, words):
+    with pytest.raises(error, match=words), open_operator(store, comm, **options):
+        pass
+
+
+def test_a_store_that_is_missing_raises_on_all_ranks(comm, shared_directory):
+    with (
+        pytest.raises(Exception, match="no such store"),
+        open_operator(shared_directory / "nowhere", comm),
+    ):
+        pass
+
+
+def test_a_shard_that_cannot_be_opened_raises_on_all_ranks(comm, store, shared_directory):
+    import shutil
+
+    copy = shared_directory / "damaged"
+    if comm.rank == 0:
+        shutil.copytree(store, copy)
+        (copy / "shard-0002.npy").unlink()
+    comm.Barrier()
+    with (
+        pytest.raises(MachineError, match=r"machine 2 .*shard-0002.npy: missing"),
+        open_operator(copy, comm),
+    ):
+        pass
+
+
+def test_an_exception_of_the_caller_is_seen_once_and_frees_the_machines(comm, store):
+    if comm.rank == 0:
+        with pytest.raises(KeyError, match="mine"), open_operator(store, comm) as X:
+            raise KeyError("mine", X.matvec(np.ones(40)))
+    else:
+        with open_operator(store, comm) as X:
+            assert X is None
+
+
+def test_a_bad_vector_is_refused_before_anything_is_sent(comm, store, X):
+    with open_operator(store, comm) as operator:
+        if operator is not None:
+            for bad in ([1.0] * 3, np.full(40, np.nan), np.full(40, 1j), np.eye(40)):
+                with pytest.raises(ValueError, match="w"):
+                    operator.matvec(bad)
+            with pytest.raises(ValueError, match="out"):
+                operator.matvec(np.ones(40), out=np.empty(3))
+            np.testing.assert_allclose(operator.matvec(np.ones(40)), X.sum(axis=1), atol=1e-10)
+
+
+def test_too_few_machines_are_refused_and_the_next_step_works(comm, store, X):
+    with open_operator(store, comm, availability=Listed([(1,), (1,), (2, 3)])) as operator:
+        if operator is not None:
+            with pytest.raises(InfeasibleError, match="1 machines are available at tick 0"):
+                operator.matvec(np.ones(40))
+    with open_operator(
+        store, comm, availability=Listed([(1,), (1,), (2, 3)]), wait=True
+    ) as operator:
+        if operator is not None:
+            np.testing.assert_allclose(operator.matvec(np.ones(40)), X.sum(axis=1), atol=1e-10)
+
+
+def test_waiting_for_machines_that_never_come_ends(comm, store):
+    with open_operator(store, comm, availability=Listed([(1, 2), (1,)]), wait=True) as operator:
+        if operator is not None:
+            operator.matvec(np.ones(40))
+            with pytest.raises(InfeasibleError):
+                operator.matvec(np.ones(40))
+
+
+class Broken(Machine):
+    """Fails in step 1."""
+
+    def compute(self, w, step):
+        if step == 1:
+            raise OSError("the disk is on fire")
+        return super().compute(w, step)
+
+
+class Short(Machine):
+    """Answers less than it was asked for."""
+
+    @property
+    def values(self):
+        return self._out[: max(0, self._count - 1)]
+
+
+def serve_or_command(comm, store, kind):
+    """Machine 2 is of another kind: the master on rank 0, an exit code elsewhere."""
+    manifest = open_store(store).manifest
+    dtype = np.dtype(manifest.dtype)
+    if comm.rank:
+        make = kind if comm.rank == 2 else Machine
+        machine = make(comm.rank, open_store(store).shard(comm.rank))
+        return None, None, serve(machine, CollectiveMachineEnd(comm, manifest.columns, dtype))
+    answers = 2 * manifest.rows_per_shard
+    end = CollectiveMasterEnd(comm, [1, 2, 3], 3, manifest.columns, answers, dtype)
+    schedule = Schedule(Listed([(1, 2, 3)]), (1, 2, 3), 2)
+    planner = Planner(2, manifest.rows_per_shard)
+    return Master(manifest, end, planner, schedule, (1.0,) * 3, Recorder()), end, None
+
+
+def test_a_machine_that_raises_is_named_with_its_reason(comm, store):
+    master, end, code = serve_or_command(comm, store, Broken)
+    if master is not None:
+        master.matvec(np.ones(40))
+        with pytest.raises(MachineError, match=r"step 1 failed on machine 2: OSError: the disk"):
+            master.matvec(np.ones(40))
+        end.stop(3)
+    else:
+        assert code == 3
+
+
+def test_a_short_answer_shows(comm, store):
+    master, end, code = serve_or_command(comm, store, Short)
+    if master is not None:
+        with pytest.raises(MachineError, match="machine 2 answered NaN"):
+            master.matvec(np.ones(40))
+        end.stop(0)
+    else:
+        assert code == 0
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros(40, np.float32),
+        np.zeros(40, np.int64),
+        np.zeros(39),
+        np.zeros((40, 1)),
+        np.zeros(80)[::2],
+    ],
+)
+def test_a_buffer_that_does_not_fit_is_refused_before_it_is_sent(comm, array):
+    if comm.rank == 0:
+        end = CollectiveMasterEnd(comm, [1, 2, 3], 3, 40, 100, np.dtype(np.float64))
+        with pytest.raises(InputError, match="expected"):
+            end.share(array)
+
+
+def test_messages_that_mpi_cannot_carry_are_refused():
+    check_message_sizes(2**31 - 1, 2**31 - 1)
+    with pytest.raises(InputError, match="at most"):
+        check_message_sizes(2**31, 10)
+    with pytest.raises(InputError, match="at most"):
+        check_message_sizes(10, 2**31)
+
+
+def test_an_assignment_that_does_not_fit_is_refused_before_it_is_sent(comm):
+    if comm.rank == 0:
+        end = CollectiveMasterEnd(comm, [1, 2], 3, 40, 100, np.dtype(np.float64))
+        plan = Planner(2, 50).plan((1, 2, 3), (1.0, 1.0, 1.0))
+        with pytest.raises(InputError, match="does not fit"):
+            end.announce(0, plan.assignment)
+
+
+def test_what_rank_0_finds_is_told_to_all(comm):
+    def fail():
+        raise InputError("not like this")
+
+    assert on_master(comm, lambda: comm.rank) == 0
+    with pytest.raises(InputError, match="not like this"):
+        on_master(comm, fail)
