@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from cec_mpi.runtime.launch import Place, detect_launcher, place_of_ranks
+from cec_mpi.runtime.launch import Place, detect_launcher, library_name, place_of_ranks
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -44,7 +44,6 @@ def _versions() -> dict[str, str]:
     import mpi4py
     import numpy
     import scipy
-    from mpi4py import MPI
     from threadpoolctl import threadpool_info
 
     import cec_mpi
@@ -61,7 +60,7 @@ def _versions() -> dict[str, str]:
         "SciPy": scipy.__version__,
         "BLAS": ", ".join(sorted(blas)) or "unknown",
         "mpi4py": mpi4py.__version__,
-        "MPI": MPI.Get_library_version().split("\n")[0].strip("\0 "),
+        "MPI": library_name(),
     }
 
 

@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from cec_mpi.core.planner import Planner
 from cec_mpi.runtime.collective import CollectiveMachineEnd, CollectiveMasterEnd
-from cec_mpi.runtime.launch import limit_threads
+from cec_mpi.runtime.launch import library_name, limit_threads
 from cec_mpi.runtime.machine import Machine, serve
 
 SECONDS = 2.0
@@ -73,7 +73,7 @@ def main() -> None:
         end.stop(0)
     shares = dict(comm.gather((0, share)))
     waiting = {rank: part for rank, part in shares.items() if rank != 1}
-    print(f"{MPI.Get_library_version().split(',')[0]}, {comm.size} ranks; rank 1 computes")
+    print(f"{library_name()}, {comm.size} ranks; rank 1 computes")
     print("CPU of each waiting rank: " + ", ".join(f"{100 * s:.1f} %" for s in waiting.values()))
     empty = np.array(walls[STEPS + 10 :])
     median, late = 1e3 * np.median(empty), 1e3 * np.quantile(empty, 0.9)

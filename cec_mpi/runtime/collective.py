@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.assignment import Assignment
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.exchange import Announcement, Answers
-from cec_mpi.runtime.waiting import LONGEST_SLEEP, LONGEST_SLEEP_OPEN_MPI, wait_for
+from cec_mpi.runtime.waiting import wait_for
 
 __all__ = ["CollectiveMachineEnd", "CollectiveMasterEnd", "check_message_sizes"]
 
@@ -52,16 +52,14 @@ def _check_buffer(name: str, array: NDArray[Any], dtype: np.dtype[Any], size: in
 
 
 class _End:
-    """What both ends share: the communicator, the header, the way to wait."""
+    """What both ends share: the communicator and the header."""
 
     def __init__(self, comm: MPI.Comm) -> None:
         self._comm = comm
         self._header = np.zeros(3, dtype=np.int64)  # kind, step or code, length of the plan
-        open_mpi = MPI.Get_library_version().startswith("Open MPI")
-        self._longest_sleep = LONGEST_SLEEP_OPEN_MPI if open_mpi else LONGEST_SLEEP
 
     def _broadcast(self, array: NDArray[Any], transfer: int = 0) -> None:
-        wait_for([self._comm.Ibcast(array, root=_MASTER)], self._longest_sleep, transfer)
+        wait_for([self._comm.Ibcast(array, root=_MASTER)], transfer)
 
 
 class CollectiveMasterEnd(_End):
@@ -134,7 +132,7 @@ class CollectiveMasterEnd(_End):
             self._comm.Igatherv(self._nothing, values, root=_MASTER),
             self._comm.Igather(self._no_report, self._reports, root=_MASTER),
         ]
-        wait_for(requests, self._longest_sleep)
+        wait_for(requests)
         self._between_verbs = False
         self._seconds[self._ranks] = self._reports[1:, 0]
         failed = [int(self._ranks[r]) + 1 for r in np.flatnonzero(self._reports[1:, 1])]
@@ -215,7 +213,7 @@ class CollectiveMachineEnd(_End):
             self._comm.Igatherv(values, None, root=_MASTER),
             self._comm.Igather(self._report, None, root=_MASTER),
         ]
-        wait_for(requests, self._longest_sleep, values.nbytes)
+        wait_for(requests, values.nbytes)
 
     def report(self, text: str) -> None:
         """Send what went wrong."""

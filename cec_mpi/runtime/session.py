@@ -27,7 +27,7 @@ from cec_mpi.records import Recorder
 from cec_mpi.runtime.elastic import Schedule
 from cec_mpi.runtime.emulation import Emulation, SpeedChange, measure_rate
 from cec_mpi.runtime.exchange import MasterEnd
-from cec_mpi.runtime.launch import Place, limit_threads, on_master, place_of_ranks
+from cec_mpi.runtime.launch import Place, library_name, limit_threads, on_master, place_of_ranks
 from cec_mpi.runtime.local import LocalMasterEnd
 from cec_mpi.runtime.machine import Machine, serve
 from cec_mpi.runtime.master import Master
@@ -272,7 +272,7 @@ def session(
                 comm, machines, manifest.code.machines, manifest.columns, answers, dtype
             )
             with _stopping(end):
-                library = _library()
+                library = library_name()
                 recorder.header(_header(manifest, options, emulation, places, threads, library))
                 yield _master(manifest, end, options, recorder), 0
     finally:
@@ -366,12 +366,6 @@ def _master(
     )
     planner = Planner(code.recovery, manifest.rows_per_shard, options.scheme)
     return Master(manifest, end, planner, schedule, options.speeds or (), recorder)
-
-
-def _library() -> str:
-    from mpi4py import MPI
-
-    return MPI.Get_library_version().split("\n")[0].strip("\0 ")
 
 
 def _header(

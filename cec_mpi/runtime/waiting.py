@@ -12,39 +12,36 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["LONGEST_SLEEP", "LONGEST_SLEEP_OPEN_MPI", "wait_for"]
+__all__ = ["wait_for"]
 
 _SPIN = 30e-6
-_FIRST_SLEEP = 50e-6
-_GROWTH = 1.25
+_SHORTEST_SLEEP, _LONGEST_SLEEP = 50e-6, 500e-6
+_LATE = 0.02  # a sleep is at most this part of the time waited so far
 _BYTES_PER_SECOND = 1e9  # a slow wire; a transfer is helped along for at least this time
 
-LONGEST_SLEEP_OPEN_MPI = 100e-6
-LONGEST_SLEEP = 500e-6
-"""Seconds. A test costs more in MPICH and Intel MPI, so they are tested less often."""
 
-
-def wait_for(requests: Sequence[Any], longest_sleep: float, transfer: int = 0) -> None:
+def wait_for(requests: Sequence[Any], transfer: int = 0) -> None:
     """Wait until all requests are complete.
+
+    Sleeps grow with the time waited: a short wait ends promptly, a long one costs next to
+    nothing, and neither is prolonged by more than 2 % (or a shortest sleep).
 
     Parameters
     ----------
     requests : sequence of mpi4py.MPI.Request
-    longest_sleep : float
-        Seconds; sleeps grow up to this.
     transfer : int
         Bytes that are on their way already: MPI moves them only while it is called, so
         no sleep begins before they can have arrived.
     """
     pending = list(requests)
-    spin_until = time.perf_counter() + _SPIN + transfer / _BYTES_PER_SECOND
-    sleep = _FIRST_SLEEP
+    begin = time.perf_counter()
+    spin = _SPIN + transfer / _BYTES_PER_SECOND
     while True:
         pending = [request for request in pending if not request.Test()]
         if not pending:
             return
-        if time.perf_counter() < spin_until:
+        waited = time.perf_counter() - begin
+        if waited < spin:
             os.sched_yield()
         else:
-            time.sleep(sleep)
-            sleep = min(sleep * _GROWTH, longest_sleep)
+            time.sleep(min(max(_SHORTEST_SLEEP, _LATE * waited), _LONGEST_SLEEP))
