@@ -207,9 +207,9 @@ class Assignment:
 
 def _frozen(values: ArrayLike, dtype: type[np.signedinteger]) -> NDArray[np.signedinteger]:
     array = np.asarray(values, dtype=dtype)
-    if array.flags.writeable:
-        array = array.copy() if array is values else array
-        array.flags.writeable = False
+    if array.base is not None or (array is values and array.flags.writeable):
+        array = array.copy()  # somebody may still change it
+    array.flags.writeable = False
     return array
 
 

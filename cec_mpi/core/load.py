@@ -184,7 +184,9 @@ def _float_load(
     level = float((k_star + copies - count) / prefix[k_star - 1])
     mu = np.ones(count)
     mu[order[:k_star]] = np.minimum(1.0, level * ascending[:k_star])
-    return mu, float(np.ldexp(level, -exponent)), k_star
+    with np.errstate(over="ignore"):  # infinite, when all speeds are below 1e-300
+        c_star = float(np.ldexp(level, -exponent))
+    return mu, c_star, k_star
 
 
 def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Real-valued MDS codes: generator matrices, encoding, decoders.
+"""Real-valued MDS codes: generator matrices and encoding.
 
 Any L rows of an N x L MDS generator matrix G are invertible, so any L coded answers give
 the L uncoded ones. Over the reals "invertible" is not enough: the condition number of
@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from cec_mpi.core.conditioning import Conditioning, measure_conditioning
+from cec_mpi.core.decoder import Decoder
 from cec_mpi.errors import InfeasibleError, InputError
 
-__all__ = ["FAMILIES", "Decoder", "MDSCode", "make_code"]
+__all__ = ["FAMILIES", "MDSCode", "make_code"]
 
 Floats = NDArray[np.float64]
 
@@ -121,87 +122,6 @@ class MDSCode:
     def decoder(self, machines: Sequence[int]) -> Decoder:
         """The decoder for the answers of L machines (numbers from 1)."""
         return Decoder(self.generator, machines)
-
-
-class Decoder:
-    """Turns the answers of L machines into the L uncoded ones: a factored L x L matrix.
-
-    Parameters
-    ----------
-    generator : (N, L) ndarray of float
-        The code's generator matrix.
-    machines : (L,) sequence of int
-        Numbers of the machines, from 1.
-
-    Attributes
-    ----------
-    order : tuple of int
-        The order in which `solve` wants the machines' answers, as indices into
-        `machines`: the row exchanges of the factorisation, done for free.
-    condition : float
-        Condition number (1-norm, as estimated by LAPACK) of the L x L matrix.
-
-    Examples
-    --------
-    >>> decoder = make_code(6, 3, "gaussian").decoder((2, 4, 6))
-    >>> answers = make_code(6, 3, "gaussian").generator[[1, 3, 5]] @ np.eye(3)
-    >>> values = answers[list(decoder.order)]
-    >>> decoder.solve(values)
-    >>> np.allclose(values, np.eye(3))
-    True
-    """
-
-    def __init__(self, generator: Floats, machines: Sequence[int]) -> None:
-        from scipy.linalg import lapack
-
-        rows = np.asarray(machines) - 1
-        if rows.shape != generator.shape[1:] or rows.min() < 0 or rows.max() >= len(generator):
-            raise InputError(
-                f"decoder for machines {tuple(machines)}: expected {generator.shape[1]}"
-            )
-        matrix = generator[rows]
-        self._factors, pivots, status = lapack.dgetrf(matrix)
-        if status != 0:
-            raise InputError(f"the rows of G of machines {_short(machines)} are singular")
-        norm = float(np.abs(matrix).sum(axis=0).max())
-        reciprocal, _ = lapack.dgecon(self._factors, norm)
-        self.condition = 1 / reciprocal if reciprocal > 0 else float("inf")
-        order = list(range(len(rows)))
-        for row, pivot in enumerate(pivots.tolist()):
-            order[row], order[pivot] = order[pivot], order[row]
-        self.order: tuple[int, ...] = tuple(order)
-
-    def solve(self, values: Floats) -> None:
-        """Decode in place, without allocating: ``values <- inv(G_P) @ values``.
-
-        Parameters
-        ----------
-        values : (L, rows) ndarray of float64
-            Answers in the order of `order`, C-contiguous; on return the rows of
-            X_1 w .. X_L w.
-
-        Raises
-        ------
-        InputError
-            `values` has another dtype, shape or layout.
-        """
-        from scipy.linalg import blas
-
-        if (
-            values.dtype != np.float64
-            or values.ndim != 2
-            or len(values) != len(self.order)
-            or not values.flags.carray
-        ):
-            raise InputError(
-                f"answers of shape {values.shape} and dtype {values.dtype}: expected "
-                f"({len(self.order)}, rows), float64, C-contiguous, aligned and writeable"
-            )
-        # BLAS sees the transpose, and solves X' L' = V' and then X' U' = V' from the right.
-        lower = {"side": 1, "lower": 1, "trans_a": 1, "diag": 1, "overwrite_b": 1}
-        upper = {"side": 1, "lower": 0, "trans_a": 1, "diag": 0, "overwrite_b": 1}
-        blas.dtrsm(1.0, self._factors, values.T, **lower)
-        blas.dtrsm(1.0, self._factors, values.T, **upper)
 
 
 def make_code(

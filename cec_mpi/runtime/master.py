@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.mds import Decoder
+from cec_mpi.core.decoder import Decoder
 from cec_mpi.core.planner import Plan, Planner
 from cec_mpi.core.speeds import SpeedScale
 from cec_mpi.errors import InputError, MachineError
@@ -207,14 +206,14 @@ class Master:
 class _DecodingJob:
     """Decode one block: the rows start..stop of X_1 w .. X_L w from L machines' answers."""
 
-    __slots__ = ("_decode", "_positions", "_size", "_start", "_stop")
+    __slots__ = ("_decoder", "_positions", "_size", "_start", "_stop")
 
     def __init__(self, start: int, stop: int, positions: list[int], decoder: Decoder) -> None:
         self._start = start
         self._stop = stop
         self._size = stop - start
         self._positions = positions
-        self._decode: Callable[[NDArray[np.float64]], None] = decoder.solve
+        self._decoder = decoder
 
     def decode(
         self, values: NDArray[Any], work: NDArray[np.float64], out: NDArray[np.float64]
@@ -223,5 +222,4 @@ class _DecodingJob:
         block = work[: len(self._positions) * size].reshape(-1, size)
         for row, position in zip(block, self._positions, strict=True):
             row[:] = values[position : position + size]
-        self._decode(block)
-        out[:, self._start : self._stop] = block
+        self._decoder.decode(block, out[:, self._start : self._stop])

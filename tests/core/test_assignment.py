@@ -167,6 +167,11 @@ def test_ties_go_by_machine_number():
     assert [block.machines for block in blocks] == [(4, 9), (4, 7), (7, 9)]
 
 
+def test_more_rows_than_memory_holds_do_not_overflow():
+    plan = heterogeneous((1, 2, 3), [2**61] * 3, 2)
+    assert sizes_and_sets(plan) == [(2**60, {1, 3}), (2**60, {1, 2}), (2**60, {2, 3})]
+
+
 def test_with_as_many_machines_as_copies_there_is_one_block():
     assert heterogeneous((2, 3, 5), [7, 7, 7], 3).blocks == (Block(0, 7, (2, 3, 5)),)
 
@@ -316,7 +321,7 @@ def test_positions_find_each_blocks_answers_in_the_answers_of_all_machines(plan)
 
 def test_positions_with_machine_numbers_beyond_16_bits():
     near = heterogeneous((1, 2, 3, 5), [4, 4, 6, 7], 3)
-    far = heterogeneous((1, 65_537, 65_538, 200_000), [4, 4, 6, 7], 3)
+    far = heterogeneous((5, 65_536, 65_537, 200_000), [4, 4, 6, 7], 3)
     assert np.array_equal(near.positions, far.positions)
 
 
@@ -380,10 +385,21 @@ def test_arrays_of_an_assignment_cannot_be_changed(name):
         array[0] = 0
 
 
-def test_an_assignment_keeps_no_hold_on_what_it_was_made_of():
+@pytest.mark.parametrize("writeable", [True, False], ids=["array", "read-only view"])
+def test_an_assignment_keeps_no_hold_on_what_it_was_made_of(writeable):
     loads = np.array([3, 2, 1])
-    plan = small_plan(loads=loads)
+    given_loads = loads[:]
+    given_loads.flags.writeable = writeable
+    plan = small_plan(loads=given_loads)
     loads[0] = 99
+    assert plan == small_plan()
+    assert given_loads.flags.writeable == writeable
+
+
+def test_an_assignment_keeps_no_hold_on_the_array_off_the_wire():
+    array = small_plan().to_array()
+    plan = Assignment.from_array(array)
+    array[:] = 0
     assert plan == small_plan()
 
 
@@ -408,6 +424,8 @@ def test_a_plan_says_what_it_is():
         ({"starts": [0, 0]}, "do not partition"),
         ({"stops": [0, 3]}, "do not partition"),
         ({"starts": [1, 2], "stops": [2, 4]}, "do not partition"),
+        ({"starts": [0, 0], "stops": [0, 3], "loads": [3, 3, 0]}, "do not partition"),
+        ({"starts": [0, 1], "stops": [1, 0]}, "do not partition"),
         ({"stops": [1, 4]}, "machine 1 is assigned 4 rows: expected 3"),
         ({"loads": [3, 1, 2]}, "machine 2 is assigned 2 rows: expected 1"),
         ({"machines": [[1, 1], [1, 2]]}, "twice or out of order"),

@@ -136,6 +136,7 @@ def test_floats_give_what_fractions_give(case):
     assert floats.mu == pytest.approx([float(mu) for mu in exact.mu], rel=1e-13)
     assert floats.c_star == pytest.approx(float(exact.c_star), rel=1e-13)
     assert floats.k_star == exact.k_star
+    assert max(floats.mu) <= 1
     assert all(isinstance(value, float) for value in (*floats.mu, floats.c_star))
 
 
@@ -169,11 +170,12 @@ EXTREMES = [
     [1.0, 1e9, 1e9, 1e9],
     [1.0, 1.0, 1.0, 1e9],
     [1e9, 1.0, 1e9, 1.0],
-    [1e300] * 4,
+    [1e308] * 4,
     [1e-300] * 4,
     [1e-300, 1e300, 1.0, 2.0],
     [1e-300, 1e-300, 1e300],
     [1e-300, 1e-300, 1e300, 1e300],
+    [1e-130, 1e-140, 1e140, 1e130, 1e140],
 ]
 EXTREME_CASES = [(speeds, copies) for speeds in EXTREMES for copies in range(1, len(speeds) + 1)]
 
@@ -192,6 +194,27 @@ def test_extreme_speeds_have_whole_row_loads(speeds, copies):
     assert loads.sum() == copies * 100
     assert loads.min() >= 0
     assert loads.max() <= 100
+    time = max(Fraction(m) / Fraction(s) for m, s in zip(loads.tolist(), speeds, strict=True))
+    assert rows_before(time, speeds, 100) < copies * 100
+
+
+@pytest.mark.parametrize("machines", [2, 3, 5])
+def test_a_time_too_long_for_a_float_is_infinite(machines):
+    speeds = [5e-324] * machines
+    load = fractional_load(speeds, 2)
+    assert load.mu == pytest.approx([2 / machines] * machines)
+    assert load.c_star == float("inf")
+    loads = whole_row_load(speeds, 2, 30)
+    assert loads.tolist() == [60 // machines] * machines
+    assert makespan(loads, speeds) == float("inf")
+
+
+def test_machines_that_slow_still_share_by_their_speeds():
+    speeds = [5e-324, 1e-323, 1e308]
+    load = fractional_load(speeds, 2)
+    assert load.mu == pytest.approx((1 / 3, 2 / 3, 1))
+    assert load.c_star == float("inf")
+    assert whole_row_load(speeds, 2, 100).tolist() == [33, 67, 100]
 
 
 # --- whole rows ---------------------------------------------------------------------------
