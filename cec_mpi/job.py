@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,12 +16,12 @@ from numpy.typing import NDArray
 
 from cec_mpi.availability import Availability, RandomAvailability, read_availability
 from cec_mpi.errors import InputError
+from cec_mpi.progress import progress
 from cec_mpi.records import (
     RESULT,
     STEPS,
     SUMMARY,
     Recorder,
-    StepRecord,
     discard_results,
     prepare_directory,
 )
@@ -67,7 +66,7 @@ class Job:
     def recording(self) -> Iterator[Recorder]:
         """The records of the run, written as they happen; none of a run that never began."""
         log_to(self.out / "logs" / "master.log")
-        with (self.out / STEPS).open("w", encoding="utf-8") as stream, _progress() as watch:
+        with (self.out / STEPS).open("w", encoding="utf-8") as stream, progress() as watch:
             recorder = Recorder(stream, watch)
             try:
                 yield recorder
@@ -201,32 +200,3 @@ def _read_vectors(path: str | None, columns: int) -> NDArray[Any]:
     if vectors.ndim != 2 or vectors.shape[1] != columns or not len(vectors):
         raise InputError(f"{path} has shape {vectors.shape}: expected (T, {columns}), T at least 1")
     return vectors
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    """One live line when standard error is a terminal, nothing otherwise."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    shown = 0.0
-
-    def watch(record: StepRecord) -> None:
-        nonlocal shown
-        now = time.monotonic()
-        if now - shown < 0.1:
-            return
-        shown = now
-        predicted = record.predicted_makespan
-        expected = f" (predicted {1e3 * predicted:.2f})" if predicted else ""
-        sys.stderr.write(
-            f"\r\x1b[Kstep {record.step + 1}: {len(record.available)} of {len(record.rows)} "
-            f"machines, {1e3 * record.measured_makespan:.2f} ms{expected}"
-        )
-        sys.stderr.flush()
-
-    try:
-        yield watch
-    finally:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
