@@ -10,6 +10,7 @@ import csv
 import json
 import os
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,6 +48,9 @@ class Availability(Protocol):
     def most_from(self, tick: int) -> int:
         """No tick from this one on has more machines available."""
 
+    def among(self, machines: Sequence[int]) -> Availability:
+        """The same with only these machines; the others are preempted for good."""
+
 
 class Listed:
     """One listed set per tick; past the end the last one holds, or all are repeated.
@@ -70,6 +74,8 @@ class Listed:
             raise InputError("an availability without entries: expected at least one")
         self._ticks = [tuple(sorted(machines)) for machines in ticks]
         self._repeat = repeat
+        sizes = [len(machines) for machines in reversed(self._ticks)]
+        self._most = list(accumulate(sizes, max))[::-1]  # from each tick on
 
     def __len__(self) -> int:
         return len(self._ticks)
@@ -82,8 +88,12 @@ class Listed:
 
     def most_from(self, tick: int) -> int:
         """No tick from this one on has more machines available."""
-        first = 0 if self._repeat else min(tick, len(self._ticks) - 1)
-        return max(len(machines) for machines in self._ticks[first:])
+        return self._most[0 if self._repeat else min(tick, len(self._ticks) - 1)]
+
+    def among(self, machines: Sequence[int]) -> Listed:
+        """The same with only these machines; the others are preempted for good."""
+        kept = frozenset(machines)
+        return Listed([[n for n in up if n in kept] for up in self._ticks], self._repeat)
 
 
 class RandomAvailability:
@@ -101,16 +111,24 @@ class RandomAvailability:
         self._machines = machines
         self._probability = probability
         self._seed = seed
+        self._kept = np.ones(machines, dtype=bool)
 
     def at(self, tick: int) -> Machines:
         """Numbers of the available machines at tick 0, 1, .., ascending."""
         rng = np.random.default_rng((self._seed, tick))
         up = rng.random(self._machines) < self._probability
-        return tuple((np.flatnonzero(up) + 1).tolist())
+        return tuple((np.flatnonzero(up & self._kept) + 1).tolist())
 
     def most_from(self, tick: int) -> int:
         """No tick from this one on has more machines available."""
-        return self._machines
+        return int(self._kept.sum())
+
+    def among(self, machines: Sequence[int]) -> RandomAvailability:
+        """The same with only these machines; the others are preempted for good."""
+        fewer = RandomAvailability(self._machines, self._probability, self._seed)
+        chosen = np.isin(np.arange(self._machines) + 1, machines)
+        fewer._kept = self._kept & chosen
+        return fewer
 
 
 def everyone(machines: int) -> Listed:
@@ -175,7 +193,7 @@ def read_availability(
     return from_counts(totals, machines, repeat)
 
 
-def _read(path: Path, machines: int) -> Listed | tuple[list[int], Any]:
+def _read(path: Path, machines: int) -> Listed | tuple[list[int], float | None]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -214,7 +232,7 @@ def _parse_sets(path: Path, ticks: list[Any], machines: int) -> Listed:
     return Listed(ticks)
 
 
-def _parse_counts(path: Path, content: dict[str, Any]) -> tuple[list[int], Any]:
+def _parse_counts(path: Path, content: dict[str, Any]) -> tuple[list[int], float | None]:
     counts = content["data"]
     if not counts:
         raise InputError(f'{path}: "data" is empty')
@@ -225,11 +243,16 @@ def _parse_counts(path: Path, content: dict[str, Any]) -> tuple[list[int], Any]:
             )
     metadata = content.get("metadata")
     gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
+    if gap is not None and not isinstance(gap, int | float):
+        raise InputError(f"{path}: gap_seconds is {gap!r}: expected a number")
     return counts, gap
 
 
 def _parse_csv(path: Path, text: str, machines: int) -> Listed:
-    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if row]
+    try:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if row]
+    except csv.Error as error:
+        raise InputError(f"{path} is not CSV: {error}") from None
     if rows and not {"0", "1"} & set(rows[0]):
         rows = rows[1:]
     if not rows:

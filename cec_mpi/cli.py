@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -39,16 +40,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _all_leave_with(error) if parallel else _leave_with(error)
     try:
-        return command(arguments)
+        code = command(arguments)
+        sys.stdout.flush()
+        return code
     except CecError as error:
         return _leave_with(error)
     except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except OSError as error:
+        _drop_output()
         return _leave_with(InputError(f"{error.filename or 'input or output'}: {error.strerror}"))
     except KeyboardInterrupt:
         return 130
+
+
+def _drop_output() -> None:
+    """Let what is still to be written go nowhere, so that leaving does not fail on it."""
+    with contextlib.suppress(OSError, ValueError):  # no file descriptor: nothing to drop
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _leave_with(error: CecError) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import inspect
 import json
 import time
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from cec_mpi.records import (
 from cec_mpi.runtime.launch import on_master
 from cec_mpi.runtime.master import Master
 from cec_mpi.runtime.session import SessionOptions, log_to, serial_session, session
+from cec_mpi.store.arrays import open_npy
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import open_store
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
@@ -85,7 +87,7 @@ class Job:
         summary: dict[str, Any] = {"task": self.task_name, "seconds": seconds}
         for name, value in outcome.items():
             array = np.asarray(value)
-            if isinstance(value, np.memmap):
+            if isinstance(value, np.memmap) and value is self.task_options.get("out"):
                 value.flush()
             elif array.ndim or name == "result":
                 np.save(self.out / f"{name}.npy", array)
@@ -173,12 +175,16 @@ def _task_options(
     if known is not None and not known >= set(options):
         wrong = sorted(set(options) - known)[0]
         raise InputError(f"--set {wrong}: task {name} takes {', '.join(sorted(known))}")
+    try:
+        inspect.signature(task).bind(None, checkpoint=None, **options)
+    except TypeError as error:
+        raise InputError(f"task {name} with these options: {error}") from None
     return options
 
 
 def _parse_setting(setting: str) -> tuple[str, Any]:
     key, equals, text = setting.partition("=")
-    if not equals or not key.isidentifier():
+    if not equals or not key.isidentifier() or key == "checkpoint":
         raise InputError(f"--set {setting}: expected key=value")
     try:
         return key, ast.literal_eval(text)
@@ -189,14 +195,7 @@ def _parse_setting(setting: str) -> tuple[str, Any]:
 def _read_vectors(path: str | None, columns: int) -> NDArray[Any]:
     if path is None:
         raise InputError("task matvec needs --vectors W.npy")
-    try:
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} is not a readable .npy file: {error}") from None
-    if not isinstance(vectors, np.ndarray) or vectors.dtype.kind not in "fiub":
-        raise InputError(f"{path}: expected one array of real numbers")
+    vectors = open_npy(Path(path))
     if vectors.ndim != 2 or vectors.shape[1] != columns or not len(vectors):
         raise InputError(f"{path} has shape {vectors.shape}: expected (T, {columns}), T at least 1")
     return vectors

@@ -164,8 +164,11 @@ def read_steps(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
-    if not lines or lines[0].get("kind") != "header":
+    kinds = [line.get("kind") if isinstance(line, dict) else None for line in lines]
+    if kinds[:1] != ["header"]:
         raise InputError(f"{path} is not a record of steps: it has no header")
+    if set(kinds[1:]) - {"step"}:
+        raise InputError(f"{path} is not a record of steps: it has other lines too")
     return lines[0], lines[1:]

@@ -30,6 +30,7 @@ __all__ = [
     "whole_row_load",
 ]
 
+_MOST_ROWS = 2**48
 _MOST_BINARY_DIGITS = 900  # between the slowest and the fastest machine, for sums in floats
 
 
@@ -88,9 +89,9 @@ def check_copies(machines: int, copies: int) -> None:
 
 
 def check_rows(rows: int) -> None:
-    """Refuse shards without rows."""
-    if rows < 1:
-        raise InputError(f"{rows} rows per shard: expected at least 1")
+    """Refuse shards without rows, and with more than fractions of them can be told apart."""
+    if not 1 <= rows <= _MOST_ROWS:
+        raise InputError(f"{rows} rows per shard: expected at least 1 and at most 2**48")
 
 
 def fractional_load(speeds: Sequence[Real] | ArrayLike, copies: int) -> FractionalLoad:

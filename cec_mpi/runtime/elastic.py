@@ -47,14 +47,12 @@ class Schedule:
         tick_seconds: float | None = None,
         wait: bool = False,
     ) -> None:
-        self._availability = availability
-        self._present = frozenset(present)
+        self._availability = availability.among(present)
         self._needed = needed
         self._tick_seconds = tick_seconds
         self._wait = wait
         self._next = 0
         self._start: float | None = None
-        self._known: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def next(self) -> Moment:
         """The moment of the next step; sleeps through ticks that have to be waited for.
@@ -65,7 +63,7 @@ class Schedule:
             Too few machines are available, and none are waited for or will ever come.
         """
         tick, waited = self._current(), 0
-        while len(available := self._available(tick)) < self._needed:
+        while len(available := self._availability.at(tick)) < self._needed:
             if not self._wait or self._availability.most_from(tick) < self._needed:
                 raise InfeasibleError(self._complaint(tick, available))
             if waited >= _MOST_TICKS:
@@ -88,14 +86,6 @@ class Schedule:
         if self._tick_seconds is not None and self._start is not None:
             due = self._start + tick * self._tick_seconds
             time.sleep(max(0.0, due - time.monotonic()))
-
-    def _available(self, tick: int) -> tuple[int, ...]:
-        up = self._availability.at(tick)
-        if len(self._known) > 1000:
-            self._known.clear()
-        if up not in self._known:
-            self._known[up] = tuple(n for n in up if n in self._present)
-        return self._known[up]
 
     def _complaint(self, tick: int, available: tuple[int, ...]) -> str:
         found = ", ".join(map(str, available)) if available else "none"

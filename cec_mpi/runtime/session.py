@@ -115,12 +115,15 @@ class SessionOptions:
         elif self.emulate_base is not None or self.emulate_noise or self.emulate_changes:
             raise InputError("emulation of a base, noise or change: expected emulated speeds too")
         for name, value in (
-            ("tick", self.tick_seconds),
             ("threads", self.threads),
             ("emulation base", self.emulate_base),
         ):
             if value is not None and not 0 < value < float("inf"):
                 raise InputError(f"{name} {value}: expected a positive number")
+        if self.tick_seconds is not None and not 1e-6 <= self.tick_seconds < float("inf"):
+            raise InputError(
+                f"tick {self.tick_seconds}: expected a positive number of seconds, at least 1e-6"
+            )
         if not 0 <= self.emulate_noise < float("inf"):
             raise InputError(f"emulation noise {self.emulate_noise}: expected 0 or more")
         for change in self.emulate_changes:

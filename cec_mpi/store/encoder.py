@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import cec_mpi
 from cec_mpi.core.mds import MDSCode, make_code
 from cec_mpi.errors import InputError
+from cec_mpi.store.arrays import open_npy
 from cec_mpi.store.manifest import MANIFEST, Manifest, ShardEntry, shard_name, store_dtype
 
 __all__ = ["HEAD_BYTES", "encode"]
@@ -70,7 +71,9 @@ def encode(
         raise InputError(f"{target} exists: give the store a new name")
     if not target.absolute().parent.is_dir():
         raise InputError(f"{target.absolute().parent} is not a directory: cannot make {target}")
-    matrix = _open_matrix(source)
+    matrix = open_npy(source)
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise InputError(f"{source} has shape {matrix.shape}: expected (q, r), both at least 1")
     kind = store_dtype(dtype, matrix.dtype)
     generator = make_code(machines, recovery, code, systematic=systematic, seed=seed)
     generator.check_precision(kind)
@@ -87,20 +90,6 @@ def encode(
         text = manifest.to_json(f"cec_mpi {cec_mpi.__version__}")
         _write_synced(directory / MANIFEST, text.encode())
     return manifest
-
-
-def _open_matrix(path: Path) -> NDArray[Any]:
-    try:
-        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} is not a readable .npy file: {error}") from None
-    if not isinstance(matrix, np.ndarray):
-        raise InputError(f"{path} is an archive of arrays: expected one .npy array")
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise InputError(f"{path} has shape {matrix.shape}: expected (q, r), both at least 1")
-    return matrix
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from cec_mpi.core.mds import MDSCode
 from cec_mpi.errors import InputError, StoreError
 
 __all__ = ["DTYPES", "FORMAT", "MANIFEST", "VERSION", "Manifest", "ShardEntry", "shard_name"]
+
+T = TypeVar("T")
 
 FORMAT = "cec_mpi store"
 VERSION = 1
@@ -119,7 +121,7 @@ def read_manifest(directory: Path) -> Manifest:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise StoreError(f"{directory} is not a store: it has no {MANIFEST}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise StoreError(f"{path} is not the manifest of a {FORMAT}")
@@ -129,7 +131,7 @@ def read_manifest(directory: Path) -> Manifest:
         )
     try:
         manifest = _parse(content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise StoreError(f"{path} is damaged: {reason}") from None
     _check(manifest, content, path)
@@ -144,7 +146,7 @@ def _parse(content: dict[str, Any]) -> Manifest:
         described["generator"],
         str(described["family"]),
         bool(described["systematic"]),
-        Conditioning(**conditioning),
+        _typed(Conditioning(**conditioning)),
     )
     return Manifest(
         rows=int(content["rows"]),
@@ -152,8 +154,18 @@ def _parse(content: dict[str, Any]) -> Manifest:
         rows_per_shard=int(content["rows_per_shard"]),
         dtype=str(content["dtype"]),
         code=code,
-        shards=tuple(ShardEntry(**shard) for shard in content["shards"]),
+        shards=tuple(_typed(ShardEntry(**shard)) for shard in content["shards"]),
     )
+
+
+def _typed(entry: T) -> T:
+    """Check that the fields of a dataclass have the types of their annotations."""
+    for name, kind in get_type_hints(type(entry)).items():
+        value = getattr(entry, name)
+        expected = get_origin(kind) or kind
+        if not isinstance(value, (int, float) if expected is float else expected):
+            raise TypeError(f"{name} is {value!r}")
+    return entry
 
 
 def _check(manifest: Manifest, content: dict[str, Any], path: Path) -> None:
@@ -182,12 +194,8 @@ def store_dtype(name: str | None, source: np.dtype[Any]) -> np.dtype[Any]:
     Raises
     ------
     InputError
-        A dtype that stores do not have, or a source that is not real numbers.
+        A dtype that stores do not have.
     """
-    if source.kind == "c":
-        raise InputError(f"the matrix is {source}: complex numbers are not supported")
-    if source.kind not in "fiub":
-        raise InputError(f"the matrix has dtype {source}: expected real numbers")
     if name is None:
         return np.dtype("float32" if source.kind == "f" and source.itemsize <= 4 else "float64")
     if name not in DTYPES:

@@ -58,7 +58,7 @@ def find_task(name: str) -> Task:
         sys.path.insert(0, here)
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise InputError(f"task {name!r} cannot be imported: {error}") from None
     if not callable(function):
         raise InputError(f"task {name!r} is not a function")

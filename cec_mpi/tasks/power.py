@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -53,25 +54,26 @@ def power(
     >>> found["converged"], round(found["eigenvalue"], 6)
     (True, 5.0)
     """
+    from scipy.linalg import norm  # which neither overflows nor underflows on the way
+
     rows, columns = X.shape
     if rows != columns:
         raise InputError(f"power iteration on a {rows} x {columns} matrix: expected a square one")
-    if not 0 < tol < 1:
+    if not isinstance(tol, Real) or not 0 < tol < 1:
         raise InputError(f"tol {tol}: expected a number between 0 and 1")
-    if steps < 1:
-        raise InputError(f"{steps} steps: expected at least 1")
-    v = np.random.default_rng(seed).standard_normal(columns)
-    v /= np.linalg.norm(v)
+    if not isinstance(steps, Integral) or steps < 1:
+        raise InputError(f"steps {steps}: expected a whole number of at least 1")
+    if not isinstance(seed, Integral) or seed < 0:
+        raise InputError(f"seed {seed}: expected a whole number of at least 0")
+    product = np.random.default_rng(int(seed)).standard_normal(columns)
     iterations, converged = 0, False
     while not converged and iterations < steps:
+        v = product / norm(product)
         product = X.matvec(v)
         iterations += 1
         rho = float(v @ product)
-        length = float(np.linalg.norm(product))
-        error = float(np.linalg.norm(product - rho * v))
+        error = float(norm(product - rho * v))
         converged = error <= tol * abs(rho)
-        if not converged:
-            v = product / length
     return {
         "result": v,
         "eigenvalue": rho,
