@@ -58,9 +58,10 @@ class Job:
         self.task: Task = find_task(self.task_name)
         self.task_options = _task_options(self.task, self.task_name, arguments, manifest)
         prepare_directory(self.out, arguments.overwrite)
+        self.mapped: np.memmap[Any, Any] | None = None
         if "vectors" in self.task_options and self.task is TASKS["matvec"]:
             vectors = self.task_options["vectors"]
-            self.task_options["out"] = np.lib.format.open_memmap(
+            self.mapped = self.task_options["out"] = np.lib.format.open_memmap(
                 self.out / RESULT, mode="w+", dtype=np.float64, shape=(len(vectors), manifest.rows)
             )
 
@@ -87,8 +88,8 @@ class Job:
         summary: dict[str, Any] = {"task": self.task_name, "seconds": seconds}
         for name, value in outcome.items():
             array = np.asarray(value)
-            if isinstance(value, np.memmap) and value is self.task_options.get("out"):
-                value.flush()
+            if self.mapped is not None and value is self.mapped:
+                self.mapped.flush()
             elif array.ndim or name == "result":
                 np.save(self.out / f"{name}.npy", array)
             else:
