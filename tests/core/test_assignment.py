@@ -186,13 +186,13 @@ def test_with_one_copy_each_machine_has_its_own_rows():
     [
         pytest.param([3, 2, 2], id="sum is no multiple of the copies"),
         pytest.param([4, 1, 1], id="more rows than there are on one machine"),
-        pytest.param([3, 4, -1], id="negative"),
+        pytest.param([3, 3, 1, -1], id="negative"),
         pytest.param([0, 0, 0], id="no rows"),
     ],
 )
 def test_loads_that_no_assignment_meets_are_refused(loads):
     with pytest.raises(InputError, match=f"sum {sum(loads)} cannot be met"):
-        heterogeneous((1, 2, 3), loads, 2)
+        heterogeneous(tuple(range(1, len(loads) + 1)), loads, 2)
     with pytest.raises(InputError, match="cannot be met"):
         fractional_blocks([Fraction(m, 3) for m in loads], 2)
 

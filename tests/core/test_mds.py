@@ -210,8 +210,31 @@ def test_where_subsets_are_many_a_repeatable_sample_is_measured():
     assert not sample.complete
     assert sample.worst <= every.worst
     assert sample == measure_conditioning(generator, largest=100)
-    runs = [np.take(generator, range(n, n + 6), axis=0, mode="wrap") for n in range(12)]
-    assert sample.worst >= 0.999999 * max(np.linalg.cond(run) for run in runs)
+
+
+@pytest.mark.parametrize("first", [0, 7, 25])
+def test_a_sample_holds_every_run_of_consecutive_machines(first):
+    rng = np.random.default_rng(0)
+    generator = rng.standard_normal((30, 15))
+    run = np.arange(first, first + 15) % 30
+    generator[run[0]] = rng.standard_normal(14) @ generator[run[1:]]
+    generator[run[0]] += 1e-6 * rng.standard_normal(15)
+    found = measure_conditioning(generator)
+    assert not found.complete
+    assert found.worst_machines == tuple(sorted((run + 1).tolist()))
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (8, 9), (16, 17)])
+def test_the_worst_of_very_many_subsets_is_found(pair):
+    generator = np.random.default_rng(0).standard_normal((18, 9))
+    generator[pair[0]] = generator[pair[1]] + 1e-6
+    found = measure_conditioning(generator)
+    subsets = np.array(list(combinations(range(18), 9)))
+    numbers = np.linalg.cond(generator[subsets])
+    assert found.measured == len(subsets) == 48_620
+    assert found.worst == pytest.approx(numbers.max(), rel=1e-4)
+    assert found.median == pytest.approx(np.median(numbers), rel=1e-6)
+    assert found.worst_machines == tuple((subsets[numbers.argmax()] + 1).tolist())
 
 
 @pytest.mark.parametrize(
@@ -222,7 +245,7 @@ def test_auto_takes_the_family_that_measures_best(machines, recovery, family):
     assert make_code(machines, recovery).family == family
 
 
-@pytest.mark.parametrize(("machines", "recovery"), [(5, 2), (7, 4), (9, 6)])
+@pytest.mark.parametrize(("machines", "recovery"), [(5, 2), (6, 3), (7, 4), (9, 6)])
 @pytest.mark.parametrize("systematic", [False, True])
 def test_auto_is_no_worse_than_any_family(machines, recovery, systematic):
     auto = make_code(machines, recovery, systematic=systematic)
@@ -271,6 +294,14 @@ def test_the_same_seed_gives_the_same_code_bit_for_bit(family):
 def test_another_seed_gives_another_random_code(family):
     first, other = (make_code(8, 4, family, seed=seed) for seed in (0, 1))
     assert not np.array_equal(first.generator, other.generator)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_orthonormal_code_is_the_best_of_several(seed):
+    rng = np.random.default_rng(100)
+    draws = [np.linalg.qr(rng.standard_normal((10, 5)))[0] for _ in range(41)]
+    ordinary = np.median([measure_conditioning(draw).worst for draw in draws])
+    assert make_code(10, 5, "orthonormal", seed=seed).conditioning.worst < ordinary
 
 
 def test_an_orthonormal_code_has_orthogonal_columns():

@@ -68,6 +68,7 @@ def test_small_plans_are_within_one_interval_of_the_best_order(machines):
         (100, 10, 5, 0.65),
         (300, 10, 2, 0.65),
         (300, 150, 2, 0.75),
+        (600, 10, 2, 0.8),
     ],
 )
 def test_plans_have_fewer_intervals_than_in_the_order_of_algorithm_1(

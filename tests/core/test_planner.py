@@ -160,16 +160,16 @@ def test_the_plan_used_longest_ago_is_forgotten_first():
 
 
 def test_plans_with_many_decoders_are_forgotten_sooner(monkeypatch):
-    monkeypatch.setattr(planner_module, "_DECODER_NUMBERS", 80)
     planner, code = Planner(3, 420), make_code(6, 3)
-    plans = []
-    for number in range(3):
-        plans.append(planner.plan(EVERYONE, speeds_of(number)))
-        plans[-1].decoders(code)
-        assert 27 <= plans[-1].decoder_numbers <= 54
+    plans = [planner.plan(EVERYONE, speeds_of(number)) for number in range(3)]
+    for plan in plans:
+        plan.decoders(code)
+    numbers = [plan.decoder_numbers for plan in plans]
+    monkeypatch.setattr(planner_module, "_DECODER_NUMBERS", numbers[1] + numbers[2])
     newest = planner.plan(EVERYONE, speeds_of(3))
     assert planner.plan(EVERYONE, speeds_of(3)) is newest
     assert planner.plan(EVERYONE, speeds_of(2)) is plans[2]
+    assert planner.plan(EVERYONE, speeds_of(1)) is plans[1]
     assert planner.plan(EVERYONE, speeds_of(0)) is not plans[0]
 
 
