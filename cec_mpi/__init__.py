@@ -7,6 +7,7 @@ when they are first used.
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from cec_mpi.store import encode, open_store
 
 __all__ = ["__version__", "encode", "make_code", "open_operator", "open_store", "plan_step"]
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless asked
 
 _HOME = {
     "encode": "cec_mpi.store",

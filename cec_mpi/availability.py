@@ -195,7 +195,7 @@ def read_availability(
 
 def _read(path: Path, machines: int) -> Listed | tuple[list[int], float | None]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -253,8 +253,8 @@ def _parse_csv(path: Path, text: str, machines: int) -> Listed:
         rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if row]
     except csv.Error as error:
         raise InputError(f"{path} is not CSV: {error}") from None
-    if rows and not {"0", "1"} & set(rows[0]):
-        rows = rows[1:]
+    if rows and not any(cell.replace(".", "").isdigit() for cell in rows[0]):
+        rows = rows[1:]  # a header
     if not rows:
         raise InputError(f"{path}: no rows of availability")
     for index, row in enumerate(rows):

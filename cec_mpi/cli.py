@@ -50,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         _drop_output()
-        return _leave_with(InputError(f"{error.filename or 'input or output'}: {error.strerror}"))
+        what = error.filename or "input or output"
+        return _leave_with(InputError(f"{what}: {error.strerror or error}"))
     except KeyboardInterrupt:
         return 130
 
@@ -86,6 +87,12 @@ def build_parser() -> argparse.ArgumentParser:
 # Values of options ------------------------------------------------------------------------
 
 
+def _path(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("'': expected the name of a directory")
+    return text
+
+
 def _positive(text: str) -> int:
     try:
         value = int(text)
@@ -115,21 +122,25 @@ def _number(text: str) -> float:
 
 def _fractions(text: str) -> tuple[Fraction, ...]:
     try:
-        speeds = tuple(Fraction(part.strip()) for part in text.split(","))
-    except (ValueError, ZeroDivisionError):
-        speeds = ()
-    if not speeds or min(speeds) <= 0:
+        speeds = tuple(_fraction(part.strip()) for part in text.split(","))
+    except (ValueError, ZeroDivisionError, OverflowError):
         raise argparse.ArgumentTypeError(
             f"{text!r}: expected positive numbers with commas between them, as 2,2,3"
-        )
+        ) from None
     return speeds
 
 
+def _fraction(text: str) -> Fraction:
+    if "/" not in text and not 0 < float(text) < float("inf"):
+        raise ValueError  # before 1e999999999 becomes a whole number
+    fraction = Fraction(text)
+    if not 0 < float(fraction) < float("inf"):
+        raise ValueError
+    return fraction
+
+
 def _speeds(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(speed) for speed in _fractions(text))
-    except OverflowError:
-        raise argparse.ArgumentTypeError(f"{text!r}: too large for a speed") from None
+    return tuple(float(speed) for speed in _fractions(text))
 
 
 def _machines(text: str) -> tuple[int, ...]:
@@ -287,7 +298,7 @@ def _add_run(commands: Any) -> None:
         description="Compute with a store: mpirun -n N+1 cec-mpi run STORE --out DIR ...",
     )
     p.add_argument("store", metavar="STORE")
-    p.add_argument("--out", required=True, metavar="DIR", help="directory for the results")
+    p.add_argument("--out", type=_path, required=True, metavar="DIR", help="for the results")
     p.add_argument("--task", default="matvec", help="matvec, power, or my_module:function")
     p.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="an option of the task"

@@ -6,6 +6,7 @@ import argparse
 import ast
 import inspect
 import json
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from cec_mpi.records import (
 )
 from cec_mpi.runtime.launch import on_master
 from cec_mpi.runtime.master import Master
-from cec_mpi.runtime.session import SessionOptions, log_to, serial_session, session
+from cec_mpi.runtime.session import SessionOptions, log_file, serial_session, session
 from cec_mpi.store.arrays import open_npy
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import open_store
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = ["run_parallel", "run_serial"]
+
+_SAVED = object()  # in the place of an output that has a file of its own
 
 
 class Job:
@@ -68,8 +71,11 @@ class Job:
     @contextmanager
     def recording(self) -> Iterator[Recorder]:
         """The records of the run, written as they happen; none of a run that never began."""
-        log_to(self.out / "logs" / "master.log")
-        with (self.out / STEPS).open("w", encoding="utf-8") as stream, progress() as watch:
+        with (
+            log_file(self.out / "logs" / "master.log"),
+            (self.out / STEPS).open("w", encoding="utf-8") as stream,
+            progress() as watch,
+        ):
             recorder = Recorder(stream, watch)
             try:
                 yield recorder
@@ -85,17 +91,32 @@ class Job:
         seconds = time.perf_counter() - begin
         if not isinstance(outcome, dict) or "result" not in outcome:
             raise InputError(f"task {self.task_name} returned no dict with an array 'result'")
-        summary: dict[str, Any] = {"task": self.task_name, "seconds": seconds}
-        for name, value in outcome.items():
-            array = np.asarray(value)
-            if self.mapped is not None and value is self.mapped:
-                self.mapped.flush()
-            elif array.ndim or name == "result":
-                np.save(self.out / f"{name}.npy", array)
-            else:
-                summary[name] = array.item()
+        outputs = {name: self._save(name, value) for name, value in outcome.items()}
+        summary = {name: value for name, value in outputs.items() if value is not _SAVED}
+        summary |= {"task": self.task_name, "seconds": seconds}
         summary |= master.recorder.summary() | {"rows_per_second_per_speed": master.scale.value}
         (self.out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+    def _save(self, name: object, value: object) -> object:
+        """Save an array under its name; return a number or text for the summary."""
+        if not isinstance(name, str) or not name.isidentifier():
+            raise InputError(f"task {self.task_name} returned {name!r}: expected names of arrays")
+        if self.mapped is not None and value is self.mapped:
+            self.mapped.flush()
+            return _SAVED
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise InputError(f"task {self.task_name} returned no array {name!r}: {error}") from None
+        if array.dtype.kind == "O" and value is not None:
+            raise InputError(f"task {self.task_name} returned {type(value).__name__} as {name!r}")
+        plain = array.dtype.kind in "biufU" or value is None
+        if array.ndim == 0 and plain and name != "result":
+            number = array.item()
+            finite = not isinstance(number, float) or math.isfinite(number)
+            return number if finite else str(number)
+        np.save(self.out / f"{name}.npy", array)
+        return _SAVED
 
 
 def run_parallel(comm: MPI.Intracomm, arguments: argparse.Namespace) -> int:

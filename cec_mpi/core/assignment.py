@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
+from numbers import Rational
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -95,10 +96,10 @@ class Assignment:
     ) -> None:
         fields: dict[str, object] = {
             "available": tuple(int(n) for n in available),
-            "loads": _frozen(loads, np.int64),
-            "starts": _frozen(starts, np.int64),
-            "stops": _frozen(stops, np.int64),
-            "machines": _frozen(machines, np.int32),
+            "loads": _frozen("loads", loads, np.int64),
+            "starts": _frozen("starts", starts, np.int64),
+            "stops": _frozen("stops", stops, np.int64),
+            "machines": _frozen("machines", machines, np.int32),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -117,9 +118,7 @@ class Assignment:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Assignment):
             return NotImplemented
-        return self is other or (
-            self.available == other.available and np.array_equal(self.to_array(), other.to_array())
-        )
+        return self is other or np.array_equal(self.to_array(), other.to_array())
 
     def __hash__(self) -> int:
         return hash(self.to_array().tobytes())
@@ -196,6 +195,8 @@ class Assignment:
     @classmethod
     def from_array(cls, array: Ints) -> Assignment:
         """The assignment that `to_array` wrote, checked again."""
+        if array.size < 3:
+            raise InputError(f"an assignment of {array.size} numbers: expected at least 3")
         available, blocks, copies = array[:3].tolist()
         sizes = [available, available, blocks, blocks, blocks * copies]
         if array.size != 3 + sum(sizes):
@@ -205,8 +206,19 @@ class Assignment:
         return cls(machines.tolist(), loads, starts, stops, members.reshape(blocks, copies))
 
 
-def _frozen(values: ArrayLike, dtype: type[np.signedinteger]) -> NDArray[np.signedinteger]:
-    array = np.asarray(values, dtype=dtype)
+def _whole(name: str, values: ArrayLike) -> Ints:
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in "iu":
+        raise InputError(f"{name} of an assignment are {array.dtype}: expected whole numbers")
+    return array.astype(np.int64, copy=False)
+
+
+def _frozen(
+    name: str, values: ArrayLike, dtype: type[np.signedinteger]
+) -> NDArray[np.signedinteger]:
+    array = values if isinstance(values, np.ndarray) and values.dtype == dtype else None
+    if array is None:
+        array = _whole(name, values).astype(dtype, copy=False)
     if array.base is not None or (array is values and array.flags.writeable):
         array = array.copy()  # somebody may still change it
     array.flags.writeable = False
@@ -286,7 +298,7 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, copies: int) -> As
     >>> [block.machines for block in heterogeneous((1, 2, 3), [3, 2, 1], 2).blocks]
     [(1, 3), (1, 2)]
     """
-    loads = np.asarray(loads, dtype=np.int64)
+    loads = _whole("loads", loads)
     names = np.asarray(available, dtype=np.int32)
     if loads.shape != names.shape:
         raise InputError(f"{loads.size} loads for {names.size} available machines")
@@ -327,7 +339,7 @@ def _fill(loads: NDArray[np.generic], copies: int) -> tuple[list[int], NDArray[n
     """
     bits = len(loads).bit_length()
     left = int(loads.sum()) // copies
-    wide = loads.dtype == object or left.bit_length() + bits > 62
+    wide = left.bit_length() + bits > 62
     keys = (loads.astype(object) if wide else loads.astype(np.int64)) * (1 << bits)
     keys = np.sort(keys + np.arange(len(loads)))
     one_row, mask = 1 << bits, (1 << bits) - 1
@@ -372,6 +384,13 @@ def fractional_blocks(
     list of (Fraction, tuple of int)
         ``alpha_f`` and the positions (from 0, ascending) of the machines of P_f.
 
+    Raises
+    ------
+    InputError
+        `mu` are not such fractions.
+    InfeasibleError
+        There are fewer than `copies` of them.
+
     Examples
     --------
     >>> from cec_mpi.core.load import fractional_load
@@ -381,6 +400,14 @@ def fractional_blocks(
     1/7 (0, 1, 3)
     3/7 (1, 2, 3)
     """
+    if not all(isinstance(part, Rational) for part in mu):
+        raise InputError("loads that are not whole numbers or Fractions")
+    check_copies(len(mu), copies)
+    if sum(mu) != copies or not 0 <= min(mu) <= max(mu) <= 1:
+        raise InputError(
+            f"loads of {min(mu)} to {max(mu)} with sum {sum(mu)} cannot be met: expected a sum of "
+            f"{copies} and at most 1 on one machine"
+        )
     whole = lcm(*(fraction.denominator for fraction in mu))
     loads = np.array([int(fraction * whole) for fraction in mu], dtype=object)
     _check_fillable(loads, copies)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -63,19 +63,24 @@ def check_speeds(speeds: Sequence[Real] | ArrayLike) -> NDArray[np.float64]:
     >>> check_speeds([2, 2, 3])
     array([2., 2., 3.])
     """
+    if not isinstance(speeds, np.ndarray) and isinstance(speeds, Iterable):
+        for position, speed in enumerate(speeds, start=1):
+            if isinstance(speed, str | bytes):
+                raise InputError(_bad_speed(position, repr(speed)))
     try:
         array = np.asarray(speeds, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"speeds {speeds!r} are not numbers: {error}") from None
+        raise InputError(f"speeds that are not numbers: {error}") from None
     if array.ndim != 1 or array.size == 0:
         raise InputError(f"speeds have shape {array.shape}: expected one number per machine")
     bad = np.flatnonzero(~(np.isfinite(array) & (array > 0)))
     if bad.size:
-        raise InputError(
-            f"the speed at position {bad[0] + 1} is {array[bad[0]]}: "
-            "expected a positive, finite number"
-        )
+        raise InputError(_bad_speed(int(bad[0]) + 1, str(array[bad[0]])))
     return array
+
+
+def _bad_speed(position: int, found: str) -> str:
+    return f"the speed at position {position} is {found}: expected a positive, finite number"
 
 
 def check_copies(machines: int, copies: int) -> None:
@@ -128,6 +133,8 @@ def fractional_load(speeds: Sequence[Real] | ArrayLike, copies: int) -> Fraction
     """
     floats = check_speeds(speeds)
     check_copies(floats.size, copies)
+    if isinstance(speeds, np.ndarray):
+        speeds = speeds.tolist()
     if isinstance(speeds, Sequence) and all(isinstance(s, Rational) for s in speeds):
         return _exact_load([_fraction(s) for s in speeds if isinstance(s, Rational)], copies)
     mu, c_star, k_star = _float_load(floats, copies)
@@ -193,8 +200,8 @@ def _float_load(
 def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -> NDArray[np.int64]:
     """Whole rows per machine with the smallest possible makespan.
 
-    Starts from the fractional optimum rounded down, which no optimal whole-row load
-    goes below, and hands out the remaining rows one by one to the machine that would
+    Starts from the fractional optimum rounded down, above which some optimal whole-row
+    load lies, and hands out the remaining rows one by one to the machine that would
     have finished first with one row more (ties: lowest position).
 
     Parameters
@@ -244,7 +251,7 @@ def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -
 
 
 def makespan(loads: ArrayLike, speeds: Sequence[Real] | ArrayLike) -> float:
-    """Time of the machine that finishes last: ``max(loads / speeds)``.
+    """Time of the machine that finishes last: ``max(loads / speeds)``, of as many of each.
 
     Examples
     --------

@@ -24,6 +24,7 @@ Floats = NDArray[np.float64]
 
 # A store must give back at least this relative accuracy from its worst L shards.
 _LEAST_ACCURACY = 1e-2
+_MOST_MACHINES = 100_000
 _DRAWS = 8  # random orthonormal matrices that are tried; the best is kept
 _FIRST_LOOK = 2_000  # submatrices measured of every candidate, before the best two in full
 
@@ -166,8 +167,12 @@ def make_code(
     """
     if recovery < 1:
         raise InputError(f"recovery threshold {recovery}: expected at least 1")
+    if machines > _MOST_MACHINES:
+        raise InputError(f"{machines} machines: expected at most {_MOST_MACHINES}")
     if machines < recovery:
         raise InfeasibleError(f"{machines} machines with recovery threshold {recovery}")
+    if seed < 0:
+        raise InputError(f"seed {seed}: expected at least 0")
     if family != "auto" and family not in FAMILIES:
         raise InputError(f"code {family!r}: expected one of auto, {', '.join(FAMILIES)}")
     best_draws = []

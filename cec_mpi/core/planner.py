@@ -15,13 +15,19 @@ from cec_mpi.core.load import check_copies, check_speeds, fractional_load, makes
 from cec_mpi.core.mds import MDSCode
 from cec_mpi.errors import InputError
 
-__all__ = ["SCHEMES", "Plan", "Planner", "Scheme", "plan_step"]
+__all__ = ["SCHEMES", "Plan", "Planner", "Scheme", "check_scheme", "plan_step"]
 
 Scheme = Literal["heterogeneous", "cyclic"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 _PLANS = 16  # plans that are remembered
 _DECODER_NUMBERS = 1 << 25  # and numbers in their decoders (256 MiB)
+
+
+def check_scheme(scheme: str) -> None:
+    """Refuse a scheme that there is not."""
+    if scheme not in SCHEMES:
+        raise InputError(f"scheme {scheme!r}: expected one of {', '.join(SCHEMES)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +105,7 @@ def plan_step(
     """
     everyone = check_speeds(speeds)
     check_copies(len(available), copies)
-    if scheme not in SCHEMES:
-        raise InputError(f"scheme {scheme!r}: expected one of {', '.join(SCHEMES)}")
+    check_scheme(scheme)
     if not 1 <= min(available) <= max(available) <= everyone.size:
         raise InputError(f"available machines {tuple(available)}: there are {everyone.size} speeds")
     present = everyone[np.asarray(available, dtype=np.intp) - 1]
@@ -132,6 +137,7 @@ class Planner:
     """
 
     def __init__(self, copies: int, rows: int, scheme: Scheme = "heterogeneous") -> None:
+        check_scheme(scheme)
         self.copies = copies
         self.rows = rows
         self.scheme: Scheme = scheme
@@ -151,6 +157,6 @@ class Planner:
     def _forget(self) -> None:
         """Drop the plans used longest ago; the newest always stays."""
         numbers = sum(plan.decoder_numbers for plan in self._plans.values())
-        while len(self._plans) > 1 and (len(self._plans) > _PLANS or numbers > _DECODER_NUMBERS):
+        while len(self._plans) > _PLANS or numbers > _DECODER_NUMBERS:
             _, oldest = self._plans.popitem(last=False)
             numbers -= oldest.decoder_numbers

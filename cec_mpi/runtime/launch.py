@@ -15,7 +15,8 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +29,7 @@ __all__ = [
     "Launcher",
     "Place",
     "detect_launcher",
+    "ending_the_job",
     "library_name",
     "limit_threads",
     "on_master",
@@ -143,21 +145,35 @@ def run_together(body: Callable[[MPI.Intracomm], int]) -> int:
     # mpirun ends its ranks on Ctrl-C; a traceback of each of them would bury the reason.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        code = body(comm)
+        with ending_the_job(comm):
+            code = body(comm)
     except CecError as error:
         if comm.rank == 0:
             complain(error)
         code = error.exit_code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    comm.Barrier()
+    return code
+
+
+@contextmanager
+def ending_the_job(comm: MPI.Intracomm) -> Iterator[None]:
+    """End the job on an exception that the other ranks do not know of, so that none hangs.
+
+    The exit code is 1 when it comes from rank 0, else 3. A `CecError` passes: it is for
+    those to raise who raise it on all ranks.
+    """
+    try:
+        yield
+    except CecError:
+        raise
     except BaseException:
         log.critical("rank %d ends the job", comm.rank, exc_info=True)
         sys.stderr.write(f"cec-mpi: rank {comm.rank} on {socket.gethostname()} failed\n")
         traceback.print_exc()
         sys.stderr.flush()
         comm.Abort(1 if comm.rank == 0 else _FAILED_MACHINE)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    comm.Barrier()
-    return code
 
 
 def complain(error: object) -> None:

@@ -10,7 +10,7 @@ import os
 import platform
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,13 +21,20 @@ import numpy as np
 import cec_mpi
 from cec_mpi.availability import Availability, everyone
 from cec_mpi.core.load import check_speeds
-from cec_mpi.core.planner import SCHEMES, Planner, Scheme
+from cec_mpi.core.planner import Planner, Scheme, check_scheme
 from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
 from cec_mpi.records import Recorder
 from cec_mpi.runtime.elastic import Schedule
 from cec_mpi.runtime.emulation import Emulation, SpeedChange, measure_rate
 from cec_mpi.runtime.exchange import MasterEnd
-from cec_mpi.runtime.launch import Place, library_name, limit_threads, on_master, place_of_ranks
+from cec_mpi.runtime.launch import (
+    Place,
+    ending_the_job,
+    library_name,
+    limit_threads,
+    on_master,
+    place_of_ranks,
+)
 from cec_mpi.runtime.local import LocalMasterEnd
 from cec_mpi.runtime.machine import Machine, serve
 from cec_mpi.runtime.master import Master
@@ -106,8 +113,7 @@ class SessionOptions:
             raise InfeasibleError(
                 f"{len(machines)} machines take part: a step needs {recovery} of this store"
             )
-        if self.scheme not in SCHEMES:
-            raise InputError(f"scheme {self.scheme!r}: expected one of {', '.join(SCHEMES)}")
+        check_scheme(self.scheme)
         speeds = _checked_speeds("speeds", self.speeds or (1.0,) * total, total)
         emulated = self.emulate_speeds
         if emulated is not None:
@@ -261,14 +267,19 @@ def session(
     threads = [options.threads or place.threads for place in places]
     comm = comm.Dup()
     try:
-        with limit_threads(threads[comm.rank]):
-            number = machines[comm.rank - 1] if comm.rank else 0
-            machine = _open_machine(comm, Store(Path(store), manifest), number, log_directory)
+        number = machines[comm.rank - 1] if comm.rank else 0
+        with (
+            limit_threads(threads[comm.rank]),
+            _machine_log(comm, log_directory, number),
+        ):
+            machine = _open_machine(comm, Store(Path(store), manifest), number)
             emulation = _measure_emulation(comm, options, places, machine)
             dtype = np.dtype(manifest.dtype)
             if machine is not None:
                 machine.emulation = emulation
-                yield None, serve(machine, CollectiveMachineEnd(comm, manifest.columns, dtype))
+                with ending_the_job(comm):
+                    code = serve(machine, CollectiveMachineEnd(comm, manifest.columns, dtype))
+                yield None, code
                 return
             answers = manifest.code.recovery * manifest.rows_per_shard
             end = CollectiveMasterEnd(
@@ -306,24 +317,39 @@ def _check_ranks(size: int, machines: tuple[int, ...], total: int) -> None:
     )
 
 
-def _open_machine(
-    comm: MPI.Intracomm, store: Store, number: int, log_directory: Path | None
-) -> Machine | None:
+@contextmanager
+def _machine_log(comm: MPI.Intracomm, directory: Path | None, number: int) -> Iterator[None]:
+    """Collective: the log of each machine, or all ranks raise which cannot be written."""
+    path = directory / f"machine-{number:04d}.log" if directory and number else None
+    problem = ""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(log_file(path))
+        except OSError as error:
+            problem = f"the log of machine {number}, {path}: {error.strerror}"
+        _all_good(comm, problem)
+        yield
+
+
+def _all_good(comm: MPI.Intracomm, problem: str) -> None:
+    """Collective: raise the first problem on all ranks; an empty text is none."""
+    problems = [text for text in comm.allgather(problem) if text]
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise MachineError(problems[0] + more)
+
+
+def _open_machine(comm: MPI.Intracomm, store: Store, number: int) -> Machine | None:
     """Collective: every machine opens its shard, or all ranks raise what went wrong."""
     machine, problem = None, ""
     try:
         if number:
-            if log_directory is not None:
-                log_to(log_directory / f"machine-{number:04d}.log")
             machine = Machine(number, store.shard(number))
             log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
     except (CecError, OSError) as error:
         log.exception("machine %d cannot start", number)
         problem = f"machine {number} on {socket.gethostname()} cannot start: {error}"
-    problems = [text for text in comm.allgather(problem) if text]
-    if problems:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise MachineError(problems[0] + more)
+    _all_good(comm, problem)
     return machine
 
 
@@ -408,11 +434,20 @@ def _header(
     }
 
 
-def log_to(path: Path) -> None:
-    """Send this process's log to a file, beginning it anew."""
+@contextmanager
+def log_file(path: Path | None) -> Iterator[None]:
+    """Send this process's log to a file, begun anew, or nowhere."""
+    if path is None:
+        yield
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(path, mode="w", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("cec_mpi")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()

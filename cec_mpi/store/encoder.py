@@ -77,18 +77,21 @@ def encode(
     kind = store_dtype(dtype, matrix.dtype)
     generator = make_code(machines, recovery, code, systematic=systematic, seed=seed)
     generator.check_precision(kind)
-    with _new_directory(target) as directory:
-        shards = _write_shards(matrix, generator, kind, directory, source)
-        manifest = Manifest(
-            rows=matrix.shape[0],
-            columns=matrix.shape[1],
-            rows_per_shard=-(-matrix.shape[0] // recovery),
-            dtype=kind.name,
-            code=generator,
-            shards=shards,
-        )
-        text = manifest.to_json(f"cec_mpi {cec_mpi.__version__}")
-        _write_synced(directory / MANIFEST, text.encode())
+    try:
+        with _new_directory(target) as directory:
+            shards = _write_shards(matrix, generator, kind, directory, source)
+            manifest = Manifest(
+                rows=matrix.shape[0],
+                columns=matrix.shape[1],
+                rows_per_shard=-(-matrix.shape[0] // recovery),
+                dtype=kind.name,
+                code=generator,
+                shards=shards,
+            )
+            text = manifest.to_json(f"cec_mpi {cec_mpi.__version__}")
+            _write_synced(directory / MANIFEST, text.encode())
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {error.strerror or error}") from None
     return manifest
 
 
@@ -117,10 +120,11 @@ def _write_shards(
         file.start((per_shard, columns), dtype)
     row_bytes = (code.recovery + code.machines) * columns * dtype.itemsize
     step = max(1, min(per_shard, _MEMORY // row_bytes))
-    size = 0
+    parts = coded = np.empty((0, 0, 0), dtype)
     for start in range(0, per_shard, step):
-        if size != min(step, per_shard - start):
-            size = min(step, per_shard - start)
+        size = min(step, per_shard - start)
+        if size != parts.shape[1]:
+            del parts, coded  # before there are new ones: they are most of the memory
             parts = np.empty((code.recovery, size, columns), dtype)
             coded = np.empty((code.machines, size, columns), dtype)
         for part, block in enumerate(parts):

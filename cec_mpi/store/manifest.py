@@ -7,6 +7,7 @@ for bit, because its numbers are written with as many digits as they need.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 
 from cec_mpi.core.conditioning import Conditioning
 from cec_mpi.core.mds import MDSCode
-from cec_mpi.errors import InputError, StoreError
+from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 
 __all__ = ["DTYPES", "FORMAT", "MANIFEST", "VERSION", "Manifest", "ShardEntry", "shard_name"]
 
@@ -83,7 +84,7 @@ class Manifest:
     def to_json(self, created_by: str) -> str:
         """The text of ``manifest.json``."""
         code = self.code
-        content = {
+        content: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,
             "created_by": created_by,
@@ -97,11 +98,13 @@ class Manifest:
                 "family": code.family,
                 "systematic": code.systematic,
                 "conditioning": asdict(code.conditioning),
-                "generator": "@generator",
+                "generator": code.generator.tolist(),
             },
             "shards": [asdict(shard) for shard in self.shards],
         }
+        content["sha256"] = _own_sum(content)
         rows = ",\n      ".join(json.dumps(row) for row in code.generator.tolist())
+        content["code"]["generator"] = "@generator"  # a row of the matrix is a line of text
         text = json.dumps(content, indent=2)
         return text.replace('"@generator"', f"[\n      {rows}\n    ]") + "\n"
 
@@ -113,6 +116,8 @@ def read_manifest(directory: Path) -> Manifest:
     ------
     StoreError
         There is no store, or it is not one that this version reads.
+    DamagedStoreError
+        The manifest was altered.
     """
     if not directory.is_dir():
         raise StoreError(f"{directory}: no such store (expected a directory that encode made)")
@@ -135,7 +140,15 @@ def read_manifest(directory: Path) -> Manifest:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise StoreError(f"{path} is damaged: {reason}") from None
     _check(manifest, content, path)
+    if content.get("sha256") != _own_sum(content):
+        raise DamagedStoreError(f"{path} is damaged: it was altered after it was written")
     return manifest
+
+
+def _own_sum(content: dict[str, Any]) -> str:
+    """Checksum of all that a manifest says, however it is spaced."""
+    rest = {name: value for name, value in content.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _parse(content: dict[str, Any]) -> Manifest:

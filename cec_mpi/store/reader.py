@@ -46,12 +46,6 @@ class Store:
         if problem:
             raise DamagedStoreError(f"{self.path / entry.file}: {problem}")
         shard = np.load(self.path / entry.file, mmap_mode="r", allow_pickle=False)
-        expected = (self.manifest.rows_per_shard, self.manifest.columns)
-        if shard.shape != expected or shard.dtype != np.dtype(self.manifest.dtype):
-            raise DamagedStoreError(
-                f"{self.path / entry.file}: a {shard.shape} array of {shard.dtype}, expected "
-                f"{expected} of {self.manifest.dtype}"
-            )
         # A plain array is a little faster to slice than np.memmap, and keeps the map alive.
         plain: NDArray[Any] = shard.view(np.ndarray)
         return plain

@@ -67,7 +67,10 @@ def find_task(name: str) -> Task:
 
 def options_of(task: Task) -> set[str] | None:
     """Names of the options that a task takes; None when it takes any."""
-    parameters = list(inspect.signature(task).parameters.values())[1:]
+    try:
+        parameters = list(inspect.signature(task).parameters.values())[1:]
+    except (ValueError, TypeError) as error:
+        raise InputError(f"the options of a task cannot be known: {error}") from None
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     return {p.name for p in parameters if p.name != "checkpoint"}

@@ -1,0 +1,355 @@
+"""Opening a store, its shards as memory maps, and finding what is damaged."""
+
+import json
+import mmap
+import shutil
+
+import numpy as np
+import pytest
+
+from cec_mpi.errors import DamagedStoreError, InputError, StoreError
+from cec_mpi.store import encode, open_store
+
+MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100  # shards of 120 kB, so with more than a head
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A store, and another one of the same shape with other numbers."""
+    directory = tmp_path_factory.mktemp("made")
+    for seed, name in enumerate(["store", "other"]):
+        np.save(directory / "X.npy", np.random.default_rng(seed).standard_normal((ROWS, COLUMNS)))
+        encode(directory / "X.npy", directory / name, MACHINES, RECOVERY)
+    return directory
+
+
+@pytest.fixture
+def path(made, tmp_path):
+    return shutil.copytree(made / "store", tmp_path / "store")
+
+
+def found(path):
+    return dict(open_store(path).verify())
+
+
+def name_of(machine):
+    return f"shard-{machine:04d}.npy"
+
+
+def alter(file, position):
+    data = bytearray(file.read_bytes())
+    data[position] ^= 0x10
+    file.write_bytes(data)
+
+
+# --- a good store -------------------------------------------------------------------------
+
+
+def test_a_good_store_opens_and_verifies(path):
+    store = open_store(path)
+    store.check_files()
+    assert list(store.verify()) == [(name_of(n), None) for n in range(1, MACHINES + 1)]
+    assert (store.manifest.rows, store.manifest.columns) == (ROWS, COLUMNS)
+    assert (store.manifest.code.machines, store.manifest.code.recovery) == (MACHINES, RECOVERY)
+
+
+def test_a_shard_is_a_read_only_memory_map(path):
+    shard = open_store(str(path)).shard(2)
+    assert shard.shape == (ROWS // RECOVERY, COLUMNS)
+    assert shard.dtype == np.float64
+    assert shard.flags.c_contiguous
+    base = shard
+    while isinstance(base, np.ndarray):
+        base = base.base
+    assert isinstance(base, mmap.mmap)
+    with pytest.raises(ValueError, match="read-only"):
+        shard[0, 0] = 1
+    assert np.array_equal(shard, np.load(path / name_of(2)))
+
+
+def test_a_store_can_be_moved_and_linked(path, tmp_path):
+    path.rename(tmp_path / "elsewhere")
+    (tmp_path / "link").symlink_to("elsewhere")
+    assert set(found(tmp_path / "link").values()) == {None}
+
+
+@pytest.mark.parametrize("machine", [-1, 0, MACHINES + 1])
+def test_a_machine_that_the_store_does_not_have(path, machine):
+    with pytest.raises(InputError, match=f"machine {machine}: .*store has {MACHINES}"):
+        open_store(path).shard(machine)
+
+
+# --- damaged shards -----------------------------------------------------------------------
+
+
+def missing(made, path):
+    (path / name_of(3)).unlink()
+
+
+def truncated(made, path):
+    file = path / name_of(3)
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def empty(made, path):
+    (path / name_of(3)).write_bytes(b"")
+
+
+def longer(made, path):
+    with (path / name_of(3)).open("ab") as file:
+        file.write(b"\0")
+
+
+def foreign(made, path):
+    shutil.copy(made / "other" / name_of(3), path / name_of(3))
+
+
+def another(made, path):
+    shutil.copy(path / name_of(1), path / name_of(3))
+
+
+def first_number_altered(made, path):
+    alter(path / name_of(3), 130)
+
+
+def magic_altered(made, path):
+    alter(path / name_of(3), 0)
+
+
+def a_directory(made, path):
+    (path / name_of(3)).unlink()
+    (path / name_of(3)).mkdir()
+
+
+SEEN_ON_OPENING = [
+    (missing, "missing"),
+    (truncated, r"120127 bytes, expected 120128"),
+    (empty, r"0 bytes, expected 120128"),
+    (longer, r"120129 bytes, expected 120128"),
+    (foreign, "not the file that encode wrote"),
+    (another, r"holds the data of shard-0001\.npy"),
+    (first_number_altered, "not the file that encode wrote"),
+    (magic_altered, "not the file that encode wrote"),
+    (a_directory, ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"), SEEN_ON_OPENING, ids=[damage.__name__ for damage, _ in SEEN_ON_OPENING]
+)
+def test_a_damaged_shard_is_named_on_opening_and_by_verify(made, path, damage, says):
+    damage(made, path)
+    store = open_store(path)
+    with pytest.raises(DamagedStoreError, match=rf"shard-0003\.npy: .*{says}") as refused:
+        store.shard(3)
+    assert refused.value.exit_code == 5
+    with pytest.raises(DamagedStoreError, match=r"shard-0003\.npy"):
+        store.check_files()
+    problems = found(path)
+    assert problems.pop(name_of(3))
+    assert problems == {name_of(n): None for n in (1, 2, 4)}
+    assert store.shard(1).shape == store.shard(4).shape == (ROWS // RECOVERY, COLUMNS)
+
+
+def test_shards_that_changed_places_are_both_named(path):
+    (path / name_of(1)).rename(path / "aside")
+    (path / name_of(2)).rename(path / name_of(1))
+    (path / "aside").rename(path / name_of(2))
+    store = open_store(path)
+    with pytest.raises(DamagedStoreError, match=r"shard-0001\.npy: holds .* shard-0002\.npy"):
+        store.shard(1)
+    with pytest.raises(DamagedStoreError, match=r"shard-0002\.npy: holds .* shard-0001\.npy"):
+        store.shard(2)
+    assert found(path) == {
+        name_of(1): "holds the data of shard-0002.npy",
+        name_of(2): "holds the data of shard-0001.npy",
+        name_of(3): None,
+        name_of(4): None,
+    }
+
+
+@pytest.mark.parametrize("position", [1 << 16, 70_001, 99_999, 120_127])
+def test_verify_finds_one_altered_byte_deep_in_a_file(path, position):
+    alter(path / name_of(2), position)
+    assert found(path) == {
+        name_of(1): None,
+        name_of(2): "checksum differs",
+        name_of(3): None,
+        name_of(4): None,
+    }
+
+
+@pytest.mark.parametrize("position", [0, 6, 20, 127, 128, 40_000, (1 << 16) - 1])
+def test_one_altered_byte_in_the_head_is_seen_on_opening(path, position):
+    alter(path / name_of(2), position)
+    with pytest.raises(DamagedStoreError, match=r"shard-0002\.npy"):
+        open_store(path).shard(2)
+
+
+def test_verify_names_every_damaged_shard(made, path):
+    missing(made, path)
+    alter(path / name_of(1), 100_000)
+    assert [file for file, problem in open_store(path).verify() if problem] == [
+        name_of(1),
+        name_of(3),
+    ]
+
+
+# --- no store, or a damaged manifest ------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["absent", "file", "directory", "file/below"])
+def test_what_is_no_store_is_refused_by_name(tmp_path, name):
+    (tmp_path / "file").write_text("hello")
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(StoreError, match=name) as refused:
+        open_store(tmp_path / name)
+    assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"not json",
+        b"\xff\xfe\x00garbage",
+        b"null",
+        b"[]",
+        b"{}",
+        b'"cec_mpi store"',
+        b"[" * 100_000,
+    ],
+    ids=["empty", "cut", "text", "bytes", "null", "list", "object", "string", "deep"],
+)
+def test_a_manifest_that_is_no_manifest(path, data):
+    (path / "manifest.json").write_bytes(data)
+    with pytest.raises(StoreError, match=r"manifest\.json"):
+        open_store(path)
+
+
+def test_a_manifest_that_is_a_directory(path):
+    (path / "manifest.json").unlink()
+    (path / "manifest.json").mkdir()
+    with pytest.raises(StoreError, match=r"manifest\.json"):
+        open_store(path)
+
+
+def with_manifest(path, *keys, value=None, remove=False):
+    """Change or remove one entry of the manifest."""
+    file = path / "manifest.json"
+    content = json.loads(file.read_text())
+    inner = content
+    for key in keys[:-1]:
+        inner = inner[key]
+    if remove:
+        del inner[keys[-1]]
+    else:
+        inner[keys[-1]] = value
+    file.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("format",),
+        ("version",),
+        ("rows",),
+        ("columns",),
+        ("machines",),
+        ("recovery",),
+        ("rows_per_shard",),
+        ("dtype",),
+        ("code",),
+        ("code", "family"),
+        ("code", "systematic"),
+        ("code", "generator"),
+        ("code", "generator", 2),
+        ("code", "generator", 2, 1),
+        ("code", "conditioning"),
+        ("code", "conditioning", "worst"),
+        ("shards",),
+        ("shards", 1),
+        ("shards", 1, "file"),
+        ("shards", 1, "bytes"),
+        ("shards", 1, "sha256"),
+        ("shards", 1, "head_sha256"),
+    ],
+    ids=lambda keys: ".".join(map(str, keys)),
+)
+def test_a_manifest_without_one_of_its_entries(path, keys):
+    with_manifest(path, *keys, remove=True)
+    with pytest.raises(StoreError, match=r"manifest\.json"):
+        open_store(path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (("format",), "zip"),
+        (("format",), None),
+        (("version",), 0),
+        (("version",), 2),
+        (("version",), "1"),
+        (("rows",), 0),
+        (("rows",), -ROWS),
+        (("rows",), ROWS + 1),
+        (("rows",), "many"),
+        (("rows",), float("inf")),
+        (("columns",), 0),
+        (("columns",), None),
+        (("machines",), 5),
+        (("recovery",), 3),
+        (("rows_per_shard",), 151),
+        (("dtype",), "float16"),
+        (("dtype",), "<f8"),
+        (("code",), []),
+        (("code", "generator"), [[1.0, 0.0]] * 4),
+        (("code", "generator", 0), [1.0]),
+        (("code", "generator", 0, 0), None),
+        (("code", "generator", 0, 0), "one"),
+        (("code", "generator", 0, 0), float("nan")),
+        (("code", "conditioning", "median"), None),
+        (("code", "conditioning", "worst"), None),
+        (("code", "conditioning", "worst"), float("inf")),
+        (("code", "conditioning", "unknown"), 1),
+        (("shards",), []),
+        (("shards",), {}),
+        (("shards", 0), "shard-0001.npy"),
+        (("shards", 0, "file"), "shard-0002.npy"),
+        (("shards", 0, "file"), "../other/shard-0001.npy"),
+        (("shards", 0, "bytes"), None),
+        (("shards", 0, "bytes"), "many"),
+        (("shards", 0, "sha256"), []),
+        (("shards", 0, "unknown"), 1),
+    ],
+    ids=str,
+)
+def test_a_manifest_with_a_wrong_entry(path, keys, value):
+    if keys == ("code", "generator"):
+        with_manifest(path, "code", "conditioning", "worst", value=float("inf"))
+    with_manifest(path, *keys, value=value)
+    with pytest.raises(StoreError, match=r"manifest\.json"):
+        open_store(path)
+
+
+def test_an_unknown_version_says_which_one_is_read(path):
+    with_manifest(path, "version", value=7)
+    with pytest.raises(StoreError, match=r"has version 7: this program reads version 1"):
+        open_store(path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (("columns",), COLUMNS + 1),
+        (("code", "generator", 0, 0), 0.25),
+        (("code", "conditioning", "worst"), 1.0),
+        (("shards", 0, "sha256"), "0" * 64),
+        (("created_by",), "somebody else"),
+    ],
+)
+def test_a_manifest_that_was_altered_is_damaged(path, keys, value):
+    with_manifest(path, *keys, value=value)
+    with pytest.raises(DamagedStoreError, match=r"manifest\.json is damaged: it was altered"):
+        open_store(path)
