@@ -109,7 +109,13 @@ def cec_mpi(*words: object, ranks: int = 0) -> None:
     """Run a command of cec_mpi, under mpirun when it takes ranks."""
     launcher = ["mpirun", "-n", str(ranks)] if ranks else []
     command = [*launcher, sys.executable, "-m", "cec_mpi", *map(str, words)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=TIME_LIMIT, check=False)
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        timeout=TIME_LIMIT,
+        check=False,
+    )
     if done.returncode != 0:
         raise SystemExit(done.returncode)
 

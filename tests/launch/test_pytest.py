@@ -29,7 +29,7 @@ def wait_for_ever():
     time.sleep(100)
 
 @pytest.mark.mpi(min_size=2)
-@pytest.mark.timeout(3, method="thread")
+@pytest.mark.timeout(5, method="thread")
 def test_one_rank_hangs():
     if MPI.COMM_WORLD.rank == 1:
         wait_for_ever()
@@ -44,6 +44,7 @@ def test_a_rank_that_fails_or_hangs_ends_the_run_with_its_traceback(run, tmp_pat
     shutil.copy(RUNTIME_TESTS / "conftest.py", tmp_path)
     (tmp_path / "test_it.py").write_text(text)
     command = ["mpirun", "-n", "3", sys.executable, "-m", "pytest", "--with-mpi", "-q"]
-    done = run([*command, str(tmp_path), "-p", "no:cacheprovider"], cwd=tmp_path, timeout=60)
+    options = ["-p", "no:cacheprovider", "-o", "faulthandler_timeout=3"]
+    done = run([*command, str(tmp_path), *options], cwd=tmp_path, timeout=60)
     assert done.returncode != 0
     assert shown in done.stdout + done.stderr

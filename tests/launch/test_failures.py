@@ -1,0 +1,289 @@
+"""Failures end a run within seconds, with one message, and leave nothing behind.
+
+A fault is put into a run through ``sitecustomize``, which Python imports by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from cec_mpi.records import read_steps
+
+FAULT = """
+import os, signal, sys, time
+from cec_mpi.runtime.machine import Machine
+
+whole_{method} = Machine.{method}
+
+def faulty(self, *arguments):
+    if self.number in {machines} and {when}:
+        {fault}
+    return whole_{method}(self, *arguments)
+
+Machine.{method} = faulty
+"""
+
+
+@pytest.fixture
+def multiply(cec, small_store, tmp_path):
+    """Run ``matvec`` of four steps on a store of three machines, and time it."""
+    np.save(tmp_path / "W.npy", np.ones((4, small_store.columns)))
+
+    def multiply(*options, store=small_store.path, ranks=4, **variables):
+        words = ["run", store, "--out", tmp_path / "out", "--vectors", tmp_path / "W.npy"]
+        begin = time.monotonic()
+        done = cec(*words, *options, ranks=ranks, cwd=tmp_path, variables=variables)
+        assert time.monotonic() - begin < 15, "seconds, even on a busy computer"
+        return done
+
+    return multiply
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    """Variables that put a fault into machines."""
+
+    def faulty(fault, machines=(3,), method="compute", when="arguments[1] == 2"):
+        text = FAULT.format(method=method, machines=machines, when=when, fault=fault)
+        (tmp_path / "sitecustomize.py").write_text(text)
+        return {"PYTHONPATH": str(tmp_path)}
+
+    return faulty
+
+
+@pytest.fixture
+def broken_store(small_store, tmp_path):
+    return shutil.copytree(small_store.path, tmp_path / "store")
+
+
+def message(done):
+    """The one message of a run that ended with an error on purpose."""
+    found = re.fullmatch(r"cec-mpi: error: ([^\n]+)", done.told)
+    assert found, f"expected one message, found {done.told}"
+    return found[1]
+
+
+def test_an_exception_in_a_step_names_the_machine(multiply, faulty, tmp_path):
+    done = multiply(**faulty("raise ArithmeticError('no luck')"))
+    assert done.returncode == 3
+    assert message(done) == "step 2 failed on machine 3: ArithmeticError: no luck"
+    logs = tmp_path / "out" / "logs"
+    log = (logs / "machine-0003.log").read_text()
+    assert log.count("Traceback") == 1
+    assert "in faulty" in log
+    assert "Traceback" not in (logs / "machine-0001.log").read_text()
+    assert len(read_steps(tmp_path / "out" / "steps.jsonl")[1]) == 2
+
+
+def test_an_exception_in_a_step_of_one_process_names_the_machine_too(multiply, faulty, tmp_path):
+    done = multiply("--serial", ranks=0, **faulty("raise ArithmeticError('no luck')"))
+    assert done.returncode == 3
+    assert message(done) == "step 2 failed on machine 3: ArithmeticError: no luck"
+    assert "Traceback" in (tmp_path / "out" / "logs" / "master.log").read_text()
+
+
+def test_an_exception_on_every_machine_is_still_one_message(multiply, faulty):
+    done = multiply(**faulty("raise ArithmeticError('no luck')", machines=(1, 2, 3)))
+    assert done.returncode == 3
+    for n in (1, 2, 3):
+        assert f"machine {n}: ArithmeticError: no luck" in message(done)
+
+
+def test_a_machine_that_answers_too_little_is_named(multiply, faulty):
+    done = multiply(**faulty("self._out[:] = float('nan'); return 0.1"))
+    assert done.returncode == 3
+    assert "machine 3 answered NaN in step 2" in message(done)
+
+
+@pytest.mark.parametrize(
+    ("fault", "shown"),
+    [("raise LookupError('lost')", "LookupError: lost"), ("sys.exit(0)", "SystemExit: 0")],
+)
+def test_an_exception_outside_a_computation_ends_the_job(multiply, faulty, fault, shown):
+    done = multiply(**faulty(fault, method="assign", when="True"))
+    assert done.returncode == 3
+    assert "rank 3" in done.told
+    assert done.told.count("Traceback") == 1
+    assert shown in done.told
+
+
+SCRIPT = """
+import sys
+import numpy as np
+from mpi4py import MPI
+import cec_mpi
+
+with cec_mpi.open_operator(sys.argv[1], MPI.COMM_WORLD) as X:
+    if X is not None:
+        for _ in range(4):
+            X.matvec(np.ones(X.shape[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    "fault", [{}, {"method": "assign", "when": "True"}], ids=["in a step", "outside a computation"]
+)
+def test_a_machine_that_raises_ends_a_users_script(run, faulty, small_store, tmp_path, fault):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    variables = faulty("raise ArithmeticError('no luck')", **fault)
+    command = ["mpirun", "-n", 4, sys.executable, tmp_path / "script.py", small_store.path]
+    done = run(command, timeout=15, variables=variables)
+    assert done.returncode != 0
+    assert "ArithmeticError: no luck" in done.told
+
+
+@pytest.mark.parametrize("fault", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(9)"])
+def test_a_machine_that_dies_ends_the_job(multiply, faulty, fault):
+    assert multiply(**faulty(fault)).returncode not in (0, None)
+
+
+def test_a_machine_that_leaves_as_if_done_ends_the_job(multiply, faulty):
+    assert multiply(**faulty("os._exit(0)")).returncode != 0
+
+
+def missing(store):
+    (store / "shard-0002.npy").unlink()
+
+
+def truncated(store):
+    shard = store / "shard-0002.npy"
+    shard.write_bytes(shard.read_bytes()[:-8])
+
+
+def exchanged(store):
+    shutil.copy(store / "shard-0003.npy", store / "shard-0002.npy")
+
+
+@pytest.mark.parametrize("spoil", [missing, truncated, exchanged])
+def test_a_bad_shard_is_named_and_can_be_replaced(
+    multiply, broken_store, small_store, spoil, tmp_path
+):
+    spoil(broken_store)
+    done = multiply(store=broken_store)
+    assert done.returncode == 3
+    assert "machine 2" in message(done)
+    assert str(broken_store / "shard-0002.npy") in message(done)
+    log = (tmp_path / "out" / "logs" / "machine-0002.log").read_text()
+    assert log.count("Traceback") == 1
+
+    shutil.copy(small_store.path / "shard-0002.npy", broken_store)
+    assert multiply(store=broken_store).returncode == 0
+
+
+def test_several_bad_shards_are_one_message(multiply, broken_store):
+    for shard in broken_store.glob("shard-*"):
+        shard.unlink()
+    done = multiply(store=broken_store)
+    assert done.returncode == 3
+    assert "machine 1" in message(done)
+    assert "2 more" in message(done)
+
+
+TASKS = """
+import numpy as np
+
+def at_once(X, *, checkpoint):
+    raise ZeroDivisionError("at once")
+
+def after_a_step(X, *, checkpoint):
+    X.matvec(np.ones(X.shape[1]))
+    raise ZeroDivisionError("after a step")
+
+def stops(X, *, checkpoint):
+    raise SystemExit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "shown"),
+    [
+        ("at_once", "ZeroDivisionError: at once"),
+        ("after_a_step", "ZeroDivisionError: after a step"),
+        ("stops", "SystemExit: 0"),
+    ],
+)
+def test_a_task_that_raises_is_shown_once(cec, small_store, tmp_path, function, shown):
+    (tmp_path / "my_tasks.py").write_text(TASKS)
+    words = ["run", small_store.path, "--out", "out", "--task", f"my_tasks:{function}"]
+    done = cec(*words, ranks=4, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.told.count("Traceback") == 1
+    assert shown in done.told
+    assert function in done.told
+
+
+def test_a_task_that_cannot_be_imported_ends_the_job(cec, small_store, tmp_path):
+    (tmp_path / "my_tasks.py").write_text("1 / 0\n")
+    words = ["run", small_store.path, "--out", "out", "--task", "my_tasks:f"]
+    done = cec(*words, ranks=4, cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    assert "division by zero" in done.told
+    assert done.told.count("Traceback") <= 1
+
+
+def test_too_few_machines_end_a_run_after_the_steps_that_were_made(multiply, tmp_path):
+    (tmp_path / "a.json").write_text('{"available": [[1, 2, 3], [1, 3], [2], [1, 2, 3]]}')
+    done = multiply("--availability", tmp_path / "a.json")
+    assert done.returncode == 4
+    assert "tick 2" in message(done)
+    assert "--wait" in message(done)
+    assert len(read_steps(tmp_path / "out" / "steps.jsonl")[1]) == 2
+
+
+def test_a_run_that_never_began_leaves_no_results(multiply, tmp_path):
+    assert multiply(ranks=3).returncode == 2
+    (tmp_path / "a.json").write_text('{"available": [[2]]}')
+    assert multiply("--availability", tmp_path / "a.json").returncode == 4
+    assert not list((tmp_path / "out").glob("*.*"))
+    assert multiply().returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_mpirun_ends_the_job(start, small_store, tmp_path, number):
+    np.save(tmp_path / "W.npy", np.ones((10_000, small_store.columns)))
+    words = ["run", small_store.path, "--out", "out", "--vectors", "W.npy"]
+    words += ["--emulate-speeds", "1,1,1", "--emulate-base", 500]
+    process = start(["mpirun", "-n", 4, "cec-mpi", *words])
+    steps = tmp_path / "out" / "steps.jsonl"
+    by = time.monotonic() + 30
+    while not (steps.exists() and len(steps.read_text().splitlines()) > 3):
+        assert process.poll() is None
+        assert time.monotonic() < by
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=15)
+    assert process.returncode != 0
+    assert "Traceback" not in stderr
+    lines = steps.read_text().splitlines()
+    assert all(json.loads(line)["kind"] == "step" for line in lines[1:-1])
+
+
+@pytest.mark.parametrize(
+    ("size", "rank"), [("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "PMI_RANK")]
+)
+@pytest.mark.parametrize("command", ["run", "doctor"])
+def test_processes_of_another_launcher_say_so_once(start, small_store, command, size, rank):
+    words = [command]
+    if command == "run":
+        words += [small_store.path, "--out", "out", "--vectors", "W.npy"]
+    processes = [start(["cec-mpi", *words], variables={size: "3", rank: str(n)}) for n in range(3)]
+    told = [process.communicate(timeout=30)[1] for process in processes]
+    assert [process.returncode for process in processes] == [2, 2, 2]
+    assert told[0].count("cec-mpi: error: ") == len(told[0].splitlines()) == 1
+    assert "3 processes" in told[0]
+    assert told[1:] == ["", ""]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(start, small_store):
+    process = start(["cec-mpi", "verify", small_store.path])
+    process.stdout.close()
+    assert process.wait(timeout=30) == 0
+    assert process.stderr.read() == ""

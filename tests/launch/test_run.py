@@ -1,0 +1,370 @@
+"""Runs under mpirun: right results, and records that say what happened."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from cec_mpi.availability import PAPER_AVAILABLE
+from cec_mpi.records import read_steps
+
+SPEEDS = (2, 2, 3, 3, 4, 4)
+
+
+def vectors(directory, count, columns):
+    W = np.random.default_rng(5).standard_normal((count, columns))
+    np.save(directory / "W.npy", W)
+    return W
+
+
+def relative_error(found, expected):
+    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+
+
+def available(out):
+    return [tuple(step["available"]) for step in read_steps(out / "steps.jsonl")[1]]
+
+
+@pytest.fixture
+def multiply(cec, tmp_path):
+    """Run ``matvec`` on a store; returns the directory of results and the vectors."""
+
+    def multiply(store, *options, ranks=None, steps=6, name="out"):
+        W = vectors(tmp_path, steps, store.columns)
+        words = ["run", store.path, "--out", tmp_path / name, "--vectors", tmp_path / "W.npy"]
+        done = cec(*words, *options, ranks=store.machines + 1 if ranks is None else ranks)
+        assert done.returncode == 0, done.stderr
+        assert done.told == ""
+        return tmp_path / name, W
+
+    return multiply
+
+
+@pytest.fixture(scope="module")
+def paper_run(cec, large_store, tmp_path_factory):
+    """The four steps of the paper on emulated machines, each made twice."""
+    directory = tmp_path_factory.mktemp("paper")
+    W = vectors(directory, 8, large_store.columns)
+    ticks = [step for step in PAPER_AVAILABLE for _ in range(2)]
+    (directory / "a.json").write_text(json.dumps({"available": ticks}))
+    speeds = ",".join(map(str, SPEEDS))
+    done = cec(
+        *("run", large_store.path, "--out", directory / "out", "--vectors", directory / "W.npy"),
+        *("--availability", directory / "a.json", "--threads", 1),
+        *("--speeds", speeds, "--emulate-speeds", speeds, "--emulate-base", 1000),
+        ranks=7,
+    )
+    assert done.returncode == 0, done.stderr
+    header, steps = read_steps(directory / "out" / "steps.jsonl")
+    return directory / "out", header, steps, W
+
+
+def test_the_paper_run_is_right(paper_run, large_store):
+    out, _, steps, W = paper_run
+    assert relative_error(np.load(out / "result.npy"), W @ large_store.X.T) < 1e-10
+    assert [tuple(step["available"]) for step in steps[::2]] == list(PAPER_AVAILABLE)
+    assert [step["rows"] for step in steps[::2]] == [
+        [140, 140, 210, 210, 280, 280],
+        [168, 168, 252, 0, 336, 336],
+        [240, 240, 360, 0, 420, 0],
+        [0, 420, 420, 0, 420, 0],
+    ]
+
+
+def test_a_plan_is_sent_only_when_machines_change(paper_run):
+    _, _, steps, _ = paper_run
+    assert [step["plan_changed"] for step in steps] == [True, False] * 4
+    for new, known in zip(steps[::2], steps[1::2], strict=True):
+        assert known["bytes"]["announce"] < new["bytes"]["announce"]
+
+
+def test_emulated_machines_take_their_time(paper_run):
+    _, header, steps, _ = paper_run
+    assert header["emulation"]["base"] == 1000
+    for step in steps:
+        for rows, seconds, speed in zip(step["rows"], step["seconds"], SPEEDS, strict=True):
+            assert seconds >= rows / (1000 * speed)
+        assert step["measured_makespan"] == max(step["seconds"])
+
+
+def test_a_makespan_is_predicted_from_the_second_step_on(paper_run):
+    _, _, steps, _ = paper_run
+    assert steps[0]["predicted_makespan"] is None
+    for step in steps[1:]:
+        assert step["predicted_makespan"] >= step["bound"] > 0
+
+
+def test_the_header_says_what_ran_where(paper_run):
+    _, header, _, _ = paper_run
+    assert {"cec_mpi", "python", "numpy", "scipy", "mpi4py"} <= set(header["versions"])
+    assert header["versions"]["numpy"] == np.__version__
+    assert header["mpi_library"].strip()
+    assert len(header["hosts"]) == 7
+    assert header["threads"] == [1] * 7
+    assert header["taking_part"] == [1, 2, 3, 4, 5, 6]
+    assert (header["machines"], header["recovery"]) == (6, 3)
+    assert (header["rows"], header["columns"], header["rows_per_shard"]) == (1259, 12, 420)
+    assert header["scheme"] == "heterogeneous"
+    assert header["speeds"] == list(SPEEDS)
+
+
+def test_the_summary_adds_up(paper_run):
+    out, _, steps, _ = paper_run
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["task"] == "matvec"
+    assert summary["steps"] == 8
+    assert summary["plan_changes"] == 4
+    assert summary["compute_seconds"] == pytest.approx(sum(s["measured_makespan"] for s in steps))
+    assert summary["seconds"] >= summary["compute_seconds"]
+
+
+def test_every_machine_has_its_log(paper_run):
+    out, _, _, _ = paper_run
+    logs = {path.name for path in (out / "logs").iterdir()}
+    assert logs == {"master.log"} | {f"machine-{n:04d}.log" for n in range(1, 7)}
+    assert "machine 3 on" in (out / "logs" / "machine-0003.log").read_text()
+
+
+def test_random_availability_and_waiting(multiply, large_store):
+    options = ("--available-probability", 0.5, "--wait", "--seed", 3)
+    out, W = multiply(large_store, *options, steps=12)
+    assert relative_error(np.load(out / "result.npy"), W @ large_store.X.T) < 1e-10
+    _, steps = read_steps(out / "steps.jsonl")
+    assert all(len(step["available"]) >= 3 for step in steps)
+    assert sum(step["waited_ticks"] for step in steps) == steps[-1]["tick"] - 11 > 0
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["waited_ticks"] == steps[-1]["tick"] - 11
+
+    # One process takes the same steps and finds the same.
+    serial, _ = multiply(large_store, *options, "--serial", ranks=0, steps=12, name="serial")
+    assert available(serial) == available(out)
+    assert relative_error(np.load(serial / "result.npy"), np.load(out / "result.npy")) < 1e-12
+    assert read_steps(serial / "steps.jsonl")[0]["mpi_library"] == "none"
+
+
+def test_single_precision(multiply, single_store):
+    out, W = multiply(single_store)
+    result = np.load(out / "result.npy")
+    assert result.dtype == np.float64
+    assert 0 < relative_error(result, W @ single_store.X.T) < 1e-5
+    assert read_steps(out / "steps.jsonl")[0]["dtype"] == "float32"
+
+
+def test_vectors_of_another_layout_and_dtype(cec, small_store, tmp_path):
+    W = np.asfortranarray(np.arange(36).reshape(3, 12))
+    np.save(tmp_path / "W.npy", W)
+    words = ["run", small_store.path, "--out", "out", "--vectors", "W.npy", "--steps", 2]
+    assert cec(*words, ranks=4, cwd=tmp_path).returncode == 0
+    result = np.load(tmp_path / "out" / "result.npy")
+    assert relative_error(result, W[:2] @ small_store.X.T) < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        (
+            "sets.json",
+            '{"gap_seconds": 60, "available": [[3, 2], [1, 2, 3], [1, 3]]}',
+            [(2, 3), (1, 2, 3), (1, 3), (1, 3)],
+        ),
+        ("table.csv", "a,b,c\n1,0,1\n1,1,0\n1,1,1\n", [(1, 3), (1, 2), (1, 2, 3), (1, 2, 3)]),
+        (
+            "counts.json",
+            '{"metadata": {"gap_seconds": 60}, "data": [2, 9, 3, 2]}',
+            [(1, 2), (1, 2, 3), (1, 2, 3), (1, 2)],
+        ),
+    ],
+)
+def test_an_availability_file_is_obeyed(multiply, small_store, tmp_path, name, text, expected):
+    (tmp_path / name).write_text(text)
+    out, W = multiply(small_store, "--availability", tmp_path / name, steps=4)
+    assert available(out) == expected
+    assert relative_error(np.load(out / "result.npy"), W @ small_store.X.T) < 1e-10
+
+
+def test_groups_of_counts_add_up_and_repeat(multiply, small_store, tmp_path):
+    (tmp_path / "a.json").write_text('{"metadata": {"gap_seconds": 60}, "data": [1, 2]}')
+    (tmp_path / "b.json").write_text('{"metadata": {"gap_seconds": 60}, "data": [1]}')
+    files = ("--availability", tmp_path / "a.json", tmp_path / "b.json", "--repeat")
+    out, _ = multiply(small_store, *files, steps=4)
+    assert available(out) == [(1, 2), (1, 2, 3)] * 2
+
+
+def test_some_of_the_machines_only(multiply, large_store):
+    out, W = multiply(large_store, "--machines", "1,2,5", ranks=4, steps=2)
+    assert relative_error(np.load(out / "result.npy"), W @ large_store.X.T) < 1e-10
+    assert available(out) == [(1, 2, 5)] * 2
+    assert read_steps(out / "steps.jsonl")[0]["taking_part"] == [1, 2, 5]
+    logs = {path.name for path in (out / "logs").glob("machine*")}
+    assert logs == {"machine-0001.log", "machine-0002.log", "machine-0005.log"}
+
+
+def test_the_cyclic_scheme(multiply, large_store):
+    out, W = multiply(large_store, "--scheme", "cyclic", "--speeds", "1,1,1,1,1,9", steps=2)
+    assert relative_error(np.load(out / "result.npy"), W @ large_store.X.T) < 1e-10
+    header, steps = read_steps(out / "steps.jsonl")
+    assert header["scheme"] == "cyclic"
+    assert steps[0]["rows"] == [210] * 6
+
+
+def test_ticks_of_wall_clock_time(multiply, small_store, tmp_path):
+    (tmp_path / "a.json").write_text('{"available": [[1], [1], [1, 2], [1, 2, 3]]}')
+    out, W = multiply(
+        small_store, "--availability", tmp_path / "a.json", "--tick", 0.2, "--wait", steps=3
+    )
+    assert relative_error(np.load(out / "result.npy"), W @ small_store.X.T) < 1e-10
+    _, steps = read_steps(out / "steps.jsonl")
+    assert (steps[0]["tick"], steps[0]["waited_ticks"]) == (2, 2)
+    assert steps[-1]["waited_ticks"] == 0
+    assert json.loads((out / "summary.json").read_text())["seconds"] >= 0.4
+
+
+def test_power_iteration_with_preemption(cec, square_store, tmp_path):
+    done = cec(
+        *("run", square_store.path, "--out", tmp_path / "out", "--task", "power"),
+        *("--available-probability", 0.7, "--wait", "--set", "tol=1e-10", "--seed", 1),
+        ranks=4,
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    values, eigenvectors = np.linalg.eigh(square_store.X)
+    assert summary["converged"] is True
+    assert summary["eigenvalue"] == pytest.approx(values[-1], rel=1e-10)
+    assert summary["iterations"] == summary["steps"]
+    v = np.load(tmp_path / "out" / "result.npy")
+    assert abs(v @ eigenvectors[:, -1]) == pytest.approx(1, abs=1e-9)
+    assert len(set(available(tmp_path / "out"))) > 1
+
+
+def test_a_solver_that_does_not_converge_says_so(cec, square_store, tmp_path):
+    words = ["run", square_store.path, "--out", tmp_path, "--task", "power", "--steps", 2]
+    assert cec(*words, ranks=4).returncode == 0
+    assert json.loads((tmp_path / "summary.json").read_text())["converged"] is False
+
+
+TASK = """
+import numpy as np
+
+def richardson(X, *, checkpoint, shift, rounds=60):
+    "Solve (X + shift) x = 1."
+    x = np.zeros(X.shape[0])
+    for _ in range(rounds):
+        x += (1 - X.matvec(x) - shift * x) / (shift + 4)
+    return {"result": x, "history": np.arange(rounds), "rounds": rounds}
+"""
+
+
+def test_a_task_of_the_users_own(cec, square_store, tmp_path):
+    (tmp_path / "my_solvers.py").write_text(TASK)
+    words = ["run", square_store.path, "--out", "out", "--task", "my_solvers:richardson"]
+    done = cec(*words, "--set", "shift=10", ranks=4, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    expected = np.linalg.solve(square_store.X + 10 * np.eye(20), np.ones(20))
+    assert relative_error(np.load(tmp_path / "out" / "result.npy"), expected) < 1e-8
+    assert np.load(tmp_path / "out" / "history.npy").tolist() == list(range(60))
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["rounds"] == summary["steps"] == 60
+
+
+def test_results_are_replaced_only_when_asked(cec, small_store, tmp_path):
+    W = vectors(tmp_path, 2, small_store.columns)
+    words = ["run", small_store.path, "--out", tmp_path, "--vectors", tmp_path / "W.npy"]
+    assert cec(*words, "--steps", 1, ranks=4).returncode == 0
+    refused = cec(*words, ranks=4)
+    assert refused.returncode == 2
+    assert "--overwrite" in refused.told
+    assert np.load(tmp_path / "result.npy").shape == (1, 31)
+    assert cec(*words, "--overwrite", ranks=4).returncode == 0
+    assert relative_error(np.load(tmp_path / "result.npy"), W @ small_store.X.T) < 1e-10
+
+
+API = """
+import sys
+import numpy as np
+from mpi4py import MPI
+import cec_mpi
+
+w = np.arange(12.0)
+with cec_mpi.open_operator({store!r}, MPI.COMM_WORLD, speeds=(1, 2, 3)) as X:
+    if X is not None:
+        print("shape", *X.shape)
+        np.save("y.npy", X.matvec(w))
+        {statement}
+print("rank", MPI.COMM_WORLD.rank, "is through")
+"""
+
+
+@pytest.fixture
+def run_script(run, small_store, tmp_path):
+    def run_script(statement="pass", ranks=4):
+        script = tmp_path / "script.py"
+        script.write_text(API.format(store=str(small_store.path), statement=statement))
+        return run(["mpirun", "-n", ranks, sys.executable, script], cwd=tmp_path)
+
+    return run_script
+
+
+def test_the_python_interface(run_script, small_store, tmp_path):
+    done = run_script()
+    assert done.returncode == 0, done.stderr
+    assert done.told == ""
+    assert done.stdout.count("shape 31 12") == 1
+    assert sum("is through" in line for line in done.stdout.splitlines()) == 4
+    assert relative_error(np.load(tmp_path / "y.npy"), small_store.X @ np.arange(12)) < 1e-10
+
+
+def test_an_exception_in_a_users_script_is_shown_once_and_ends_it(run_script):
+    done = run_script("raise LookupError('lost')")
+    assert done.returncode == 1
+    assert done.told.count("Traceback") == 1
+    assert done.told.endswith("LookupError: lost")
+
+
+def test_too_few_ranks_for_a_users_script_end_it(run_script):
+    done = run_script(ranks=3)
+    assert done.returncode == 1
+    assert "3 ranks were started" in done.told
+    assert "is through" not in done.stdout
+
+
+def test_doctor(cec):
+    alone = cec("doctor")
+    assert alone.returncode == 0
+    assert "none (one process alone)" in alone.stdout
+    together = cec("doctor", ranks=3)
+    assert together.returncode == 0
+    for said in (f"NumPy        {np.__version__}", "launcher", "mpirun", "node"):
+        assert together.stdout.count(said) >= 1
+    assert together.stdout.count("mpi4py") == 1
+    assert together.told == alone.told == ""
+
+
+@pytest.mark.parametrize("ranks", [0, 3])
+def test_other_commands_print_once(cec, small_store, tmp_path, ranks):
+    plan = cec("plan", "--speeds", "2,2,3", "--recovery", 2, "--rows", 12, "--json", ranks=ranks)
+    assert plan.returncode == 0
+    assert json.loads(plan.stdout)["loads"] == [7, 7, 10]
+
+    info = cec("info", small_store.path, ranks=ranks)
+    assert info.returncode == 0
+    assert info.stdout.count("31 x 12 float64 on 3 machines") == 1
+
+    verify = cec("verify", small_store.path, ranks=ranks)
+    assert verify.returncode == 0
+    assert verify.stdout.splitlines() == [f"shard-000{n}.npy: good" for n in (1, 2, 3)]
+
+    np.save(tmp_path / "X.npy", small_store.X)
+    words = ["encode", tmp_path / "X.npy", tmp_path / "S", "--machines", 3, "--recovery", 2]
+    encode = cec(*words, ranks=ranks)
+    assert encode.returncode == 0
+    assert len(encode.stdout.splitlines()) == 1
+    assert cec("verify", tmp_path / "S").returncode == 0
+
+    for words in (["--version"], ["run", "--help"], ["--help"]):
+        told = cec(*words, ranks=ranks)
+        assert told.returncode == 0
+        assert told.stdout.count("usage: cec-mpi") + told.stdout.count("cec_mpi 0.") == 1
+    assert all(done.told == "" for done in (plan, info, verify, encode, told))
