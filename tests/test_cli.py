@@ -456,18 +456,22 @@ BAD = [
 ]
 
 
+def contents(directory):
+    return sorted(path for path in directory.iterdir() if path.name != "__pycache__")
+
+
 @pytest.mark.parametrize(("expected", "line"), BAD, ids=[line.strip() for _, line in BAD])
 def test_bad_input_gets_one_message(cec, made, tmp_path, monkeypatch, expected, line):
     monkeypatch.chdir(made)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     line = line.replace("{}/new", f"{tmp_path}/new").replace("{}/out", f"{tmp_path}/out")
-    before = sorted(made.iterdir())
+    before = contents(made)
     code, out, err = cec(*shlex.split(line.replace("{}", str(made))))
     assert err.startswith("cec-mpi: error: ")
     assert err.count("\n") == 1
     assert out == "" or line.startswith("info")
     assert code == expected
-    assert [path for path in sorted(made.iterdir()) if path.name != "__pycache__"] == before
+    assert contents(made) == before
     assert not (tmp_path / "new").exists()
     assert not list(tmp_path.glob("**/*.npy"))
     assert not list(tmp_path.glob("**/*.json*"))
