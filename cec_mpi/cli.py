@@ -8,10 +8,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Any, NoReturn
 
 import cec_mpi
+from cec_mpi import values
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
 from cec_mpi.runtime.launch import complain, detect_launcher, run_together
 
@@ -84,97 +84,19 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-# Values of options ------------------------------------------------------------------------
-
-
-def _path(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("'': expected the name of a directory")
-    return text
-
-
-def _positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 1")
-    return value
-
-
-def _whole(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = -1
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 0")
-    return value
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number") from None
-
-
-def _fractions(text: str) -> tuple[Fraction, ...]:
-    try:
-        speeds = tuple(_fraction(part.strip()) for part in text.split(","))
-    except (ValueError, ZeroDivisionError, OverflowError):
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected positive numbers with commas between them, as 2,2,3"
-        ) from None
-    return speeds
-
-
-def _fraction(text: str) -> Fraction:
-    if "/" not in text and not 0 < float(text) < float("inf"):
-        raise ValueError  # before 1e999999999 becomes a whole number
-    fraction = Fraction(text)
-    if not 0 < float(fraction) < float("inf"):
-        raise ValueError
-    return fraction
-
-
-def _speeds(text: str) -> tuple[float, ...]:
-    return tuple(float(speed) for speed in _fractions(text))
-
-
-def _machines(text: str) -> tuple[int, ...]:
-    try:
-        numbers = tuple(sorted(int(part) for part in text.split(",")))
-    except ValueError:
-        numbers = ()
-    if not numbers or numbers[0] < 1 or len(set(numbers)) != len(numbers):
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected different machine numbers from 1 with commas between them"
-        )
-    return numbers
-
-
-def _change(text: str) -> Any:
-    from cec_mpi.runtime.emulation import SpeedChange
-
-    try:
-        step, machine, factor = text.split(":")
-        return SpeedChange(_whole(step), _positive(machine), float(factor))
-    except (ValueError, argparse.ArgumentTypeError):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected STEP:MACHINE:FACTOR") from None
-
-
-# Commands ---------------------------------------------------------------------------------
-
-
 def _add_encode(commands: Any) -> None:
     p = commands.add_parser("encode", help="encode a matrix on disk into a store of coded shards")
     p.add_argument("source", metavar="X", help="the matrix, a two-dimensional .npy file")
     p.add_argument("store", metavar="STORE", help="the directory to make")
-    p.add_argument("--machines", type=_positive, required=True, metavar="N", help="shards to make")
     p.add_argument(
-        "--recovery", type=_positive, required=True, metavar="L", help="any L of them give X back"
+        "--machines", type=values.positive, required=True, metavar="N", help="shards to make"
+    )
+    p.add_argument(
+        "--recovery",
+        type=values.positive,
+        required=True,
+        metavar="L",
+        help="any L of them give X back",
     )
     p.add_argument(
         "--code",
@@ -183,7 +105,7 @@ def _add_encode(commands: Any) -> None:
         help="code family (default: auto, the best conditioned)",
     )
     p.add_argument("--systematic", action="store_true", help="the first L shards are rows of X")
-    p.add_argument("--seed", type=_whole, default=0, help="of the random families")
+    p.add_argument("--seed", type=values.whole, default=0, help="of the random families")
     p.add_argument("--dtype", choices=["float32", "float64"], help="of the shards")
     p.set_defaults(command=_encode)
 
@@ -260,13 +182,17 @@ def _verify(arguments: argparse.Namespace) -> int:
 def _add_plan(commands: Any) -> None:
     p = commands.add_parser("plan", help="show who would compute which rows (no MPI)")
     p.add_argument(
-        "--speeds", type=_fractions, required=True, metavar="LIST", help="as 2,2,3 or 1/3"
+        "--speeds", type=values.fractions, required=True, metavar="LIST", help="as 2,2,3 or 1/3"
     )
-    p.add_argument("--recovery", type=_positive, required=True, metavar="L")
-    p.add_argument("--rows", type=_positive, required=True, metavar="R", help="rows per shard")
-    p.add_argument("--available", type=_machines, metavar="LIST", help="by default all machines")
+    p.add_argument("--recovery", type=values.positive, required=True, metavar="L")
     p.add_argument(
-        "--stragglers", type=_whole, default=0, metavar="S", help="each row on L + S machines"
+        "--rows", type=values.positive, required=True, metavar="R", help="rows per shard"
+    )
+    p.add_argument(
+        "--available", type=values.machines, metavar="LIST", help="by default all machines"
+    )
+    p.add_argument(
+        "--stragglers", type=values.whole, default=0, metavar="S", help="each row on L + S machines"
     )
     p.add_argument("--scheme", choices=["heterogeneous", "cyclic"], default="heterogeneous")
     p.add_argument("--exact", action="store_true", help="add the paper's fractions")
@@ -298,40 +224,44 @@ def _add_run(commands: Any) -> None:
         description="Compute with a store: mpirun -n N+1 cec-mpi run STORE --out DIR ...",
     )
     p.add_argument("store", metavar="STORE")
-    p.add_argument("--out", type=_path, required=True, metavar="DIR", help="for the results")
+    p.add_argument("--out", type=values.path, required=True, metavar="DIR", help="for the results")
     p.add_argument("--task", default="matvec", help="matvec, power, or my_module:function")
     p.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="an option of the task"
     )
     p.add_argument("--vectors", metavar="W.npy", help="for matvec: (T, r), one step a row")
-    p.add_argument("--steps", type=_positive, metavar="T", help="the most steps")
+    p.add_argument("--steps", type=values.positive, metavar="T", help="the most steps")
     who = p.add_argument_group("who is available")
     source = who.add_mutually_exclusive_group()
     source.add_argument(
         "--availability", nargs="+", default=[], metavar="FILE", help="JSON or CSV, one tick a step"
     )
-    source.add_argument("--available-probability", type=_number, metavar="P")
+    source.add_argument("--available-probability", type=values.number, metavar="P")
     who.add_argument("--repeat", action="store_true", help="start the availability file again")
-    who.add_argument("--tick", type=_number, metavar="SECONDS", help="wall-clock ticks")
+    who.add_argument("--tick", type=values.number, metavar="SECONDS", help="wall-clock ticks")
     who.add_argument("--wait", action="store_true", help="wait while too few are available")
     who.add_argument(
-        "--machines", type=_machines, metavar="LIST", help="start only these, as 1,2,5"
+        "--machines", type=values.machines, metavar="LIST", help="start only these, as 1,2,5"
     )
     how = p.add_argument_group("how it is shared out")
-    how.add_argument("--speeds", type=_speeds, metavar="LIST", help="relative, as 2,2,3")
+    how.add_argument("--speeds", type=values.speeds, metavar="LIST", help="relative, as 2,2,3")
     how.add_argument("--scheme", choices=["heterogeneous", "cyclic"], default="heterogeneous")
-    how.add_argument("--threads", type=_positive, metavar="K", help="BLAS threads per rank")
+    how.add_argument("--threads", type=values.positive, metavar="K", help="BLAS threads per rank")
     how.add_argument("--serial", action="store_true", help="all machines in one process, no MPI")
     emulate = p.add_argument_group("emulation of slower machines")
-    emulate.add_argument("--emulate-speeds", type=_speeds, metavar="LIST")
+    emulate.add_argument("--emulate-speeds", type=values.speeds, metavar="LIST")
     emulate.add_argument(
-        "--emulate-base", type=_number, metavar="B", help="rows per second of speed 1"
+        "--emulate-base", type=values.number, metavar="B", help="rows per second of speed 1"
     )
-    emulate.add_argument("--emulate-noise", type=_number, default=0.0, metavar="SIGMA")
+    emulate.add_argument("--emulate-noise", type=values.number, default=0.0, metavar="SIGMA")
     emulate.add_argument(
-        "--emulate-change", type=_change, action="append", default=[], metavar="STEP:MACHINE:FACTOR"
+        "--emulate-change",
+        type=values.change,
+        action="append",
+        default=[],
+        metavar="STEP:MACHINE:FACTOR",
     )
-    p.add_argument("--seed", type=_whole, default=0, help="of everything random")
+    p.add_argument("--seed", type=values.whole, default=0, help="of everything random")
     p.add_argument("--overwrite", action="store_true", help="replace the results in DIR")
     p.set_defaults(command=_run)
 

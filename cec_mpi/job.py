@@ -28,8 +28,10 @@ from cec_mpi.records import (
     prepare_directory,
 )
 from cec_mpi.runtime.launch import on_master
+from cec_mpi.runtime.logs import log_file
 from cec_mpi.runtime.master import Master
-from cec_mpi.runtime.session import SessionOptions, log_file, serial_session, session
+from cec_mpi.runtime.options import SessionOptions
+from cec_mpi.runtime.session import serial_session, session
 from cec_mpi.store.arrays import open_npy
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import open_store

@@ -20,7 +20,7 @@ LAYERS = [
     {"store", "availability", "records"},
     {"runtime"},
     {"tasks", "operator", "report", "slurm", "progress"},
-    {"job", "doctor"},
+    {"job", "doctor", "values"},
     {"cli"},
     {"__main__"},
 ]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from cec_mpi.core.assignment import fractional_blocks
 from cec_mpi.core.load import fractional_load
 from cec_mpi.core.planner import Scheme, plan_step
+from cec_mpi.core.schemes import fractional_blocks
 
 __all__ = ["explain_plan", "print_plan"]
 

@@ -9,10 +9,11 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from cec_mpi.core.assignment import Assignment, cyclic, heterogeneous
+from cec_mpi.core.assignment import Assignment
 from cec_mpi.core.decoder import Decoder
 from cec_mpi.core.load import check_copies, check_speeds, fractional_load, makespan, whole_row_load
 from cec_mpi.core.mds import MDSCode
+from cec_mpi.core.schemes import cyclic, heterogeneous
 from cec_mpi.errors import InputError
 
 __all__ = ["SCHEMES", "Plan", "Planner", "Scheme", "check_scheme", "plan_step"]

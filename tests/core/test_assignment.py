@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.assignment import Assignment, Block, cyclic, fractional_blocks, heterogeneous
+from cec_mpi.core.assignment import Assignment, Block
 from cec_mpi.core.load import fractional_load, makespan, whole_row_load
+from cec_mpi.core.schemes import cyclic, fractional_blocks, heterogeneous
 from cec_mpi.errors import InfeasibleError, InputError
 
 # The example of the paper, Section III: alpha_f and P_f in each of its four steps.

@@ -5,9 +5,9 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
-from cec_mpi.core.assignment import cyclic, heterogeneous
 from cec_mpi.core.load import whole_row_load
 from cec_mpi.core.placement import order_along_rows
+from cec_mpi.core.schemes import cyclic, heterogeneous
 
 SPEEDS = (2, 2, 3, 3, 4, 4)  # the example of the paper, Section III
 

@@ -1,0 +1,125 @@
+"""How steps are made: the options of a session, checked against a store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cec_mpi.availability import Availability, everyone
+from cec_mpi.core.load import check_speeds
+from cec_mpi.core.planner import Scheme, check_scheme
+from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.runtime.emulation import SpeedChange
+from cec_mpi.store.manifest import Manifest
+
+__all__ = ["SessionOptions"]
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """How steps are made.
+
+    Attributes
+    ----------
+    availability : Availability, optional
+        By default all machines are always available.
+    speeds : tuple of float, optional
+        Relative speed of machines 1..N; equal by default.
+    scheme : {"heterogeneous", "cyclic"}
+    machines : tuple of int, optional
+        Machines that take part; the others are preempted for good. By default all.
+    tick_seconds : float, optional
+        Wall-clock length of a tick of availability; by default each step is a tick.
+    wait : bool
+        Wait for the next tick when too few machines are available.
+    threads : int, optional
+        BLAS threads per rank; by default its share of the node's cores.
+    emulate_speeds : tuple of float, optional
+        Make machine n take at least ``rows / (emulate_speeds[n - 1] * base)`` seconds.
+    emulate_base : float, optional
+        Rows per second; by default measured, so that half of each node is enough.
+    emulate_noise : float
+    emulate_changes : tuple of SpeedChange
+    seed : int
+        For the noise.
+    """
+
+    availability: Availability | None = None
+    speeds: tuple[float, ...] | None = None
+    scheme: Scheme = "heterogeneous"
+    machines: tuple[int, ...] | None = None
+    tick_seconds: float | None = None
+    wait: bool = False
+    threads: int | None = None
+    emulate_speeds: tuple[float, ...] | None = None
+    emulate_base: float | None = None
+    emulate_noise: float = 0.0
+    emulate_changes: tuple[SpeedChange, ...] = ()
+    seed: int = 0
+
+    def checked(self, manifest: Manifest) -> SessionOptions:
+        """These options with every default filled in, checked against a store.
+
+        Raises
+        ------
+        InputError
+            Names the option, what was found and what was expected.
+        InfeasibleError
+            Fewer machines take part than the recovery threshold.
+        """
+        total, recovery = manifest.code.machines, manifest.code.recovery
+        machines = tuple(range(1, total + 1))
+        if self.machines is not None:
+            machines = tuple(sorted(self.machines))
+            if len(set(machines)) != len(machines):
+                raise InputError(f"machines {_listed(machines)}: one is named twice")
+            if not machines or machines[0] < 1 or machines[-1] > total:
+                raise InputError(f"machines {_listed(machines)}: the store has machines 1..{total}")
+        if len(machines) < recovery:
+            raise InfeasibleError(
+                f"{len(machines)} machines take part: a step needs {recovery} of this store"
+            )
+        check_scheme(self.scheme)
+        speeds = _checked_speeds("speeds", self.speeds or (1.0,) * total, total)
+        emulated = self.emulate_speeds
+        if emulated is not None:
+            emulated = _checked_speeds("emulated speeds", emulated, total)
+        elif self.emulate_base is not None or self.emulate_noise or self.emulate_changes:
+            raise InputError("emulation of a base, noise or change: expected emulated speeds too")
+        for name, value in (
+            ("threads", self.threads),
+            ("emulation base", self.emulate_base),
+        ):
+            if value is not None and not 0 < value < float("inf"):
+                raise InputError(f"{name} {value}: expected a positive number")
+        if self.tick_seconds is not None and not 1e-6 <= self.tick_seconds < float("inf"):
+            raise InputError(
+                f"tick {self.tick_seconds}: expected a positive number of seconds, at least 1e-6"
+            )
+        if not 0 <= self.emulate_noise < float("inf"):
+            raise InputError(f"emulation noise {self.emulate_noise}: expected 0 or more")
+        for change in self.emulate_changes:
+            if not (1 <= change.machine <= total and 0 < change.factor < float("inf")):
+                raise InputError(
+                    f"emulated change of machine {change.machine} by {change.factor}: expected "
+                    f"a machine 1..{total} and a positive factor"
+                )
+        return replace(
+            self,
+            availability=self.availability or everyone(total),
+            machines=machines,
+            speeds=speeds,
+            emulate_speeds=emulated,
+        )
+
+
+def _listed(machines: tuple[int, ...]) -> str:
+    return ",".join(map(str, machines))
+
+
+def _checked_speeds(name: str, speeds: tuple[float, ...], total: int) -> tuple[float, ...]:
+    if len(speeds) != total:
+        raise InputError(f"{len(speeds)} {name}: the store has {total} machines")
+    try:
+        return tuple(check_speeds(speeds).tolist())
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
