@@ -249,17 +249,18 @@ def _parse_counts(path: Path, content: dict[str, Any]) -> tuple[list[int], float
 
 
 def _parse_csv(path: Path, text: str, machines: int) -> Listed:
+    reader = csv.reader(text.splitlines())
     try:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if row]
+        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
     except csv.Error as error:
         raise InputError(f"{path} is not CSV: {error}") from None
-    if rows and not any(cell.replace(".", "").isdigit() for cell in rows[0]):
-        rows = rows[1:]  # a header
+    if rows and not any(cell.replace(".", "").isdigit() for cell in rows[0][1]):
+        del rows[0]  # a header
     if not rows:
         raise InputError(f"{path}: no rows of availability")
-    for index, row in enumerate(rows):
+    for line, row in rows:
         if len(row) != machines or not set(row) <= {"0", "1"}:
             raise InputError(
-                f"{path}: row {index} is {','.join(row)!r}: expected {machines} columns of 0 or 1"
+                f"{path}: line {line} is {','.join(row)!r}: expected {machines} columns of 0 or 1"
             )
-    return Listed([[n for n, up in enumerate(row, start=1) if up == "1"] for row in rows])
+    return Listed([[n for n, up in enumerate(row, start=1) if up == "1"] for _, row in rows])

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, NoReturn
 
 import cec_mpi
 from cec_mpi import values
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
-from cec_mpi.runtime.launch import complain, detect_launcher, run_together
+from cec_mpi.runtime.launch import as_cec_error, complain, detect_launcher, run_together
 
 __all__ = ["main"]
 
@@ -21,7 +23,13 @@ _PARALLEL = ("run", "doctor")
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that raises instead of leaving: under mpirun all ranks leave together."""
+    """A parser that raises instead of leaving: under mpirun all ranks leave together.
+
+    Options cannot be abbreviated: a new one would change what an old script means.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message} (see {self.prog} --help)")
@@ -50,8 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         _drop_output()
-        what = error.filename or "input or output"
-        return _leave_with(InputError(f"{what}: {error.strerror or error}"))
+        return _leave_with(as_cec_error(error))
     except KeyboardInterrupt:
         return 130
 
@@ -201,7 +208,7 @@ def _add_plan(commands: Any) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from cec_mpi.core.explain import explain_plan, print_plan
+    from cec_mpi.core.explain import explain_plan
 
     available = arguments.available or tuple(range(1, len(arguments.speeds) + 1))
     plan = explain_plan(
@@ -213,8 +220,32 @@ def _plan(arguments: argparse.Namespace) -> int:
         scheme=arguments.scheme,
         exact=arguments.exact,
     )
-    print(json.dumps(plan) if arguments.json else print_plan(plan, arguments.speeds))
+    print(json.dumps(plan, allow_nan=False) if arguments.json else _table(plan, arguments.speeds))
     return 0
+
+
+def _table(plan: dict[str, Any], speeds: Sequence[Fraction]) -> str:
+    """A plan for people: machines, then blocks in the order of the rows."""
+    available = set(plan["available"])
+    lines = ["machine  speed  rows"]
+    for n, (speed, rows) in enumerate(zip(speeds, plan["loads"], strict=True), start=1):
+        state = rows if n in available else "preempted"
+        lines.append(f"{n:7}  {float(speed):5g}  {state}")
+    lines.append("")
+    lines.append("rows           machines")
+    for block in sorted(plan["blocks"], key=lambda block: int(block["start"])):
+        span = f"{block['start']}..{block['stop'] - 1}"
+        lines.append(f"{span:13}  {' '.join(map(str, block['machines']))}")
+    lines.append("")
+    makespan, bound = (
+        math.inf if plan[key] is None else plan[key] for key in ("makespan", "bound")
+    )
+    lines.append(f"makespan {makespan:g} (no assignment is below {bound:g})")
+    if "mu" in plan:
+        lines.append(f"mu     {' '.join(plan['mu'])}")
+        lines.append(f"alpha  {' '.join(plan['alpha'])}")
+        lines.append(f"c*     {plan['c_star']}   k* {plan['k_star']}")
+    return "\n".join(lines)
 
 
 def _add_run(commands: Any) -> None:

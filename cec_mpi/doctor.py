@@ -22,12 +22,18 @@ def examine(comm: MPI.Intracomm) -> int:
     places = place_of_ranks(comm)
     versions = comm.allgather(_versions())
     problems, advice = _differences(versions), _advice(places)
+    mpirun = _mpirun()
+    if _maker(mpirun) != _maker(library_name()) and None not in (
+        _maker(mpirun),
+        _maker(library_name()),
+    ):
+        advice.append(f"mpirun is not that of {library_name()}: put that library's bin on PATH")
     if comm.rank == 0:
         for name, version in versions[0].items():
             print(f"{name:12} {version}")
         launcher = detect_launcher()
         print(f"{'launcher':12} {launcher.name if launcher else 'none (one process alone)'}")
-        print(f"{'mpirun':12} {_mpirun()}")
+        print(f"{'mpirun':12} {mpirun}")
         _print_places(places)
         for problem in problems:
             print(f"problem: {problem}")
@@ -76,6 +82,12 @@ def _mpirun() -> str:
         return f"{path} ({error})"
     lines = (done.stdout or done.stderr).strip().splitlines()
     return f"{path} ({lines[0] if lines else 'says no version'})"
+
+
+def _maker(text: str) -> str | None:
+    """Whose MPI a version text speaks of; None where it does not say."""
+    makers = {"Open MPI": "Open MPI", "HYDRA": "MPICH", "MPICH": "MPICH", "Intel": "Intel"}
+    return next((maker for word, maker in makers.items() if word in text), None)
 
 
 def _print_places(places: list[Place]) -> None:

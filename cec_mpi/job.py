@@ -8,8 +8,6 @@ import inspect
 import json
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +22,11 @@ from cec_mpi.records import (
     STEPS,
     SUMMARY,
     Recorder,
+    check_directory,
     discard_results,
     prepare_directory,
 )
-from cec_mpi.runtime.launch import on_master
+from cec_mpi.runtime.launch import as_cec_error, on_master
 from cec_mpi.runtime.logs import log_file
 from cec_mpi.runtime.master import Master
 from cec_mpi.runtime.options import SessionOptions
@@ -62,42 +61,55 @@ class Job:
         self.task_name: str = arguments.task
         self.task: Task = find_task(self.task_name)
         self.task_options = _task_options(self.task, self.task_name, arguments, manifest)
-        prepare_directory(self.out, arguments.overwrite)
+        check_directory(self.out, arguments.overwrite)
         self.mapped: np.memmap[Any, Any] | None = None
-        if "vectors" in self.task_options and self.task is TASKS["matvec"]:
-            vectors = self.task_options["vectors"]
+
+    def run(self, master: Master) -> None:
+        """Do the task, and write its results, records and the summary.
+
+        Earlier results are discarded only here, when every machine is there.
+        """
+        recorder = master.recorder
+        try:
+            prepare_directory(self.out)
+            with (
+                log_file(self.out / "logs" / "master.log"),
+                (self.out / STEPS).open("w", encoding="utf-8") as stream,
+                progress() as watch,
+            ):
+                recorder.write_to(stream, watch)
+                self._map_result(master)
+                self._work(master)
+        except BaseException as error:
+            if not recorder.steps:  # a run that never began leaves no results
+                discard_results(self.out)
+            if isinstance(error, OSError):
+                raise as_cec_error(error) from None
+            raise
+
+    def _map_result(self, master: Master) -> None:
+        """Let the products of `matvec` go to their file as they come."""
+        if self.task is TASKS["matvec"]:
+            shape = (len(self.task_options["vectors"]), master.shape[0])
             self.mapped = self.task_options["out"] = np.lib.format.open_memmap(
-                self.out / RESULT, mode="w+", dtype=np.float64, shape=(len(vectors), manifest.rows)
+                self.out / RESULT, mode="w+", dtype=np.float64, shape=shape
             )
 
-    @contextmanager
-    def recording(self) -> Iterator[Recorder]:
-        """The records of the run, written as they happen; none of a run that never began."""
-        with (
-            log_file(self.out / "logs" / "master.log"),
-            (self.out / STEPS).open("w", encoding="utf-8") as stream,
-            progress() as watch,
-        ):
-            recorder = Recorder(stream, watch)
-            try:
-                yield recorder
-            except BaseException:
-                if not recorder.steps:
-                    discard_results(self.out)
-                raise
-
-    def work(self, master: Master) -> None:
-        """Do the task, and write its results and the summary."""
+    def _work(self, master: Master) -> None:
         begin = time.perf_counter()
         outcome = self.task(master, checkpoint=None, **self.task_options)
         seconds = time.perf_counter() - begin
-        if not isinstance(outcome, dict) or "result" not in outcome:
+        if not isinstance(outcome, dict) or outcome.get("result") is None:
             raise InputError(f"task {self.task_name} returned no dict with an array 'result'")
+        own = {"task": self.task_name, "seconds": seconds, **master.recorder.summary()}
+        own["rows_per_second_per_speed"] = master.scale.value
+        if taken := sorted({*own, "arrays"} & set(outcome)):
+            raise InputError(f"task {self.task_name} returned {taken[0]!r}, a name of the summary")
         outputs = {name: self._save(name, value) for name, value in outcome.items()}
-        summary = {name: value for name, value in outputs.items() if value is not _SAVED}
-        summary |= {"task": self.task_name, "seconds": seconds}
-        summary |= master.recorder.summary() | {"rows_per_second_per_speed": master.scale.value}
-        (self.out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        own["arrays"] = [name for name, value in outputs.items() if value is _SAVED]
+        numbers = {name: value for name, value in outputs.items() if value is not _SAVED}
+        text = json.dumps(numbers | own, indent=2, allow_nan=False)
+        (self.out / SUMMARY).write_text(text + "\n", encoding="utf-8")
 
     def _save(self, name: object, value: object) -> object:
         """Save an array under its name; return a number or text for the summary."""
@@ -117,7 +129,7 @@ class Job:
             number = array.item()
             finite = not isinstance(number, float) or math.isfinite(number)
             return number if finite else str(number)
-        np.save(self.out / f"{name}.npy", array)
+        np.save(self.out / f"{name}.npy", array, allow_pickle=False)
         return _SAVED
 
 
@@ -131,26 +143,17 @@ def run_parallel(comm: MPI.Intracomm, arguments: argparse.Namespace) -> int:
 
     options = on_master(comm, prepare)
     logs = Path(arguments.out) / "logs"
-    if comm.rank:
-        with session(comm, arguments.store, options, Recorder(), logs) as (_, code):
-            return code
-    with (
-        jobs[0].recording() as recorder,
-        session(comm, arguments.store, options, recorder, logs) as (master, _),
-    ):
-        assert master is not None
-        jobs[0].work(master)
-    return 0
+    with session(comm, arguments.store, options, Recorder(), logs) as (master, code):
+        if master is not None:
+            jobs[0].run(master)
+    return code
 
 
 def run_serial(arguments: argparse.Namespace) -> int:
     """``cec-mpi run --serial``: all machines in this process."""
     job = Job(arguments)
-    with (
-        job.recording() as recorder,
-        serial_session(arguments.store, job.session, recorder) as master,
-    ):
-        job.work(master)
+    with serial_session(arguments.store, job.session, Recorder()) as master:
+        job.run(master)
     return 0
 
 
@@ -212,7 +215,7 @@ def _parse_setting(setting: str) -> tuple[str, Any]:
         raise InputError(f"--set {setting}: expected key=value")
     try:
         return key, ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return key, text
 
 

@@ -10,14 +10,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, TextIO
 
 from cec_mpi.errors import InputError
 
-__all__ = ["Recorder", "StepRecord", "discard_results", "prepare_directory", "read_steps"]
+__all__ = [
+    "RESULT",
+    "STEPS",
+    "SUMMARY",
+    "Recorder",
+    "StepRecord",
+    "check_directory",
+    "discard_results",
+    "prepare_directory",
+    "read_steps",
+]
 
 STEPS = "steps.jsonl"
 SUMMARY = "summary.json"
@@ -76,21 +86,18 @@ class StepRecord:
 
 
 class Recorder:
-    """Writes the header and the steps to a stream as they happen, and sums them up.
+    """Sums up the steps of a session, and writes them down where it is told to.
 
     Parameters
     ----------
-    stream : text file, optional
-        Receives a line per record; without one only the summary is kept.
     watch : callable, optional
-        Called with each `StepRecord`, for a display.
+        Called with each `StepRecord`.
     """
 
-    def __init__(
-        self, stream: TextIO | None = None, watch: Callable[[StepRecord], None] | None = None
-    ) -> None:
-        self._stream = stream
+    def __init__(self, watch: Callable[[StepRecord], None] | None = None) -> None:
         self._watch = watch
+        self._stream: TextIO | None = None
+        self._header: dict[str, Any] = {}
         self.steps = 0
         self.plan_changes = 0
         self.waited_ticks = 0
@@ -98,18 +105,25 @@ class Recorder:
         self._ratios: list[float] = []
 
     def header(self, content: dict[str, Any]) -> None:
-        """Write the header line."""
-        self._write({"kind": "header", **content})
+        """Say what the steps have in common."""
+        self._header = content
+
+    def write_to(self, stream: TextIO, watch: Callable[[StepRecord], None] | None = None) -> None:
+        """Write the header now and each step as it happens, one JSON object a line."""
+        self._stream = stream
+        self._watch = watch or self._watch
+        self._write({"kind": "header", **self._header})
 
     def step(self, record: StepRecord) -> None:
-        """Write one step."""
+        """Take one step."""
         self.steps += 1
         self.plan_changes += record.plan_changed
         self.waited_ticks += record.waited_ticks
         self._makespans.append(record.measured_makespan)
         if record.predicted_makespan:
             self._ratios.append(record.measured_makespan / record.predicted_makespan)
-        self._write({"kind": "step", **asdict(record)})
+        if self._stream is not None:
+            self._write({"kind": "step", **vars(record)})
         if self._watch is not None:
             self._watch(record)
 
@@ -125,22 +139,38 @@ class Recorder:
         }
 
     def _write(self, content: dict[str, Any]) -> None:
-        if self._stream is not None:
-            self._stream.write(json.dumps(content) + "\n")
-            self._stream.flush()
+        assert self._stream is not None
+        finite = {name: None if value == math.inf else value for name, value in content.items()}
+        self._stream.write(json.dumps(finite, allow_nan=False) + "\n")
+        self._stream.flush()
 
 
-def prepare_directory(path: Path, overwrite: bool) -> None:
-    """Make the directory of a run; one that holds results is refused or emptied of them.
+def check_directory(path: Path, overwrite: bool) -> None:
+    """Refuse a directory that holds results, unless they may be overwritten.
 
     Raises
     ------
     InputError
-        It cannot be made, or it holds results and `overwrite` is not given.
+        It holds results and `overwrite` is not given, or it is no directory.
     """
-    found = [name for name in _RESULTS if (path / name).exists()]
+    try:
+        found = [name for name in _RESULTS if (path / name).exists()]
+    except OSError as error:
+        raise InputError(f"{path} cannot be used for results: {error.strerror}") from None
     if found and not overwrite:
         raise InputError(f"{path} holds results ({', '.join(found)}): use --overwrite or a new DIR")
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} cannot be used for results: it is no directory")
+
+
+def prepare_directory(path: Path) -> None:
+    """Make the directory of a run, without the results of an earlier one.
+
+    Raises
+    ------
+    InputError
+        It cannot be made or written.
+    """
     try:
         (path / "logs").mkdir(parents=True, exist_ok=True)
         discard_results(path)
@@ -149,9 +179,16 @@ def prepare_directory(path: Path, overwrite: bool) -> None:
 
 
 def discard_results(path: Path) -> None:
-    """Remove the results of a run, not its logs."""
+    """Remove the results of a run and the other arrays that its task saved, not its logs."""
+    try:
+        arrays = json.loads((path / SUMMARY).read_text(encoding="utf-8"))["arrays"]
+    except (OSError, ValueError, KeyError, TypeError):
+        arrays = []  # no such run, or not one that came to its end
     for name in _RESULTS:
         (path / name).unlink(missing_ok=True)
+    for name in arrays:
+        if isinstance(name, str) and name.isidentifier():
+            (path / f"{name}.npy").unlink(missing_ok=True)
 
 
 def read_steps(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -29,7 +29,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -210,6 +210,18 @@ def attempt(case: Case, here: Path, good: Path) -> str | None:
     return judge(finish(start(command, cwd=here)), case.code)
 
 
+def call(words: Sequence[str], here: Path) -> NoReturn:
+    """Run a command in this process, which ends with it; output goes to files in `here`."""
+    from cec_mpi.cli import main
+
+    os.chdir(here)
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), descriptor)
+    for variable in set(os.environ) - set(environment()):
+        del os.environ[variable]
+    sys.exit(main(words))
+
+
 def prepare(case: Case, here: Path, good: Path) -> list[str]:
     """Make the files of a case; returns the words of its command, after ``cec-mpi``."""
     here.mkdir(parents=True, exist_ok=True)
@@ -371,6 +383,8 @@ NOT_MANIFESTS: dict[str, str | bytes] = {
     "of something else": '{"format": "another store", "version": 1}',
     "of no format": '{"version": 1}',
 }
+
+OTHER_FILES = ("a list", "a number", "of something else", "of no format")
 
 WRONG_ENTRIES: dict[str, tuple[Any, ...]] = {  # of a manifest
     "version": (2, "1", None, ...),
@@ -718,7 +732,8 @@ def _store_cases() -> Iterator[Case]:
         for name, make in DAMAGED.items():
             yield Case(f"{command}: a shard {name}", f"{command} {{here}}/S", 5, make=make)
     for name, text in NOT_MANIFESTS.items():
-        yield Case(f"info: a manifest {name}", "info {here}/S", make=with_manifest(text))
+        code = 2 if name in OTHER_FILES else 5
+        yield Case(f"info: a manifest {name}", "info {here}/S", code, make=with_manifest(text))
     yield Case(
         "info: a manifest that is a directory",
         "info {here}/S",
@@ -728,7 +743,9 @@ def _store_cases() -> Iterator[Case]:
         for value in values:
             found = "gone" if value is ... else json.dumps(value)
             make = with_entry(path, value)
-            yield Case(f"info: {path} of a manifest is {found}", "info {here}/S", make=make)
+            code = 2 if path == "version" else 5
+            name = f"info: {path} of a manifest is {found}"
+            yield Case(name, "info {here}/S", code, make=make)
 
     for path, value in ALTERED_ENTRIES.items():
         for command in ("info", "verify"):
@@ -839,13 +856,14 @@ def _rank_cases() -> Iterator[Case]:
         ("a file for a store", "{good}/W.npy", None),
         ("a directory that is no store", "{good}", None),
         ("a store of another version", "{here}/S", with_entry("version", 2)),
-        ("a store with a damaged manifest", "{here}/S", with_entry("shards", ...)),
     ):
         words = f"run {words} --out {{here}}/out --vectors {{good}}/W.npy"
         yield from _both(name, words, make=make)
+    damaged = "run {here}/S --out {here}/out --vectors {good}/W.npy"
+    yield from _both("a damaged manifest", damaged, 5, make=with_entry("shards", ...))
     for name, make in DAMAGED.items():
         words = "run {here}/S --out {here}/out --vectors {good}/W.npy"
-        yield Case(f"run: a shard {name} (serial)", words + " --serial", 5, make=make)
+        yield Case(f"run: a shard {name} (serial)", words + " --serial", 3, make=make)
         yield Case(f"run: a shard {name} (mpirun)", words, 3, RANKS, make)
 
 
@@ -910,7 +928,7 @@ def _cut_manifest(rng: random.Random, name: str) -> Case:
         text = (store / "manifest.json").read_bytes()
         (store / "manifest.json").write_bytes(text[: int(share * len(text))])
 
-    return Case(f"{name}: a manifest cut to {share:.0%}", "info {here}/S", make=copied(spoil))
+    return Case(f"{name}: a manifest cut to {share:.0%}", "info {here}/S", 5, make=copied(spoil))
 
 
 def _wrong_value(rng: random.Random, name: str) -> Case:
@@ -919,7 +937,8 @@ def _wrong_value(rng: random.Random, name: str) -> Case:
     value = rng.choice((None, [], {}, "x", -1))
     make = with_entry(path, value)
     words = "run {here}/S --out {here}/out --vectors {good}/W.npy"
-    return Case(f"{name}: {path} of a manifest is {value!r}", words, ranks=RANKS, make=make)
+    name = f"{name}: {path} of a manifest is {value!r}"
+    return Case(name, words, 2 if path == "version" else 5, RANKS, make)
 
 
 def _wrong_set(rng: random.Random, name: str) -> Case:

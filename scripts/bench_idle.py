@@ -51,7 +51,7 @@ def main() -> None:
     with limit_threads(1):
         if comm.rank:
             machine = Busy(comm.rank, np.ones((rows, columns)))
-            serve(machine, CollectiveMachineEnd(comm, columns, dtype))
+            serve(machine, CollectiveMachineEnd(comm, comm.rank, columns, dtype))
             share = machine.cpu / machine.wall
             comm.gather((comm.rank, share))
             return

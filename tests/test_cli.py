@@ -367,16 +367,16 @@ BAD = [
     (2, "info {}/absent"),
     (2, "info {}/file"),
     (2, "info {}/empty"),
-    (2, "info {}/cut"),
+    (5, "info {}/cut"),
     (2, "info {}/store {}/store"),
     (2, "verify {}/absent"),
-    (2, "verify {}/cut"),
+    (5, "verify {}/cut"),
     (2, "run {}/store --out {}/out --vectors {}/W.npy"),
     (2, "run --serial"),
     (2, "run {}/store --serial"),
     (2, "run {}/absent --serial --out {}/out --vectors {}/W.npy"),
-    (2, "run {}/cut --serial --out {}/out --vectors {}/W.npy"),
-    (5, "run {}/hurt --serial --out {}/out --vectors {}/W.npy"),
+    (5, "run {}/cut --serial --out {}/out --vectors {}/W.npy"),
+    (3, "run {}/hurt --serial --out {}/out --vectors {}/W.npy"),
     (2, "run {}/store --serial --out {}/file --vectors {}/W.npy"),
     (2, "run {}/store --serial --out {}/out"),
     (2, "run {}/store --serial --out {}/out --vectors {}/absent.npy"),
@@ -593,3 +593,28 @@ def test_more_rows_than_can_be_counted_end_at_once(rows):
     done = in_a_process("plan", *words, stdout=subprocess.PIPE, timeout=8)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
+
+
+def test_options_are_listed_once_and_agree():
+    from cec_mpi.cli import build_parser
+    from cec_mpi.core.mds import FAMILIES
+    from cec_mpi.core.planner import SCHEMES
+    from cec_mpi.store.manifest import DTYPES
+
+    commands = next(a for a in build_parser()._actions if a.dest == "command" or a.choices)
+    chosen = {
+        (name, action.dest): list(action.choices)
+        for name, parser in commands.choices.items()
+        for action in parser._actions
+        if action.choices
+    }
+    assert chosen[("encode", "code")] == ["auto", *FAMILIES]
+    assert chosen[("encode", "dtype")] == list(DTYPES)
+    assert chosen[("plan", "scheme")] == chosen[("run", "scheme")] == list(SCHEMES)
+
+
+@pytest.mark.parametrize("line", ["run x --out y --seri", "run --he", "plan --spe 1,2"])
+def test_options_cannot_be_abbreviated(cec, line):
+    code, out, err = cec(*line.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("cec-mpi: error: ")

@@ -6,7 +6,13 @@ from dataclasses import fields
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.records import Recorder, StepRecord, prepare_directory, read_steps
+from cec_mpi.records import (
+    Recorder,
+    StepRecord,
+    check_directory,
+    prepare_directory,
+    read_steps,
+)
 
 RESULTS = ["steps.jsonl", "summary.json", "result.npy"]
 
@@ -35,8 +41,9 @@ def record(step, measured=0.5, predicted=None, waited=0, changed=False):
 def test_each_record_is_on_disk_as_soon_as_it_happens(tmp_path):
     path = tmp_path / "steps.jsonl"
     with path.open("w") as stream:
-        recorder = Recorder(stream)
+        recorder = Recorder()
         recorder.header({"rows": 10})
+        recorder.write_to(stream)
         assert [json.loads(line) for line in path.read_text().splitlines()] == [
             {"kind": "header", "rows": 10}
         ]
@@ -50,8 +57,8 @@ def test_each_record_is_on_disk_as_soon_as_it_happens(tmp_path):
 def test_a_step_is_one_json_object_with_every_field(tmp_path):
     path = tmp_path / "steps.jsonl"
     with path.open("w") as stream:
-        recorder = Recorder(stream)
-        recorder.header({})
+        recorder = Recorder()
+        recorder.write_to(stream)
         recorder.step(record(0, predicted=0.25))
     header, steps = read_steps(path)
     assert header == {"kind": "header"}
@@ -104,7 +111,8 @@ def test_a_display_sees_every_record():
 def test_a_directory_without_results_is_made_or_taken(tmp_path, name, overwrite):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "notes.txt").write_text("mine")
-    prepare_directory(tmp_path / name, overwrite)
+    check_directory(tmp_path / name, overwrite)
+    prepare_directory(tmp_path / name)
     assert (tmp_path / name).is_dir()
     assert (tmp_path / "there" / "notes.txt").read_text() == "mine"
 
@@ -113,7 +121,7 @@ def test_a_directory_without_results_is_made_or_taken(tmp_path, name, overwrite)
 def test_a_directory_with_results_is_refused_and_untouched(tmp_path, name):
     (tmp_path / name).write_text("results")
     with pytest.raises(InputError, match=rf"holds results \({name}\).*--overwrite"):
-        prepare_directory(tmp_path, overwrite=False)
+        check_directory(tmp_path, overwrite=False)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "results"
 
@@ -121,17 +129,17 @@ def test_a_directory_with_results_is_refused_and_untouched(tmp_path, name):
 def test_overwrite_removes_results_and_nothing_else(tmp_path):
     for name in [*RESULTS, "notes.txt"]:
         (tmp_path / name).write_text("old")
-    prepare_directory(tmp_path, overwrite=True)
+    check_directory(tmp_path, overwrite=True)
+    prepare_directory(tmp_path)
     assert not [name for name in RESULTS if (tmp_path / name).exists()]
     assert (tmp_path / "notes.txt").read_text() == "old"
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("name", ["file", "file/below"])
-def test_a_file_in_the_place_of_the_directory(tmp_path, name, overwrite):
+def test_a_file_in_the_place_of_the_directory(tmp_path, name):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(InputError, match=rf"{name} cannot be used for results: Not a directory"):
-        prepare_directory(tmp_path / name, overwrite)
+    with pytest.raises(InputError, match=rf"{name} cannot be used for results"):
+        prepare_directory(tmp_path / name)
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
 
-__all__ = ["Assignment", "Block", "Ints", "whole_numbers"]
+__all__ = ["Assignment", "Block", "Ints", "check_available", "whole_numbers"]
 
 Ints = NDArray[np.int64]
 
@@ -68,8 +68,6 @@ class Assignment:
     (7, ((0, 7),))
     """
 
-    __slots__ = ("__dict__", "available", "copies", "loads", "machines", "rows", "starts", "stops")
-
     available: tuple[int, ...]
     loads: Ints
     starts: Ints
@@ -114,6 +112,9 @@ class Assignment:
 
     def __hash__(self) -> int:
         return hash(self.to_array().tobytes())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Assignment.from_array, (self.to_array(),)
 
     def __repr__(self) -> str:
         return (
@@ -211,17 +212,29 @@ def _frozen(
 ) -> NDArray[np.signedinteger]:
     array = values if isinstance(values, np.ndarray) and values.dtype == dtype else None
     if array is None:
-        array = whole_numbers(name, values).astype(dtype, copy=False)
+        whole = whole_numbers(name, values)
+        if whole.size and not np.can_cast(np.min_scalar_type(int(whole.max())), dtype):
+            raise InputError(f"{name} of an assignment are up to {whole.max()}: too large")
+        array = whole.astype(dtype, copy=False)
     if array.base is not None or (array is values and array.flags.writeable):
         array = array.copy()  # somebody may still change it
     array.flags.writeable = False
     return array
 
 
+def check_available(machines: Sequence[int]) -> Ints:
+    """Machine numbers as an array, or an `InputError` if they are not ascending from 1."""
+    try:
+        available = np.asarray(machines, dtype=np.int64)
+    except OverflowError:
+        raise InputError(f"available machines {tuple(machines)}: too large a number") from None
+    if not available.size or available[0] < 1 or (np.diff(available) <= 0).any():
+        raise InputError(f"available machines {tuple(machines)}: expected ascending numbers from 1")
+    return available
+
+
 def _check_shapes(plan: Assignment) -> None:
-    available = np.asarray(plan.available)
-    if not len(available) or available[0] < 1 or (np.diff(available) <= 0).any():
-        raise InputError(f"available machines {plan.available}: expected ascending numbers from 1")
+    available = check_available(plan.available)
     if plan.loads.shape != available.shape:
         raise InputError(f"{plan.loads.size} loads for {available.size} available machines")
     shape = (*plan.starts.shape, plan.machines.shape[-1] if plan.machines.ndim else 0)

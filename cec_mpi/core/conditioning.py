@@ -15,7 +15,7 @@ __all__ = ["ALL_SUBSETS", "Conditioning", "measure_conditioning"]
 ALL_SUBSETS = 200_000  # a random matrix hides its worst submatrices from a sample
 _SAMPLE = 2_000
 _LEAST_SAMPLE = 32
-_WORK = 4e8  # submatrices times L**3: keeps a measurement within seconds
+_WORK = 4e8  # submatrices times L**3: seconds, up to an L of some hundreds
 _BATCH = 2_000_000  # numbers in one batch of submatrices
 
 

@@ -53,7 +53,7 @@ class Decoder:
     """
 
     def __init__(self, generator: Floats, machines: Sequence[int]) -> None:
-        from scipy.linalg import lapack
+        from scipy.linalg import blas, lapack
 
         rows = np.asarray(machines) - 1
         recovery = generator.shape[1]
@@ -68,12 +68,13 @@ class Decoder:
         norm = float(np.abs(matrix).sum(axis=0).max())
         reciprocal, _ = lapack.dgecon(factors, norm)
         self.condition = 1 / reciprocal if reciprocal > 0 else float("inf")
-        self._factors: Floats = factors
-        self._inverse: Floats | None = None
+        self._triangular_solve = blas.dtrsm
+        self._matrix: Floats = factors
+        self._inverted = self.condition <= _WELL_CONDITIONED
         order = list(range(recovery))
-        if self.condition <= _WELL_CONDITIONED:
+        if self._inverted:
             inverse, _ = lapack.dgetri(factors, pivots)
-            self._inverse = np.ascontiguousarray(inverse)
+            self._matrix = np.ascontiguousarray(inverse)
         else:
             for row, pivot in enumerate(pivots.tolist()):
                 order[row], order[pivot] = order[pivot], order[row]
@@ -94,6 +95,11 @@ class Decoder:
         InputError
             `values` or `out` has another dtype, shape or layout.
         """
+        self.check(values, out)
+        self.apply(values, out)
+
+    def check(self, values: Floats, out: Floats) -> None:
+        """Check the arrays of `decode`, where they are used again and again."""
         expected = (len(self.order), values.shape[-1] if values.ndim else 0)
         for name, array in (("answers", values), ("out", out)):
             if array.dtype != np.float64 or array.shape != expected:
@@ -103,17 +109,15 @@ class Decoder:
                 )
         if not values.flags.carray:
             raise InputError("answers to decode: expected C-contiguous, aligned and writeable")
-        if self._inverse is not None:
-            np.matmul(self._inverse, values, out=out)
-        else:
-            self._solve(values)
-            out[:] = values
 
-    def _solve(self, values: Floats) -> None:
-        from scipy.linalg import blas
-
+    def apply(self, values: Floats, out: Floats) -> None:
+        """`decode` for arrays that `check` has passed."""
+        if self._inverted:
+            np.matmul(self._matrix, values, out=out)
+            return
         # BLAS sees the transpose, and solves X' L' = V' and then X' U' = V' from the right.
         lower = {"side": 1, "lower": 1, "trans_a": 1, "diag": 1, "overwrite_b": 1}
         upper = {"side": 1, "lower": 0, "trans_a": 1, "diag": 0, "overwrite_b": 1}
-        blas.dtrsm(1.0, self._factors, values.T, **lower)
-        blas.dtrsm(1.0, self._factors, values.T, **upper)
+        self._triangular_solve(1.0, self._matrix, values.T, **lower)
+        self._triangular_solve(1.0, self._matrix, values.T, **upper)
+        out[:] = values

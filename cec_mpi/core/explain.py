@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -10,7 +11,7 @@ from cec_mpi.core.load import fractional_load
 from cec_mpi.core.planner import Scheme, plan_step
 from cec_mpi.core.schemes import fractional_blocks
 
-__all__ = ["explain_plan", "print_plan"]
+__all__ = ["explain_plan"]
 
 
 def explain_plan(
@@ -45,7 +46,7 @@ def explain_plan(
     -------
     dict
         ``available``, ``recovery``, ``rows``, ``loads`` (machines 1..N), ``blocks``
-        (in Algorithm 1's order), ``makespan``, ``bound``.
+        (in Algorithm 1's order), ``makespan``, ``bound`` (None: too long for a float).
 
     Examples
     --------
@@ -65,15 +66,17 @@ def explain_plan(
             {"start": block.start, "stop": block.stop, "machines": list(block.machines)}
             for block in plan.assignment.blocks
         ],
-        "makespan": plan.makespan,
-        "bound": plan.bound,
+        "makespan": plan.makespan if math.isfinite(plan.makespan) else None,
+        "bound": plan.bound if math.isfinite(plan.bound) else None,
     }
     if exact:
         optimum = fractional_load([speeds[n - 1] for n in available], copies)
         blocks = _exact_blocks(optimum.mu, copies, len(available), scheme)
-        shares = [Fraction(copies, len(available))] * len(available)
+        mu = optimum.mu
+        if scheme == "cyclic":
+            mu = (Fraction(copies, len(available)),) * len(available)
         content |= {
-            "mu": [str(mu) for mu in (shares if scheme == "cyclic" else optimum.mu)],
+            "mu": [str(part) for part in mu],
             "alpha": [str(alpha) for alpha, _ in blocks],
             "alpha_machines": [[available[k] for k in machines] for _, machines in blocks],
             "c_star": str(optimum.c_star),
@@ -91,23 +94,3 @@ def _exact_blocks(
             for b in range(count)
         ]
     return fractional_blocks([Fraction(part) for part in mu], copies)
-
-
-def print_plan(plan: dict[str, Any], speeds: Sequence[Fraction]) -> str:
-    """The same for people: machines, then blocks in the order of the rows."""
-    lines = ["machine  speed  rows"]
-    for n, (speed, rows) in enumerate(zip(speeds, plan["loads"], strict=True), start=1):
-        state = rows if n in plan["available"] else "preempted"
-        lines.append(f"{n:7}  {float(speed):5g}  {state}")
-    lines.append("")
-    lines.append("rows           machines")
-    for block in sorted(plan["blocks"], key=lambda block: int(block["start"])):
-        span = f"{block['start']}..{block['stop'] - 1}"
-        lines.append(f"{span:13}  {' '.join(map(str, block['machines']))}")
-    lines.append("")
-    lines.append(f"makespan {plan['makespan']:g} (no assignment is below {plan['bound']:g})")
-    if "mu" in plan:
-        lines.append(f"mu     {' '.join(plan['mu'])}")
-        lines.append(f"alpha  {' '.join(plan['alpha'])}")
-        lines.append(f"c*     {plan['c_star']}   k* {plan['k_star']}")
-    return "\n".join(lines)

@@ -169,6 +169,12 @@ def _is_extreme(speeds: NDArray[np.float64]) -> bool:
     return int(exponents.max() - exponents.min()) > _MOST_BINARY_DIGITS
 
 
+def _scaled(speeds: NDArray[np.float64]) -> tuple[list[float], int]:
+    """Speeds divided by a power of two: without rounding, and with finite sums and times."""
+    exponent = int(np.frexp(speeds.max())[1])
+    return np.ldexp(speeds, -exponent).tolist(), exponent
+
+
 def _float_load(
     speeds: NDArray[np.float64], copies: int
 ) -> tuple[NDArray[np.float64], float, int | None]:
@@ -181,10 +187,9 @@ def _float_load(
         finite = exact.c_star < Fraction(sys.float_info.max)
         c_star = float(exact.c_star) if finite else math.inf
         return np.array(exact.mu, dtype=np.float64), c_star, exact.k_star
-    exponent = int(np.frexp(speeds.max())[1])
-    scaled = np.ldexp(speeds, -exponent)  # exact, and keeps the sums finite
+    scaled, exponent = _scaled(speeds)
     order = np.argsort(scaled, kind="stable")
-    ascending = scaled[order]
+    ascending = np.array(scaled)[order]
     prefix = np.cumsum(ascending)
     k = np.arange(count - copies + 1, count + 1)
     holds = (k + copies - count) * ascending[k - 1] <= prefix[k - 1]
@@ -235,9 +240,11 @@ def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -
     check_copies(floats.size, copies)
     check_rows(rows)
     mu, _, _ = _float_load(floats, copies)
-    loads: NDArray[np.int64] = np.floor(mu * rows).astype(np.int64)
+    # A little below the optimum, so that rounding errors in mu cannot give out too many rows.
+    least = mu * rows * (1 - 4 * np.finfo(np.float64).eps * floats.size)
+    loads: NDArray[np.int64] = np.floor(least).astype(np.int64)
     missing = copies * rows - int(loads.sum())
-    units = [Fraction(s) for s in floats.tolist()] if _is_extreme(floats) else floats.tolist()
+    units = [Fraction(s) for s in floats.tolist()] if _is_extreme(floats) else _scaled(floats)[0]
     queue = [((int(m) + 1) / units[n], n) for n, m in enumerate(loads) if m < rows]
     heapq.heapify(queue)
     for _ in range(missing):

@@ -132,6 +132,7 @@ def make_code(
     *,
     systematic: bool = False,
     seed: int = 0,
+    dtype: DTypeLike = np.float64,
 ) -> MDSCode:
     """A code of one of the `FAMILIES`, or with ``"auto"`` the best conditioned of them all.
 
@@ -151,6 +152,9 @@ def make_code(
         Store X_1 .. X_L as they are on the first L machines.
     seed : int
         For the random families.
+    dtype : dtype
+        Of the shards: the generator's entries are numbers of this kind, so that what was
+        encoded with is what is decoded with.
 
     Raises
     ------
@@ -179,7 +183,8 @@ def make_code(
     for name in FAMILIES if family == "auto" else [family]:
         draws = [
             (measure_conditioning(matrix, _FIRST_LOOK), name, matrix)
-            for matrix in _matrices(name, machines, recovery, systematic, seed)
+            for plain in _matrices(name, machines, recovery, systematic, seed)
+            for matrix in [plain.astype(dtype).astype(np.float64)]
         ]
         best_draws.extend(sorted(draws, key=_badness)[:1])
     if not best_draws:

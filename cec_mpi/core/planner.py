@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-import numpy as np
-
-from cec_mpi.core.assignment import Assignment
+from cec_mpi.core.assignment import Assignment, check_available
 from cec_mpi.core.decoder import Decoder
 from cec_mpi.core.load import check_copies, check_speeds, fractional_load, makespan, whole_row_load
 from cec_mpi.core.mds import MDSCode
@@ -47,13 +45,13 @@ class Plan:
     assignment: Assignment
     makespan: float
     bound: float
-    _decoders: dict[bytes, Decoder] = field(default_factory=dict, repr=False)
+    _decoders: dict[tuple[MDSCode, bytes], Decoder] = field(default_factory=dict, repr=False)
 
     def decoders(self, code: MDSCode) -> list[Decoder]:
         """The decoder of each block, factored on first use and kept with the plan."""
         decoders = []
         for machines in self.assignment.machines:
-            key = machines.tobytes()
+            key = (code, machines.tobytes())
             if key not in self._decoders:
                 self._decoders[key] = code.decoder(machines.tolist())
             decoders.append(self._decoders[key])
@@ -107,9 +105,10 @@ def plan_step(
     everyone = check_speeds(speeds)
     check_copies(len(available), copies)
     check_scheme(scheme)
-    if not 1 <= min(available) <= max(available) <= everyone.size:
+    numbers = check_available(available)
+    if numbers[-1] > everyone.size:
         raise InputError(f"available machines {tuple(available)}: there are {everyone.size} speeds")
-    present = everyone[np.asarray(available, dtype=np.intp) - 1]
+    present = everyone[numbers - 1]
     if scheme == "cyclic":
         assignment = cyclic(available, copies, rows)
     else:
@@ -143,9 +142,13 @@ class Planner:
         self.rows = rows
         self.scheme: Scheme = scheme
         self._plans: OrderedDict[tuple[tuple[int, ...], tuple[float, ...]], Plan] = OrderedDict()
+        self._last: tuple[object, object, Plan | None] = (None, None, None)
 
     def plan(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
         """The plan for these machines and speeds (see `plan_step`), remembered."""
+        last_available, last_speeds, last = self._last
+        if last is not None and available is last_available and speeds is last_speeds:
+            return last
         key = (available, speeds)
         plan = self._plans.get(key)
         if plan is None:
@@ -153,6 +156,7 @@ class Planner:
             self._plans[key] = plan
             self._forget()
         self._plans.move_to_end(key)
+        self._last = available, speeds, plan
         return plan
 
     def _forget(self) -> None:

@@ -14,7 +14,7 @@ from numbers import Rational
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.assignment import Assignment, Ints, whole_numbers
+from cec_mpi.core.assignment import Assignment, Ints, check_available, whole_numbers
 from cec_mpi.core.load import check_copies, check_rows
 from cec_mpi.core.placement import order_along_rows
 from cec_mpi.errors import InputError
@@ -53,7 +53,8 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, copies: int) -> As
     [(1, 3), (1, 2)]
     """
     loads = whole_numbers("loads", loads)
-    names = np.asarray(available, dtype=np.int32)
+    check_copies(len(available), copies)
+    names = check_available(available).astype(np.int32)
     if loads.shape != names.shape:
         raise InputError(f"{loads.size} loads for {names.size} available machines")
     _check_fillable(loads, copies)

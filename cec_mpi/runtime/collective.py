@@ -128,11 +128,10 @@ class CollectiveMasterEnd(_End):
         self._values.fill(np.nan)
         self._reports.fill(0)
         values = [self._values, (self._counts, self._displacements)]
-        requests = [
-            self._comm.Igatherv(self._nothing, values, root=_MASTER),
-            self._comm.Igather(self._no_report, self._reports, root=_MASTER),
-        ]
-        wait_for(requests)
+        answered = self._comm.Igatherv(self._nothing, values, root=_MASTER)
+        reported = self._comm.Igather(self._no_report, self._reports, root=_MASTER)
+        wait_for([reported])  # once all have reported, all answers are on their way
+        wait_for([answered], self._values.nbytes)
         self._between_verbs = False
         self._seconds[self._ranks] = self._reports[1:, 0]
         failed = [int(self._ranks[r]) + 1 for r in np.flatnonzero(self._reports[1:, 1])]
@@ -175,14 +174,18 @@ class CollectiveMachineEnd(_End):
     Parameters
     ----------
     comm : mpi4py.MPI.Comm
+    machine : int
+        Number of the machine.
     columns : int
         Length r of w.
     dtype : numpy.dtype
         Of w and the answers.
     """
 
-    def __init__(self, comm: MPI.Comm, columns: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, comm: MPI.Comm, machine: int, columns: int, dtype: np.dtype[Any]) -> None:
         super().__init__(comm)
+        self._machine = machine
+        self._count = 0
         self._w = np.empty(columns, dtype)
         self._report = np.zeros(2)
 
@@ -198,7 +201,9 @@ class CollectiveMachineEnd(_End):
             return Announcement(step=number)
         plan = np.empty(length, dtype=np.int64)
         self._broadcast(plan, plan.nbytes)
-        return Announcement(step=number, assignment=Assignment.from_array(plan))
+        assignment = Assignment.from_array(plan)
+        self._count = assignment.count(self._machine)
+        return Announcement(step=number, assignment=assignment)
 
     def shared(self) -> NDArray[Any]:
         """Receive w."""
@@ -207,7 +212,7 @@ class CollectiveMachineEnd(_End):
 
     def answer(self, values: NDArray[Any], seconds: float, failed: bool) -> None:
         """Send values, seconds and whether the computation failed."""
-        _check_buffer("the answer", values, self._w.dtype, values.size)
+        _check_buffer("the answer", values, self._w.dtype, self._count)
         self._report[:] = seconds, failed
         requests = [
             self._comm.Igatherv(values, None, root=_MASTER),

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Launcher",
     "Place",
+    "as_cec_error",
+    "complain",
     "detect_launcher",
     "ending_the_job",
     "library_name",
@@ -123,7 +125,7 @@ def _wrong_launcher(launcher: Launcher) -> str:
     return (
         f"{launcher.name} started {launcher.size} processes, but it belongs to another MPI than "
         f"{library_name()}, which this Python uses, so that each process would be alone; start "
-        "them with that library's own mpirun (cec-mpi doctor says more)"
+        "them with that library's own mpirun (cec-mpi doctor, started alone, says which)"
     )
 
 
@@ -145,7 +147,7 @@ def run_together(body: Callable[[MPI.Intracomm], int]) -> int:
     # mpirun ends its ranks on Ctrl-C; a traceback of each of them would bury the reason.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        with ending_the_job(comm):
+        with ending_the_job(comm, shared=(CecError,)):
             code = body(comm)
     except CecError as error:
         if comm.rank == 0:
@@ -158,15 +160,17 @@ def run_together(body: Callable[[MPI.Intracomm], int]) -> int:
 
 
 @contextmanager
-def ending_the_job(comm: MPI.Intracomm) -> Iterator[None]:
+def ending_the_job(
+    comm: MPI.Intracomm, shared: tuple[type[BaseException], ...] = ()
+) -> Iterator[None]:
     """End the job on an exception that the other ranks do not know of, so that none hangs.
 
-    The exit code is 1 when it comes from rank 0, else 3. A `CecError` passes: it is for
-    those to raise who raise it on all ranks.
+    The exit code is 1 when it comes from rank 0, else 3. Exceptions of the kinds `shared`
+    pass: all ranks raise them.
     """
     try:
         yield
-    except CecError:
+    except shared:
         raise
     except BaseException:
         log.critical("rank %d ends the job", comm.rank, exc_info=True)
@@ -176,6 +180,17 @@ def ending_the_job(comm: MPI.Intracomm) -> Iterator[None]:
         comm.Abort(1 if comm.rank == 0 else _FAILED_MACHINE)
 
 
+def as_cec_error(error: Exception) -> CecError:
+    """An error of a file becomes bad input; an unexpected one is shown with its traceback."""
+    if isinstance(error, CecError):
+        return error
+    if isinstance(error, OSError):
+        return InputError(f"{error.filename or 'input or output'}: {error.strerror or error}")
+    log.critical("unexpected error", exc_info=error)
+    traceback.print_exception(error)
+    return CecError(f"{type(error).__name__}: {error}")
+
+
 def complain(error: object) -> None:
     """Print one message."""
     sys.stderr.write(f"cec-mpi: error: {error}\n")
@@ -183,14 +198,17 @@ def complain(error: object) -> None:
 
 
 def on_master(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
-    """Collective: do `work` on rank 0 and give its result, or its `CecError`, to all."""
+    """Collective: do `work` on rank 0 and give its result to all, or raise its error on all.
+
+    An error that is no `CecError` is logged with its traceback and raised as one.
+    """
     result: T | None = None
     error: CecError | None = None
     if comm.rank == 0:
         try:
             result = work()
-        except CecError as caught:
-            error = caught
+        except Exception as caught:
+            error = as_cec_error(caught)
     result, error = comm.bcast((result, error), root=0)
     if error is not None:
         raise error

@@ -76,7 +76,7 @@ class Master:
         rows, recovery = manifest.rows_per_shard, self._code.recovery
         self._w = np.empty(manifest.columns, manifest.dtype)
         self._finite = np.empty(manifest.columns, dtype=bool)
-        self._short = np.empty(planner.copies * rows, dtype=bool)
+        self._good = np.empty(planner.copies * rows, dtype=bool)
         self._work = np.empty(recovery * rows)
         self._decoded = np.empty((recovery, rows))
         self._y = self._decoded.reshape(-1)[: manifest.rows]
@@ -125,8 +125,9 @@ class Master:
             answers = self._end.collect()
         times.append(time.perf_counter())
         self._check(answers)
-        for job in self._jobs:
-            job.decode(answers.values, self._work, self._decoded)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for job in self._jobs:
+                job.decode(answers.values)
         times.append(time.perf_counter())
         scale = self.scale.value
         announce, share, collect, decode = (b - a for a, b in pairwise(times))
@@ -174,9 +175,14 @@ class Master:
 
     def _prepare(self, plan: Plan) -> None:
         decoders = plan.decoders(self._code)
-        assignment = plan.assignment
+        assignment, recovery = plan.assignment, self._code.recovery
         self._jobs = [
-            _DecodingJob(start, stop, [positions[k] for k in decoder.order], decoder)
+            _DecodingJob(
+                decoder,
+                [slice(p, p + stop - start) for p in (positions[k] for k in decoder.order)],
+                self._work[: recovery * (stop - start)].reshape(recovery, -1),
+                self._decoded[:, start:stop],
+            )
             for start, stop, positions, decoder in zip(
                 assignment.starts.tolist(),
                 assignment.stops.tolist(),
@@ -194,32 +200,34 @@ class Master:
             reports = self._end.reports()
             told = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
             raise MachineError(f"step {self._step} failed on {'; '.join(told)}")
-        if np.isnan(answers.values, out=self._short).any():
-            position = int(np.flatnonzero(self._short)[0])
+        if not np.isfinite(answers.values, out=self._good).all():
+            position = int(np.flatnonzero(~self._good)[0])
             machine = int(np.searchsorted(np.cumsum(self._rows), position, side="right")) + 1
             raise MachineError(
-                f"machine {machine} answered NaN in step {self._step}: a short answer, or X w "
-                "is too large for the dtype of the shards"
+                f"machine {machine} answered {answers.values[position]} in step {self._step}: "
+                f"X w is too large for {self._w.dtype}, or the answer was short"
             )
 
 
 class _DecodingJob:
-    """Decode one block: the rows start..stop of X_1 w .. X_L w from L machines' answers."""
+    """Decode one block: rows of X_1 w .. X_L w from the answers of L machines."""
 
-    __slots__ = ("_decoder", "_positions", "_size", "_start", "_stop")
+    __slots__ = ("_block", "_decoder", "_out", "_sources")
 
-    def __init__(self, start: int, stop: int, positions: list[int], decoder: Decoder) -> None:
-        self._start = start
-        self._stop = stop
-        self._size = stop - start
-        self._positions = positions
-        self._decoder = decoder
-
-    def decode(
-        self, values: NDArray[Any], work: NDArray[np.float64], out: NDArray[np.float64]
+    def __init__(
+        self,
+        decoder: Decoder,
+        sources: list[slice],
+        block: NDArray[np.float64],
+        out: NDArray[np.float64],
     ) -> None:
-        size = self._size
-        block = work[: len(self._positions) * size].reshape(-1, size)
-        for row, position in zip(block, self._positions, strict=True):
-            row[:] = values[position : position + size]
-        self._decoder.decode(block, out[:, self._start : self._stop])
+        decoder.check(block, out)
+        self._decoder = decoder
+        self._sources = sources
+        self._block = block
+        self._out = out
+
+    def decode(self, values: NDArray[Any]) -> None:
+        for row, source in zip(self._block, self._sources, strict=True):
+            row[:] = values[source]
+        self._decoder.apply(self._block, self._out)

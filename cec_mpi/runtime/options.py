@@ -66,6 +66,14 @@ class SessionOptions:
         InfeasibleError
             Fewer machines take part than the recovery threshold.
         """
+        try:
+            return self._checked(manifest)
+        except (InputError, InfeasibleError):
+            raise
+        except (TypeError, ValueError) as error:
+            raise InputError(f"an option of the session has the wrong type: {error}") from None
+
+    def _checked(self, manifest: Manifest) -> SessionOptions:
         total, recovery = manifest.code.machines, manifest.code.recovery
         machines = tuple(range(1, total + 1))
         if self.machines is not None:
@@ -79,7 +87,9 @@ class SessionOptions:
                 f"{len(machines)} machines take part: a step needs {recovery} of this store"
             )
         check_scheme(self.scheme)
-        speeds = _checked_speeds("speeds", self.speeds or (1.0,) * total, total)
+        speeds = (1.0,) * total
+        if self.speeds is not None:
+            speeds = _checked_speeds("speeds", self.speeds, total)
         emulated = self.emulate_speeds
         if emulated is not None:
             emulated = _checked_speeds("emulated speeds", emulated, total)
@@ -95,13 +105,16 @@ class SessionOptions:
             raise InputError(
                 f"tick {self.tick_seconds}: expected a positive number of seconds, at least 1e-6"
             )
-        if not 0 <= self.emulate_noise < float("inf"):
-            raise InputError(f"emulation noise {self.emulate_noise}: expected 0 or more")
+        if not 0 <= self.emulate_noise <= 10:
+            raise InputError(f"emulation noise {self.emulate_noise}: expected 0 to 10")
+        slowest = (self.emulate_base or 1.0) * min(emulated or (1.0,))
+        if emulated is not None and self.emulate_base is not None and slowest < 1e-3:
+            raise InputError(f"emulation of {slowest} rows per second: expected at least 0.001")
         for change in self.emulate_changes:
-            if not (1 <= change.machine <= total and 0 < change.factor < float("inf")):
+            if not (1 <= change.machine <= total and 1e-6 <= change.factor <= 1e6):
                 raise InputError(
                     f"emulated change of machine {change.machine} by {change.factor}: expected "
-                    f"a machine 1..{total} and a positive factor"
+                    f"a machine 1..{total} and a factor of 1e-6 to 1e6"
                 )
         return replace(
             self,

@@ -21,7 +21,7 @@ import numpy as np
 import cec_mpi
 from cec_mpi.availability import everyone
 from cec_mpi.core.planner import Planner
-from cec_mpi.errors import CecError, InputError, MachineError
+from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError
 from cec_mpi.records import Recorder
 from cec_mpi.runtime.elastic import Schedule
 from cec_mpi.runtime.emulation import Emulation, measure_rate
@@ -107,7 +107,10 @@ def serial_session(
     options = options.checked(manifest)
     cores = len(os.sched_getaffinity(0))
     place = Place(socket.gethostname(), 1, cores, cores)
-    shards = {n: opened.shard(n) for n in options.machines or ()}
+    try:
+        shards = {n: opened.shard(n) for n in options.machines or ()}
+    except DamagedStoreError as error:
+        raise MachineError(f"a machine cannot start: {error}") from None
     threads = options.threads or place.threads
     with limit_threads(threads):
         emulation = None
@@ -168,13 +171,15 @@ def session(
             if machine is not None:
                 machine.emulation = emulation
                 with ending_the_job(comm):
-                    code = serve(machine, CollectiveMachineEnd(comm, manifest.columns, dtype))
+                    machine_end = CollectiveMachineEnd(comm, number, manifest.columns, dtype)
+                    code = serve(machine, machine_end)
                 yield None, code
                 return
             answers = manifest.code.recovery * manifest.rows_per_shard
-            end = CollectiveMasterEnd(
-                comm, machines, manifest.code.machines, manifest.columns, answers, dtype
-            )
+            with ending_the_job(comm):
+                end = CollectiveMasterEnd(
+                    comm, machines, manifest.code.machines, manifest.columns, answers, dtype
+                )
             with _stopping(end):
                 library = library_name()
                 recorder.header(_header(manifest, options, emulation, places, threads, library))

@@ -54,7 +54,7 @@ def encode(
     seed : int
         For the random code families.
     dtype : {"float32", "float64"}, optional
-        Of the shards; by default float32 for matrices of 32 bits and less, else float64.
+        Of the shards; by default float32 for floats of 32 bits and less, else float64.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def encode(
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise InputError(f"{source} has shape {matrix.shape}: expected (q, r), both at least 1")
     kind = store_dtype(dtype, matrix.dtype)
-    generator = make_code(machines, recovery, code, systematic=systematic, seed=seed)
+    generator = make_code(machines, recovery, code, systematic=systematic, seed=seed, dtype=kind)
     generator.check_precision(kind)
     try:
         with _new_directory(target) as directory:

@@ -119,15 +119,21 @@ def read_manifest(directory: Path) -> Manifest:
     DamagedStoreError
         The manifest was altered.
     """
-    if not directory.is_dir():
+    try:
+        present = directory.is_dir()
+    except OSError:  # a name that no file can have
+        present = False
+    if not present:
         raise StoreError(f"{directory}: no such store (expected a directory that encode made)")
     path = directory / MANIFEST
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise StoreError(f"{directory} is not a store: it has no {MANIFEST}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise StoreError(f"{path} cannot be read: {error}") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise DamagedStoreError(f"{path} is damaged: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise StoreError(f"{path} is not the manifest of a {FORMAT}")
     if content.get("version") != VERSION:
@@ -138,7 +144,7 @@ def read_manifest(directory: Path) -> Manifest:
         manifest = _parse(content)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise StoreError(f"{path} is damaged: {reason}") from None
+        raise DamagedStoreError(f"{path} is damaged: {reason}") from None
     _check(manifest, content, path)
     if content.get("sha256") != _own_sum(content):
         raise DamagedStoreError(f"{path} is damaged: it was altered after it was written")
@@ -191,12 +197,12 @@ def _check(manifest: Manifest, content: dict[str, Any], path: Path) -> None:
         ("shards", len(manifest.shards), code.machines),
     ):
         if found != expected:
-            raise StoreError(f"{path} is damaged: {name} is {found}, expected {expected}")
+            raise DamagedStoreError(f"{path} is damaged: {name} is {found}, expected {expected}")
     for n, shard in enumerate(manifest.shards, start=1):
         if shard.file != shard_name(n):
-            raise StoreError(f"{path} is damaged: shard {n} is {shard.file!r}")
+            raise DamagedStoreError(f"{path} is damaged: shard {n} is {shard.file!r}")
     if manifest.dtype not in DTYPES or manifest.rows < 1 or manifest.columns < 1:
-        raise StoreError(
+        raise DamagedStoreError(
             f"{path} is damaged: a {manifest.rows} x {manifest.columns} matrix of {manifest.dtype}"
         )
 

@@ -74,14 +74,7 @@ class Store:
         """
         sums = {entry.sha256: entry.file for entry in self.manifest.shards}
         for entry in self.manifest.shards:
-            problem = self._problem_of_size(entry)
-            if problem is None:
-                with (self.path / entry.file).open("rb") as file:
-                    found = hashlib.file_digest(file, "sha256").hexdigest()
-                if found != entry.sha256:
-                    other = sums.get(found)
-                    problem = f"holds the data of {other}" if other else "checksum differs"
-            yield entry.file, problem
+            yield entry.file, self._problem_of_size(entry) or self._problem_of_sum(entry, sums)
 
     def _entry(self, machine: int) -> ShardEntry:
         if not 1 <= machine <= len(self.manifest.shards):
@@ -97,11 +90,25 @@ class Store:
             return f"unreadable ({error.strerror})"
         return None if size == entry.bytes else f"{size} bytes, expected {entry.bytes}"
 
+    def _problem_of_sum(self, entry: ShardEntry, sums: dict[str, str]) -> str | None:
+        try:
+            with (self.path / entry.file).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            return f"unreadable ({error.strerror})"
+        if found == entry.sha256:
+            return None
+        other = sums.get(found)
+        return f"holds the data of {other}" if other else "checksum differs"
+
     def _problem_on_opening(self, entry: ShardEntry) -> str | None:
         problem = self._problem_of_size(entry)
         if problem:
             return problem
-        head = _head_sum(self.path / entry.file)
+        try:
+            head = _head_sum(self.path / entry.file)
+        except OSError as error:
+            return f"unreadable ({error.strerror})"
         if head == entry.head_sha256:
             return None
         for other in self.manifest.shards:

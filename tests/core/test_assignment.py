@@ -460,3 +460,15 @@ def test_a_plan_says_what_it_is():
 def test_an_assignment_that_is_not_one_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
         small_plan(**changes)
+
+
+def test_an_assignment_can_be_copied_and_sent():
+    plan = cyclic((1, 2, 5, 6), 2, 8)
+    for copied in (copy.copy(plan), copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
+        assert copied == plan
+        assert hash(copied) == hash(plan)
+
+
+def test_machine_numbers_beyond_32_bits_are_refused():
+    with pytest.raises(InputError, match="too large"):
+        Assignment((1, 2), [1, 1], [0], [1], [[1, 2**32 + 2]])

@@ -338,3 +338,14 @@ def test_copies_start_at_one(plan, copies):
 def test_rows_start_at_one(rows):
     with pytest.raises(InputError, match=f"{rows} rows per shard"):
         whole_row_load([1, 2], 1, rows)
+
+
+def test_equal_speeds_that_are_next_to_nothing_share_equally():
+    assert whole_row_load([1e-320, 1e-320], 1, 10).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("copies", [1, 500, 999])
+def test_the_most_rows_that_there_can_be_are_given_out_exactly(copies):
+    loads = whole_row_load([0.1] * 1000, copies, 2**48)
+    assert int(loads.sum()) == copies * 2**48
+    assert loads.max() - loads.min() <= 1

@@ -102,7 +102,7 @@ def test_fewer_machines_than_copies_are_infeasible(scheme, available):
     ("available", "speeds", "copies", "rows", "message"),
     [
         ((1, 7), SPEEDS, 2, 420, r"\(1, 7\): there are 6 speeds"),
-        ((0, 1), SPEEDS, 2, 420, r"\(0, 1\): there are 6 speeds"),
+        ((0, 1), SPEEDS, 2, 420, r"\(0, 1\): expected ascending"),
         ((2, 1, 3), SPEEDS, 2, 420, "expected ascending numbers"),
         ((3, 1, 2), SPEEDS, 3, 420, "expected ascending numbers"),
         ((1, 1, 3), SPEEDS, 2, 420, "expected ascending numbers"),
@@ -200,3 +200,16 @@ def test_blocks_on_the_same_machines_share_a_decoder():
     assert len(decoders) == 3
     assert all(decoder is decoders[0] for decoder in decoders)
     assert plan.decoder_numbers == 9
+
+
+def test_two_codes_do_not_share_decoders():
+    plan = plan_step((1, 2, 3), (1.0, 1.0, 1.0), 2, 9)
+    first, second = make_code(3, 2, "fourier"), make_code(3, 2, "gaussian")
+    assert plan.decoders(first)[0] is not plan.decoders(second)[0]
+    assert plan.decoders(first)[0] is plan.decoders(first)[0]
+
+
+@pytest.mark.parametrize("available", [(2, 1, 3), (1, 1, 2)])
+def test_machines_out_of_order_are_refused(available):
+    with pytest.raises(InputError, match="expected ascending"):
+        plan_step(available, (1.0,) * 64, 2, 9)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import random
-import sys
 
 import bad_inputs
 import pytest
@@ -26,20 +24,8 @@ def good(tmp_path_factory):
 def processes():
     """Processes that have imported everything already, since there are hundreds of cases."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "scipy.linalg", "cec_mpi.job", __name__])
+    context.set_forkserver_preload(["pytest", "scipy.linalg", "cec_mpi.job", "bad_inputs"])
     return context
-
-
-def run_here(words, directory):
-    os.chdir(directory)
-    for descriptor, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), descriptor)
-    for variable in list(os.environ):
-        if variable not in bad_inputs.environment():
-            del os.environ[variable]
-    from cec_mpi.cli import main
-
-    sys.exit(main(words))
 
 
 def test_the_cases_are_many_and_different():
@@ -55,7 +41,7 @@ def test_the_cases_are_many_and_different():
 @pytest.mark.parametrize("case", SERIAL, ids=lambda case: case.name)
 def test_bad_input_in_one_process(case, good, processes, tmp_path):
     words = bad_inputs.prepare(case, tmp_path, good)
-    process = processes.Process(target=run_here, args=(words, tmp_path))
+    process = processes.Process(target=bad_inputs.call, args=(words, tmp_path))
     process.start()
     process.join(bad_inputs.TIME_LIMIT)
     late = process.is_alive()

@@ -8,7 +8,7 @@ import pytest
 from cec_mpi import open_operator, open_store
 from cec_mpi.availability import Listed
 from cec_mpi.core.planner import Planner
-from cec_mpi.errors import InfeasibleError, InputError, MachineError
+from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
 from cec_mpi.records import Recorder
 from cec_mpi.runtime.collective import (
     CollectiveMachineEnd,
@@ -34,6 +34,11 @@ pytestmark = pytest.mark.mpi(min_size=4)
         ({"machines": (1, 2, 9)}, InputError, "machines 1..3"),
         ({"emulate_noise": 0.1}, InputError, "emulated speeds"),
         ({"threads": 0}, InputError, "threads 0"),
+        ({"threads": "2"}, InputError, "wrong type"),
+        ({"machines": 3}, InputError, "wrong type"),
+        ({"tick_seconds": "x"}, InputError, "wrong type"),
+        ({"speeds": ()}, InputError, "0 speeds"),
+        ({"speeds": np.ones(2)}, InputError, "2 speeds"),
         ({"sped": (1.0,)}, InputError, "sped"),
     ],
 )
@@ -115,11 +120,12 @@ class Broken(Machine):
 
 
 class Short(Machine):
-    """Answers less than it was asked for."""
+    """Leaves its last answer as the buffer was."""
 
-    @property
-    def values(self):
-        return self._out[: max(0, self._count - 1)]
+    def compute(self, w, step):
+        seconds = super().compute(w, step)
+        self.values[-1] = np.nan
+        return seconds
 
 
 def serve_or_command(comm, store, kind):
@@ -129,7 +135,11 @@ def serve_or_command(comm, store, kind):
     if comm.rank:
         make = kind if comm.rank == 2 else Machine
         machine = make(comm.rank, open_store(store).shard(comm.rank))
-        return None, None, serve(machine, CollectiveMachineEnd(comm, manifest.columns, dtype))
+        return (
+            None,
+            None,
+            serve(machine, CollectiveMachineEnd(comm, comm.rank, manifest.columns, dtype)),
+        )
     answers = 2 * manifest.rows_per_shard
     end = CollectiveMasterEnd(comm, [1, 2, 3], 3, manifest.columns, answers, dtype)
     schedule = Schedule(Listed([(1, 2, 3)]), (1, 2, 3), 2)
@@ -151,7 +161,7 @@ def test_a_machine_that_raises_is_named_with_its_reason(comm, store):
 def test_a_short_answer_shows(comm, store):
     master, end, code = serve_or_command(comm, store, Short)
     if master is not None:
-        with pytest.raises(MachineError, match="machine 2 answered NaN"):
+        with pytest.raises(MachineError, match="machine 2 answered nan"):
             master.matvec(np.ones(40))
         end.stop(0)
     else:
@@ -189,6 +199,28 @@ def test_an_assignment_that_does_not_fit_is_refused_before_it_is_sent(comm):
         plan = Planner(2, 50).plan((1, 2, 3), (1.0, 1.0, 1.0))
         with pytest.raises(InputError, match="does not fit"):
             end.announce(0, plan.assignment)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (ZeroDivisionError("by nothing"), CecError, "ZeroDivisionError: by nothing"),
+        (FileNotFoundError(2, "gone", "a file"), InputError, "a file: gone"),
+    ],
+)
+def test_what_nobody_expected_on_rank_0_is_told_to_all_too(comm, capsys, error, kind, words):
+    def fail():
+        raise error
+
+    with pytest.raises(kind, match=words):
+        on_master(comm, fail)
+
+
+def test_numbers_too_large_for_the_shards_are_an_error_and_no_result(comm, stores):
+    with open_operator(stores["float32"], comm) as X:
+        if X is not None:
+            with pytest.raises(MachineError, match="too large for float32"):
+                X.matvec(np.full(40, 3e38))
 
 
 def test_what_rank_0_finds_is_told_to_all(comm):
