@@ -7,6 +7,7 @@ import contextlib
 import json
 import math
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -47,9 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         command: Callable[[argparse.Namespace], int] = arguments.command
     except InputError as error:
         return _all_leave_with(error) if parallel else _leave_with(error)
+    if not parallel:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # tidy up first
     try:
         code = command(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as it is when standard output was closed before
+            sys.stdout.flush()
         return code
     except CecError as error:
         return _leave_with(error)
@@ -65,7 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _drop_output() -> None:
     """Let what is still to be written go nowhere, so that leaving does not fail on it."""
-    with contextlib.suppress(OSError, ValueError):  # no file descriptor: nothing to drop
+    with contextlib.suppress(
+        OSError, ValueError, AttributeError
+    ):  # no file descriptor: nothing to drop
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -244,7 +250,7 @@ def _table(plan: dict[str, Any], speeds: Sequence[Fraction]) -> str:
     if "mu" in plan:
         lines.append(f"mu     {' '.join(plan['mu'])}")
         lines.append(f"alpha  {' '.join(plan['alpha'])}")
-        lines.append(f"c*     {plan['c_star']}   k* {plan['k_star']}")
+        lines.append(f"c*     {plan['c_star']}   k* {plan['k_star']} (of the best assignment)")
     return "\n".join(lines)
 
 

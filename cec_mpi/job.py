@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import ast
+import fcntl
 import inspect
 import json
+import logging
 import math
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +28,9 @@ from cec_mpi.records import (
     SUMMARY,
     Recorder,
     check_directory,
-    discard_results,
+    keep_results,
     prepare_directory,
+    restore_results,
 )
 from cec_mpi.runtime.launch import as_cec_error, on_master
 from cec_mpi.runtime.logs import log_file
@@ -40,6 +46,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = ["run_parallel", "run_serial"]
+
+log = logging.getLogger(__name__)
 
 _SAVED = object()  # in the place of an output that has a file of its own
 
@@ -67,11 +75,21 @@ class Job:
     def run(self, master: Master) -> None:
         """Do the task, and write its results, records and the summary.
 
-        Earlier results are discarded only here, when every machine is there.
+        Results of an earlier run go only when this one has made a step.
         """
-        recorder = master.recorder
         try:
-            prepare_directory(self.out)
+            self.out.mkdir(parents=True, exist_ok=True)
+            with _locked(self.out):
+                prepare_directory(self.out)
+                self._run(master)
+        except OSError as error:
+            error.filename = error.filename or str(self.out)
+            raise as_cec_error(error) from None
+
+    def _run(self, master: Master) -> None:
+        recorder = master.recorder
+        finished = False
+        try:
             with (
                 log_file(self.out / "logs" / "master.log"),
                 (self.out / STEPS).open("w", encoding="utf-8") as stream,
@@ -80,20 +98,24 @@ class Job:
                 recorder.write_to(stream, watch)
                 self._map_result(master)
                 self._work(master)
-        except BaseException as error:
-            if not recorder.steps:  # a run that never began leaves no results
-                discard_results(self.out)
-            if isinstance(error, OSError):
-                raise as_cec_error(error) from None
-            raise
+            finished = True
+        finally:
+            if finished or recorder.steps:
+                keep_results(self.out)
+            else:
+                restore_results(self.out)
 
     def _map_result(self, master: Master) -> None:
-        """Let the products of `matvec` go to their file as they come."""
+        """Let the products of `matvec` go to their file as they come; NaN until then."""
         if self.task is TASKS["matvec"]:
             shape = (len(self.task_options["vectors"]), master.shape[0])
-            self.mapped = self.task_options["out"] = np.lib.format.open_memmap(
-                self.out / RESULT, mode="w+", dtype=np.float64, shape=shape
-            )
+            path = self.out / RESULT
+            mapped = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=shape)
+            # A full disk shows here: while the map is filled it would end the process.
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+            mapped[:] = np.nan
+            self.mapped = self.task_options["out"] = mapped
 
     def _work(self, master: Master) -> None:
         begin = time.perf_counter()
@@ -131,6 +153,22 @@ class Job:
             return number if finite else str(number)
         np.save(self.out / f"{name}.npy", array, allow_pickle=False)
         return _SAVED
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Keep a second run out of the directory; the lock goes with the process."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{directory} is in use by another run") from None
+        except OSError:
+            log.warning("%s cannot be locked on this file system", directory)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def run_parallel(comm: MPI.Intracomm, arguments: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +25,17 @@ __all__ = [
     "Recorder",
     "StepRecord",
     "check_directory",
-    "discard_results",
+    "keep_results",
     "prepare_directory",
     "read_steps",
+    "restore_results",
 ]
 
 STEPS = "steps.jsonl"
 SUMMARY = "summary.json"
 RESULT = "result.npy"
 _RESULTS = (STEPS, SUMMARY, RESULT)
+_EARLIER = ".earlier"
 
 
 @dataclass(frozen=True)
@@ -159,12 +162,14 @@ def check_directory(path: Path, overwrite: bool) -> None:
         raise InputError(f"{path} cannot be used for results: {error.strerror}") from None
     if found and not overwrite:
         raise InputError(f"{path} holds results ({', '.join(found)}): use --overwrite or a new DIR")
+    if (path / "manifest.json").exists():
+        raise InputError(f"{path} is a store: give the results a directory of their own")
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} cannot be used for results: it is no directory")
 
 
 def prepare_directory(path: Path) -> None:
-    """Make the directory of a run, without the results of an earlier one.
+    """Make the directory of a run; results of an earlier one are set aside.
 
     Raises
     ------
@@ -173,22 +178,37 @@ def prepare_directory(path: Path) -> None:
     """
     try:
         (path / "logs").mkdir(parents=True, exist_ok=True)
-        discard_results(path)
+        aside = path / _EARLIER
+        for name in _results_in(path):
+            aside.mkdir(exist_ok=True)
+            (path / name).rename(aside / name)
     except OSError as error:
         raise InputError(f"{path} cannot be used for results: {error.strerror}") from None
 
 
-def discard_results(path: Path) -> None:
-    """Remove the results of a run and the other arrays that its task saved, not its logs."""
-    try:
-        arrays = json.loads((path / SUMMARY).read_text(encoding="utf-8"))["arrays"]
-    except (OSError, ValueError, KeyError, TypeError):
-        arrays = []  # no such run, or not one that came to its end
+def keep_results(path: Path) -> None:
+    """The run has results of its own: those that were set aside go."""
+    shutil.rmtree(path / _EARLIER, ignore_errors=True)
+
+
+def restore_results(path: Path) -> None:
+    """The run came to nothing: its files go, and those that were set aside come back."""
     for name in _RESULTS:
         (path / name).unlink(missing_ok=True)
-    for name in arrays:
-        if isinstance(name, str) and name.isidentifier():
-            (path / f"{name}.npy").unlink(missing_ok=True)
+    if (path / _EARLIER).is_dir():
+        for earlier in (path / _EARLIER).iterdir():
+            earlier.rename(path / earlier.name)
+        (path / _EARLIER).rmdir()
+
+
+def _results_in(path: Path) -> list[str]:
+    """The files of a run's results, with the other arrays that its task saved."""
+    try:
+        arrays = json.loads((path / SUMMARY).read_text(encoding="utf-8"))["arrays"]
+        names = [f"{name}.npy" for name in arrays if str(name).isidentifier()]
+    except (OSError, ValueError, KeyError, TypeError):
+        names = []  # no such run, or not one that came to its end
+    return [name for name in dict.fromkeys((*_RESULTS, *names)) if (path / name).exists()]
 
 
 def read_steps(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

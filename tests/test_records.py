@@ -10,8 +10,10 @@ from cec_mpi.records import (
     Recorder,
     StepRecord,
     check_directory,
+    keep_results,
     prepare_directory,
     read_steps,
+    restore_results,
 )
 
 RESULTS = ["steps.jsonl", "summary.json", "result.npy"]
@@ -131,8 +133,29 @@ def test_overwrite_removes_results_and_nothing_else(tmp_path):
         (tmp_path / name).write_text("old")
     check_directory(tmp_path, overwrite=True)
     prepare_directory(tmp_path)
+    keep_results(tmp_path)
+    assert not (tmp_path / ".earlier").exists()
     assert not [name for name in RESULTS if (tmp_path / name).exists()]
     assert (tmp_path / "notes.txt").read_text() == "old"
+
+
+def test_a_run_that_came_to_nothing_gives_the_earlier_results_back(tmp_path):
+    for name in [*RESULTS, "extra.npy", "notes.txt"]:
+        (tmp_path / name).write_text("old")
+    (tmp_path / "summary.json").write_text('{"arrays": ["result", "extra"]}')
+    prepare_directory(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".earlier", "logs", "notes.txt"]
+    (tmp_path / "steps.jsonl").write_text("new")
+    restore_results(tmp_path)
+    assert (tmp_path / "steps.jsonl").read_text() == "old"
+    assert (tmp_path / "extra.npy").read_text() == "old"
+    assert not (tmp_path / ".earlier").exists()
+
+
+def test_a_store_is_no_directory_for_results(tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match="is a store"):
+        check_directory(tmp_path, overwrite=True)
 
 
 @pytest.mark.parametrize("name", ["file", "file/below"])

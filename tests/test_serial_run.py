@@ -1,5 +1,6 @@
 """`cec-mpi run --serial` and `open_operator(store, None)`: all machines in one process."""
 
+import fcntl
 import json
 import os
 import sys
@@ -552,3 +553,31 @@ def test_a_step_like_the_last_one_allocates_no_array(tmp_path, rows, columns, dt
     assert sum(trace.size for trace in kept.traces) == 0
     assert peak - before < 30_000  # an array as long as w or y has at least 60,000 bytes
     assert relative_error(y, matrix.astype(float) @ w) < 1e-4
+
+
+def test_a_run_that_never_began_leaves_the_earlier_results(run, tmp_path):
+    first = run()
+    path = written(tmp_path, {"available": [[1]]})
+    failed = run("--availability", path, "--overwrite")
+    assert failed.code == 4
+    assert np.array_equal(np.load(tmp_path / "out" / "result.npy"), first.result)
+
+
+def test_products_that_were_not_made_are_nan(run, tmp_path):
+    path = written(tmp_path, {"available": [[1, 2, 3], [1]]})
+    assert run("--availability", path).code == 4
+    result = np.load(tmp_path / "out" / "result.npy")
+    assert np.isfinite(result[0]).all()
+    assert np.isnan(result[1:]).all()
+
+
+def test_two_runs_do_not_share_a_directory(run, tmp_path):
+    (tmp_path / "out").mkdir()
+    other = os.open(tmp_path / "out", os.O_RDONLY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        done = run()
+    finally:
+        os.close(other)
+    assert done.code == 2
+    assert "in use by another run" in done.err

@@ -123,9 +123,9 @@ def _foreign(launcher: Launcher) -> bool:
 
 def _wrong_launcher(launcher: Launcher) -> str:
     return (
-        f"{launcher.name} started {launcher.size} processes, but it belongs to another MPI than "
-        f"{library_name()}, which this Python uses, so that each process would be alone; start "
-        "them with that library's own mpirun (cec-mpi doctor, started alone, says which)"
+        f"{launcher.name} started {launcher.size} processes, but each would be alone in "
+        f"{library_name()}, the MPI of this Python: start them with that library's own mpirun "
+        "(cec-mpi doctor, started alone, says which is on PATH)"
     )
 
 
@@ -153,8 +153,9 @@ def run_together(body: Callable[[MPI.Intracomm], int]) -> int:
         if comm.rank == 0:
             complain(error)
         code = error.exit_code
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
     comm.Barrier()
     return code
 
@@ -193,8 +194,9 @@ def as_cec_error(error: Exception) -> CecError:
 
 def complain(error: object) -> None:
     """Print one message."""
-    sys.stderr.write(f"cec-mpi: error: {error}\n")
-    sys.stderr.flush()
+    if sys.stderr is not None:  # as it is when standard error was closed before
+        sys.stderr.write(f"cec-mpi: error: {error}\n")
+        sys.stderr.flush()
 
 
 def on_master(comm: MPI.Intracomm, work: Callable[[], T]) -> T:

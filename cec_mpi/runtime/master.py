@@ -68,6 +68,7 @@ class Master:
         self._planner = planner
         self._schedule = schedule
         self._speeds = speeds
+        self._closed = False
         self._step = 0
         self._plan: Plan | None = None
         self._jobs: list[_DecodingJob] = []
@@ -104,6 +105,8 @@ class Master:
         MachineError
             A machine failed.
         """
+        if self._closed:
+            raise InputError("this operator is closed: its machines have left")
         self._take(w)
         if out is not None and (out.shape != self._y.shape or out.dtype != self.dtype):
             raise InputError(
@@ -157,6 +160,10 @@ class Master:
             return self._y.copy()
         np.copyto(out, self._y)
         return out
+
+    def close(self) -> None:
+        """Make no more steps: the machines leave."""
+        self._closed = True
 
     def _take(self, w: ArrayLike) -> None:
         """Convert w once to the dtype of the shards, before anything goes on the wire."""

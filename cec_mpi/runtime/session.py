@@ -183,7 +183,11 @@ def session(
             with _stopping(end):
                 library = library_name()
                 recorder.header(_header(manifest, options, emulation, places, threads, library))
-                yield _master(manifest, end, options, recorder), 0
+                master = _master(manifest, end, options, recorder)
+                try:
+                    yield master, 0
+                finally:
+                    master.close()
     finally:
         comm.Free()
 

@@ -1,5 +1,7 @@
 """Algorithm 1, the cyclic baseline, and the Assignment that both return."""
 
+import copy
+import pickle
 from fractions import Fraction
 from itertools import pairwise
 

@@ -100,7 +100,7 @@ def test_an_exception_on_every_machine_is_still_one_message(multiply, faulty):
 def test_a_machine_that_answers_too_little_is_named(multiply, faulty):
     done = multiply(**faulty("self._out[:] = float('nan'); return 0.1"))
     assert done.returncode == 3
-    assert "machine 3 answered NaN in step 2" in message(done)
+    assert "machine 3 answered nan in step 2" in message(done)
 
 
 @pytest.mark.parametrize(
