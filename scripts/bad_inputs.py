@@ -81,7 +81,7 @@ class Done:
     returncode: int | None
     stdout: str
     stderr: str
-    left: tuple[str, ...]  # command lines of processes that outlived it
+    left: tuple[str, ...]  # command lines of what was stopped, or outlived it
 
     @property
     def told(self) -> str:
@@ -127,19 +127,19 @@ def start(
 def finish(started: Started, limit: float = TIME_LIMIT) -> Done:
     """Wait for the end of a command, and end it when the time is up."""
     process = started.process
-    returncode = None
     try:
         stdout, stderr = process.communicate(timeout=limit)
-        returncode = process.returncode
+        returncode, left = process.returncode, {}
     except subprocess.TimeoutExpired:
-        _kill(started.processes())
+        returncode, left = None, started.processes()
+        _kill(left)
         stdout, stderr = process.communicate()
     by = time.monotonic() + 3  # the last ones may be on their way out
-    while (left := started.processes()) and time.monotonic() < by:
+    while (late := started.processes()) and time.monotonic() < by:
         time.sleep(0.02)
-    _kill(left)
+    _kill(late)
     shutil.rmtree(started.scratch, ignore_errors=True)
-    return Done(returncode, stdout or "", stderr or "", tuple(left.values()))
+    return Done(returncode, stdout or "", stderr or "", tuple((left | late).values()))
 
 
 def _kill(processes: dict[int, str]) -> None:
@@ -233,7 +233,8 @@ def prepare(case: Case, here: Path, good: Path) -> list[str]:
 def judge(done: Done, code: int) -> str | None:
     """What is wrong with how a command failed, or None."""
     if done.returncode is None:
-        return f"no end within {TIME_LIMIT} s, having said {done.told[-400:]!r}"
+        running = "; ".join(done.left)
+        return f"no end within {TIME_LIMIT} s of {running}, having said {done.told[-400:]!r}"
     if done.left:
         return f"left processes behind: {'; '.join(done.left)}"
     if done.returncode != code:

@@ -63,7 +63,7 @@ def run(tmp_path_factory):
     def run(command, *, cwd=default, timeout=LIMIT, variables=None):
         started = bad_inputs.start(command, cwd=cwd, variables=variables)
         done = bad_inputs.finish(started, timeout)
-        assert done.returncode is not None, f"no end within {timeout} s: {done.stderr}"
+        assert done.returncode is not None, f"no end of {done.left}: {done.stderr}"
         assert not done.left
         return done
 
