@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+from commands import cec_mpi, relative_errors
 
 from cec_mpi.availability import PAPER_AVAILABLE
 from cec_mpi.core.load import makespan
@@ -26,7 +26,6 @@ from cec_mpi.records import read_steps
 SPEEDS = (2, 2, 3, 3, 4, 4)
 RECOVERY = 3
 FIRST_STEP_SECONDS = 0.1  # of the heterogeneous plan, with the matrix that the demo makes
-TIME_LIMIT = 300
 
 
 def main() -> int:
@@ -64,7 +63,8 @@ def demonstrate(arguments: argparse.Namespace, directory: Path) -> int:
         rng = np.random.default_rng(0)
         np.save(matrix, rng.standard_normal((arguments.rows, arguments.columns)))
     store = directory / "store"
-    cec_mpi("encode", matrix, store, "--machines", len(SPEEDS), "--recovery", RECOVERY)
+    sizes = ("--machines", len(SPEEDS), "--recovery", RECOVERY)
+    cec_mpi("encode", matrix, store, *sizes, quiet=True)
 
     X = np.load(matrix, mmap_mode="r")
     ticks = [step for step in PAPER_AVAILABLE for _ in range(arguments.repeats)]
@@ -90,7 +90,7 @@ def demonstrate(arguments: argparse.Namespace, directory: Path) -> int:
         )
         header, steps = read_steps(out / "steps.jsonl")
         base = header["emulation"]["base"]  # the cyclic run gets the same machines
-        errors = relative_errors(np.load(out / "result.npy", mmap_mode="r"), X, W)
+        errors = relative_errors(np.load(out / "result.npy", mmap_mode="r"), X, W).tolist()
         runs[scheme] = [
             summarize(part, errors[first : first + arguments.repeats], base)
             for first in range(0, len(ticks), arguments.repeats)
@@ -105,29 +105,8 @@ def demonstrate(arguments: argparse.Namespace, directory: Path) -> int:
     return 0
 
 
-def cec_mpi(*words: object, ranks: int = 0) -> None:
-    """Run a command of cec_mpi, under mpirun when it takes ranks."""
-    launcher = ["mpirun", "-n", str(ranks)] if ranks else []
-    command = [*launcher, sys.executable, "-m", "cec_mpi", *map(str, words)]
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        timeout=TIME_LIMIT,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise SystemExit(done.returncode)
-
-
 def listed(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, numbers))
-
-
-def relative_errors(result: np.ndarray, X: np.ndarray, W: np.ndarray) -> list[float]:
-    expected = X @ W.T
-    errors = np.linalg.norm(result.T - expected, axis=0) / np.linalg.norm(expected, axis=0)
-    return errors.tolist()
 
 
 def summarize(steps: list[dict], errors: list[float], base: float) -> dict:

@@ -10,17 +10,16 @@ other machines preempted. Fails if a relative error exceeds 1e-10 or a step is l
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
+from commands import cec_mpi, relative_errors
 
 from cec_mpi.records import read_steps
 
 LIMIT = 1e-10
-TIME_LIMIT = 900
 
 
 def main() -> int:
@@ -63,8 +62,7 @@ def check(chosen: argparse.Namespace, directory: Path, X: np.ndarray, seed: int)
     result = np.load(out / "result.npy", mmap_mode="r")
     if len(steps) != chosen.steps or result.shape != (chosen.steps, chosen.rows):
         raise SystemExit(f"seed {seed}: {len(steps)} steps and a result of {result.shape}")
-    expected = X @ W.T
-    errors = np.linalg.norm(result.T - expected, axis=0) / np.linalg.norm(expected, axis=0)
+    errors = relative_errors(result, X, W)
     print(
         f"seed {seed}: {len(steps)} steps, {len({tuple(s['available']) for s in steps})} sets of "
         f"machines, {sum(s['waited_ticks'] for s in steps)} ticks waited for, "
@@ -72,12 +70,6 @@ def check(chosen: argparse.Namespace, directory: Path, X: np.ndarray, seed: int)
         flush=True,
     )
     return float(errors.max())
-
-
-def cec_mpi(*words: object, ranks: int = 0) -> None:
-    launcher = ["mpirun", "-n", str(ranks)] if ranks else []
-    command = [*launcher, sys.executable, "-m", "cec_mpi", *map(str, words)]
-    subprocess.run(command, stdin=subprocess.DEVNULL, timeout=TIME_LIMIT, check=True)
 
 
 if __name__ == "__main__":
