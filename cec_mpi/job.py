@@ -27,10 +27,10 @@ from cec_mpi.records import (
     STEPS,
     SUMMARY,
     Recorder,
-    check_directory,
     keep_results,
     prepare_directory,
     restore_results,
+    set_results_aside,
 )
 from cec_mpi.runtime.launch import as_cec_error, on_master
 from cec_mpi.runtime.logs import log_file
@@ -69,7 +69,7 @@ class Job:
         self.task_name: str = arguments.task
         self.task: Task = find_task(self.task_name)
         self.task_options = _task_options(self.task, self.task_name, arguments, manifest)
-        check_directory(self.out, arguments.overwrite)
+        prepare_directory(self.out, arguments.overwrite)
         self.mapped: np.memmap[Any, Any] | None = None
 
     def run(self, master: Master) -> None:
@@ -78,9 +78,8 @@ class Job:
         Results of an earlier run go only when this one has made a step.
         """
         try:
-            self.out.mkdir(parents=True, exist_ok=True)
             with _locked(self.out):
-                prepare_directory(self.out)
+                set_results_aside(self.out)
                 self._run(master)
         except OSError as error:
             error.filename = error.filename or str(self.out)

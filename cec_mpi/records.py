@@ -24,11 +24,11 @@ __all__ = [
     "SUMMARY",
     "Recorder",
     "StepRecord",
-    "check_directory",
-    "keep_results",
     "prepare_directory",
+    "keep_results",
     "read_steps",
     "restore_results",
+    "set_results_aside",
 ]
 
 STEPS = "steps.jsonl"
@@ -148,13 +148,13 @@ class Recorder:
         self._stream.flush()
 
 
-def check_directory(path: Path, overwrite: bool) -> None:
-    """Refuse a directory that holds results, unless they may be overwritten.
+def prepare_directory(path: Path, overwrite: bool) -> None:
+    """Make the directory of a run; refuse one with results, unless they may be overwritten.
 
     Raises
     ------
     InputError
-        It holds results and `overwrite` is not given, or it is no directory.
+        It holds results and `overwrite` is not given, it is a store, or it cannot be made.
     """
     try:
         found = [name for name in _RESULTS if (path / name).exists()]
@@ -164,20 +164,21 @@ def check_directory(path: Path, overwrite: bool) -> None:
         raise InputError(f"{path} holds results ({', '.join(found)}): use --overwrite or a new DIR")
     if (path / "manifest.json").exists():
         raise InputError(f"{path} is a store: give the results a directory of their own")
-    if path.exists() and not path.is_dir():
-        raise InputError(f"{path} cannot be used for results: it is no directory")
+    try:
+        (path / "logs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path} cannot be used for results: {error.strerror}") from None
 
 
-def prepare_directory(path: Path) -> None:
-    """Make the directory of a run; results of an earlier one are set aside.
+def set_results_aside(path: Path) -> None:
+    """Set the results of an earlier run aside.
 
     Raises
     ------
     InputError
-        It cannot be made or written.
+        It cannot be written.
     """
     try:
-        (path / "logs").mkdir(parents=True, exist_ok=True)
         aside = path / _EARLIER
         for name in _results_in(path):
             aside.mkdir(exist_ok=True)

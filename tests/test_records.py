@@ -9,11 +9,11 @@ from cec_mpi.errors import InputError
 from cec_mpi.records import (
     Recorder,
     StepRecord,
-    check_directory,
     keep_results,
     prepare_directory,
     read_steps,
     restore_results,
+    set_results_aside,
 )
 
 RESULTS = ["steps.jsonl", "summary.json", "result.npy"]
@@ -113,8 +113,7 @@ def test_a_display_sees_every_record():
 def test_a_directory_without_results_is_made_or_taken(tmp_path, name, overwrite):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "notes.txt").write_text("mine")
-    check_directory(tmp_path / name, overwrite)
-    prepare_directory(tmp_path / name)
+    prepare_directory(tmp_path / name, overwrite)
     assert (tmp_path / name).is_dir()
     assert (tmp_path / "there" / "notes.txt").read_text() == "mine"
 
@@ -123,7 +122,7 @@ def test_a_directory_without_results_is_made_or_taken(tmp_path, name, overwrite)
 def test_a_directory_with_results_is_refused_and_untouched(tmp_path, name):
     (tmp_path / name).write_text("results")
     with pytest.raises(InputError, match=rf"holds results \({name}\).*--overwrite"):
-        check_directory(tmp_path, overwrite=False)
+        prepare_directory(tmp_path, overwrite=False)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "results"
 
@@ -131,8 +130,8 @@ def test_a_directory_with_results_is_refused_and_untouched(tmp_path, name):
 def test_overwrite_removes_results_and_nothing_else(tmp_path):
     for name in [*RESULTS, "notes.txt"]:
         (tmp_path / name).write_text("old")
-    check_directory(tmp_path, overwrite=True)
-    prepare_directory(tmp_path)
+    prepare_directory(tmp_path, overwrite=True)
+    set_results_aside(tmp_path)
     keep_results(tmp_path)
     assert not (tmp_path / ".earlier").exists()
     assert not [name for name in RESULTS if (tmp_path / name).exists()]
@@ -143,8 +142,8 @@ def test_a_run_that_came_to_nothing_gives_the_earlier_results_back(tmp_path):
     for name in [*RESULTS, "extra.npy", "notes.txt"]:
         (tmp_path / name).write_text("old")
     (tmp_path / "summary.json").write_text('{"arrays": ["result", "extra"]}')
-    prepare_directory(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".earlier", "logs", "notes.txt"]
+    set_results_aside(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".earlier", "notes.txt"]
     (tmp_path / "steps.jsonl").write_text("new")
     restore_results(tmp_path)
     assert (tmp_path / "steps.jsonl").read_text() == "old"
@@ -155,14 +154,14 @@ def test_a_run_that_came_to_nothing_gives_the_earlier_results_back(tmp_path):
 def test_a_store_is_no_directory_for_results(tmp_path):
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="is a store"):
-        check_directory(tmp_path, overwrite=True)
+        prepare_directory(tmp_path, overwrite=True)
 
 
 @pytest.mark.parametrize("name", ["file", "file/below"])
 def test_a_file_in_the_place_of_the_directory(tmp_path, name):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match=rf"{name} cannot be used for results"):
-        prepare_directory(tmp_path / name)
+        prepare_directory(tmp_path / name, overwrite=True)
     assert (tmp_path / "file").read_text() == "mine"
 
 
