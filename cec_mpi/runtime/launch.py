@@ -160,7 +160,7 @@ def run_together(body: Callable[[MPI.Intracomm], int]) -> int:
         if stream is not None:
             stream.flush()
     comm.Barrier()
-    return _leave(comm.rank, code)
+    return _leave(comm.rank, code) if comm.size > 1 else code
 
 
 def _leave(rank: int, code: int) -> int:
