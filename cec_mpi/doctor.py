@@ -21,13 +21,8 @@ def examine(comm: MPI.Intracomm) -> int:
     """Collective: print the findings on rank 0. Returns 0, or 2 when ranks differ."""
     places = place_of_ranks(comm)
     versions = comm.allgather(_versions())
-    problems, advice = _differences(versions), _advice(places)
     mpirun = _mpirun()
-    if _maker(mpirun) != _maker(library_name()) and None not in (
-        _maker(mpirun),
-        _maker(library_name()),
-    ):
-        advice.append(f"mpirun is not that of {library_name()}: put that library's bin on PATH")
+    problems, advice = _differences(versions), _advice(places, mpirun)
     if comm.rank == 0:
         for name, version in versions[0].items():
             print(f"{name:12} {version}")
@@ -98,8 +93,11 @@ def _print_places(places: list[Place]) -> None:
         print(f"{host:12} {ranks:5}  {here[0].cores:5}  {', '.join(map(str, threads))}")
 
 
-def _advice(places: list[Place]) -> list[str]:
+def _advice(places: list[Place], mpirun: str) -> list[str]:
     advice = []
+    makers = {_maker(mpirun), _maker(library_name())} - {None}
+    if len(makers) > 1:
+        advice.append(f"mpirun is not that of {library_name()}: put that library's bin on PATH")
     for host, ranks in Counter(place.host for place in places).items():
         here = [place for place in places if place.host == host]
         cores = here[0].cores

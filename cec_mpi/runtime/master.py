@@ -83,7 +83,7 @@ class Master:
         self._y = self._decoded.reshape(-1)[: manifest.rows]
 
     def matvec(self, w: ArrayLike, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Y = X w, computed by the machines that are available now. One step.
+        """Compute y = X w on the machines that are available now: one step.
 
         Parameters
         ----------

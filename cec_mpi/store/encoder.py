@@ -17,7 +17,14 @@ import cec_mpi
 from cec_mpi.core.mds import MDSCode, make_code
 from cec_mpi.errors import InputError
 from cec_mpi.store.arrays import open_npy
-from cec_mpi.store.manifest import MANIFEST, Manifest, ShardEntry, shard_name, store_dtype
+from cec_mpi.store.manifest import (
+    MANIFEST,
+    Manifest,
+    ShardEntry,
+    rows_per_shard,
+    shard_name,
+    store_dtype,
+)
 
 __all__ = ["HEAD_BYTES", "encode"]
 
@@ -83,7 +90,7 @@ def encode(
             manifest = Manifest(
                 rows=matrix.shape[0],
                 columns=matrix.shape[1],
-                rows_per_shard=-(-matrix.shape[0] // recovery),
+                rows_per_shard=rows_per_shard(matrix.shape[0], recovery),
                 dtype=kind.name,
                 code=generator,
                 shards=shards,
@@ -114,7 +121,7 @@ def _write_shards(
     matrix: NDArray[Any], code: MDSCode, dtype: np.dtype[Any], directory: Path, source: Path
 ) -> tuple[ShardEntry, ...]:
     rows, columns = matrix.shape
-    per_shard = -(-rows // code.recovery)
+    per_shard = rows_per_shard(rows, code.recovery)
     files = [_ShardFile(directory / shard_name(n + 1)) for n in range(code.machines)]
     for file in files:
         file.start((per_shard, columns), dtype)

@@ -19,7 +19,16 @@ from cec_mpi.core.conditioning import Conditioning
 from cec_mpi.core.mds import MDSCode
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 
-__all__ = ["DTYPES", "FORMAT", "MANIFEST", "VERSION", "Manifest", "ShardEntry", "shard_name"]
+__all__ = [
+    "DTYPES",
+    "FORMAT",
+    "MANIFEST",
+    "VERSION",
+    "Manifest",
+    "ShardEntry",
+    "rows_per_shard",
+    "shard_name",
+]
 
 T = TypeVar("T")
 
@@ -32,6 +41,11 @@ DTYPES = ("float32", "float64")
 def shard_name(machine: int) -> str:
     """File name of the shard of a machine (numbers from 1)."""
     return f"shard-{machine:04d}.npy"
+
+
+def rows_per_shard(rows: int, recovery: int) -> int:
+    """R: the rows q of X in L equal parts, the last one padded."""
+    return -(-rows // recovery)
 
 
 @dataclass(frozen=True)
@@ -189,7 +203,7 @@ def _typed(entry: T) -> T:
 
 def _check(manifest: Manifest, content: dict[str, Any], path: Path) -> None:
     code = manifest.code
-    rows = -(-manifest.rows // code.recovery)
+    rows = rows_per_shard(manifest.rows, code.recovery)
     for name, found, expected in (
         ("machines", content.get("machines"), code.machines),
         ("recovery", content.get("recovery"), code.recovery),
