@@ -18,7 +18,7 @@ from cec_mpi.core.conditioning import Conditioning, measure_conditioning
 from cec_mpi.core.decoder import Decoder
 from cec_mpi.errors import InfeasibleError, InputError
 
-__all__ = ["FAMILIES", "MDSCode", "make_code"]
+__all__ = ["FAMILIES", "MDSCode", "harmonics", "make_code"]
 
 Floats = NDArray[np.float64]
 
@@ -215,13 +215,30 @@ def _matrices(name: str, machines: int, recovery: int, systematic: bool, seed: i
     return [matrix for matrix in map(_systematic, plain) if matrix is not None]
 
 
-def _fourier(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
-    """N equally spaced points; 1/sqrt 2 (odd L), cos(j t), sin(j t), j = 1.. or 1/2, 3/2, .."""
-    points = 2 * np.pi * np.arange(machines) / machines
-    constant = [np.full(machines, np.sqrt(0.5))] if recovery % 2 else []
-    harmonics = np.arange(recovery // 2) + (1 if recovery % 2 else 0.5)
-    waves = [wave(j * points) for j in harmonics for wave in (np.cos, np.sin)]
+def harmonics(points: Floats, recovery: int) -> Floats:
+    """Rows of L real harmonics at these points of the circle.
+
+    Parameters
+    ----------
+    points : (n,) ndarray of float
+        Angles t, in radians.
+    recovery : int
+        L.
+
+    Returns
+    -------
+    (n, L) ndarray of float
+        1/sqrt 2 (odd L only), then cos(j t) and sin(j t) for j = 1, 2, .. (odd L) or
+        j = 1/2, 3/2, .. (even L).
+    """
+    constant = [np.full(len(points), np.sqrt(0.5))] if recovery % 2 else []
+    orders = np.arange(recovery // 2) + (1 if recovery % 2 else 0.5)
+    waves = [wave(j * points) for j in orders for wave in (np.cos, np.sin)]
     return np.column_stack(constant + waves)
+
+
+def _fourier(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
+    return harmonics(2 * np.pi * np.arange(machines) / machines, recovery)
 
 
 def _orthonormal(machines: int, recovery: int, rng: np.random.Generator) -> Floats:

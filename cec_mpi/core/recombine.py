@@ -1,0 +1,288 @@
+"""Shards from shards: coefficients, certified error bounds, and who disagrees.
+
+With D the inverse of G_P, the L rows of G of the machines P, any row g of a generator has
+``g X = (g D) (G_P X)``: L shards give every other shard, and with the rows of the identity
+for g they give X back. In floating point the shards are not exact, D is not exact, and the
+sum rounds; `Recombination` bounds all three, so that a rebuilt shard can say how far it may
+be from the one that was lost. All bounds are relative to the largest entry of X in the same
+rows; u is the unit roundoff and gamma_k = k u / (1 - k u) (Higham, Accuracy and Stability
+of Numerical Algorithms, section 3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from cec_mpi.errors import InputError
+
+__all__ = ["Recombination", "Recombiner", "Verdict", "choose_basis", "encoding_error"]
+
+Floats = NDArray[np.float64]
+
+_KEPT = 64  # recombinations
+_MOST_SUSPECTS = 5_000  # sets of machines that are tried before nobody is named
+
+
+def encoding_error(generator: ArrayLike, dtype: DTypeLike) -> Floats:
+    """Bound the error of shards as `encode` computes them, in the dtype of the store.
+
+    Parameters
+    ----------
+    generator : (N, L) array_like of float
+    dtype : dtype
+        Of the shards.
+
+    Returns
+    -------
+    (N,) ndarray of float
+        Relative to the largest entry of X in the same rows; 0 where a shard is a plain
+        part of X.
+
+    Examples
+    --------
+    >>> encoding_error([[1.0, 0.0], [1.0, 1.0]], np.float64)
+    array([0.0000000e+00, 4.4408921e-16])
+    """
+    matrix = np.abs(np.asarray(generator, dtype=np.float64))
+    terms = np.count_nonzero(matrix, axis=1)
+    plain = (terms == 1) & (matrix.max(axis=1) == 1)
+    errors: Floats = np.where(plain, 0.0, _gamma(terms, dtype) * matrix.sum(axis=1))
+    return errors
+
+
+class Recombination:
+    """Rows of X or of shards, computed from the shards of L machines.
+
+    Parameters
+    ----------
+    generator : (N, L) ndarray of float
+    basis : (L,) sequence of int
+        The machines to compute from, numbered from 1.
+    targets : (T, L) ndarray of float
+        A row of G for each shard that is wanted; the identity for X itself.
+
+    Attributes
+    ----------
+    basis : tuple of int
+    coefficients : (T, L) ndarray of float
+        What each machine's rows are multiplied with.
+
+    Raises
+    ------
+    InputError
+        There are not L machines, or their rows are singular.
+
+    Examples
+    --------
+    >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> Recombination(generator, (1, 3), generator[[1]]).coefficients
+    array([[-1.,  1.]])
+    """
+
+    def __init__(self, generator: Floats, basis: Sequence[int], targets: Floats) -> None:
+        rows = np.asarray(basis, dtype=int) - 1
+        recovery = generator.shape[1]
+        if rows.shape != (recovery,) or rows.min() < 0 or rows.max() >= len(generator):
+            raise InputError(f"computing from machines {list(basis)}: expected {recovery} of them")
+        matrix = generator[rows]
+        try:
+            inverse = np.linalg.inv(matrix)
+        except np.linalg.LinAlgError:
+            raise InputError(f"the rows of G of machines {list(basis)} are singular") from None
+        self.basis = tuple(int(n) for n in basis)
+        self._inverse: Floats = inverse
+        coefficients = targets @ inverse
+        coefficients += (targets - coefficients @ matrix) @ inverse  # a step of refinement
+        self.coefficients: Floats = coefficients
+        self._targets = np.abs(targets)
+        self._matrix = np.abs(matrix)
+        left = np.abs(targets - coefficients @ matrix)
+        rounding = _gamma(recovery + 1, np.float64) * (
+            np.abs(coefficients) @ self._matrix + self._targets
+        )
+        self._residual: Floats = (left + rounding).sum(axis=1)
+
+    def errors(self, given: Floats, dtype: DTypeLike) -> Floats:
+        """Bound the error of what is computed.
+
+        Parameters
+        ----------
+        given : (L,) ndarray of float
+            Error bounds of the shards of the basis, relative as in `encoding_error`.
+        dtype : dtype
+            To which the results are rounded.
+
+        Returns
+        -------
+        (T,) ndarray of float
+            Relative to the largest entry of X in the same rows.
+        """
+        sizes = self._matrix.sum(axis=1) + given
+        weights = np.abs(self.coefficients)
+        summing = _gamma(len(self.basis) + 1, np.float64) * (weights @ sizes)
+        exact = self._residual + weights @ given + summing
+        rounding = _unit(dtype) * (self._targets.sum(axis=1) + exact)
+        total: Floats = exact + rounding
+        return total
+
+    @property
+    def gain(self) -> float:
+        """The most that a number can grow by the coefficients."""
+        return float(np.abs(self.coefficients).sum(axis=1).max(initial=0.0))
+
+    def largest(self, shards: Floats) -> float:
+        """Bound the largest entry of X in the rows of these shards.
+
+        Parameters
+        ----------
+        shards : (L, ...) ndarray of float
+            Rows of the shards of the basis.
+        """
+        peaks = np.abs(shards).reshape(len(shards), -1).max(axis=1)
+        return float((np.abs(self._inverse) @ peaks).max())
+
+
+def choose_basis(generator: Floats, machines: Sequence[int]) -> tuple[int, ...]:
+    """L of these machines whose rows of G are well conditioned together.
+
+    The order is that of a QR factorisation with column pivoting of the transposed rows:
+    each next machine is the one farthest from the span of those before.
+
+    Raises
+    ------
+    InputError
+        There are fewer than L machines.
+
+    Examples
+    --------
+    >>> choose_basis(np.array([[1.0, 0.0], [1.0, 0.01], [0.0, 1.0]]), [1, 2, 3])
+    (2, 3)
+    """
+    from scipy.linalg import qr
+
+    recovery = generator.shape[1]
+    if len(machines) < recovery:
+        raise InputError(f"{len(machines)} machines: expected at least {recovery}")
+    rows = generator[np.asarray(machines) - 1]
+    _, order = qr(rows.T, mode="r", pivoting=True)
+    return tuple(sorted(machines[k] for k in order[:recovery].tolist()))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the comparison of the same rows of more than L shards came to.
+
+    Attributes
+    ----------
+    agree : bool
+        All shards are combinations of the same X, to the precision that they have.
+    wrong : tuple of int
+        Machines whose shards are wrong, where the others leave no doubt. Empty when all
+        agree, and when it cannot be said who is wrong.
+    """
+
+    agree: bool
+    wrong: tuple[int, ...] = ()
+
+
+class Recombiner:
+    """Recombinations of one code, each made once.
+
+    Parameters
+    ----------
+    generator : (N, L) ndarray of float
+    dtype : dtype
+        Of the shards.
+    """
+
+    def __init__(self, generator: Floats, dtype: DTypeLike) -> None:
+        self._generator = generator
+        self._dtype = dtype
+        self.basis = lru_cache(_KEPT)(self._basis)
+        self.toward = lru_cache(_KEPT)(self._toward)
+
+    def _basis(self, machines: tuple[int, ...]) -> tuple[int, ...]:
+        return choose_basis(self._generator, machines)
+
+    def _toward(self, basis: tuple[int, ...], wanted: tuple[int, ...]) -> Recombination:
+        targets = self._generator[np.asarray(wanted, dtype=int) - 1]
+        return Recombination(self._generator, basis, targets)
+
+    def compare(self, shards: dict[int, NDArray[Any]], given: Floats) -> Verdict:
+        """Compare the same rows of L + 1 or more shards.
+
+        With L + 1 of them a disagreement can be seen, and nobody named; each two more
+        name one wrong machine more.
+
+        Parameters
+        ----------
+        shards : dict of int to (w,) ndarray of float
+            Numbers of the same rows, by machine.
+        given : (N,) ndarray of float
+            Error bounds of the shards of machines 1..N, relative as in `encoding_error`.
+
+        Returns
+        -------
+        Verdict
+
+        Examples
+        --------
+        >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
+        >>> shards = dict(enumerate(generator @ [[5.0], [7.0]], start=1))
+        >>> recombiner = Recombiner(generator, np.float64)
+        >>> recombiner.compare(shards, np.zeros(4))
+        Verdict(agree=True, wrong=())
+        >>> recombiner.compare(shards | {3: np.array([12.5])}, np.zeros(4))
+        Verdict(agree=False, wrong=(3,))
+        """
+        machines = tuple(sorted(shards))
+        if self._agree(machines, shards, given):
+            return Verdict(agree=True)
+        for size in range(1, (len(machines) - self._generator.shape[1]) // 2 + 1):
+            if comb(len(machines), size) > _MOST_SUSPECTS:
+                break
+            suspects = [
+                wrong
+                for wrong in combinations(machines, size)
+                if self._agree(tuple(n for n in machines if n not in wrong), shards, given)
+            ]
+            if suspects:
+                return Verdict(agree=False, wrong=suspects[0] if len(suspects) == 1 else ())
+        return Verdict(agree=False)
+
+    def _agree(
+        self, machines: tuple[int, ...], shards: dict[int, NDArray[Any]], given: Floats
+    ) -> bool:
+        basis = self.basis(machines)
+        others = tuple(n for n in machines if n not in basis)
+        recombination = self.toward(basis, others)
+        known = np.stack([shards[n] for n in basis]).astype(np.float64)
+        if not np.isfinite(known).all():
+            return False
+        scale = recombination.largest(known)
+        errors = recombination.errors(given[np.asarray(basis) - 1], self._dtype)
+        errors += given[np.asarray(others, dtype=int) - 1]
+        least = float(np.finfo(self._dtype).tiny) * (1 + recombination.gain)
+        expected = recombination.coefficients @ known
+        return all(
+            bool(np.abs(shards[n] - row).max() <= error * scale + least)
+            for n, row, error in zip(others, expected, errors.tolist(), strict=True)
+        )
+
+
+def _unit(dtype: DTypeLike) -> float:
+    return float(np.finfo(dtype).eps) / 2
+
+
+def _gamma(terms: ArrayLike, dtype: DTypeLike) -> Floats:
+    roundings = np.asarray(terms) * _unit(dtype)
+    growth: Floats = np.asarray(roundings / (1 - roundings), dtype=np.float64)
+    return growth
