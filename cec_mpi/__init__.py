@@ -16,18 +16,33 @@ if TYPE_CHECKING:
     from cec_mpi.core.mds import make_code
     from cec_mpi.core.planner import plan_step
     from cec_mpi.runtime.session import open_operator
-    from cec_mpi.store import encode, open_store
+    from cec_mpi.store import add_machine, decode, encode, open_store, repair, verify
 
-__all__ = ["__version__", "encode", "make_code", "open_operator", "open_store", "plan_step"]
+__all__ = [
+    "__version__",
+    "add_machine",
+    "decode",
+    "encode",
+    "make_code",
+    "open_operator",
+    "open_store",
+    "plan_step",
+    "repair",
+    "verify",
+]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless asked
 
 _HOME = {
+    "add_machine": "cec_mpi.store",
+    "decode": "cec_mpi.store",
     "encode": "cec_mpi.store",
     "make_code": "cec_mpi.core.mds",
     "open_operator": "cec_mpi.runtime.session",
     "open_store": "cec_mpi.store",
     "plan_step": "cec_mpi.core.planner",
+    "repair": "cec_mpi.store",
+    "verify": "cec_mpi.store",
 }
 
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import argparse
 import ast
-import fcntl
 import inspect
 import json
-import logging
 import math
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +34,7 @@ from cec_mpi.runtime.master import Master
 from cec_mpi.runtime.options import SessionOptions
 from cec_mpi.runtime.session import serial_session, session
 from cec_mpi.store.arrays import open_npy
+from cec_mpi.store.files import locked
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import open_store
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
@@ -46,8 +43,6 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = ["run_parallel", "run_serial"]
-
-log = logging.getLogger(__name__)
 
 _SAVED = object()  # in the place of an output that has a file of its own
 
@@ -78,7 +73,7 @@ class Job:
         Results of an earlier run go only when this one has made a step.
         """
         try:
-            with _locked(self.out):
+            with locked(self.out, f"{self.out} is in use by another run"):
                 set_results_aside(self.out)
                 self._run(master)
         except OSError as error:
@@ -154,22 +149,6 @@ class Job:
         return _SAVED
 
 
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Keep a second run out of the directory; the lock goes with the process."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"{directory} is in use by another run") from None
-        except OSError:
-            log.warning("%s cannot be locked on this file system", directory)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def run_parallel(comm: MPI.Intracomm, arguments: argparse.Namespace) -> int:
     """Collective: ``cec-mpi run`` on the master and its machines."""
     jobs: list[Job] = []  # on rank 0 only: vectors and results are not for the others
@@ -203,6 +182,9 @@ def _session_options(arguments: argparse.Namespace, manifest: Manifest) -> Sessi
         tick_seconds=arguments.tick,
         wait=arguments.wait,
         threads=arguments.threads,
+        shards=arguments.shards,
+        verify=arguments.verify,
+        staged=arguments.staged,
         emulate_speeds=arguments.emulate_speeds,
         emulate_base=arguments.emulate_base,
         emulate_noise=arguments.emulate_noise,

@@ -1,4 +1,4 @@
-"""One live line about the steps of a run, where a person is watching."""
+"""One live line about what is going on, where a person is watching."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pathlib import Path
 
 from cec_mpi.records import StepRecord
 
-__all__ = ["progress", "seen_on_terminal"]
+__all__ = ["progress", "seen_on_terminal", "transfer"]
 
 _LAUNCHERS = {"mpirun", "mpiexec", "prterun", "orterun", "mpiexec.hydra"}
 _ANCESTORS = 4  # a rank's launcher is its parent or, behind a proxy, its grandparent
 _SECONDS_BETWEEN = 0.1
+_BAR = 24  # characters
 
 
 def seen_on_terminal() -> bool:
@@ -64,6 +65,53 @@ def progress() -> Iterator[Callable[[StepRecord], None] | None]:
         yield watch
     finally:
         _rewrite("")
+
+
+@contextmanager
+def transfer(doing: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Give a function that shows bytes done of bytes in all, or None where nobody sees it.
+
+    Parameters
+    ----------
+    doing : str
+        What is being done; empty on ranks that show nothing.
+    """
+    if not doing or not seen_on_terminal():
+        yield None
+        return
+    begin = shown = 0.0
+    last = (0, 0)
+
+    def watch(done: int, total: int) -> None:
+        nonlocal begin, shown, last
+        now = time.monotonic()
+        if total != last[1] or done < last[0]:  # another work of the same command
+            begin = now
+        last = (done, total)
+        if done >= total:  # what is printed next stands alone
+            clear()
+            return
+        if now - shown < _SECONDS_BETWEEN or now == begin:
+            return
+        shown = now
+        rate = done / (now - begin)
+        filled = round(_BAR * done / total)
+        minutes, seconds = divmod(int((total - done) / rate), 60)
+        _rewrite(
+            f"{doing} [{'#' * filled}{'.' * (_BAR - filled)}] {done / total:4.0%} of "
+            f"{total / 1e9:.2f} GB, {rate / 1e6:.0f} MB/s, {minutes}:{seconds:02} left"
+        )
+
+    def clear() -> None:
+        nonlocal shown
+        if shown:
+            _rewrite("")
+        shown = 0.0
+
+    try:
+        yield watch
+    finally:
+        clear()
 
 
 def _rewrite(line: str) -> None:

@@ -54,6 +54,11 @@ class StepRecord:
         Rows computed by machines 1..N, 0 for the preempted.
     seconds : list of float
         What each machine measured, 0 for the preempted.
+    load_seconds : list of float
+        What machines 1..N spent, before `seconds`, on reading and checking rows that they
+        had not read before: a cost of the first step, and of a new assignment.
+    load_bytes : list of int
+        How much they read for it.
     predicted_makespan : float or None
         From the plan and the speeds in rows per second, None before these are known.
     measured_makespan : float
@@ -76,6 +81,8 @@ class StepRecord:
     available: tuple[int, ...]
     rows: list[int]
     seconds: list[float]
+    load_seconds: list[float]
+    load_bytes: list[int]
     predicted_makespan: float | None
     measured_makespan: float
     bound: float | None

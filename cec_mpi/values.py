@@ -7,7 +7,18 @@ from fractions import Fraction
 
 from cec_mpi.runtime.emulation import SpeedChange
 
-__all__ = ["path", "positive", "whole", "number", "fractions", "speeds", "machines", "change"]
+__all__ = [
+    "path",
+    "positive",
+    "whole",
+    "shape",
+    "size",
+    "number",
+    "fractions",
+    "speeds",
+    "machines",
+    "change",
+]
 
 
 def path(text: str) -> str:
@@ -37,6 +48,30 @@ def whole(text: str) -> int:
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 0")
     return value
+
+
+def shape(text: str) -> tuple[int, int]:
+    """Rows and columns, as ``1000,20`` or ``1000x20``."""
+    words = text.replace("x", ",").split(",")
+    if len(words) != 2:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected rows and columns, as 1000,20")
+    return positive(words[0]), positive(words[1])
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def size(text: str) -> int:
+    """Bytes, as ``268435456``, ``256M`` or ``1.5G``."""
+    word = text.upper().removesuffix("B").removesuffix("I")
+    unit = word[-1:] if word[-1:] in _UNITS else ""
+    try:
+        value = float(word.removesuffix(unit)) * _UNITS[unit]
+        if not 0 < value < float("inf"):
+            raise ValueError
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a size, as 512M or 2G") from None
+    return int(value)
 
 
 def number(text: str) -> float:

@@ -20,14 +20,15 @@ LAYERS = [
     {"store", "availability", "records"},
     {"runtime"},
     {"tasks", "operator", "report", "slurm", "progress"},
-    {"job", "doctor", "values"},
+    {"job", "doctor", "values", "bench"},
+    {"commands"},
     {"cli"},
     {"__main__"},
 ]
 LEVEL = {room: level for level, layer in enumerate(LAYERS) for room in layer}
 USE_MPI = {f"cec_mpi.runtime.{name}" for name in ("launch", "collective", "messages", "parallel")}
 ASK_MPI_ITS_VERSION = {"cec_mpi.runtime.session", "cec_mpi.doctor"}
-USE_SCIPY_IN_CORE = {"cec_mpi.core.mds", "cec_mpi.core.decoder"}
+USE_SCIPY_IN_CORE = {f"cec_mpi.core.{name}" for name in ("mds", "decoder", "recombine")}
 LAUNCHERS = ("OMPI_", "PMI_", "PMIX_", "SLURM_")
 NOT_IN_CORE = {"io", "logging", "mpi4py", "os", "pathlib", "subprocess", "threading", "time"}
 

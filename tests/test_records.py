@@ -27,6 +27,8 @@ def record(step, measured=0.5, predicted=None, waited=0, changed=False):
         available=(1, 3),
         rows=[4, 0, 6],
         seconds=[0.1, 0.0, measured],
+        load_seconds=[0.5, 0.0, 0.0],
+        load_bytes=[800, 0, 0],
         predicted_makespan=predicted,
         measured_makespan=measured,
         bound=predicted,

@@ -1,6 +1,5 @@
 """`cec-mpi run --serial` and `open_operator(store, None)`: all machines in one process."""
 
-import fcntl
 import json
 import os
 import sys
@@ -17,6 +16,7 @@ from cec_mpi.core.planner import plan_step
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.records import Recorder, read_steps
 from cec_mpi.runtime.emulation import Emulation, SpeedChange
+from cec_mpi.store.files import locked
 
 MACHINES, RECOVERY = 6, 3
 ROWS, COLUMNS, STEPS = 1259, 17, 12  # 420 rows per shard, one of them padding
@@ -573,11 +573,7 @@ def test_products_that_were_not_made_are_nan(run, tmp_path):
 
 def test_two_runs_do_not_share_a_directory(run, tmp_path):
     (tmp_path / "out").mkdir()
-    other = os.open(tmp_path / "out", os.O_RDONLY)
-    try:
-        fcntl.flock(other, fcntl.LOCK_EX)
+    with locked(tmp_path / "out", "not this one"):
         done = run()
-    finally:
-        os.close(other)
     assert done.code == 2
     assert "in use by another run" in done.err

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.assignment import Assignment
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.exchange import Announcement, Answers
+from cec_mpi.runtime.exchange import Announcement, Answers, Report
 from cec_mpi.runtime.waiting import wait_for
 
 __all__ = ["CollectiveMachineEnd", "CollectiveMasterEnd", "check_message_sizes"]
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _MASTER = 0
 _STEP, _REPORT, _STOP = 1, 2, 3
+_REPORTED = 4  # numbers of a machine's report
 _MOST = 2**31 - 1  # numbers in one message: Open MPI 5 fails beyond
 
 
@@ -98,9 +99,9 @@ class CollectiveMasterEnd(_End):
         self._columns = columns
         self._values = np.empty(answers, dtype)
         self._nothing = np.empty(0, dtype)
-        self._no_report = np.zeros(2)
-        self._reports = np.zeros((comm.size, 2))
-        self._seconds = np.zeros(total)
+        self._no_report = np.zeros(_REPORTED)
+        self._reports = np.zeros((comm.size, _REPORTED))
+        self._machines = np.zeros((_REPORTED, total))
         self._assignment: Assignment | None = None
         self._counts = np.zeros(comm.size, dtype=np.intc)
         self._displacements = np.zeros(comm.size, dtype=np.intc)
@@ -133,9 +134,10 @@ class CollectiveMasterEnd(_End):
         wait_for([reported])  # once all have reported, all answers are on their way
         wait_for([answered], self._values.nbytes)
         self._between_verbs = False
-        self._seconds[self._ranks] = self._reports[1:, 0]
-        failed = [int(self._ranks[r]) + 1 for r in np.flatnonzero(self._reports[1:, 1])]
-        return Answers(self._values, self._seconds, failed)
+        self._machines[:, self._ranks] = self._reports[1:].T
+        seconds, load_seconds, load_bytes, failures = self._machines
+        failed = [int(n) + 1 for n in np.flatnonzero(failures)]
+        return Answers(self._values, seconds, load_seconds, load_bytes, failed)
 
     def reports(self) -> dict[int, str]:
         """Gather of texts, for the rare case."""
@@ -187,7 +189,7 @@ class CollectiveMachineEnd(_End):
         self._machine = machine
         self._count = 0
         self._w = np.empty(columns, dtype)
-        self._report = np.zeros(2)
+        self._report = np.zeros(_REPORTED)
 
     def announced(self) -> Announcement:
         """Receive the header, and the assignment if it is new."""
@@ -210,10 +212,11 @@ class CollectiveMachineEnd(_End):
         self._broadcast(self._w, self._w.nbytes)
         return self._w
 
-    def answer(self, values: NDArray[Any], seconds: float, failed: bool) -> None:
-        """Send values, seconds and whether the computation failed."""
+    def answer(self, values: NDArray[Any], report: Report) -> None:
+        """Send values and report."""
         _check_buffer("the answer", values, self._w.dtype, self._count)
-        self._report[:] = seconds, failed
+        loaded = report.loaded
+        self._report[:] = report.seconds, loaded.seconds, loaded.bytes, report.failed
         requests = [
             self._comm.Igatherv(values, None, root=_MASTER),
             self._comm.Igather(self._report, None, root=_MASTER),

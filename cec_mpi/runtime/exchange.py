@@ -7,15 +7,16 @@ the same order, preempted machines too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.assignment import Assignment
+from cec_mpi.store.reader import Loaded
 
-__all__ = ["Announcement", "Answers", "MachineEnd", "MasterEnd"]
+__all__ = ["Announcement", "Answers", "MachineEnd", "MasterEnd", "Report"]
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,37 @@ class Answers:
         where an answer was short. Overwritten by the next step.
     seconds : (N,) ndarray of float64
         Computation time of machines 1..N, 0 for the preempted.
+    load_seconds, load_bytes : (N,) ndarray of float64
+        What machines 1..N spent on reading rows that they had not read before, and how
+        many bytes that was.
     failed : list of int
         Machines that raised an exception.
     """
 
     values: NDArray[Any]
     seconds: NDArray[np.float64]
+    load_seconds: NDArray[np.float64]
+    load_bytes: NDArray[np.float64]
     failed: list[int]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a machine says of its answer.
+
+    Attributes
+    ----------
+    seconds : float
+        Of the computation.
+    loaded : Loaded
+        What was read first.
+    failed : bool
+        It raised an exception.
+    """
+
+    seconds: float = 0.0
+    loaded: Loaded = field(default_factory=Loaded)
+    failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,7 +113,7 @@ class MachineEnd(Protocol):
     def shared(self) -> NDArray[Any]:
         """Receive w; overwritten by the next step."""
 
-    def answer(self, values: NDArray[Any], seconds: float, failed: bool) -> None:
+    def answer(self, values: NDArray[Any], report: Report) -> None:
         """Send the answers of a step; no values when preempted."""
 
     def report(self, text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.assignment import Assignment
 from cec_mpi.runtime.exchange import Answers
-from cec_mpi.runtime.machine import Machine
+from cec_mpi.runtime.machine import Machine, describe
 
 __all__ = ["LocalMasterEnd"]
 
@@ -39,6 +38,8 @@ class LocalMasterEnd:
         self._machines = machines
         self._values = np.empty(answers, dtype)
         self._seconds = np.zeros(total)
+        self._load_seconds = np.zeros(total)
+        self._load_bytes = np.zeros(total)
         self._assignment: Assignment | None = None
         self._step = 0
         self._w = self._values[:0]
@@ -66,15 +67,18 @@ class LocalMasterEnd:
         for machine in self._machines:
             n = machine.number
             try:
+                loaded = machine.load()
+                self._load_seconds[n - 1] = loaded.seconds
+                self._load_bytes[n - 1] = loaded.bytes
                 self._seconds[n - 1] = machine.compute(self._w, self._step)
             except Exception as error:
                 log.exception("machine %d failed in step %d", n, self._step)
-                self._problems[n] = "".join(traceback.format_exception_only(error)).strip()
+                self._problems[n] = describe(error)
                 failed.append(n)
             end = position + machine.values.size
             self._values[position:end] = machine.values
             position = end
-        return Answers(self._values, self._seconds, failed)
+        return Answers(self._values, self._seconds, self._load_seconds, self._load_bytes, failed)
 
     def reports(self) -> dict[int, str]:
         """What went wrong, by machine."""

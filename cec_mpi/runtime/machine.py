@@ -11,10 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.assignment import Assignment
+from cec_mpi.errors import CecError
 from cec_mpi.runtime.emulation import Emulation, measure_rate
-from cec_mpi.runtime.exchange import MachineEnd
+from cec_mpi.runtime.exchange import MachineEnd, Report
+from cec_mpi.store.reader import Loaded, Shard
 
-__all__ = ["Machine", "serve"]
+__all__ = ["Machine", "describe", "serve"]
+
+_MEASURED_BYTES = 256 << 20  # of a shard, to measure how fast it is: more than caches hold
 
 log = logging.getLogger(__name__)
 
@@ -26,26 +30,41 @@ class Machine:
     ----------
     number : int
         Its number, from 1.
-    shard : (R, r) ndarray
-        C-contiguous; computed with as it is, never copied.
+    shard : Shard
+        Its rows are computed with as they are, never copied.
     emulation : Emulation, optional
         Makes it as slow as it is to appear.
     """
 
-    def __init__(
-        self, number: int, shard: NDArray[Any], emulation: Emulation | None = None
-    ) -> None:
+    def __init__(self, number: int, shard: Shard, emulation: Emulation | None = None) -> None:
         self.number = number
         self.emulation = emulation
         self._shard = shard
-        self._out = np.empty(len(shard), shard.dtype)
+        self._rows = shard.rows
+        self._out = np.empty(len(shard.rows), shard.rows.dtype)
         self._intervals: tuple[tuple[int, int], ...] = ()
         self._count = 0
+        self._loaded = True
 
     def assign(self, assignment: Assignment) -> None:
         """Take the rows that this machine has in a new assignment."""
         self._intervals = assignment.intervals(self.number)
         self._count = assignment.count(self.number)
+        self._loaded = False
+
+    def load(self) -> Loaded:
+        """Have the assigned rows ready; says what was read for the first time.
+
+        Raises
+        ------
+        DamagedStoreError
+            Rows differ from what was written.
+        """
+        if self._loaded:
+            return Loaded()
+        loaded = self._shard.load(self._intervals)
+        self._loaded = True
+        return loaded
 
     @property
     def values(self) -> NDArray[Any]:
@@ -54,7 +73,9 @@ class Machine:
 
     def measure_rate(self) -> float:
         """Rows per second at which this process multiplies its shard, for emulation."""
-        return measure_rate(self._shard)
+        some = max(1, min(len(self._rows), _MEASURED_BYTES // self._rows[0].nbytes))
+        self._shard.load([(0, some)])
+        return measure_rate(self._rows[:some])
 
     def compute(self, w: NDArray[Any], step: int) -> float:
         """Multiply the assigned rows with w, into `values`; returns the seconds it took."""
@@ -65,7 +86,7 @@ class Machine:
         with np.errstate(over="ignore", invalid="ignore"):  # the master looks at the answers
             for start, stop in self._intervals:
                 end = position + stop - start
-                np.dot(self._shard[start:stop], w, out=self._out[position:end])
+                np.dot(self._rows[start:stop], w, out=self._out[position:end])
                 position = end
         if self.emulation is not None:
             least = self._count / self.emulation.rate(self.number, step)
@@ -90,12 +111,19 @@ def serve(machine: Machine, end: MachineEnd) -> int:
         if order.assignment is not None:
             machine.assign(order.assignment)
         w = end.shared()
-        seconds, failed = 0.0, False
         try:
-            seconds = machine.compute(w, order.step)
+            loaded = machine.load()
+            report = Report(machine.compute(w, order.step), loaded)
         except Exception as error:
             log.exception("machine %d failed in step %d", machine.number, order.step)
-            problem = "".join(traceback.format_exception_only(error)).strip()
+            problem = describe(error)
             machine.values.fill(np.nan)
-            failed = True
-        end.answer(machine.values, seconds, failed)
+            report = Report(failed=True)
+        end.answer(machine.values, report)
+
+
+def describe(error: Exception) -> str:
+    """An error in one line: our own are sentences, others need their kind."""
+    if isinstance(error, CecError):
+        return str(error)
+    return "".join(traceback.format_exception_only(error)).strip()

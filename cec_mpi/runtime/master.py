@@ -142,6 +142,8 @@ class Master:
                 available=moment.available,
                 rows=self._rows,
                 seconds=answers.seconds.tolist(),
+                load_seconds=answers.load_seconds.tolist(),
+                load_bytes=answers.load_bytes.astype(int).tolist(),
                 predicted_makespan=plan.makespan / scale if scale else None,
                 measured_makespan=float(answers.seconds.max()),
                 bound=plan.bound / scale if scale else None,

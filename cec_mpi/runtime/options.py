@@ -10,6 +10,7 @@ from cec_mpi.core.planner import Scheme, check_scheme
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.emulation import SpeedChange
 from cec_mpi.store.manifest import Manifest
+from cec_mpi.store.reader import HOLDINGS, VERIFYING, Holding, Verify
 
 __all__ = ["SessionOptions"]
 
@@ -33,6 +34,13 @@ class SessionOptions:
         Wait for the next tick when too few machines are available.
     threads : int, optional
         BLAS threads per rank; by default its share of the node's cores.
+    shards : {"mmap", "ram"}
+        Whether machines compute with rows in the page cache or in memory of their own.
+    verify : {"first-read", "never"}
+        Whether a machine checks a block when it reads it for the first time.
+    staged : str, optional
+        Where copies of the shards are on each node, with ``{host}`` for its name; by
+        default where the store was staged to last. Empty: nowhere.
     emulate_speeds : tuple of float, optional
         Make machine n take at least ``rows / (emulate_speeds[n - 1] * base)`` seconds.
     emulate_base : float, optional
@@ -50,6 +58,9 @@ class SessionOptions:
     tick_seconds: float | None = None
     wait: bool = False
     threads: int | None = None
+    shards: Holding = "mmap"
+    verify: Verify = "first-read"
+    staged: str | None = None
     emulate_speeds: tuple[float, ...] | None = None
     emulate_base: float | None = None
     emulate_noise: float = 0.0
@@ -87,6 +98,10 @@ class SessionOptions:
                 f"{len(machines)} machines take part: a step needs {recovery} of this store"
             )
         check_scheme(self.scheme)
+        if self.shards not in HOLDINGS:
+            raise InputError(f"shards {self.shards!r}: expected {' or '.join(HOLDINGS)}")
+        if self.verify not in VERIFYING:
+            raise InputError(f"verify {self.verify!r}: expected {' or '.join(VERIFYING)}")
         speeds = (1.0,) * total
         if self.speeds is not None:
             speeds = _checked_speeds("speeds", self.speeds, total)

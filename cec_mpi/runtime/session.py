@@ -11,7 +11,7 @@ import platform
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from cec_mpi.core.planner import Planner
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError
 from cec_mpi.records import Recorder
 from cec_mpi.runtime.elastic import Schedule
-from cec_mpi.runtime.emulation import Emulation, measure_rate
+from cec_mpi.runtime.emulation import Emulation
 from cec_mpi.runtime.exchange import MasterEnd
 from cec_mpi.runtime.launch import (
     Place,
@@ -40,12 +40,13 @@ from cec_mpi.runtime.machine import Machine, serve
 from cec_mpi.runtime.master import Master
 from cec_mpi.runtime.options import SessionOptions
 from cec_mpi.store.manifest import Manifest
-from cec_mpi.store.reader import Store, open_store
+from cec_mpi.store.reader import Shard, Store, open_store
+from cec_mpi.store.staging import remembered_stage, staged_file
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["open_operator", "serial_session", "session"]
+__all__ = ["all_good", "check_ranks", "open_operator", "serial_session", "session"]
 
 log = logging.getLogger(__name__)
 
@@ -104,21 +105,25 @@ def serial_session(
     """A master with all machines in this process."""
     opened = open_store(store)
     manifest = opened.manifest
-    options = options.checked(manifest)
+    options = replace(options.checked(manifest), staged=_staged(options, opened.path))
     cores = len(os.sched_getaffinity(0))
     place = Place(socket.gethostname(), 1, cores, cores)
     try:
-        shards = {n: opened.shard(n) for n in options.machines or ()}
+        machines = [
+            Machine(n, _open_shard(opened, n, options, options.staged or ""))
+            for n in options.machines or ()
+        ]
     except DamagedStoreError as error:
         raise MachineError(f"a machine cannot start: {error}") from None
     threads = options.threads or place.threads
     with limit_threads(threads):
         emulation = None
         if options.emulate_speeds is not None:
-            values = sum(options.emulate_speeds[n - 1] for n in shards)
-            base = options.emulate_base or measure_rate(next(iter(shards.values()))) / (2 * values)
+            values = sum(options.emulate_speeds[machine.number - 1] for machine in machines)
+            base = options.emulate_base or machines[0].measure_rate() / (2 * values)
             emulation = _emulation(options, base)
-        machines = [Machine(n, shard, emulation) for n, shard in shards.items()]
+        for machine in machines:
+            machine.emulation = emulation
         answers = manifest.code.recovery * manifest.rows_per_shard
         end = LocalMasterEnd(machines, manifest.code.machines, answers, np.dtype(manifest.dtype))
         recorder.header(_header(manifest, options, emulation, [place], [threads], "none"))
@@ -150,9 +155,9 @@ def session(
     def prepare() -> tuple[Manifest, SessionOptions]:
         manifest = open_store(store).manifest
         checked = options.checked(manifest)
-        _check_ranks(comm.size, checked.machines or (), manifest.code.machines)
+        check_ranks(comm.size, checked.machines or (), manifest.code.machines)
         check_message_sizes(manifest.columns, manifest.code.recovery * manifest.rows_per_shard)
-        return manifest, checked
+        return manifest, replace(checked, staged=_staged(checked, Path(store)))
 
     manifest, options = on_master(comm, prepare)
     machines = list(options.machines or ())
@@ -165,7 +170,7 @@ def session(
             limit_threads(threads[comm.rank]),
             _machine_log(comm, log_directory, number),
         ):
-            machine = _open_machine(comm, Store(Path(store), manifest), number)
+            machine = _open_machine(comm, Store(Path(store), manifest), number, options)
             emulation = _measure_emulation(comm, options, places, machine)
             dtype = np.dtype(manifest.dtype)
             if machine is not None:
@@ -206,7 +211,8 @@ def _stopping(end: MasterEnd) -> Iterator[None]:
     end.stop(0)
 
 
-def _check_ranks(size: int, machines: tuple[int, ...], total: int) -> None:
+def check_ranks(size: int, machines: tuple[int, ...], total: int) -> None:
+    """Refuse another number of ranks than one for the master and one for each machine."""
     if size == len(machines) + 1:
         return
     which = f"{len(machines)} of its {total}" if len(machines) < total else f"its {total}"
@@ -226,11 +232,11 @@ def _machine_log(comm: MPI.Intracomm, directory: Path | None, number: int) -> It
             stack.enter_context(log_file(path))
         except OSError as error:
             problem = f"the log of machine {number}, {path}: {error.strerror}"
-        _all_good(comm, problem)
+        all_good(comm, problem)
         yield
 
 
-def _all_good(comm: MPI.Intracomm, problem: str) -> None:
+def all_good(comm: MPI.Intracomm, problem: str) -> None:
     """Collective: raise the first problem on all ranks; an empty text is none."""
     problems = [text for text in comm.allgather(problem) if text]
     if problems:
@@ -238,17 +244,29 @@ def _all_good(comm: MPI.Intracomm, problem: str) -> None:
         raise MachineError(problems[0] + more)
 
 
-def _open_machine(comm: MPI.Intracomm, store: Store, number: int) -> Machine | None:
+def _staged(options: SessionOptions, store: Path) -> str:
+    return remembered_stage(store) or "" if options.staged is None else options.staged
+
+
+def _open_shard(store: Store, number: int, options: SessionOptions, staged: str) -> Shard:
+    copy = staged_file(staged, store.manifest, number) if staged else None
+    log.info("machine %d reads %s", number, copy or store.path)
+    return store.open_shard(number, options.shards, options.verify, copy)
+
+
+def _open_machine(
+    comm: MPI.Intracomm, store: Store, number: int, options: SessionOptions
+) -> Machine | None:
     """Collective: every machine opens its shard, or all ranks raise what went wrong."""
     machine, problem = None, ""
     try:
         if number:
-            machine = Machine(number, store.shard(number))
+            machine = Machine(number, _open_shard(store, number, options, options.staged or ""))
             log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
     except (CecError, OSError) as error:
         log.exception("machine %d cannot start", number)
         problem = f"machine {number} on {socket.gethostname()} cannot start: {error}"
-    _all_good(comm, problem)
+    all_good(comm, problem)
     return machine
 
 
@@ -328,6 +346,9 @@ def _header(
         "code": manifest.code.family,
         "taking_part": options.machines,
         "scheme": options.scheme,
+        "shards": options.shards,
+        "verify": options.verify,
+        "staged": options.staged or None,
         "speeds": options.speeds,
         "emulation": None if emulation is None else asdict(emulation),
     }

@@ -1,21 +1,149 @@
-"""Shards as read-only memory maps, checked on opening; whole stores verified."""
+"""Opening stores and shards: each block is checked when it is read for the first time."""
 
 from __future__ import annotations
 
-import hashlib
+import mmap
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError, InputError
-from cec_mpi.store.encoder import HEAD_BYTES
+from cec_mpi.store.checksums import block_sum, read_row
+from cec_mpi.store.files import read_at
 from cec_mpi.store.manifest import Manifest, ShardEntry, read_manifest
 
-__all__ = ["Store", "open_store"]
+__all__ = [
+    "HOLDINGS",
+    "VERIFYING",
+    "Holding",
+    "Loaded",
+    "Shard",
+    "Store",
+    "Verify",
+    "open_store",
+    "problem_on_opening",
+]
+
+Holding = Literal["mmap", "ram"]
+Verify = Literal["first-read", "never"]
+HOLDINGS = ("mmap", "ram")
+VERIFYING = ("first-read", "never")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What reading rows for the first time took."""
+
+    seconds: float = 0.0
+    bytes: int = 0
+
+
+class Shard:
+    """The shard of one machine, read-only; rows are there once they were asked for.
+
+    Parameters
+    ----------
+    path : Path
+        The ``.npy`` file.
+    store : Path
+    manifest : Manifest
+    machine : int
+    holding : {"mmap", "ram"}
+        Whether rows are computed with where they are in the page cache, or in memory of
+        this process.
+    verify : {"first-read", "never"}
+
+    Attributes
+    ----------
+    rows : (R, r) ndarray
+        Only rows that `load` was asked for may be looked at.
+
+    Raises
+    ------
+    DamagedStoreError
+        The file is missing, has another size or header, or its checksums are damaged.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        store: Path,
+        manifest: Manifest,
+        machine: int,
+        holding: Holding = "mmap",
+        verify: Verify = "first-read",
+    ) -> None:
+        self._path = path
+        self._manifest = manifest
+        self._ram = holding == "ram"
+        self._sums = None if verify == "never" else read_row(store, manifest, machine)
+        grid = manifest.grid
+        self._ready = np.zeros(grid.count, dtype=bool)
+        if not self._ram and self._sums is None:
+            self._ready[:] = True
+        problem = problem_on_opening(path, manifest)
+        if problem:
+            raise DamagedStoreError(f"{path}: {problem}")
+        shape = (grid.rows, grid.columns)
+        self.rows: NDArray[Any]
+        if self._ram:
+            self.rows = np.empty(shape, manifest.dtype)  # no memory until it is written to
+        else:
+            with path.open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self.rows = np.frombuffer(mapped, manifest.dtype, offset=len(manifest.header)).reshape(
+                shape
+            )
+        self._buffer = np.empty(grid.block_rows * grid.block_columns, manifest.dtype)
+
+    def load(self, intervals: Iterable[tuple[int, int]]) -> Loaded:
+        """Have these rows ready, checked if this was asked for.
+
+        Only blocks that were never asked for before are read.
+
+        Raises
+        ------
+        DamagedStoreError
+            Names the shard and the rows that differ from what was written.
+        """
+        begin = time.perf_counter()
+        grid = self._manifest.grid
+        wanted = np.zeros(grid.count, dtype=bool)
+        for start, stop in intervals:
+            blocks = grid.of_rows(start, stop)
+            wanted[blocks.start : blocks.stop] = True
+        missing = np.flatnonzero(wanted & ~self._ready)
+        if not missing.size:
+            return Loaded()
+        flat = self.rows.reshape(-1)
+        read = 0
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for number in missing.tolist():
+                block = grid.block(number)
+                place = slice(block.offset, block.offset + block.size)
+                rows = flat[place] if self._ram else self._buffer[: block.size]
+                offset = len(self._manifest.header) + block.offset * rows.itemsize
+                got = read_at(descriptor, rows, offset)
+                differs = self._sums is not None and block_sum(rows) != self._sums[number]
+                if got < rows.nbytes or differs:
+                    reason = "differ from what was written" if differs else "are cut off"
+                    raise DamagedStoreError(
+                        f"{self._path}: rows {block.start}..{block.stop - 1} {reason}"
+                    )
+                self._ready[number] = True
+                read += rows.nbytes
+        except OSError as error:
+            raise DamagedStoreError(f"{self._path}: unreadable ({error.strerror})") from None
+        finally:
+            os.close(descriptor)
+        return Loaded(time.perf_counter() - begin, read)
 
 
 class Store:
@@ -31,27 +159,49 @@ class Store:
         self.path = path
         self.manifest = manifest
 
-    def shard(self, machine: int) -> NDArray[Any]:
-        """The shard of one machine, memory-mapped: shape (R, r), read-only.
+    def open_shard(
+        self,
+        machine: int,
+        holding: Holding = "mmap",
+        verify: Verify = "first-read",
+        copy: Path | None = None,
+    ) -> Shard:
+        """The shard of one machine.
 
-        Only its size and its first 64 KiB are checked; `verify` reads all of it.
+        Parameters
+        ----------
+        machine : int
+            From 1.
+        holding : {"mmap", "ram"}
+        verify : {"first-read", "never"}
+        copy : Path, optional
+            A file to take in the place of the store's own.
 
         Raises
         ------
+        InputError
+            The store has no such machine.
         DamagedStoreError
             The file is missing, truncated, or another one than the manifest names.
         """
         entry = self._entry(machine)
-        problem = self._problem_on_opening(entry)
-        if problem:
-            raise DamagedStoreError(f"{self.path / entry.file}: {problem}")
-        shard = np.load(self.path / entry.file, mmap_mode="r", allow_pickle=False)
-        # A plain array is a little faster to slice than np.memmap, and keeps the map alive.
-        plain: NDArray[Any] = shard.view(np.ndarray)
-        return plain
+        path = copy or self.path / entry.file
+        return Shard(path, self.path, self.manifest, machine, holding, verify)
+
+    def shard(self, machine: int) -> NDArray[Any]:
+        """All rows of the shard of one machine, memory-mapped and checked: shape (R, r).
+
+        Raises
+        ------
+        DamagedStoreError
+            The file is not what the manifest says; names the rows.
+        """
+        shard = self.open_shard(machine)
+        shard.load([(0, self.manifest.rows_per_shard)])
+        return shard.rows
 
     def check_files(self) -> None:
-        """Check that every shard is there and has its size and head.
+        """Check that every shard is there and has its size and header.
 
         Raises
         ------
@@ -59,62 +209,14 @@ class Store:
             Names the first that has not.
         """
         for entry in self.manifest.shards:
-            problem = self._problem_on_opening(entry)
+            problem = problem_on_opening(self.path / entry.file, self.manifest)
             if problem:
                 raise DamagedStoreError(f"{self.path / entry.file}: {problem}")
-
-    def verify(self) -> Iterator[tuple[str, str | None]]:
-        """Read every shard and compare its checksum.
-
-        Yields
-        ------
-        file : str
-        problem : str or None
-            What is wrong with it, or None.
-        """
-        sums = {entry.sha256: entry.file for entry in self.manifest.shards}
-        for entry in self.manifest.shards:
-            yield entry.file, self._problem_of_size(entry) or self._problem_of_sum(entry, sums)
 
     def _entry(self, machine: int) -> ShardEntry:
         if not 1 <= machine <= len(self.manifest.shards):
             raise InputError(f"machine {machine}: {self.path} has {len(self.manifest.shards)}")
         return self.manifest.shards[machine - 1]
-
-    def _problem_of_size(self, entry: ShardEntry) -> str | None:
-        try:
-            size = (self.path / entry.file).stat().st_size
-        except FileNotFoundError:
-            return "missing"
-        except OSError as error:
-            return f"unreadable ({error.strerror})"
-        return None if size == entry.bytes else f"{size} bytes, expected {entry.bytes}"
-
-    def _problem_of_sum(self, entry: ShardEntry, sums: dict[str, str]) -> str | None:
-        try:
-            with (self.path / entry.file).open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            return f"unreadable ({error.strerror})"
-        if found == entry.sha256:
-            return None
-        other = sums.get(found)
-        return f"holds the data of {other}" if other else "checksum differs"
-
-    def _problem_on_opening(self, entry: ShardEntry) -> str | None:
-        problem = self._problem_of_size(entry)
-        if problem:
-            return problem
-        try:
-            head = _head_sum(self.path / entry.file)
-        except OSError as error:
-            return f"unreadable ({error.strerror})"
-        if head == entry.head_sha256:
-            return None
-        for other in self.manifest.shards:
-            if other.head_sha256 == head:
-                return f"holds the data of {other.file}"
-        return "not the file that encode wrote (its first bytes differ)"
 
 
 def open_store(path: str | os.PathLike[str]) -> Store:
@@ -129,6 +231,18 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     return Store(directory, read_manifest(directory))
 
 
-def _head_sum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.sha256(file.read(HEAD_BYTES)).hexdigest()
+def problem_on_opening(path: Path, manifest: Manifest) -> str:
+    """What the size or the header of a shard file has against it, or an empty text."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            header = file.read(len(manifest.header))
+    except FileNotFoundError:
+        return "missing"
+    except OSError as error:
+        return f"unreadable ({error.strerror})"
+    if size != manifest.shard_bytes:
+        return f"{size} bytes, expected {manifest.shard_bytes}"
+    if header != manifest.header.encode("latin-1"):
+        return "its header differs from what was written"
+    return ""

@@ -61,8 +61,7 @@ def run(tmp_path_factory):
     default = tmp_path_factory.mktemp("cwd")
 
     def run(command, *, cwd=default, timeout=LIMIT, variables=None):
-        started = bad_inputs.start(command, cwd=cwd, variables=variables)
-        done = bad_inputs.finish(started, timeout)
+        done = bad_inputs.run_to_end(command, cwd=cwd, limit=timeout, variables=variables)
         assert done.returncode is not None, f"no end of {done.left}: {done.stderr}"
         assert not done.left
         return done

@@ -134,7 +134,7 @@ def serve_or_command(comm, store, kind):
     dtype = np.dtype(manifest.dtype)
     if comm.rank:
         make = kind if comm.rank == 2 else Machine
-        machine = make(comm.rank, open_store(store).shard(comm.rank))
+        machine = make(comm.rank, open_store(store).open_shard(comm.rank))
         return (
             None,
             None,

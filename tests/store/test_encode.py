@@ -1,20 +1,20 @@
 """A matrix on disk to coded shards on disk: any L of them give it back."""
 
-import hashlib
 import json
 import subprocess
 import sys
-import tracemalloc
 from itertools import combinations, islice
 from math import comb
 
 import numpy as np
 import psutil
 import pytest
+import xxhash
 
 from cec_mpi.core.mds import FAMILIES, make_code
 from cec_mpi.errors import CecError, InfeasibleError, InputError
-from cec_mpi.store import encode, encoder, open_store
+from cec_mpi.store import encode, grid, open_store
+from cec_mpi.store.work import LocalRunner
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((20, 7))
@@ -58,7 +58,7 @@ def contents(store):
 
 
 def sums(store):
-    return [shard.sha256 for shard in store.manifest.shards]
+    return [shard.xxh3_128 for shard in store.manifest.shards]
 
 
 # --- what is stored -----------------------------------------------------------------------
@@ -121,14 +121,19 @@ def test_files_of_a_store_are_what_its_manifest_says(tmp_path):
     matrix = RNG.standard_normal((250, 150)).astype(np.float32)
     store = encoded(tmp_path, matrix, 4, 2)
     names = [f"shard-000{n}.npy" for n in range(1, 5)]
-    assert sorted(contents(store)) == ["manifest.json", *names]
+    others = ["checksums-1.npy", "manifest.copy.json", "manifest.json"]
+    assert sorted(contents(store)) == [*others, *names]
+    assert contents(store)["manifest.json"] == contents(store)["manifest.copy.json"]
+    blocks = np.load(store.path / "checksums-1.npy")
     for n, entry in enumerate(store.manifest.shards, start=1):
-        data = (store.path / entry.file).read_bytes()
         assert entry.file == names[n - 1]
-        assert entry.bytes == len(data) > 1 << 16
-        assert entry.sha256 == hashlib.sha256(data).hexdigest()
-        assert entry.head_sha256 == hashlib.sha256(data[: 1 << 16]).hexdigest()
-        assert np.array_equal(np.load(store.path / entry.file), store.shard(n))
+        assert entry.bytes == (store.path / entry.file).stat().st_size
+        shard = np.load(store.path / entry.file)
+        assert np.array_equal(shard, store.shard(n))
+        rows = store.manifest.grid.block_rows
+        sums = [xxhash.xxh3_64_intdigest(shard[k : k + rows]) for k in range(0, 125, rows)]
+        assert blocks[n - 1].tolist() == sums
+        assert entry.xxh3_128 == xxhash.xxh3_128_hexdigest(blocks[n - 1].astype("<u8"))
 
 
 def test_the_manifest_is_json_that_says_what_was_asked_for(tmp_path):
@@ -187,42 +192,73 @@ def test_paths_may_be_relative_text_with_spaces(tmp_path, monkeypatch):
     assert np.allclose(decoded(open_store("my store"), (1, 3)), X)
 
 
-# --- a few rows at a time -----------------------------------------------------------------
+# --- blocks -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 4 kB, so that a small store has many."""
+    monkeypatch.setattr(grid, "_BLOCK_BYTES", 1 << 12)
+
+
+class OneByOne(LocalRunner):
+    """One thread, and each piece as small as it can be."""
+
+    processes = 1 << 20
+
+    def __init__(self, threads=1):
+        super().__init__(threads=threads)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("memory", [1, 3_000, 20_000, 100_000])
-def test_rows_encoded_in_several_blocks_give_the_same_shards(tmp_path, monkeypatch, memory, dtype):
-    matrix = RNG.standard_normal((200, 37)).astype(dtype)
+@pytest.mark.parametrize(("rows", "columns"), [(200, 37), (5000, 3), (7, 3000), (1, 9999)])
+def test_the_bytes_do_not_depend_on_threads_pieces_or_memory(
+    tmp_path, small_blocks, rows, columns, dtype
+):
+    matrix = RNG.standard_normal((rows, columns)).astype(dtype)
     at_once = encoded(tmp_path, matrix, 6, 3, "at-once")
-    monkeypatch.setattr(encoder, "_MEMORY", memory)
-    in_blocks = encoded(tmp_path, matrix, 6, 3, "in-blocks")
-    assert sums(in_blocks) == sums(at_once)
-    assert np.allclose(decoded(in_blocks, (2, 4, 6)), matrix, rtol=0, atol=1e-5)
+    assert at_once.manifest.grid.count > 1
+    in_pieces = encoded(tmp_path, matrix, 6, 3, "in-pieces", runner=OneByOne(), memory=200 << 20)
+    threaded = encoded(tmp_path, matrix, 6, 3, "threaded", runner=OneByOne(threads=5))
+    assert contents(in_pieces) == contents(at_once) == contents(threaded)
+    assert np.allclose(decoded(in_pieces, (2, 4, 6)), matrix, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("columns", [1, 9])
-@pytest.mark.parametrize("rows", [1, 50, 51, 52])
-def test_blocks_that_do_not_fit_the_rows_lose_none(tmp_path, monkeypatch, rows, columns, order):
-    monkeypatch.setattr(encoder, "_MEMORY", 4 * 8 * 9 * 8)
+@pytest.mark.parametrize("columns", [1, 9, 700])
+@pytest.mark.parametrize("rows", [1, 50, 51, 52, 3000])
+def test_blocks_that_do_not_fit_the_rows_lose_none(tmp_path, small_blocks, rows, columns, order):
     matrix = np.asarray(RNG.standard_normal((rows, columns)), order=order)
-    store = encoded(tmp_path, matrix, 5, 3)
+    store = encoded(tmp_path, matrix, 5, 3, runner=OneByOne())
     assert np.allclose(decoded(store, (1, 2, 5)), matrix, rtol=0, atol=1e-12)
 
 
-def test_memory_stays_near_its_bound_whatever_the_size_of_x(tmp_path, monkeypatch):
-    bound = 1 << 21
-    monkeypatch.setattr(encoder, "_MEMORY", bound)
-    np.save(tmp_path / "X.npy", np.ones((20_000, 100)))
-    encode(tmp_path / "X.npy", tmp_path / "warm", 6, 3)
-    tracemalloc.start()
-    try:
-        encode(tmp_path / "X.npy", tmp_path / "store", 6, 3)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 2 * bound < (tmp_path / "X.npy").stat().st_size / 3
+LITTLE = 256 << 20
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(400_000, 100), (3, 13_000_000)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_memory_stays_in_its_bound_whatever_the_shape_of_x(tmp_path, rows, columns, order):
+    source = tmp_path / "X.npy"
+    shape = (rows, columns)
+    X = np.lib.format.open_memmap(
+        source, mode="w+", dtype=np.float32, shape=shape, fortran_order=order == "F"
+    )
+    del X  # 160 MB of zeros, which take no room on the disk
+    peak = "print(next(line for line in open('/proc/self/status') if 'VmHWM' in line).split()[1])"
+    program = (
+        f"import sys, cec_mpi.store\ncec_mpi.store.encode(*sys.argv[1:], 6, 3, memory={LITTLE})"
+    )
+    bare = int(subprocess.check_output([sys.executable, "-c", peak]))
+    arguments = [sys.executable, "-c", f"{program}\n{peak}", source, tmp_path / "store"]
+    above = int(subprocess.check_output(arguments)) - bare
+    assert 30_000 < above < LITTLE >> 10
+
+
+def test_too_little_memory_is_refused_with_what_is_needed(tmp_path):
+    with pytest.raises(InputError, match=r"memory 64M: this needs at least \d+M"):
+        encoded(tmp_path, X, 6, 3, memory=64 << 20)
+    assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
 
 
 def test_more_shards_than_a_process_may_open_files(tmp_path):
@@ -456,7 +492,7 @@ def test_a_store_needs_a_directory_to_lie_in(tmp_path, parent):
     assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
 
 
-def test_a_store_that_cannot_be_written_leaves_nothing(tmp_path):
+def test_a_store_that_cannot_be_begun_leaves_nothing(tmp_path):
     np.save(tmp_path / "X.npy", RNG.standard_normal((1000, 20)))
     program = (
         "import resource, sys; from cec_mpi.cli import main;"
@@ -470,7 +506,7 @@ def test_a_store_that_cannot_be_written_leaves_nothing(tmp_path):
         text=True,
         check=False,
     )
-    assert done.returncode != 0
+    assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("cec-mpi: error: ")
     assert done.stderr.count("\n") == 1

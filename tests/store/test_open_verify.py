@@ -2,13 +2,16 @@
 
 import json
 import mmap
+import re
 import shutil
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
-from cec_mpi.store import encode, open_store
+from cec_mpi.store import encode, grid, open_store, verify
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100  # shards of 120 kB, so with more than a head
 
@@ -29,7 +32,11 @@ def path(made, tmp_path):
 
 
 def found(path):
-    return dict(open_store(path).verify())
+    """What verify has against each file of a store."""
+    condition = verify(path)
+    shards = open_store(path).manifest.shards
+    problems = {shard.file: text for shard, text in zip(shards, condition.problems, strict=True)}
+    return {file: text for file, text in (problems | condition.other_problems).items() if text}
 
 
 def name_of(machine):
@@ -48,7 +55,7 @@ def alter(file, position):
 def test_a_good_store_opens_and_verifies(path):
     store = open_store(path)
     store.check_files()
-    assert list(store.verify()) == [(name_of(n), None) for n in range(1, MACHINES + 1)]
+    assert found(path) == {}
     assert (store.manifest.rows, store.manifest.columns) == (ROWS, COLUMNS)
     assert (store.manifest.code.machines, store.manifest.code.recovery) == (MACHINES, RECOVERY)
 
@@ -61,7 +68,7 @@ def test_a_shard_is_a_read_only_memory_map(path):
     base = shard
     while isinstance(base, np.ndarray):
         base = base.base
-    assert isinstance(base, mmap.mmap)
+    assert isinstance(base.obj, mmap.mmap)
     with pytest.raises(ValueError, match="read-only"):
         shard[0, 0] = 1
     assert np.array_equal(shard, np.load(path / name_of(2)))
@@ -70,7 +77,7 @@ def test_a_shard_is_a_read_only_memory_map(path):
 def test_a_store_can_be_moved_and_linked(path, tmp_path):
     path.rename(tmp_path / "elsewhere")
     (tmp_path / "link").symlink_to("elsewhere")
-    assert set(found(tmp_path / "link").values()) == {None}
+    assert found(tmp_path / "link") == {}
 
 
 @pytest.mark.parametrize("machine", [-1, 0, MACHINES + 1])
@@ -121,33 +128,29 @@ def a_directory(made, path):
     (path / name_of(3)).mkdir()
 
 
-SEEN_ON_OPENING = [
+DAMAGES = [
     (missing, "missing"),
     (truncated, r"120127 bytes, expected 120128"),
     (empty, r"0 bytes, expected 120128"),
     (longer, r"120129 bytes, expected 120128"),
-    (foreign, "not the file that encode wrote"),
-    (another, r"holds the data of shard-0001\.npy"),
-    (first_number_altered, "not the file that encode wrote"),
-    (magic_altered, "not the file that encode wrote"),
+    (foreign, "rows 0..149 differ from what was written"),
+    (another, r"rows 0..149 differ from what was written"),
+    (first_number_altered, "rows 0..149 differ from what was written"),
+    (magic_altered, "its header differs from what was written"),
     (a_directory, ""),
 ]
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"), SEEN_ON_OPENING, ids=[damage.__name__ for damage, _ in SEEN_ON_OPENING]
+    ("damage", "says"), DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES]
 )
-def test_a_damaged_shard_is_named_on_opening_and_by_verify(made, path, damage, says):
+def test_a_damaged_shard_is_named_when_it_is_read_and_by_verify(made, path, damage, says):
     damage(made, path)
     store = open_store(path)
     with pytest.raises(DamagedStoreError, match=rf"shard-0003\.npy: .*{says}") as refused:
         store.shard(3)
     assert refused.value.exit_code == 5
-    with pytest.raises(DamagedStoreError, match=r"shard-0003\.npy"):
-        store.check_files()
-    problems = found(path)
-    assert problems.pop(name_of(3))
-    assert problems == {name_of(n): None for n in (1, 2, 4)}
+    assert list(found(path)) == [name_of(3)]
     assert store.shard(1).shape == store.shard(4).shape == (ROWS // RECOVERY, COLUMNS)
 
 
@@ -155,44 +158,104 @@ def test_shards_that_changed_places_are_both_named(path):
     (path / name_of(1)).rename(path / "aside")
     (path / name_of(2)).rename(path / name_of(1))
     (path / "aside").rename(path / name_of(2))
-    store = open_store(path)
-    with pytest.raises(DamagedStoreError, match=r"shard-0001\.npy: holds .* shard-0002\.npy"):
-        store.shard(1)
-    with pytest.raises(DamagedStoreError, match=r"shard-0002\.npy: holds .* shard-0001\.npy"):
-        store.shard(2)
+    with pytest.raises(DamagedStoreError, match=r"shard-0001\.npy: rows 0..149 differ"):
+        open_store(path).shard(1)
     assert found(path) == {
         name_of(1): "holds the data of shard-0002.npy",
         name_of(2): "holds the data of shard-0001.npy",
-        name_of(3): None,
-        name_of(4): None,
     }
 
 
-@pytest.mark.parametrize("position", [1 << 16, 70_001, 99_999, 120_127])
-def test_verify_finds_one_altered_byte_deep_in_a_file(path, position):
-    alter(path / name_of(2), position)
-    assert found(path) == {
-        name_of(1): None,
-        name_of(2): "checksum differs",
-        name_of(3): None,
-        name_of(4): None,
-    }
+@pytest.mark.parametrize("damage", [missing, truncated, longer, magic_altered])
+def test_what_is_seen_without_reading_shards(made, path, damage):
+    damage(made, path)
+    with pytest.raises(DamagedStoreError, match=r"shard-0003\.npy"):
+        open_store(path).check_files()
 
 
-@pytest.mark.parametrize("position", [0, 6, 20, 127, 128, 40_000, (1 << 16) - 1])
-def test_one_altered_byte_in_the_head_is_seen_on_opening(path, position):
-    alter(path / name_of(2), position)
-    with pytest.raises(DamagedStoreError, match=r"shard-0002\.npy"):
-        open_store(path).shard(2)
+@given(
+    machine=st.integers(1, MACHINES),
+    bit=st.integers(0, 8 * 120_128 - 1),
+)
+@settings(max_examples=200, deadline=None)
+def test_one_flipped_bit_anywhere_in_a_shard_is_found(flipping, machine, bit):
+    file = flipping / name_of(machine)
+    flip(file, bit)
+    try:
+        row = max(0, bit // 8 - 128) // (8 * COLUMNS)
+        (problem,) = found(flipping).items()
+        assert problem[0] == name_of(machine)
+        with pytest.raises(DamagedStoreError) as refused:
+            open_store(flipping).shard(machine)
+        for text in (problem[1], str(refused.value)):
+            if bit < 8 * 128:
+                assert "its header differs" in text
+            else:
+                start, stop = map(int, re.search(r"rows (\d+)\.\.(\d+) differ", text).groups())
+                assert start <= row <= stop
+                assert stop - start <= 5
+    finally:
+        flip(file, bit)
+    assert found(flipping) == {}
+
+
+@pytest.fixture(scope="module")
+def flipping(tmp_path_factory):
+    """A store of many small blocks."""
+    directory = tmp_path_factory.mktemp("flipping")
+    np.save(directory / "X.npy", np.random.default_rng(0).standard_normal((ROWS, COLUMNS)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grid, "_BLOCK_BYTES", 1 << 12)
+        encode(directory / "X.npy", directory / "store", MACHINES, RECOVERY)
+    return directory / "store"
+
+
+def flip(file, bit):
+    with file.open("r+b") as stream:
+        stream.seek(bit // 8)
+        byte = stream.read(1)[0]
+        stream.seek(bit // 8)
+        stream.write(bytes([byte ^ 1 << bit % 8]))
 
 
 def test_verify_names_every_damaged_shard(made, path):
     missing(made, path)
     alter(path / name_of(1), 100_000)
-    assert [file for file, problem in open_store(path).verify() if problem] == [
-        name_of(1),
-        name_of(3),
-    ]
+    assert found(path) == {
+        name_of(1): "rows 0..149 differ from what was written",
+        name_of(3): "missing",
+    }
+
+
+@pytest.mark.parametrize("name", ["checksums-1.npy", "manifest.copy.json"])
+@pytest.mark.parametrize("harm", [lambda file: alter(file, -5), lambda file: file.unlink()])
+def test_verify_names_other_files_and_trusts_the_shards(path, name, harm):
+    harm(path / name)
+    assert list(found(path)) == [name]
+
+
+def test_a_machine_whose_checksums_are_damaged_cannot_start(path):
+    alter(path / "checksums-1.npy", -5)
+    with pytest.raises(DamagedStoreError, match=r"checksums-1\.npy.*cec-mpi repair"):
+        open_store(path).open_shard(MACHINES)
+    assert open_store(path).open_shard(MACHINES, verify="never").rows.shape == (150, COLUMNS)
+
+
+def test_only_blocks_that_were_asked_for_are_read_and_checked(flipping, tmp_path):
+    path = shutil.copytree(flipping, tmp_path / "copy")
+    alter(path / name_of(2), 128 + 8 * COLUMNS * 100)
+    for holding in ("mmap", "ram"):
+        shard = open_store(path).open_shard(2, holding)
+        first = shard.load([(0, 7)])
+        assert first.bytes == 10 * 8 * COLUMNS  # two blocks of five rows
+        assert shard.load([(2, 9)]).bytes == 0
+        assert shard.load([(0, 50), (120, 150)]).bytes == 70 * 8 * COLUMNS
+        assert np.array_equal(shard.rows[:50], np.load(path / name_of(2))[:50])
+        with pytest.raises(DamagedStoreError, match=r"shard-0002\.npy: rows 100\.\.104 differ"):
+            shard.load([(90, 110)])
+        unchecked = open_store(path).open_shard(2, holding, "never")
+        read = unchecked.load([(90, 110)]).bytes
+        assert read == (20 * 8 * COLUMNS if holding == "ram" else 0)
 
 
 # --- no store, or a damaged manifest ------------------------------------------------------
@@ -272,8 +335,13 @@ def with_manifest(path, *keys, value=None, remove=False):
         ("shards", 1),
         ("shards", 1, "file"),
         ("shards", 1, "bytes"),
-        ("shards", 1, "sha256"),
-        ("shards", 1, "head_sha256"),
+        ("shards", 1, "xxh3_128"),
+        ("shards", 1, "rebuilt"),
+        ("grid",),
+        ("grid", "block_rows"),
+        ("checksums", "file"),
+        ("checksums", "algorithm"),
+        ("shard_header",),
     ],
     ids=lambda keys: ".".join(map(str, keys)),
 )
@@ -320,7 +388,18 @@ def test_a_manifest_without_one_of_its_entries(path, keys):
         (("shards", 0, "file"), "../other/shard-0001.npy"),
         (("shards", 0, "bytes"), None),
         (("shards", 0, "bytes"), "many"),
-        (("shards", 0, "sha256"), []),
+        (("shards", 0, "xxh3_128"), []),
+        (("shards", 0, "rebuilt"), None),
+        (("shards", 0, "rebuilt"), [{"start": 0, "stop": 5}]),
+        (("grid",), []),
+        (("grid", "block_rows"), 0),
+        (("grid", "block_rows"), 151),
+        (("grid", "block_columns"), 50),
+        (("checksums", "algorithm"), "md5"),
+        (("checksums", "file"), "../checksums-1.npy"),
+        (("checksums", "file"), "checksums-01.npy"),
+        (("shard_header",), ""),
+        (("shard_header",), "\x93NUMPY\x01\x00v\x00{}"),
         (("shards", 0, "unknown"), 1),
     ],
     ids=str,
@@ -333,6 +412,12 @@ def test_a_manifest_with_a_wrong_entry(path, keys, value):
         open_store(path)
 
 
+def test_a_lost_manifest_says_that_repair_restores_it(path):
+    (path / "manifest.json").unlink()
+    with pytest.raises(DamagedStoreError, match=r"lost its manifest\.json: cec-mpi repair"):
+        open_store(path)
+
+
 def test_an_unknown_version_says_which_one_is_read(path):
     with_manifest(path, "version", value=7)
     with pytest.raises(StoreError, match=r"has version 7: this program reads version 1"):
@@ -342,10 +427,10 @@ def test_an_unknown_version_says_which_one_is_read(path):
 @pytest.mark.parametrize(
     ("keys", "value"),
     [
-        (("columns",), COLUMNS + 1),
+        (("rows",), ROWS - 1),
         (("code", "generator", 0, 0), 0.25),
         (("code", "conditioning", "worst"), 1.0),
-        (("shards", 0, "sha256"), "0" * 64),
+        (("shards", 0, "xxh3_128"), "0" * 32),
         (("created_by",), "somebody else"),
     ],
 )

@@ -1,0 +1,243 @@
+"""How fast a store is made and read, beside what the machine can do at the same time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from cec_mpi.core.mds import make_code
+from cec_mpi.errors import InputError
+from cec_mpi.store.files import sync, write_at
+from cec_mpi.store.grid import make_grid
+from cec_mpi.store.manifest import rows_per_shard
+from cec_mpi.store.reader import open_store
+from cec_mpi.store.work import do_pieces
+
+__all__ = ["bench_encode", "bench_verify"]
+
+Figures = dict[str, float]
+
+_CHUNK = 1 << 20
+_LIMIT = 3600.0  # seconds that one measured command may take
+# The kernel's own figure of this process: what wait() tells includes the parent's, by fork.
+_BARE = "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+_PROGRAM = (
+    "import sys; from cec_mpi.cli import main; code = main(sys.argv[1:])\n"
+    f"if code: sys.exit(code)\n{_BARE}"
+)
+
+
+def bench_encode(
+    directory: str | os.PathLike[str],
+    *,
+    rows: int,
+    columns: int,
+    machines: int,
+    recovery: int,
+    dtype: str,
+    memory: int,
+    repeats: int,
+    seed: int,
+) -> Figures:
+    """Measure encode beside writing as many bytes, and beside its matrix product alone.
+
+    Returns
+    -------
+    dict of str to float
+        Rates in bytes of shards per second, medians over the repeats, the three measured
+        in turns; `encode_over_slower` is the median of the ratios within a repeat.
+        `peak_bytes` is what the encoding process took above a bare interpreter.
+    """
+    rates: dict[str, list[float]] = {"encode": [], "write": [], "product": []}
+    ratios, peaks = [], []
+    with _scratch(directory) as scratch:
+        source = scratch / "X.npy"
+        _write_matrix(source, rows, columns, dtype, seed)
+        per_shard = rows_per_shard(rows, recovery) * columns * np.dtype(dtype).itemsize
+        total = machines * per_shard
+        bare = _peak([sys.executable, "-c", _BARE])[1]
+        for k in range(repeats):
+            store = scratch / f"store-{k}"
+            seconds, peak = _peak(_encode_command(source, store, machines, recovery, dtype, memory))
+            _remove(store)
+            rates["encode"].append(total / seconds)
+            rates["write"].append(total / _write_files(scratch, machines, per_shard))
+            rates["product"].append(_product_rate(rows, columns, machines, recovery, dtype))
+            ratios.append(rates["encode"][-1] / min(rates["write"][-1], rates["product"][-1]))
+            peaks.append(peak - bare)
+    return {
+        "shard_bytes": float(total),
+        **{f"{name}_bytes_per_second": median(values) for name, values in rates.items()},
+        "encode_over_slower": median(ratios),
+        "peak_bytes": float(max(peaks)),
+    }
+
+
+def bench_verify(
+    directory: str | os.PathLike[str],
+    *,
+    rows: int,
+    columns: int,
+    machines: int,
+    recovery: int,
+    dtype: str,
+    memory: int,
+    repeats: int,
+    seed: int,
+) -> Figures:
+    """Measure verify beside reading the same files, neither from the page cache.
+
+    Returns
+    -------
+    dict of str to float
+        Rates in bytes per second, medians over the repeats, the two measured in turns;
+        `verify_over_read` is the median of the ratios within a repeat.
+    """
+    rates: dict[str, list[float]] = {"verify": [], "read": []}
+    with _scratch(directory) as scratch:
+        source, store = scratch / "X.npy", scratch / "store"
+        _write_matrix(source, rows, columns, dtype, seed)
+        _peak(_encode_command(source, store, machines, recovery, dtype, memory))
+        files = [store / shard.file for shard in open_store(store).manifest.shards]
+        total = sum(path.stat().st_size for path in files)
+        starting = min(_peak(_command("info", store))[0] for _ in range(3))
+        for _ in range(repeats):
+            _forget(files)
+            begin = time.perf_counter()
+            for path in files:
+                _read(path)
+            rates["read"].append(total / (time.perf_counter() - begin))
+            _forget(files)
+            seconds = _peak(_command("verify", store))[0] - starting
+            rates["verify"].append(total / seconds)
+    ratios = [a / b for a, b in zip(rates["verify"], rates["read"], strict=True)]
+    return {
+        "shard_bytes": float(total),
+        **{f"{name}_bytes_per_second": median(values) for name, values in rates.items()},
+        "verify_over_read": median(ratios),
+    }
+
+
+@contextmanager
+def _scratch(directory: str | os.PathLike[str]) -> Iterator[Path]:
+    """A directory that goes with everything in it."""
+    if not Path(directory).is_dir():
+        raise InputError(f"{directory} is not a directory")
+    with tempfile.TemporaryDirectory(prefix="cec-mpi-bench-", dir=directory) as name:
+        yield Path(name)
+
+
+def _encode_command(
+    source: Path, store: Path, machines: int, recovery: int, dtype: str, memory: int
+) -> list[str]:
+    sizes = (f"--machines={machines}", f"--recovery={recovery}", f"--memory={memory}")
+    return _command("encode", source, store, *sizes, f"--dtype={dtype}")
+
+
+def _command(name: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-c", _PROGRAM, name, *map(str, arguments)]
+
+
+def _peak(command: list[str]) -> tuple[float, int]:
+    """Seconds and peak memory in bytes of a command that must succeed."""
+    begin = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)
+    seconds = time.perf_counter() - begin
+    if done.returncode:
+        raise InputError(done.stderr.strip().removeprefix("cec-mpi: error: "))
+    return seconds, 1024 * int(done.stdout.split()[-2])
+
+
+def _write_matrix(path: Path, rows: int, columns: int, dtype: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = np.lib.format.open_memmap(
+        path, mode="w+", dtype=np.dtype(dtype), shape=(rows, columns)
+    )
+    step = max(1, (32 << 20) // (8 * columns))
+    for start in range(0, rows, step):
+        block = matrix[start : start + step]
+        block[:] = rng.random(block.shape)
+    matrix.flush()
+
+
+def _write_files(directory: Path, machines: int, size: int) -> float:
+    """Seconds to write and sync as many files, of random bytes that nothing can compress."""
+    data = np.random.default_rng(0).bytes(_CHUNK)
+    paths = [directory / f"written-{n}" for n in range(machines)]
+    begin = time.perf_counter()
+    for path in paths:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        for place in range(0, size, _CHUNK):
+            write_at(descriptor, data[: size - place], place)
+        os.fsync(descriptor)
+        os.close(descriptor)
+    sync(directory)
+    seconds = time.perf_counter() - begin
+    for path in paths:
+        path.unlink()
+    return seconds
+
+
+class _Products:
+    """The products of an encode, and nothing else."""
+
+    threads = 1 << 10
+
+    def __init__(self, generator: np.ndarray, block: int, count: int) -> None:
+        self.pieces = range(count)
+        self._generator = generator
+        self._parts = np.ones((generator.shape[1], block), generator.dtype)
+
+    def size(self, piece: int) -> int:
+        return 0
+
+    def do(self, piece: int) -> None:
+        self._generator @ self._parts
+
+    def flush(self) -> None:
+        pass
+
+
+def _product_rate(rows: int, columns: int, machines: int, recovery: int, dtype: str) -> float:
+    """Bytes of shards per second by all cores, in the blocks that a store has."""
+    kind = np.dtype(dtype)
+    per_shard = rows_per_shard(rows, recovery)
+    grid = make_grid(per_shard, columns, kind.itemsize, machines + recovery)
+    block = grid.block_rows * grid.block_columns
+    generator = make_code(machines, recovery, dtype=kind).generator.astype(kind)
+    work = _Products(generator, block, grid.count)
+    begin = time.perf_counter()
+    for _ in do_pieces(work, work.pieces, len(os.sched_getaffinity(0))):
+        pass
+    return machines * block * grid.count * kind.itemsize / (time.perf_counter() - begin)
+
+
+def _forget(paths: list[Path]) -> None:
+    """Let the page cache forget files that are on the disk."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def _read(path: Path) -> None:
+    buffer = bytearray(_CHUNK)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+
+
+def _remove(store: Path) -> None:
+    for path in store.iterdir():
+        path.unlink()
+    store.rmdir()

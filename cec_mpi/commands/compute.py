@@ -1,0 +1,170 @@
+"""Commands that compute or prepare to: plan, run, doctor."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from cec_mpi import values
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.launch import detect_launcher, run_together
+
+__all__ = ["add_doctor", "add_plan", "add_run"]
+
+# As in cec_mpi.store.reader, which needs NumPy: the parser is built without it.
+HOLDINGS = ("mmap", "ram")
+VERIFYING = ("first-read", "never")
+
+
+def add_plan(commands: Any) -> None:
+    """``cec-mpi plan``."""
+    p = commands.add_parser("plan", help="show who would compute which rows (no MPI)")
+    p.add_argument(
+        "--speeds", type=values.fractions, required=True, metavar="LIST", help="as 2,2,3 or 1/3"
+    )
+    p.add_argument("--recovery", type=values.positive, required=True, metavar="L")
+    p.add_argument(
+        "--rows", type=values.positive, required=True, metavar="R", help="rows per shard"
+    )
+    p.add_argument(
+        "--available", type=values.machines, metavar="LIST", help="by default all machines"
+    )
+    p.add_argument(
+        "--stragglers", type=values.whole, default=0, metavar="S", help="each row on L + S machines"
+    )
+    p.add_argument("--scheme", choices=["heterogeneous", "cyclic"], default="heterogeneous")
+    p.add_argument("--exact", action="store_true", help="add the paper's fractions")
+    p.add_argument("--json", action="store_true", help="print one JSON object")
+    p.set_defaults(command=_plan)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from cec_mpi.core.explain import explain_plan
+
+    available = arguments.available or tuple(range(1, len(arguments.speeds) + 1))
+    plan = explain_plan(
+        available,
+        arguments.speeds,
+        arguments.recovery,
+        arguments.rows,
+        stragglers=arguments.stragglers,
+        scheme=arguments.scheme,
+        exact=arguments.exact,
+    )
+    print(json.dumps(plan, allow_nan=False) if arguments.json else _table(plan, arguments.speeds))
+    return 0
+
+
+def _table(plan: dict[str, Any], speeds: Sequence[Fraction]) -> str:
+    """A plan for people: machines, then blocks in the order of the rows."""
+    available = set(plan["available"])
+    lines = ["machine  speed  rows"]
+    for n, (speed, rows) in enumerate(zip(speeds, plan["loads"], strict=True), start=1):
+        state = rows if n in available else "preempted"
+        lines.append(f"{n:7}  {float(speed):5g}  {state}")
+    lines.append("")
+    lines.append("rows           machines")
+    for block in sorted(plan["blocks"], key=lambda block: int(block["start"])):
+        span = f"{block['start']}..{block['stop'] - 1}"
+        lines.append(f"{span:13}  {' '.join(map(str, block['machines']))}")
+    lines.append("")
+    makespan, bound = (
+        math.inf if plan[key] is None else plan[key] for key in ("makespan", "bound")
+    )
+    lines.append(f"makespan {makespan:g} (no assignment is below {bound:g})")
+    if "mu" in plan:
+        lines.append(f"mu     {' '.join(plan['mu'])}")
+        lines.append(f"alpha  {' '.join(plan['alpha'])}")
+        lines.append(f"c*     {plan['c_star']}   k* {plan['k_star']} (of the best assignment)")
+    return "\n".join(lines)
+
+
+def add_run(commands: Any) -> None:
+    """``cec-mpi run``."""
+    p = commands.add_parser(
+        "run",
+        help="compute with a store, under mpirun with N + 1 ranks",
+        description="Compute with a store: mpirun -n N+1 cec-mpi run STORE --out DIR ...",
+    )
+    p.add_argument("store", metavar="STORE")
+    p.add_argument("--out", type=values.path, required=True, metavar="DIR", help="for the results")
+    p.add_argument("--task", default="matvec", help="matvec, power, or my_module:function")
+    p.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="an option of the task"
+    )
+    p.add_argument("--vectors", metavar="W.npy", help="for matvec: (T, r), one step a row")
+    p.add_argument("--steps", type=values.positive, metavar="T", help="the most steps")
+    who = p.add_argument_group("who is available")
+    source = who.add_mutually_exclusive_group()
+    source.add_argument(
+        "--availability", nargs="+", default=[], metavar="FILE", help="JSON or CSV, one tick a step"
+    )
+    source.add_argument("--available-probability", type=values.number, metavar="P")
+    who.add_argument("--repeat", action="store_true", help="start the availability file again")
+    who.add_argument("--tick", type=values.number, metavar="SECONDS", help="wall-clock ticks")
+    who.add_argument("--wait", action="store_true", help="wait while too few are available")
+    who.add_argument(
+        "--machines", type=values.machines, metavar="LIST", help="start only these, as 1,2,5"
+    )
+    how = p.add_argument_group("how it is shared out")
+    how.add_argument("--speeds", type=values.speeds, metavar="LIST", help="relative, as 2,2,3")
+    how.add_argument("--scheme", choices=["heterogeneous", "cyclic"], default="heterogeneous")
+    how.add_argument("--threads", type=values.positive, metavar="K", help="BLAS threads per rank")
+    how.add_argument(
+        "--shards", choices=HOLDINGS, default="mmap", help="rows in the page cache, or in memory"
+    )
+    how.add_argument(
+        "--verify", choices=VERIFYING, default="first-read", help="when rows are checked"
+    )
+    how.add_argument(
+        "--staged", metavar="DIR", help="copies of the shards, by default where stage put them"
+    )
+    how.add_argument("--serial", action="store_true", help="all machines in one process, no MPI")
+    emulate = p.add_argument_group("emulation of slower machines")
+    emulate.add_argument("--emulate-speeds", type=values.speeds, metavar="LIST")
+    emulate.add_argument(
+        "--emulate-base", type=values.number, metavar="B", help="rows per second of speed 1"
+    )
+    emulate.add_argument("--emulate-noise", type=values.number, default=0.0, metavar="SIGMA")
+    emulate.add_argument(
+        "--emulate-change",
+        type=values.change,
+        action="append",
+        default=[],
+        metavar="STEP:MACHINE:FACTOR",
+    )
+    p.add_argument("--seed", type=values.whole, default=0, help="of everything random")
+    p.add_argument("--overwrite", action="store_true", help="replace the results in DIR")
+    p.set_defaults(command=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from cec_mpi.job import run_parallel, run_serial
+
+    launcher = detect_launcher()
+    if arguments.serial:
+        if launcher is not None and launcher.size > 1:
+            raise InputError(f"--serial: {launcher.name} started {launcher.size} processes")
+        return run_serial(arguments)
+    if launcher is None:
+        raise InputError(
+            "run is started by an MPI launcher: mpirun -n N+1 cec-mpi run ... "
+            "(or --serial for all machines in one process)"
+        )
+    return run_together(lambda comm: run_parallel(comm, arguments))
+
+
+def add_doctor(commands: Any) -> None:
+    """``cec-mpi doctor``."""
+    p = commands.add_parser("doctor", help="check that MPI, ranks, cores and threads fit together")
+    p.set_defaults(command=_doctor)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from cec_mpi.doctor import examine
+
+    return run_together(examine)

@@ -1,0 +1,91 @@
+"""X back from a store, without any machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from cec_mpi.errors import InputError
+from cec_mpi.store.checksums import read_checksums
+from cec_mpi.store.files import sync
+from cec_mpi.store.manifest import shard_header
+from cec_mpi.store.reader import open_store
+from cec_mpi.store.rebuild import Blocks, Computing, compute_all, fit_blocks
+from cec_mpi.store.work import MEMORY, LocalRunner, Runner
+
+__all__ = ["decode"]
+
+
+def decode(
+    store: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    memory: int = MEMORY,
+    runner: Runner | None = None,
+) -> float:
+    """Decode the matrix X of a store into a new ``.npy`` file.
+
+    Parameters
+    ----------
+    store : path
+    out : path
+        Of shape (q, r) in the store's dtype. It appears when it is complete.
+    memory : int
+        Bytes that each process may take above the bare interpreter.
+    runner : Runner, optional
+        Who does the work; by default the threads of this process.
+
+    Returns
+    -------
+    float
+        Certified: no entry differs from what was encoded (X in the store's dtype) by more
+        than this times the largest entry in the same rows of the L parts of X.
+
+    Raises
+    ------
+    DamagedStoreError
+        Fewer than L shards are good somewhere: names the rows that are lost.
+    InputError
+        `out` exists or cannot be written.
+    """
+    target = Path(out)
+    if target.exists() or target.is_symlink():
+        raise InputError(f"{target} exists: give the matrix a new name")
+    parent = target.absolute().parent
+    if not parent.is_dir():
+        raise InputError(f"{parent} is not a directory: cannot make {target}")
+    opened = open_store(store)
+    manifest = opened.manifest
+    runner = runner or LocalRunner()
+    header = shard_header(manifest.rows, manifest.columns, manifest.dtype).encode("latin-1")
+    size = len(header) + manifest.rows * manifest.columns * manifest.itemsize
+    free = shutil.disk_usage(parent).free
+    if size > free:
+        raise InputError(f"{target} needs {size} bytes, and {parent} has {free} bytes free")
+    partial = parent / f".{target.name}.partial-{os.getpid()}"
+    try:
+        try:
+            with partial.open("xb") as file:
+                file.write(header)
+                file.truncate(size)
+            work = Computing(
+                Blocks(opened.path, manifest, read_checksums(opened.path, manifest)),
+                np.eye(manifest.code.recovery),
+                partial,
+                len(header),
+                manifest.rows * manifest.columns,
+                fit_blocks(manifest, memory, runner.threads),
+            )
+            found = compute_all(work, runner, "decoded")
+            os.link(partial, target)  # unlike a rename, never onto a file
+        finally:
+            partial.unlink(missing_ok=True)
+        sync(parent)
+    except FileExistsError:
+        raise InputError(f"{target} exists: give the matrix a new name") from None
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {error.strerror or error}") from None
+    return max(each.error_bound for each in found)

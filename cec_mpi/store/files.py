@@ -1,0 +1,130 @@
+"""Files that a crash cannot spoil: read and written in full, synced, renamed, locked."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from cec_mpi.errors import InputError
+
+__all__ = ["WriteHandles", "locked", "publish", "read_at", "sync", "write_at"]
+
+log = logging.getLogger(__name__)
+
+_LOCK = ".lock"
+_SHARE_OF_HANDLES = 16  # of the files that a process may open, this part for one thread
+
+
+def read_at(descriptor: int, buffer: Any, offset: int) -> int:
+    """Read from a place in a file until the array is full or the file ends; returns bytes."""
+    view = memoryview(buffer).cast("B")
+    done = 0
+    while done < len(view):
+        got = os.preadv(descriptor, [view[done:]], offset + done)
+        if got == 0:
+            break
+        done += got
+    return done
+
+
+def write_at(descriptor: int, data: Any, offset: int) -> None:
+    """Write all of an array or bytes to a place in a file."""
+    view = memoryview(data).cast("B")
+    done = 0
+    while done < len(view):
+        done += os.pwrite(descriptor, view[done:], offset + done)
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a directory, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def publish(path: Path, data: bytes) -> None:
+    """Put a file in the place of another at once: after a crash it is the old or the new."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+@contextmanager
+def locked(directory: Path, busy: str) -> Iterator[None]:
+    """Be the only writer in a directory; the lock goes with the process.
+
+    Raises
+    ------
+    InputError
+        Another process holds it: `busy` says what that means.
+    """
+    descriptor = _lock(directory / _LOCK, busy)
+    try:
+        yield
+    finally:
+        (directory / _LOCK).unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _lock(path: Path, busy: str) -> int:
+    """Open and lock a file: one of its own, because NFS locks only what is open for writing."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise InputError(busy) from None
+        except OSError:
+            log.warning("%s cannot be locked on this file system", path.parent)
+            return descriptor
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        os.close(descriptor)  # its last holder has removed it meanwhile
+
+
+class WriteHandles:
+    """Files of one directory that many places are written to, by one thread."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._open: dict[str, int] = {}
+        # A store can have more shards than a process may have files open.
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = max(1, limit // _SHARE_OF_HANDLES)
+
+    def write(self, name: str, data: Any, offset: int) -> None:
+        """Write to a place in an existing file."""
+        if name not in self._open:
+            if len(self._open) >= self._most:
+                os.close(self._open.pop(next(iter(self._open))))
+            self._open[name] = os.open(self._directory / name, os.O_WRONLY | os.O_CLOEXEC)
+        write_at(self._open[name], data, offset)
+
+    def close(self) -> None:
+        """Close them all."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def __enter__(self) -> WriteHandles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

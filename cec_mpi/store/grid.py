@@ -1,0 +1,143 @@
+"""How a shard is cut into blocks: the units of products, checksums and repair.
+
+A shard is R rows of r numbers. A block is some whole rows, or where rows are long a piece
+of one row, so it is contiguous in the file. Block k of every shard is computed from the
+same entries of X, in one matrix product of its own. BLAS rounds a product differently when
+its shape is different; the shapes depend on the grid alone, which stands in the manifest,
+and so the bytes of a store do not depend on ranks, threads or memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["Block", "Grid", "Rectangle", "make_grid"]
+
+_BLOCK_BYTES = 1 << 20  # large enough for disks and BLAS, small enough for caches
+_LEAST_BLOCK_BYTES = 1 << 12
+_TOGETHER_BYTES = 32 << 20  # the same block of all shards and all parts of X
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows ``start..stop`` and columns ``left..right`` of a shard (ends excluded).
+
+    Attributes
+    ----------
+    number : int
+        From 0, in the order of the file.
+    start, stop, left, right : int
+    offset : int
+        Where it begins in the data of the file, in numbers.
+    """
+
+    number: int
+    start: int
+    stop: int
+    left: int
+    right: int
+    offset: int
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return (self.stop - self.start) * (self.right - self.left)
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """Blocks that are worked on together: block rows ``top..bottom`` of one span of columns."""
+
+    top: int
+    bottom: int
+    span: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The blocks of the shards of a store.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Shape (R, r) of a shard.
+    block_rows, block_columns : int
+        Shape of a block, but at the edges; one of them is all columns or one row.
+    """
+
+    rows: int
+    columns: int
+    block_rows: int
+    block_columns: int
+
+    @property
+    def down(self) -> int:
+        """Blocks from the first row to the last."""
+        return -(-self.rows // self.block_rows)
+
+    @property
+    def across(self) -> int:
+        """Blocks from the first column to the last."""
+        return -(-self.columns // self.block_columns)
+
+    @property
+    def count(self) -> int:
+        """Blocks of a shard."""
+        return self.down * self.across
+
+    def block(self, number: int) -> Block:
+        """One block."""
+        row, span = divmod(number, self.across)
+        start, left = row * self.block_rows, span * self.block_columns
+        return Block(
+            number,
+            start,
+            min(start + self.block_rows, self.rows),
+            left,
+            min(left + self.block_columns, self.columns),
+            start * self.columns + left,
+        )
+
+    def of_rows(self, start: int, stop: int) -> range:
+        """Numbers of the blocks that hold these rows."""
+        first, last = start // self.block_rows, -(-stop // self.block_rows)
+        return range(first * self.across, last * self.across)
+
+    def blocks(self, rectangle: Rectangle) -> Iterator[Block]:
+        """The blocks of a rectangle, from its first row to its last."""
+        for row in range(rectangle.top, rectangle.bottom):
+            yield self.block(row * self.across + rectangle.span)
+
+    def rectangles(self, most_numbers: int) -> list[Rectangle]:
+        """All blocks, together where that is not more than so many numbers."""
+        width = min(self.block_columns, self.columns)
+        height = min(self.down, max(1, most_numbers // (self.block_rows * width)))
+        return [
+            Rectangle(top, min(top + height, self.down), span)
+            for top in range(0, self.down, height)
+            for span in range(self.across)
+        ]
+
+
+def make_grid(rows: int, columns: int, itemsize: int, together: int) -> Grid:
+    """The grid for a new store.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Shape (R, r) of a shard.
+    itemsize : int
+        Bytes of a number.
+    together : int
+        Parts of X and shards, L + N: the same block of all of them is in memory at once.
+
+    Examples
+    --------
+    >>> make_grid(1000, 300, 4, 9)
+    Grid(rows=1000, columns=300, block_rows=873, block_columns=300)
+    >>> make_grid(1000, 10**6, 4, 9)
+    Grid(rows=1000, columns=1000000, block_rows=1, block_columns=262144)
+    """
+    size = max(_LEAST_BLOCK_BYTES, min(_BLOCK_BYTES, _TOGETHER_BYTES // together)) // itemsize
+    return Grid(rows, columns, min(rows, max(1, size // columns)), min(columns, size))

@@ -1,0 +1,107 @@
+"""A further machine for a store: its shard from any L shards, with no look at X."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from cec_mpi.core.growth import add_row
+from cec_mpi.errors import DamagedStoreError, InputError
+from cec_mpi.store.checksums import publish_generation, read_checksums, row_sum
+from cec_mpi.store.files import locked, sync
+from cec_mpi.store.manifest import Manifest, ShardEntry, read_manifest, shard_name
+from cec_mpi.store.rebuild import Blocks, Computing, compute_all, fit_blocks, merge_marks
+from cec_mpi.store.work import MEMORY, LocalRunner, Runner
+
+__all__ = ["add_machine"]
+
+
+def add_machine(
+    store: str | os.PathLike[str],
+    *,
+    seed: int = 0,
+    memory: int = MEMORY,
+    runner: Runner | None = None,
+) -> Manifest:
+    """Make a shard for a machine that was not planned for: machine N + 1.
+
+    All other shards stay as they are, and so do jobs that are running; who opens the
+    store afterwards sees N + 1 machines.
+
+    Parameters
+    ----------
+    store : path
+    seed : int
+        For the new row of the generator matrix.
+    memory : int
+        Bytes that each process may take above the bare interpreter.
+    runner : Runner, optional
+        Who does the work; by default the threads of this process.
+
+    Returns
+    -------
+    Manifest
+
+    Raises
+    ------
+    DamagedStoreError
+        Fewer than L shards are good somewhere, or the checksums are damaged.
+    InputError
+        The store cannot be written, somebody else writes, or the code would decode to
+        noise with one machine more.
+    """
+    directory = Path(store)
+    runner = runner or LocalRunner()
+    read_manifest(directory)
+    try:
+        with locked(directory, f"{directory} is being written by another process"):
+            manifest = read_manifest(directory)
+            free = shutil.disk_usage(directory).free
+            if manifest.shard_bytes > free:
+                raise InputError(
+                    f"a shard needs {manifest.shard_bytes} bytes, and {directory} has {free} free"
+                )
+            return _add(directory, manifest, seed, memory, runner)
+    except OSError as error:
+        raise InputError(f"{directory} cannot be written: {error.strerror or error}") from None
+
+
+def _add(directory: Path, manifest: Manifest, seed: int, memory: int, runner: Runner) -> Manifest:
+    sums = read_checksums(directory, manifest)
+    for n, shard in enumerate(manifest.shards):
+        if row_sum(sums[n]) != shard.xxh3_128:
+            raise DamagedStoreError(
+                f"{directory / manifest.checksums} is missing or altered: "
+                f"cec-mpi repair {directory} mends it"
+            )
+    code = add_row(manifest.code, manifest.dtype, seed)
+    code.check_precision(manifest.dtype)
+    header = manifest.header.encode("latin-1")
+    name = shard_name(code.machines)
+    try:
+        with (directory / name).open("wb") as file:  # or what an interrupted process has left
+            file.write(header)
+            file.truncate(manifest.shard_bytes)
+        work = Computing(
+            Blocks(directory, manifest, sums),
+            code.generator[-1:],
+            directory / name,
+            len(header),
+            manifest.grid.rows * manifest.columns,
+            fit_blocks(manifest, memory, runner.threads),
+        )
+        found = compute_all(work, runner, "extended")
+        sync(directory)
+    except BaseException:
+        (directory / name).unlink(missing_ok=True)
+        raise
+    new = np.zeros(manifest.grid.count, np.uint64)
+    for each in found:
+        new[each.number] = each.sums[0]
+    marks = merge_marks(manifest, (), {each.number: each.error_bound for each in found})
+    entry = ShardEntry(name, manifest.shard_bytes, row_sum(new), marks)
+    shards = (*manifest.shards, entry)
+    return publish_generation(directory, manifest, code, shards, np.vstack((sums, new)))

@@ -1,0 +1,291 @@
+"""Blocks of shards, or of X, computed from the good blocks of other shards."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.recombine import Recombination, Recombiner, encoding_error
+from cec_mpi.errors import DamagedStoreError, InputError
+from cec_mpi.store.checksums import block_sum
+from cec_mpi.store.files import WriteHandles, read_at, sync
+from cec_mpi.store.grid import Block
+from cec_mpi.store.manifest import Manifest, Rebuilt
+from cec_mpi.store.verifier import rows_of
+from cec_mpi.store.work import PerThread, Runner, fit_memory
+
+__all__ = [
+    "Blocks",
+    "Computed",
+    "Computing",
+    "compute_all",
+    "fit_blocks",
+    "lost_rows",
+    "merge_marks",
+    "ranges_of_blocks",
+]
+
+_PIECE_BYTES = 8 << 20
+
+
+class Blocks:
+    """The blocks of a store, read and checked, and what can be computed from them.
+
+    Can be pickled; threads may share it.
+
+    Parameters
+    ----------
+    directory : Path
+    manifest : Manifest
+    sums : (N, blocks) ndarray of uint64
+        What the checksums of good blocks are.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, sums: NDArray[np.uint64]) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        self.sums = sums
+        self._exact = encoding_error(manifest.code.generator, manifest.dtype)
+        self._kept = PerThread()
+
+    @property
+    def recombiner(self) -> Recombiner:
+        """Of this thread."""
+        kept: Recombiner | None = getattr(self._kept, "recombiner", None)
+        if kept is None:
+            kept = Recombiner(self.manifest.code.generator, self.manifest.dtype)
+            self._kept.recombiner = kept
+        return kept
+
+    def read(self, machine: int, block: Block) -> NDArray[Any] | None:
+        """A block of a shard, or None when it is not good."""
+        rows = np.empty(block.size, self.manifest.dtype)
+        place = len(self.manifest.header) + block.offset * rows.itemsize
+        path = self.directory / self.manifest.shards[machine - 1].file
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                got = read_at(descriptor, rows, place)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            return None
+        whole = got == rows.nbytes and block_sum(rows) == self.sums[machine - 1, block.number]
+        return rows if whole else None
+
+    def read_enough(self, block: Block) -> dict[int, NDArray[Any]]:
+        """The block of L shards, by machine; of fewer where no more are good."""
+        untried = set(range(1, self.manifest.code.machines + 1))
+        bad: set[int] = set()
+        found: dict[int, NDArray[Any]] = {}
+        recovery = self.manifest.code.recovery
+        while len(untried) + len(found) >= recovery:
+            machines = tuple(sorted(untried | set(found)))
+            basis = self.recombiner.basis(machines)
+            for machine in basis:
+                if machine not in found:
+                    rows = self.read(machine, block)
+                    untried.discard(machine)
+                    if rows is None:
+                        bad.add(machine)
+                    else:
+                        found[machine] = rows
+            if not bad & set(basis):
+                return {machine: found[machine] for machine in basis}
+        return found
+
+    def errors(self, block: Block) -> NDArray[np.float64]:
+        """Error bounds of the block in all shards, relative to the largest entry of X."""
+        errors = self._exact.copy()
+        for n, shard in enumerate(self.manifest.shards):
+            for rows in shard.rebuilt:
+                if rows.start < block.stop and block.start < rows.stop:
+                    errors[n] = max(errors[n], rows.error_bound)
+        return errors
+
+    def compute(
+        self,
+        recombination: Recombination,
+        shards: dict[int, NDArray[Any]],
+        errors: NDArray[np.float64],
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """What the recombination makes of a block, in the store's dtype, and its error bounds."""
+        known = np.stack([shards[n] for n in recombination.basis]).astype(np.float64)
+        values = (recombination.coefficients @ known).astype(self.manifest.dtype)
+        given = errors[np.asarray(recombination.basis) - 1]
+        return values, recombination.errors(given, self.manifest.dtype)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A block that was computed.
+
+    Attributes
+    ----------
+    number : int
+    sums : tuple of int
+        Checksums of the results.
+    error_bound : float
+        The largest of them; infinite when fewer than L shards were good.
+    """
+
+    number: int
+    sums: tuple[int, ...]
+    error_bound: float
+
+
+@dataclass
+class Computing:
+    """The work of computing all blocks of something from any L shards, into one file.
+
+    Parameters
+    ----------
+    blocks : Blocks
+    targets : (T, L) ndarray of float
+        As in `Recombination`.
+    target : Path
+        The file, which is there and has its size.
+    header_bytes : int
+    numbers : int
+        How many numbers the file has: the result t begins at t R r, and what would lie
+        beyond the end is left out.
+    threads : int
+    """
+
+    blocks: Blocks
+    targets: NDArray[np.float64]
+    target: Path
+    header_bytes: int
+    numbers: int
+    threads: int
+    pieces: list[list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pieces = ranges_of_blocks(self.blocks.manifest)
+        self._kept = PerThread()
+
+    def size(self, piece: list[int]) -> int:
+        """Bytes that are read."""
+        manifest = self.blocks.manifest
+        numbers = sum(manifest.grid.block(number).size for number in piece)
+        return numbers * manifest.itemsize * manifest.code.recovery
+
+    def do(self, piece: list[int]) -> list[Computed]:
+        """Compute some blocks."""
+        try:
+            with WriteHandles(self.target.parent) as files:
+                return [self._do(self.blocks.manifest.grid.block(n), files) for n in piece]
+        except OSError as error:
+            raise InputError(f"{self.target} cannot be written: {error.strerror}") from None
+
+    def flush(self) -> None:
+        """Have the file on the disk."""
+        sync(self.target)
+
+    def _do(self, block: Block, files: WriteHandles) -> Computed:
+        manifest = self.blocks.manifest
+        shards = self.blocks.read_enough(block)
+        if len(shards) < manifest.code.recovery:
+            return Computed(block.number, (), math.inf)
+        recombination = self._recombination(tuple(sorted(shards)))
+        values, bounds = self.blocks.compute(recombination, shards, self.blocks.errors(block))
+        for t, rows in enumerate(values):
+            first = t * manifest.grid.rows * manifest.columns + block.offset
+            kept = rows[: max(0, self.numbers - first)]
+            files.write(self.target.name, kept, self.header_bytes + first * manifest.itemsize)
+        return Computed(block.number, tuple(map(block_sum, values)), float(bounds.max()))
+
+    def _recombination(self, basis: tuple[int, ...]) -> Recombination:
+        last: Recombination | None = getattr(self._kept, "last", None)
+        if last is None or last.basis != basis:
+            last = Recombination(self.blocks.manifest.code.generator, basis, self.targets)
+            self._kept.last = last
+        return last
+
+
+def compute_all(work: Computing, runner: Runner, purpose: str) -> list[Computed]:
+    """Do the work.
+
+    Raises
+    ------
+    DamagedStoreError
+        Fewer than L shards are good somewhere: says for what, and names the rows of X.
+    """
+    found: list[Computed] = [each for piece in runner.run(work) for each in piece]
+    lost = [each.number for each in found if each.error_bound == math.inf]
+    if lost:
+        manifest = work.blocks.manifest
+        raise DamagedStoreError(
+            f"{work.blocks.directory} cannot be {purpose}: {lost_rows(lost, manifest)}"
+        )
+    return found
+
+
+def lost_rows(lost: Iterable[int], manifest: Manifest) -> str:
+    """Where fewer than L shards are good, and which rows of X that would be."""
+    rows, recovery = manifest.rows_per_shard, manifest.code.recovery
+    text = (
+        f"fewer than {recovery} of {manifest.code.machines} shards are good at "
+        f"{rows_of(lost, manifest)} of X"
+    )
+    if recovery == 1:
+        return text
+    return text.removesuffix("of X") + (
+        f"of each of the {recovery} parts of X (row k of part p, from 0, is row {rows} p + k of X)"
+    )
+
+
+def ranges_of_blocks(manifest: Manifest, numbers: Iterable[int] | None = None) -> list[list[int]]:
+    """These blocks, or all, in pieces that are worked on together."""
+    grid = manifest.grid
+    chosen = list(range(grid.count) if numbers is None else numbers)
+    block = grid.block_rows * grid.block_columns * manifest.itemsize
+    step = max(1, _PIECE_BYTES // block)
+    return [chosen[k : k + step] for k in range(0, len(chosen), step)]
+
+
+def fit_blocks(manifest: Manifest, memory: int, threads: int) -> int:
+    """How many threads can compute with a block of all shards at a time."""
+    code, grid = manifest.code, manifest.grid
+    numbers = grid.block_rows * grid.block_columns
+    doubles = 8 * 2 * (code.machines + code.recovery)
+    fixed = numbers * (code.machines * manifest.itemsize + doubles)
+    return fit_memory(memory, threads, 1, fixed, numbers * manifest.itemsize, 1)[0]
+
+
+def merge_marks(
+    manifest: Manifest, old: tuple[Rebuilt, ...], bounds: dict[int, float]
+) -> tuple[Rebuilt, ...]:
+    """The marks of a shard after blocks of it were rebuilt.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    old : tuple of Rebuilt
+    bounds : dict of int to float
+        Error bounds of the blocks that were rebuilt now, by number.
+    """
+    grid = manifest.grid
+    rows = np.zeros(grid.down)
+    for mark in old:
+        rows[mark.start // grid.block_rows : -(-mark.stop // grid.block_rows)] = mark.error_bound
+    for number, bound in bounds.items():
+        row = number // grid.across
+        # A long row has several blocks, and may have been rebuilt in part before.
+        rows[row] = max(rows[row], bound) if grid.across > 1 else bound
+    marks: list[Rebuilt] = []
+    for row in np.flatnonzero(rows).tolist():
+        block = grid.block(row * grid.across)
+        start, bound = block.start, float(rows[row])
+        if marks and marks[-1].stop == start:
+            last = marks.pop()
+            start, bound = last.start, max(last.error_bound, bound)
+        marks.append(Rebuilt(start, block.stop, bound))
+    return tuple(marks)

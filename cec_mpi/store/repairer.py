@@ -1,0 +1,289 @@
+"""Repair: damaged blocks found, compared where there is more than enough, and rebuilt."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import DamagedStoreError, InputError
+from cec_mpi.store.checksums import block_sum, publish_generation, read_checksums, row_sum
+from cec_mpi.store.files import WriteHandles, locked, publish, sync
+from cec_mpi.store.grid import Block
+from cec_mpi.store.manifest import (
+    MANIFEST,
+    MANIFEST_COPY,
+    Manifest,
+    parse_manifest,
+    read_manifest,
+)
+from cec_mpi.store.reader import problem_on_opening
+from cec_mpi.store.rebuild import (
+    Blocks,
+    fit_blocks,
+    lost_rows,
+    merge_marks,
+    ranges_of_blocks,
+)
+from cec_mpi.store.verifier import Condition, examine, rows_of
+from cec_mpi.store.work import MEMORY, LocalRunner, Runner
+
+__all__ = ["Repaired", "repair"]
+
+
+@dataclass
+class Repaired:
+    """What a repair did.
+
+    Attributes
+    ----------
+    rebuilt : dict of int to str
+        By machine: the rows that were rebuilt.
+    named : tuple of int
+        Machines whose shards were wrong though their checksums were right.
+    error_bound : float
+        The largest error bound of what was rebuilt, relative to the largest entry of X in
+        the same rows; 0 when nothing was.
+    restored : list of str
+        Files other than shards that were written again.
+    unsettled : dict of tuple of int to str
+        Machines that disagree, and their rows, where nobody can be named.
+    left : list of int
+        Damaged machines that were not asked for.
+    """
+
+    rebuilt: dict[int, str] = field(default_factory=dict)
+    named: tuple[int, ...] = ()
+    error_bound: float = 0.0
+    restored: list[str] = field(default_factory=list)
+    unsettled: dict[tuple[int, ...], str] = field(default_factory=dict)
+    left: list[int] = field(default_factory=list)
+
+
+def repair(
+    store: str | os.PathLike[str],
+    machine: int | None = None,
+    *,
+    memory: int = MEMORY,
+    runner: Runner | None = None,
+) -> Repaired:
+    """Rebuild the damaged and missing blocks of a store from any L good shards.
+
+    Where more than L shards are good they are compared first. L + 2 can name one that is
+    wrong though its checksums are right, and it is rebuilt; with L + 1 the caller must say
+    which, by `machine`.
+
+    Parameters
+    ----------
+    store : path
+    machine : int, optional
+        Rebuild this machine's shard alone, and take it to be the wrong one where shards
+        disagree and nobody can be named.
+    memory : int
+        Bytes that each process may take above the bare interpreter.
+    runner : Runner, optional
+        Who does the work; by default the threads of this process.
+
+    Returns
+    -------
+    Repaired
+
+    Raises
+    ------
+    DamagedStoreError
+        Fewer than L shards are good somewhere: names the rows of X that are lost, and
+        nothing was written.
+    InputError
+        There is no such machine, the store cannot be written, or somebody else writes.
+    """
+    directory = Path(store)
+    runner = runner or LocalRunner()
+    if not directory.is_dir() or not (directory / MANIFEST_COPY).exists():
+        read_manifest(directory)  # says what this is, if it is no store
+    try:
+        with locked(directory, f"{directory} is being written by another process"):
+            done = Repaired()
+            manifest = _mend_manifest(directory, done)
+            if machine is not None and not 1 <= machine <= manifest.code.machines:
+                raise InputError(f"machine {machine}: {store} has {manifest.code.machines}")
+            condition = examine(directory, manifest, runner)
+            lost = condition.good.sum(axis=0) < manifest.code.recovery
+            if lost.any():
+                raise DamagedStoreError(
+                    f"{store} cannot be repaired: {lost_rows(np.flatnonzero(lost), manifest)}; "
+                    f"damaged shards: {', '.join(map(str, condition.damaged))}"
+                )
+            _rebuild(directory, manifest, condition, machine, memory, runner, done)
+            return done
+    except OSError as error:
+        raise InputError(f"{directory} cannot be written: {error.strerror or error}") from None
+
+
+def _mend_manifest(directory: Path, done: Repaired) -> Manifest:
+    """The manifest, from its copy if need be; both are there afterwards, and the same."""
+    try:
+        manifest = read_manifest(directory)
+        source, other = MANIFEST, MANIFEST_COPY
+    except DamagedStoreError as error:
+        try:
+            manifest = parse_manifest(directory / MANIFEST_COPY)
+        except (DamagedStoreError, FileNotFoundError):
+            raise error from None
+        source, other = MANIFEST_COPY, MANIFEST
+    data = (directory / source).read_bytes()
+    if not (directory / other).exists() or (directory / other).read_bytes() != data:
+        publish(directory / other, data)
+        done.restored.append(other)
+    return manifest
+
+
+def _rebuild(
+    directory: Path,
+    manifest: Manifest,
+    condition: Condition,
+    machine: int | None,
+    memory: int,
+    runner: Runner,
+    done: Repaired,
+) -> None:
+    allowed = range(1, manifest.code.machines + 1) if machine is None else (machine,)
+    for n in allowed:
+        if problem_on_opening(directory / manifest.shards[n - 1].file, manifest):
+            _make_file(directory, manifest, n)
+    work = _Repairing(
+        Blocks(directory, manifest, condition.sums),
+        condition.good,
+        tuple(allowed),
+        machine,
+        fit_blocks(manifest, memory, runner.threads),
+    )
+    sums = np.where(condition.good, condition.sums, read_checksums(directory, manifest))
+    bounds: dict[int, dict[int, float]] = {}
+    unsettled: dict[tuple[int, ...], list[int]] = {}
+    named: set[int] = set()
+    for piece in runner.run(work):
+        for number, n, total, bound in piece.rebuilt:
+            sums[n - 1, number] = total
+            bounds.setdefault(n, {})[number] = bound
+        named.update(piece.named)
+        for number, machines in piece.unsettled:
+            unsettled.setdefault(machines, []).append(number)
+    done.named = tuple(sorted(named))
+    done.rebuilt = {n: rows_of(found, manifest) for n, found in sorted(bounds.items())}
+    done.error_bound = max((b for found in bounds.values() for b in found.values()), default=0.0)
+    done.unsettled = {
+        machines: rows_of(found, manifest) for machines, found in sorted(unsettled.items())
+    }
+    done.left = [n for n in condition.damaged if n not in allowed]
+    shards = list(manifest.shards)
+    for n, found in bounds.items():
+        marks = merge_marks(manifest, shards[n - 1].rebuilt, found)
+        shards[n - 1] = replace(shards[n - 1], xxh3_128=row_sum(sums[n - 1]), rebuilt=marks)
+    damaged_sums = manifest.checksums in condition.other_problems
+    if bounds or damaged_sums:
+        publish_generation(directory, manifest, manifest.code, tuple(shards), sums)
+    if damaged_sums:
+        done.restored.append(manifest.checksums)
+
+
+def _make_file(directory: Path, manifest: Manifest, machine: int) -> None:
+    """Give a shard file its header and its size; what it holds stays."""
+    path = directory / manifest.shards[machine - 1].file
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        os.pwrite(descriptor, manifest.header.encode("latin-1"), 0)
+        os.ftruncate(descriptor, manifest.shard_bytes)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sync(directory)
+
+
+@dataclass
+class _Piece:
+    """What was found and done in some blocks."""
+
+    rebuilt: list[tuple[int, int, int, float]] = field(default_factory=list)
+    named: list[int] = field(default_factory=list)
+    unsettled: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+
+
+@dataclass
+class _Repairing:
+    """The work of comparing and rebuilding; pieces are lists of block numbers."""
+
+    blocks: Blocks
+    good: NDArray[np.bool_]
+    allowed: tuple[int, ...]
+    blamed: int | None
+    threads: int
+    pieces: list[list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        manifest = self.blocks.manifest
+        more = self.good.sum(axis=0) > manifest.code.recovery
+        wanted = ~self.good[np.asarray(self.allowed) - 1].all(axis=0)
+        self.pieces = ranges_of_blocks(manifest, np.flatnonzero(more | wanted).tolist())
+
+    def size(self, piece: list[int]) -> int:
+        """Bytes that are read."""
+        manifest = self.blocks.manifest
+        numbers = sum(manifest.grid.block(number).size for number in piece)
+        return numbers * manifest.itemsize * manifest.code.machines
+
+    def do(self, piece: list[int]) -> _Piece:
+        """Compare and rebuild some blocks."""
+        done = _Piece()
+        try:
+            with WriteHandles(self.blocks.directory) as files:
+                for number in piece:
+                    self._do(self.blocks.manifest.grid.block(number), files, done)
+        except OSError as error:
+            directory = self.blocks.directory
+            raise InputError(f"{directory} cannot be written: {error.strerror}") from None
+        return done
+
+    def flush(self) -> None:
+        """Have on the disk what was rebuilt."""
+        for n in self.allowed:
+            sync(self.blocks.directory / self.blocks.manifest.shards[n - 1].file)
+
+    def _do(self, block: Block, files: WriteHandles, done: _Piece) -> None:
+        manifest = self.blocks.manifest
+        machines = np.flatnonzero(self.good[:, block.number]) + 1
+        shards = {}
+        for n in machines.tolist():
+            rows = self.blocks.read(n, block)
+            if rows is not None:
+                shards[n] = rows
+        errors = self.blocks.errors(block)
+        if len(shards) > manifest.code.recovery:
+            verdict = self.blocks.recombiner.compare(shards, errors)
+            wrong = verdict.wrong
+            if not verdict.agree and not wrong:
+                if self.blamed in shards:
+                    wrong = (self.blamed,)
+                else:
+                    done.unsettled.append((block.number, tuple(shards)))
+                    return
+            done.named.extend(wrong)
+            for n in wrong:
+                del shards[n]
+        wanted = tuple(n for n in self.allowed if n not in shards)
+        if not wanted:
+            return
+        if len(shards) < manifest.code.recovery:
+            raise DamagedStoreError(
+                f"{self.blocks.directory}: shards changed while they were read, at rows "
+                f"{block.start}..{block.stop - 1}: repair again"
+            )
+        recombiner = self.blocks.recombiner
+        recombination = recombiner.toward(recombiner.basis(tuple(shards)), wanted)
+        values, bounds = self.blocks.compute(recombination, shards, errors)
+        place = len(manifest.header) + block.offset * manifest.itemsize
+        for n, rows, bound in zip(wanted, values, bounds.tolist(), strict=True):
+            files.write(manifest.shards[n - 1].file, rows, place)
+            done.rebuilt.append((block.number, n, block_sum(rows), bound))

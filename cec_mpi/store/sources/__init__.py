@@ -1,0 +1,111 @@
+"""Matrices to encode, in the formats that people have them in.
+
+A source knows its shape and dtype and reads any rectangle of itself, without state, so
+that any thread of any rank may read; it can be pickled.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from cec_mpi.errors import InputError
+from cec_mpi.store.sources.base import Source
+from cec_mpi.store.sources.binary import PartsSource, npy_source, parts_source, raw_source
+from cec_mpi.store.sources.containers import HDF5_SUFFIXES, hdf5_source, is_zarr, zarr_source
+from cec_mpi.store.sources.market import market_source
+from cec_mpi.store.sources.table import table_source
+
+__all__ = ["PartsSource", "Source", "open_source"]
+
+FORMATS = (
+    "an .npy file, a directory of .npy parts, file.h5::/dataset, a Zarr array, .csv, .tsv, .mtx, "
+    "or raw binary with --shape"
+)
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+def open_source(
+    source: str | os.PathLike[str],
+    shape: tuple[int, int] | None = None,
+    dtype: str | None = None,
+) -> Source:
+    """Open a matrix by the name and look of its file.
+
+    Parameters
+    ----------
+    source : path
+        An ``.npy`` file; a directory of ``.npy`` parts, stacked in the natural order of
+        their names; ``file.h5::/dataset`` or an HDF5 file with one matrix;
+        ``array.zarr`` or ``group.zarr::/array``; ``.csv`` or ``.tsv``; Matrix Market
+        ``.mtx``; with `shape` raw binary, C-ordered.
+    shape : (int, int), optional
+        Of raw binary.
+    dtype : str, optional
+        Of raw binary, as NumPy writes it: ``"<f4"``, ``"int16"``.
+
+    Raises
+    ------
+    InputError
+        Says what is wrong with the file, or that it has no format that is known.
+    """
+    text = os.fspath(source)
+    name, separator, inner = text.partition("::")
+    path = Path(name)
+    suffix = path.suffix.lower()
+    if shape is not None:
+        opened: Source = raw_source(Path(text), shape, dtype)
+    elif not _exists(path):
+        raise InputError(f"{path}: no such file")
+    elif path.is_dir():
+        opened = (
+            zarr_source(path, inner)
+            if is_zarr(path) or separator or suffix == ".zarr"
+            else parts_source(path)
+        )
+    elif separator or suffix in HDF5_SUFFIXES:
+        opened = hdf5_source(path, inner)
+    elif suffix in _DELIMITERS:
+        opened = table_source(path, _DELIMITERS[suffix])
+    elif suffix == ".mtx" or path.name.lower().endswith(".mtx.gz"):
+        opened = market_source(path)
+    elif suffix in (".npy", ".npz") or _starts_as_npy(path):
+        opened = npy_source(path)
+    else:
+        raise InputError(f"{path} has no format that is known: expected {FORMATS}")
+    if dtype is not None and shape is None:
+        raise InputError(f"an input dtype {dtype} is for raw binary: expected --shape with it")
+    _check(opened)
+    return opened
+
+
+def _check(source: Source) -> None:
+    if len(source.shape) != 2 or 0 in source.shape:
+        raise InputError(
+            f"{source.name} has shape {source.shape}: expected (q, r), both at least 1"
+        )
+    kind = np.dtype(source.dtype).kind
+    if kind == "c":
+        raise InputError(
+            f"{source.name} holds {source.dtype}: complex numbers are not supported, because "
+            "codes, shards and answers are real; encode the real and the imaginary part"
+        )
+    if kind not in "fiub":
+        raise InputError(f"{source.name} holds {source.dtype}: expected real numbers")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that no file can have
+        return False
+
+
+def _starts_as_npy(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(6) == b"\x93NUMPY"
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None

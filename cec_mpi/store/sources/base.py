@@ -1,0 +1,84 @@
+"""What all sources have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import InputError
+
+__all__ = ["Source", "fill", "stamp"]
+
+
+class Source(Protocol):
+    """A matrix that any rectangle can be read of.
+
+    Attributes
+    ----------
+    name : str
+        For messages.
+    shape : tuple of int
+    dtype : numpy.dtype
+        As the numbers are in the file.
+    warning : str
+        What the user should know before it is encoded, with ``{bytes}`` for the size of
+        the shards; mostly empty.
+    stamps : tuple of str
+        Names, sizes and times of its files: the same while nobody has written to them.
+    copies : int
+        Memory that reading takes, in the sizes of the array that is read into.
+    """
+
+    copies: ClassVar[int]
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns, if it is a matrix."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As the numbers are in the file."""
+
+    @property
+    def warning(self) -> str:
+        """Mostly empty."""
+
+    @property
+    def stamps(self) -> tuple[str, ...]:
+        """Of its files."""
+
+    def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
+        """Read rows ``start..stop`` of columns ``left..right`` into `out`, converting them.
+
+        Raises
+        ------
+        InputError
+            Names the file and what is wrong with it.
+        OSError
+            It could not be read now.
+        """
+
+
+def stamp(path: Path) -> str:
+    """Name, size and time of change of a file."""
+    status = path.stat()
+    return f"{path.name} {status.st_size} {status.st_mtime_ns}"
+
+
+def fill(out: NDArray[Any], values: Any) -> None:
+    """Convert values into `out`; too large ones become infinite, and are found later."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        out[...] = values
+
+
+def unreadable(path: object, error: BaseException) -> InputError:
+    """An error of a file or of the library that reads it, as bad input."""
+    reason = getattr(error, "strerror", None) or str(error).split("\n")[0]
+    return InputError(f"{path} cannot be read: {reason}")

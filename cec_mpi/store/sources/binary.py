@@ -1,0 +1,184 @@
+"""Numbers as they are in memory: ``.npy``, directories of ``.npy`` parts, raw binary."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import InputError
+from cec_mpi.store.arrays import open_npy
+from cec_mpi.store.files import read_at
+from cec_mpi.store.manifest import MANIFEST
+from cec_mpi.store.sources.base import fill, stamp, unreadable
+
+__all__ = ["BinarySource", "PartsSource", "npy_source", "parts_source", "raw_source"]
+
+_MOST_MAPPED = 32 << 20  # bytes of pages in memory at a time
+
+
+@dataclass(frozen=True)
+class BinarySource:
+    """A matrix that lies in a file as it would in memory.
+
+    Read, not mapped: a file that is cut short meanwhile, or a disk that fails, is an error
+    with a message and not a signal. Only Fortran order, where a row is spread over the
+    whole file, is mapped.
+    """
+
+    path: Path
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+    stamps: tuple[str, ...]
+    warning: str = ""
+    copies: ClassVar[int] = 2
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
+        """Read a rectangle."""
+        if self.fortran:
+            self._read_mapped(start, stop, left, right, out)
+            return
+        direct = out.dtype == self.dtype and out.flags.c_contiguous
+        rows = out if direct else np.empty(out.shape, self.dtype)
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if right - left == self.shape[1]:
+                self._read_numbers(descriptor, start * self.shape[1], rows)
+            else:
+                for row, line in zip(range(start, stop), rows, strict=True):
+                    self._read_numbers(descriptor, row * self.shape[1] + left, line)
+        finally:
+            os.close(descriptor)
+        if not direct:
+            fill(out, rows)
+
+    def _read_numbers(self, descriptor: int, first: int, out: NDArray[Any]) -> None:
+        place = self.offset + first * self.dtype.itemsize
+        if read_at(descriptor, out, place) < out.nbytes:
+            raise InputError(f"{self.path} ends before its last row: it was cut short")
+
+    def _read_mapped(self, start: int, stop: int, left: int, right: int, out: Any) -> None:
+        expected = self.offset + self.shape[0] * self.shape[1] * self.dtype.itemsize
+        if self.path.stat().st_size < expected:
+            raise InputError(f"{self.path} ends before its last column: it was cut short")
+        # Mapped anew again and again, so that pages that were read leave this process.
+        touched = (stop - start) * self.dtype.itemsize + mmap.PAGESIZE
+        together = max(1, _MOST_MAPPED // touched)
+        for first in range(left, right, together):
+            end = min(first + together, right)
+            mapped = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
+            fill(out[:, first - left : end - left], mapped[start:stop, first:end])
+
+
+def npy_source(path: Path) -> BinarySource:
+    """An ``.npy`` file, in C or in Fortran order."""
+    array = open_npy(path)
+    offset = array.offset if isinstance(array, np.memmap) else 0
+    fortran = array.flags.f_contiguous and not array.flags.c_contiguous
+    return BinarySource(path, offset, array.shape, array.dtype, fortran, (stamp(path),))
+
+
+def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> BinarySource:
+    """Raw binary in C order."""
+    if dtype is None:
+        raise InputError(f"{path} as raw binary: expected its dtype, --input-dtype or --dtype")
+    try:
+        kind = np.dtype(dtype)
+    except (TypeError, ValueError):
+        raise InputError(f"input dtype {dtype!r}: expected one of NumPy's, as <f4") from None
+    if min(shape) < 1:
+        raise InputError(f"shape {shape[0]},{shape[1]}: expected two numbers of at least 1")
+    try:
+        size = path.stat().st_size
+        found = stamp(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    expected = shape[0] * shape[1] * kind.itemsize
+    if path.is_dir() or size != expected:
+        what = "a directory" if path.is_dir() else f"{size} bytes"
+        raise InputError(
+            f"{path} is {what}: a {shape[0]} x {shape[1]} matrix of {kind} has {expected} bytes"
+        )
+    return BinarySource(path, 0, shape, kind, False, (found,))
+
+
+@dataclass(frozen=True)
+class PartsSource:
+    """Matrices of the same width, one below the other."""
+
+    directory: Path
+    parts: tuple[BinarySource, ...]
+    warning: str = ""
+    copies: ClassVar[int] = 2
+
+    @property
+    def name(self) -> str:
+        """The directory."""
+        return str(self.directory)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows of all parts, and their width."""
+        return sum(part.shape[0] for part in self.parts), self.parts[0].shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """One that holds the numbers of all parts."""
+        return np.result_type(*(part.dtype for part in self.parts))
+
+    @property
+    def stamps(self) -> tuple[str, ...]:
+        """Of all parts."""
+        return tuple(stamp for part in self.parts for stamp in part.stamps)
+
+    def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
+        """Read a rectangle, which may lie in several parts."""
+        bounds = accumulate((part.shape[0] for part in self.parts), initial=0)
+        for part, (first, end) in zip(self.parts, pairwise(bounds), strict=True):
+            top, bottom = max(start, first), min(stop, end)
+            if top < bottom:
+                rows = out[top - start : bottom - start]
+                part.read(top - first, bottom - first, left, right, rows)
+
+
+def parts_source(directory: Path) -> PartsSource:
+    """A directory of ``.npy`` files, in the natural order of their names: 2 before 10."""
+    if (directory / MANIFEST).exists():
+        raise InputError(
+            f"{directory} is a store: expected a matrix (cec-mpi decode gives it back)"
+        )
+    try:
+        paths = sorted(directory.glob("*.npy"), key=_natural)
+    except OSError as error:
+        raise unreadable(directory, error) from None
+    if not paths:
+        raise InputError(f"{directory} holds no .npy files (nor a Zarr array)")
+    parts = tuple(npy_source(path) for path in paths)
+    for part in parts:
+        if len(part.shape) != 2 or part.shape[1:] != parts[0].shape[1:]:
+            raise InputError(
+                f"{part.path} has shape {part.shape}: expected (rows, columns) with the columns "
+                f"of {parts[0].path.name}, {parts[0].shape}"
+            )
+    return PartsSource(directory, parts)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    words = re.split(r"(\d+)", path.name)
+    return [(int(word), "") if word.isdecimal() else (0, word) for word in words]

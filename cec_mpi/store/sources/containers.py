@@ -1,0 +1,147 @@
+"""Arrays in HDF5 files and Zarr directories, read by their own libraries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import InputError
+from cec_mpi.store.sources.base import fill, stamp, unreadable
+
+__all__ = ["HDF5_SUFFIXES", "ContainerSource", "hdf5_source", "is_zarr", "zarr_source"]
+
+HDF5_SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf")
+_ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
+_LISTED = 5
+
+
+@dataclass(frozen=True)
+class ContainerSource:
+    """An array in a container: anything that is sliced as NumPy arrays are."""
+
+    kind: str
+    path: Path
+    inner: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    stamps: tuple[str, ...]
+    warning: str = ""
+    copies: ClassVar[int] = 2
+
+    @property
+    def name(self) -> str:
+        """Path and place within."""
+        return f"{self.path}::{self.inner}" if self.inner else str(self.path)
+
+    def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
+        """Read a rectangle."""
+        try:
+            array = _OPEN[self.kind](self.path, self.inner)
+            fill(out, array[start:stop, left:right])
+        except OSError:
+            raise
+        except Exception as error:  # the libraries raise many kinds for a damaged file
+            raise unreadable(self.name, error) from None
+
+
+def hdf5_source(path: Path, inner: str) -> ContainerSource:
+    """A dataset of an HDF5 file; its only matrix when none is named."""
+    h5py = _import("h5py", "hdf5", path)
+    try:
+        with h5py.File(path, "r") as file:
+            matrices: list[str] = []
+
+            def collect(name: str, item: Any) -> None:
+                if isinstance(item, h5py.Dataset) and item.ndim == 2:
+                    matrices.append(f"/{name}")
+
+            if not inner:
+                file.visititems(collect)
+                inner = _only(path, matrices)
+            if inner not in file:
+                file.visititems(collect)
+                raise InputError(
+                    f"{path} has no dataset {inner}: its matrices are {_few(matrices)}"
+                )
+            dataset = file[inner]
+            if not isinstance(dataset, h5py.Dataset):
+                raise InputError(f"{path}::{inner} is a group: expected a dataset")
+            shape, dtype = dataset.shape, dataset.dtype
+    except InputError:
+        raise
+    except Exception as error:
+        raise unreadable(path, error) from None
+    return ContainerSource("hdf5", path, inner, tuple(shape or ()), dtype, (stamp(path),))
+
+
+def zarr_source(path: Path, inner: str) -> ContainerSource:
+    """A Zarr array, or an array in a Zarr group; its only matrix when none is named."""
+    zarr = _import("zarr", "zarr", path)
+    try:
+        node = zarr.open(path, mode="r")
+        if not inner and isinstance(node, zarr.Group):
+            matrices = [f"/{name}" for name, array in node.arrays() if array.ndim == 2]
+            inner = _only(path, sorted(matrices))
+        if inner:
+            try:
+                node = node[inner.strip("/")]
+            except (KeyError, IndexError, ValueError):
+                raise InputError(f"{path} has no array {inner}") from None
+        if not isinstance(node, zarr.Array):
+            raise InputError(f"{path}::{inner} is a group: expected an array")
+        shape, dtype = node.shape, np.dtype(node.dtype)
+    except InputError:
+        raise
+    except Exception as error:
+        raise unreadable(path, error) from None
+    place = path / inner.strip("/")
+    stamps = tuple(stamp(place / name) for name in _ZARR_FILES if (place / name).exists())
+    return ContainerSource("zarr", path, inner, tuple(shape), dtype, stamps)
+
+
+def is_zarr(path: Path) -> bool:
+    """Whether a directory is a Zarr array or group."""
+    return any((path / name).exists() for name in _ZARR_FILES)
+
+
+def _only(path: Path, matrices: list[str]) -> str:
+    if len(matrices) != 1:
+        raise InputError(
+            f"{path} has {len(matrices)} matrices ({_few(matrices)}): name one, {path}::/NAME"
+        )
+    return matrices[0]
+
+
+def _few(names: list[str]) -> str:
+    more = f", ... ({len(names)})" if len(names) > _LISTED else ""
+    return (", ".join(names[:_LISTED]) + more) or "none"
+
+
+def _import(module: str, extra: str, path: Path) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError(
+            f"{path} needs {module} to be read: pip install 'cec_mpi[{extra}]'"
+        ) from None
+
+
+@lru_cache(maxsize=4)
+def _open_hdf5(path: Path, inner: str) -> Any:
+    return _import("h5py", "hdf5", path).File(path, "r")[inner]
+
+
+@lru_cache(maxsize=4)
+def _open_zarr(path: Path, inner: str) -> Any:
+    node = _import("zarr", "zarr", path).open(path, mode="r")
+    return node[inner.strip("/")] if inner else node
+
+
+_OPEN = {"hdf5": _open_hdf5, "zarr": _open_zarr}

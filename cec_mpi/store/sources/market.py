@@ -1,0 +1,83 @@
+"""Matrix Market files, which SciPy reads whole: as much memory as the matrix needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import InputError
+from cec_mpi.store.sources.base import fill, stamp, unreadable
+
+__all__ = ["MarketSource", "market_source"]
+
+_DTYPES = {"real": np.float64, "double": np.float64, "integer": np.int64, "pattern": np.float64}
+
+
+@dataclass(frozen=True)
+class MarketSource:
+    """A matrix in a Matrix Market file."""
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    stamps: tuple[str, ...]
+    warning: str = ""
+    copies: ClassVar[int] = 2
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
+        """Read a rectangle, dense."""
+        try:
+            matrix = _load(self.path, self.stamps)
+        except (ValueError, OverflowError, StopIteration) as error:
+            raise unreadable(self.path, error) from None
+        rows = matrix[start:stop]
+        fill(
+            out, rows[:, left:right] if isinstance(rows, np.ndarray) else _dense(rows, left, right)
+        )
+
+
+def market_source(path: Path) -> MarketSource:
+    """Look at the header of a Matrix Market file."""
+    from scipy.io import mminfo
+
+    try:
+        rows, columns, entries, form, field, _ = mminfo(path)
+        stamps = (stamp(path),)
+    except (OSError, ValueError, OverflowError, StopIteration) as error:
+        raise unreadable(path, error) from None
+    if field not in _DTYPES:
+        raise InputError(
+            f"{path} holds {field} numbers: only real ones are supported, because codes, shards "
+            "and answers are real"
+        )
+    warning = ""
+    if form == "coordinate":
+        share = entries / max(1, rows * columns)
+        warning = (
+            f"{path} is sparse, {share:.2%} of {rows} x {columns} are stored, but shards are "
+            "dense: the store takes {bytes} bytes"
+        )
+    return MarketSource(path, (rows, columns), np.dtype(_DTYPES[field]), stamps, warning)
+
+
+@lru_cache(maxsize=1)
+def _load(path: Path, stamps: tuple[str, ...]) -> Any:
+    from scipy.io import mmread
+
+    matrix = mmread(path)
+    return matrix if isinstance(matrix, np.ndarray) else matrix.tocsr()
+
+
+def _dense(rows: Any, left: int, right: int) -> NDArray[Any]:
+    dense: NDArray[Any] = rows[:, left:right].toarray()
+    return dense

@@ -1,0 +1,130 @@
+"""Text tables, CSV and TSV: found once line by line, then parsed where they are read."""
+
+from __future__ import annotations
+
+import re
+from codecs import BOM_UTF8
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import InputError
+from cec_mpi.store.sources.base import fill, stamp, unreadable
+
+__all__ = ["TableSource", "table_source"]
+
+_EVERY = 64  # rows between two remembered places in the file
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """Rows of numbers as text.
+
+    Attributes
+    ----------
+    places : (k,) ndarray of int64
+        Where rows 0, 64, 128, ... begin in the file, and where it ends: bytes.
+    """
+
+    path: Path
+    delimiter: str
+    shape: tuple[int, ...]
+    places: NDArray[np.int64] = field(repr=False)
+    stamps: tuple[str, ...]
+    warning: str = ""
+    copies: ClassVar[int] = 16
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float64."""
+        return np.dtype(np.float64)
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
+        """Parse the lines of a rectangle."""
+        first = start // _EVERY
+        begin = int(self.places[first])
+        end = int(self.places[min(-(-stop // _EVERY), len(self.places) - 1)])
+        with self.path.open("rb") as file:
+            file.seek(begin)
+            text = file.read(end - begin)
+        skip = start - first * _EVERY
+        try:
+            rows = np.loadtxt(
+                BytesIO(text),
+                delimiter=self.delimiter,
+                comments=None,
+                quotechar='"',
+                ndmin=2,
+                encoding="utf-8",
+            )
+        except (ValueError, UnicodeDecodeError) as error:
+            raise InputError(self._parse_problem(str(error), first * _EVERY)) from None
+        if rows.shape[1] != self.shape[1]:
+            raise InputError(
+                f"{self.path} has {rows.shape[1]} columns from row {start} on: expected "
+                f"{self.shape[1]}"
+            )
+        if len(rows) < skip + stop - start:
+            raise InputError(f"{self.path} ends before its last row: it was cut short")
+        fill(out, rows[skip : skip + stop - start, left:right])
+
+    def _parse_problem(self, reason: str, first: int) -> str:
+        """NumPy's message, with the row counted from the start of the file."""
+        shifted = re.sub(
+            r"row (\d+)", lambda match: f"row {int(match[1]) + first}", reason.split("\n")[0]
+        )
+        return f"{self.path} is no table of numbers: {shifted.rstrip('.')} (rows from 0 or 1)"
+
+
+def table_source(path: Path, delimiter: str) -> TableSource:
+    """Find the rows of a table; a first line that is not all numbers is a header."""
+    places: list[int] = []
+    rows, place, columns, header = 0, 0, 0, ""
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                begin, place = place, place + len(line)
+                if not begin and line.startswith(BOM_UTF8):
+                    begin = len(BOM_UTF8)
+                if not line.strip():
+                    continue
+                if not rows and not header:
+                    fields = _fields(line, delimiter)
+                    columns = len(fields)
+                    if not all(map(_is_number, fields)):
+                        header = ", ".join(fields)
+                        continue
+                if rows % _EVERY == 0:
+                    places.append(begin)
+                rows += 1
+        stamps = (stamp(path),)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    places.append(place)
+    shown = header if len(header) <= 40 else header[:37] + "..."
+    warning = f"{path}: its first line is taken for a header ({shown})" if header else ""
+    return TableSource(
+        path, delimiter, (rows, columns), np.array(places, dtype=np.int64), stamps, warning
+    )
+
+
+def _fields(line: bytes, delimiter: str) -> list[str]:
+    text = line.decode("utf-8-sig", errors="replace")
+    return [word.strip().strip('"') for word in text.split(delimiter)]
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,127 @@
+"""Copies of shards on the machines' own disks.
+
+A staged shard lies under its usual name in a directory of the node, beside a small file
+that says which shard it is; the store remembers the pattern of these directories. A copy
+that is missing, of another store or of an earlier state of the shard is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from pathlib import Path
+
+from cec_mpi.errors import DamagedStoreError, InputError
+from cec_mpi.store.checksums import read_checksums
+from cec_mpi.store.files import publish, sync, write_at
+from cec_mpi.store.manifest import MANIFEST, Manifest
+from cec_mpi.store.reader import problem_on_opening
+from cec_mpi.store.rebuild import Blocks
+
+__all__ = ["node_directory", "remember_stage", "remembered_stage", "stage_shard", "staged_file"]
+
+_STAGED = "staged.json"
+
+
+def node_directory(pattern: str) -> Path:
+    """The directory of this node: ``{host}`` in the pattern is its name."""
+    return Path(pattern.replace("{host}", socket.gethostname()))
+
+
+def remember_stage(store: Path, pattern: str) -> bool:
+    """Let later jobs find the copies; False where the store cannot be written."""
+    try:
+        publish(store / _STAGED, json.dumps({"directory": pattern}).encode())
+    except OSError:
+        return False
+    return True
+
+
+def remembered_stage(store: Path) -> str | None:
+    """The pattern that was staged to last, if the store knows of one."""
+    try:
+        pattern = json.loads((store / _STAGED).read_text(encoding="utf-8"))["directory"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None  # copies only save time: without them a job reads the store itself
+    return pattern if isinstance(pattern, str) else None
+
+
+def staged_file(pattern: str, manifest: Manifest, machine: int) -> Path | None:
+    """The copy of a shard on this node, if there is one of the shard as it is now."""
+    path = node_directory(pattern) / manifest.shards[machine - 1].file
+    try:
+        label = json.loads(_label(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if label != _content(manifest, machine) or problem_on_opening(path, manifest):
+        return None
+    return path
+
+
+def stage_shard(store: Path, manifest: Manifest, machine: int, pattern: str) -> int:
+    """Copy a shard to this node, checking each block on the way.
+
+    Returns
+    -------
+    int
+        Bytes that were copied: 0 when the copy was there.
+
+    Raises
+    ------
+    DamagedStoreError
+        A block of the shard is damaged.
+    InputError
+        The directory cannot be used.
+    """
+    if staged_file(pattern, manifest, machine) is not None:
+        return 0
+    directory = node_directory(pattern)
+    path = directory / manifest.shards[machine - 1].file
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if (directory / MANIFEST).exists():
+            raise InputError(f"{directory} is a store: expected a directory for copies")
+        free = shutil.disk_usage(directory).free
+        if manifest.shard_bytes > free:
+            raise InputError(f"{directory}: {manifest.shard_bytes} bytes needed, {free} free")
+        try:
+            _copy(store, manifest, machine, partial)
+            _label(path).unlink(missing_ok=True)
+            partial.rename(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        publish(_label(path), json.dumps(_content(manifest, machine)).encode())
+    except OSError as error:
+        raise InputError(f"{directory} cannot be written: {error.strerror or error}") from None
+    return manifest.shard_bytes
+
+
+def _copy(store: Path, manifest: Manifest, machine: int, target: Path) -> None:
+    blocks = Blocks(store, manifest, read_checksums(store, manifest))
+    header = manifest.header.encode("latin-1")
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        write_at(descriptor, header, 0)
+        for number in range(manifest.grid.count):
+            block = manifest.grid.block(number)
+            rows = blocks.read(machine, block)
+            if rows is None:
+                raise DamagedStoreError(
+                    f"{store / manifest.shards[machine - 1].file}: rows {block.start}.."
+                    f"{block.stop - 1} are damaged: cec-mpi repair {store} mends them"
+                )
+            write_at(descriptor, rows, len(header) + block.offset * manifest.itemsize)
+    finally:
+        os.close(descriptor)
+    sync(target)
+
+
+def _label(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def _content(manifest: Manifest, machine: int) -> dict[str, str]:
+    return {"xxh3_128": manifest.shards[machine - 1].xxh3_128}

@@ -1,0 +1,244 @@
+"""Commands on stores as users start them: alone, and under mpirun."""
+
+import json
+import os
+import pty
+import shutil
+import socket
+import sys
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("matrix")
+    X = np.random.default_rng(5).standard_normal((60_001, 40), dtype=np.float32)
+    np.save(directory / "X.npy", X)
+    np.save(directory / "W.npy", np.random.default_rng(6).standard_normal((2, 40)))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def store(cec, matrix):
+    done = cec("encode", matrix / "X.npy", matrix / "store", "--machines", 5, "--recovery", 3)
+    assert done.returncode == 0, done.stderr
+    return matrix / "store"
+
+
+@pytest.fixture
+def copy(store, tmp_path):
+    return shutil.copytree(store, tmp_path / "store")
+
+
+def contents(path):
+    return {each.name: each.read_bytes() for each in path.iterdir()}
+
+
+def spoil(path, machine, row):
+    shard = np.load(path / f"shard-{machine:04d}.npy", mmap_mode="r+")
+    shard[row, 0] += 1
+    shard.flush()
+
+
+@pytest.mark.parametrize(("ranks", "memory"), [(2, "512M"), (3, "200M"), (4, "1G")])
+def test_encode_under_mpirun_makes_the_same_bytes(cec, matrix, store, tmp_path, ranks, memory):
+    words = ("--machines", 5, "--recovery", 3, "--memory", memory)
+    done = cec("encode", matrix / "X.npy", tmp_path / "store", *words, ranks=ranks)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    assert contents(tmp_path / "store") == contents(store)
+
+
+@pytest.mark.parametrize("ranks", [0, 3])
+def test_the_life_of_a_store(cec, matrix, copy, tmp_path, ranks):
+    assert cec("verify", copy, ranks=ranks).returncode == 0
+    (copy / "shard-0001.npy").unlink()
+    spoil(copy, 4, 700)
+    done = cec("verify", copy, ranks=ranks)
+    assert done.returncode == 5
+    lines = done.stdout.splitlines()
+    assert lines[0] == "shard-0001.npy: missing"
+    assert lines[1] == "shard-0002.npy: good"
+    assert lines[3].startswith("shard-0004.npy: rows 0..")
+    assert "2 of 5 shards are damaged: shard-0001.npy, shard-0004.npy" in done.stderr
+    done = cec("repair", copy, ranks=ranks)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "shard-0001.npy: rows 0..20000 rebuilt"
+    assert "error: at most" in done.stdout
+    info = cec("info", copy)
+    assert "shard-0001.npy: rows 0..20000 were computed from other shards" in info.stdout
+    done = cec("add-machine", copy, ranks=ranks)
+    assert done.returncode == 0, done.stderr
+    assert "on 6 machines, any 3 of them enough" in done.stdout
+    for machine in (2, 3, 5):
+        (copy / f"shard-{machine:04d}.npy").unlink()
+    done = cec("decode", copy, tmp_path / "Y.npy", ranks=ranks)
+    assert done.returncode == 0, done.stderr
+    X = np.load(matrix / "X.npy")
+    bound = float(done.stdout.split("at most ")[1].split()[0])
+    assert np.abs(np.load(tmp_path / "Y.npy") - X).max() <= bound * np.abs(X).max()
+    (copy / "shard-0006.npy").unlink()
+    done = cec("repair", copy, ranks=ranks)
+    assert done.returncode == 5
+    assert "fewer than 3 of 6 shards are good at rows 0..20000 of each of the 3" in done.stderr
+
+
+def test_an_added_machine_takes_part_in_the_next_job(cec, matrix, copy, tmp_path):
+    assert cec("add-machine", copy).returncode == 0
+    words = ("run", copy, "--out", tmp_path / "out", "--vectors", matrix / "W.npy")
+    done = cec(*words, ranks=7)
+    assert done.returncode == 0, done.stderr
+    expected = np.load(matrix / "W.npy") @ np.load(matrix / "X.npy").T
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), expected, atol=1e-3)
+    assert cec(*words[:3], tmp_path / "few", *words[4:], ranks=6).returncode == 2
+
+
+def test_two_shards_that_disagree(cec, copy):
+    """Found by repair though every checksum is right; the user says which one it is."""
+    for machine in (1, 2):
+        (copy / f"shard-{machine:04d}.npy").unlink()
+    assert cec("repair", copy).returncode == 0
+    assert cec("verify", copy).returncode == 0
+    from cec_mpi.store import open_store
+    from cec_mpi.store.checksums import publish_generation, row_sum
+    from cec_mpi.store.verifier import verify
+
+    spoil(copy, 4, 7)
+    sums, manifest = verify(copy).sums, open_store(copy).manifest
+    entries = list(manifest.shards)
+    entries[3] = type(entries[3])(entries[3].file, entries[3].bytes, row_sum(sums[3]))
+    publish_generation(copy, manifest, manifest.code, tuple(entries), sums)
+    done = cec("repair", copy)
+    assert done.returncode == 0
+    assert "shard-0004.npy: rows 0.." in done.stdout
+    assert "(its checksums were right, its numbers were not)" in done.stdout
+
+
+# --- machines reading their shards --------------------------------------------------------
+
+
+def steps(out):
+    return [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("holding", ["mmap", "ram"])
+@pytest.mark.parametrize("verify", ["first-read", "never"])
+def test_the_record_says_what_the_first_step_costs(cec, matrix, store, tmp_path, holding, verify):
+    words = ("--vectors", matrix / "W.npy", "--shards", holding, "--verify", verify)
+    done = cec("run", store, "--out", tmp_path / "out", *words, ranks=6)
+    assert done.returncode == 0, done.stderr
+    header, first, second = steps(tmp_path / "out")
+    assert (header["shards"], header["verify"]) == (holding, verify)
+    read = holding == "ram" or verify == "first-read"
+    assert all(
+        (size > 0) == (seconds > 0) == read
+        for size, seconds in zip(first["load_bytes"], first["load_seconds"], strict=True)
+    )
+    assert second["load_bytes"] == [0] * 5
+    assert sum(first["load_bytes"]) < 5 * 20001 * 160  # not the rows that nobody asked for
+
+
+@pytest.mark.parametrize("ranks", [0, 6])
+def test_a_damaged_block_is_named_by_the_run_that_reads_it(cec, matrix, copy, tmp_path, ranks):
+    for row in (0, 20_000):
+        spoil(copy, 2, row)
+    words = ("run", copy, "--out", tmp_path / "out", "--vectors", matrix / "W.npy")
+    words += () if ranks else ("--serial",)
+    done = cec(*words, ranks=ranks)
+    assert done.returncode == 3
+    assert "machine 2" in done.stderr
+    assert "shard-0002.npy: rows " in done.stderr
+    assert "differ from what was written" in done.stderr
+    assert cec(*words, "--verify", "never", ranks=ranks).returncode == 0
+
+
+def test_staged_shards_are_found_and_checked(cec, matrix, copy, tmp_path):
+    pattern = tmp_path / "scratch" / "{host}" / "shards"
+    node = tmp_path / "scratch" / socket.gethostname() / "shards"
+    done = cec("stage", copy, pattern, ranks=6)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 5
+    for n in range(1, 6):
+        name = f"shard-{n:04d}.npy"
+        assert (node / name).read_bytes() == (copy / name).read_bytes()
+    assert "machine 3 on" in cec("stage", copy, pattern, ranks=6).stdout
+    spoil(copy, 3, 0)  # what nobody reads any more
+    words = ("run", copy, "--vectors", matrix / "W.npy", "--out")
+    assert cec(*words, tmp_path / "staged", ranks=6).returncode == 0
+    assert steps(tmp_path / "staged")[0]["staged"] == str(pattern)
+    log = (tmp_path / "staged" / "logs" / "machine-0003.log").read_text()
+    assert str(node / "shard-0003.npy") in log
+    done = cec(*words, tmp_path / "plain", "--staged", "", ranks=6)
+    assert done.returncode == 3
+    assert f"{copy / 'shard-0003.npy'}: rows 0.." in done.stderr
+    (node / "shard-0001.npy").unlink()  # then the store's own is read
+    assert cec(*words, tmp_path / "partly", "--serial").returncode == 0
+    spoil(node.parent / "shards", 2, 0)
+    done = cec(*words, tmp_path / "spoilt", ranks=6)
+    assert done.returncode == 3
+    assert f"{node / 'shard-0002.npy'}: rows 0.." in done.stderr
+
+
+def test_a_damaged_shard_is_not_staged(cec, copy, tmp_path):
+    spoil(copy, 3, 0)
+    for ranks, code in ((6, 3), (0, 5)):
+        done = cec("stage", copy, tmp_path / f"scratch-{ranks}", ranks=ranks)
+        assert done.returncode == code
+        assert "shard-0003.npy: rows 0.." in done.stderr
+        assert not (tmp_path / f"scratch-{ranks}" / "shard-0003.npy").exists()
+
+
+# --- on a terminal ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_a_bar_with_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ranks):
+    primary, secondary = pty.openpty()
+    X = np.lib.format.open_memmap(
+        tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=(1_500_000, 40)
+    )
+    del X
+    words = ["encode", tmp_path / "X.npy", tmp_path / "store", "--machines", 5, "--recovery", 3]
+    launcher = ["mpirun", "-n", ranks] if ranks else []
+    command = [*launcher, sys.executable, "-m", "cec_mpi", *words]
+    process = start(command, stderr=secondary, stdout=secondary)
+    os.close(secondary)
+    shown = b""
+    while True:
+        try:
+            data = os.read(primary, 4096)
+        except OSError:
+            break
+        if not data:
+            break
+        shown += data
+    os.close(primary)
+    assert process.wait(30) == 0
+    text = shown.decode()
+    assert "encoding [" in text
+    assert " of 0.40 GB, " in text
+    assert " MB/s, 0:" in text
+    assert " left" in text
+    # The bar has gone and the answer stands; mpirun may hand on the two in any order.
+    assert text.rstrip().endswith(")") or (ranks and text.endswith("\r\x1b[K"))
+
+
+def test_no_bar_in_a_file(cec, matrix, tmp_path):
+    words = ("encode", matrix / "X.npy", tmp_path / "store", "--machines", 5, "--recovery", 3)
+    assert cec(*words).stderr == ""
+
+
+# --- measuring ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["encode", "verify"])
+def test_bench_prints_rates_and_ratios(cec, tmp_path, what):
+    words = ("bench", what, "--directory", tmp_path, "--rows", 3000, "--columns", 40)
+    done = cec(*words, "--repeats", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["shard_bytes"] >= 6 * 1000 * 160
+    assert all(value > 0 for value in figures.values())
+    assert list(tmp_path.iterdir()) == []
