@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -22,7 +24,7 @@ from cec_mpi.store.manifest import rows_per_shard
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import do_pieces
 
-__all__ = ["bench_encode", "bench_verify"]
+__all__ = ["Bench"]
 
 Figures = dict[str, float]
 
@@ -36,118 +38,153 @@ _PROGRAM = (
 )
 
 
-def bench_encode(
-    directory: str | os.PathLike[str],
-    *,
-    rows: int,
-    columns: int,
-    machines: int,
-    recovery: int,
-    dtype: str,
-    memory: int,
-    repeats: int,
-    seed: int,
-) -> Figures:
-    """Measure encode beside writing as many bytes, and beside its matrix product alone.
+@dataclass(frozen=True)
+class Bench:
+    """What is measured with.
 
-    Returns
-    -------
-    dict of str to float
-        Rates in bytes of shards per second, medians over the repeats, the three measured
-        in turns; `encode_over_slower` is the median of the ratios within a repeat.
-        `peak_bytes` is what the encoding process took above a bare interpreter.
+    Attributes
+    ----------
+    directory : path
+        On the disk to measure.
+    rows, columns : int
+        Shape (q, r) of a random X.
+    machines, recovery : int
+    dtype : {"float32", "float64"}
+    memory : int
+        Bytes that the measured process may take.
+    repeats : int
+    seed : int
     """
-    rates: dict[str, list[float]] = {"encode": [], "write": [], "product": []}
-    ratios, peaks = [], []
-    with _scratch(directory) as scratch:
-        source = scratch / "X.npy"
-        _write_matrix(source, rows, columns, dtype, seed)
-        per_shard = rows_per_shard(rows, recovery) * columns * np.dtype(dtype).itemsize
-        total = machines * per_shard
-        bare = _peak([sys.executable, "-c", _BARE])[1]
-        for k in range(repeats):
-            store = scratch / f"store-{k}"
-            seconds, peak = _peak(_encode_command(source, store, machines, recovery, dtype, memory))
-            _remove(store)
-            rates["encode"].append(total / seconds)
-            rates["write"].append(total / _write_files(scratch, machines, per_shard))
-            rates["product"].append(_product_rate(rows, columns, machines, recovery, dtype))
-            ratios.append(rates["encode"][-1] / min(rates["write"][-1], rates["product"][-1]))
-            peaks.append(peak - bare)
-    return {
-        "shard_bytes": float(total),
-        **{f"{name}_bytes_per_second": median(values) for name, values in rates.items()},
-        "encode_over_slower": median(ratios),
-        "peak_bytes": float(max(peaks)),
-    }
 
+    directory: str | os.PathLike[str]
+    rows: int
+    columns: int
+    machines: int
+    recovery: int
+    dtype: str
+    memory: int
+    repeats: int
+    seed: int
 
-def bench_verify(
-    directory: str | os.PathLike[str],
-    *,
-    rows: int,
-    columns: int,
-    machines: int,
-    recovery: int,
-    dtype: str,
-    memory: int,
-    repeats: int,
-    seed: int,
-) -> Figures:
-    """Measure verify beside reading the same files, neither from the page cache.
+    def encode(self) -> Figures:
+        """Measure encode beside writing as many bytes, and beside its matrix product alone.
 
-    Returns
-    -------
-    dict of str to float
-        Rates in bytes per second, medians over the repeats, the two measured in turns;
-        `verify_over_read` is the median of the ratios within a repeat.
-    """
-    rates: dict[str, list[float]] = {"verify": [], "read": []}
-    with _scratch(directory) as scratch:
-        source, store = scratch / "X.npy", scratch / "store"
-        _write_matrix(source, rows, columns, dtype, seed)
-        _peak(_encode_command(source, store, machines, recovery, dtype, memory))
-        files = [store / shard.file for shard in open_store(store).manifest.shards]
-        total = sum(path.stat().st_size for path in files)
-        starting = min(_peak(_command("info", store))[0] for _ in range(3))
-        for _ in range(repeats):
-            _forget(files)
-            begin = time.perf_counter()
-            for path in files:
-                _read(path)
-            rates["read"].append(total / (time.perf_counter() - begin))
-            _forget(files)
-            seconds = _peak(_command("verify", store))[0] - starting
-            rates["verify"].append(total / seconds)
-    ratios = [a / b for a, b in zip(rates["verify"], rates["read"], strict=True)]
-    return {
-        "shard_bytes": float(total),
-        **{f"{name}_bytes_per_second": median(values) for name, values in rates.items()},
-        "verify_over_read": median(ratios),
-    }
+        Returns
+        -------
+        dict of str to float
+            Rates in bytes of shards per second, medians over the repeats, the three
+            measured in turns and without the time to start Python; `encode_over_slower`
+            is the median of the ratios within a repeat. `peak_bytes` is what the encoding
+            process took above a bare interpreter.
+        """
+        rates: dict[str, list[float]] = {"encode": [], "write": [], "product": []}
+        ratios, peaks = [], []
+        with self._scratch() as scratch:
+            self._write_matrix(scratch / "X.npy")
+            per_shard = self._rows_per_shard * self.columns * np.dtype(self.dtype).itemsize
+            total = self.machines * per_shard
+            bare = _measured([sys.executable, "-c", _BARE])[1]
+            for _ in range(self.repeats):
+                seconds, peak = self._encode(scratch)
+                seconds -= _starting(scratch / "store")
+                shutil.rmtree(scratch / "store")
+                rates["encode"].append(total / seconds)
+                rates["write"].append(total / _write_files(scratch, self.machines, per_shard))
+                rates["product"].append(self._product_rate())
+                ratios.append(rates["encode"][-1] / min(rates["write"][-1], rates["product"][-1]))
+                peaks.append(peak - bare)
+        return {
+            "shard_bytes": float(total),
+            **{f"{name}_bytes_per_second": median(values) for name, values in rates.items()},
+            "encode_over_slower": median(ratios),
+            "peak_bytes": float(max(peaks)),
+        }
 
+    def verify(self) -> Figures:
+        """Measure verify beside reading the same files, neither from the page cache.
 
-@contextmanager
-def _scratch(directory: str | os.PathLike[str]) -> Iterator[Path]:
-    """A directory that goes with everything in it."""
-    if not Path(directory).is_dir():
-        raise InputError(f"{directory} is not a directory")
-    with tempfile.TemporaryDirectory(prefix="cec-mpi-bench-", dir=directory) as name:
-        yield Path(name)
+        Returns
+        -------
+        dict of str to float
+            Rates in bytes per second, medians over the repeats, the two measured in turns
+            and without the time to start Python; `verify_over_read` is the median of the
+            ratios within a repeat.
+        """
+        rates: dict[str, list[float]] = {"verify": [], "read": []}
+        with self._scratch() as scratch:
+            self._write_matrix(scratch / "X.npy")
+            self._encode(scratch)
+            store = scratch / "store"
+            files = [store / shard.file for shard in open_store(store).manifest.shards]
+            total = sum(path.stat().st_size for path in files)
+            starting = _starting(store)
+            for _ in range(self.repeats):
+                _forget(files)
+                begin = time.perf_counter()
+                for path in files:
+                    _read(path)
+                rates["read"].append(total / (time.perf_counter() - begin))
+                _forget(files)
+                rates["verify"].append(total / (_measured(_command("verify", store))[0] - starting))
+        ratios = [a / b for a, b in zip(rates["verify"], rates["read"], strict=True)]
+        return {
+            "shard_bytes": float(total),
+            **{f"{name}_bytes_per_second": median(values) for name, values in rates.items()},
+            "verify_over_read": median(ratios),
+        }
 
+    @property
+    def _rows_per_shard(self) -> int:
+        return rows_per_shard(self.rows, self.recovery)
 
-def _encode_command(
-    source: Path, store: Path, machines: int, recovery: int, dtype: str, memory: int
-) -> list[str]:
-    sizes = (f"--machines={machines}", f"--recovery={recovery}", f"--memory={memory}")
-    return _command("encode", source, store, *sizes, f"--dtype={dtype}")
+    @contextmanager
+    def _scratch(self) -> Iterator[Path]:
+        """A directory that goes with everything in it."""
+        if not Path(self.directory).is_dir():
+            raise InputError(f"{self.directory} is not a directory")
+        with tempfile.TemporaryDirectory(prefix="cec-mpi-bench-", dir=self.directory) as name:
+            yield Path(name)
+
+    def _write_matrix(self, path: Path) -> None:
+        rng = np.random.default_rng(self.seed)
+        shape = (self.rows, self.columns)
+        matrix = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(self.dtype), shape=shape)
+        step = max(1, (32 << 20) // (8 * self.columns))
+        for start in range(0, self.rows, step):
+            block = matrix[start : start + step]
+            block[:] = rng.random(block.shape)
+        matrix.flush()
+
+    def _encode(self, scratch: Path) -> tuple[float, int]:
+        sizes = (f"--machines={self.machines}", f"--recovery={self.recovery}")
+        options = (*sizes, f"--memory={self.memory}", f"--dtype={self.dtype}")
+        return _measured(_command("encode", scratch / "X.npy", scratch / "store", *options))
+
+    def _product_rate(self) -> float:
+        """Bytes of shards per second by all cores, in the blocks that a store has."""
+        kind = np.dtype(self.dtype)
+        together = self.machines + self.recovery
+        grid = make_grid(self._rows_per_shard, self.columns, kind.itemsize, together)
+        block = grid.block_rows * grid.block_columns
+        generator = make_code(self.machines, self.recovery, dtype=kind).generator.astype(kind)
+        work = _Products(generator, block, grid.count)
+        begin = time.perf_counter()
+        for _ in do_pieces(work, work.pieces, len(os.sched_getaffinity(0))):
+            pass
+        seconds = time.perf_counter() - begin
+        return self.machines * block * grid.count * kind.itemsize / seconds
 
 
 def _command(name: str, *arguments: object) -> list[str]:
     return [sys.executable, "-c", _PROGRAM, name, *map(str, arguments)]
 
 
-def _peak(command: list[str]) -> tuple[float, int]:
+def _starting(store: Path) -> float:
+    """Seconds that a command takes before it begins: Python, and what is imported."""
+    return min(_measured(_command("info", store))[0] for _ in range(3))
+
+
+def _measured(command: list[str]) -> tuple[float, int]:
     """Seconds and peak memory in bytes of a command that must succeed."""
     begin = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)
@@ -155,18 +192,6 @@ def _peak(command: list[str]) -> tuple[float, int]:
     if done.returncode:
         raise InputError(done.stderr.strip().removeprefix("cec-mpi: error: "))
     return seconds, 1024 * int(done.stdout.split()[-2])
-
-
-def _write_matrix(path: Path, rows: int, columns: int, dtype: str, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    matrix = np.lib.format.open_memmap(
-        path, mode="w+", dtype=np.dtype(dtype), shape=(rows, columns)
-    )
-    step = max(1, (32 << 20) // (8 * columns))
-    for start in range(0, rows, step):
-        block = matrix[start : start + step]
-        block[:] = rng.random(block.shape)
-    matrix.flush()
 
 
 def _write_files(directory: Path, machines: int, size: int) -> float:
@@ -207,20 +232,6 @@ class _Products:
         pass
 
 
-def _product_rate(rows: int, columns: int, machines: int, recovery: int, dtype: str) -> float:
-    """Bytes of shards per second by all cores, in the blocks that a store has."""
-    kind = np.dtype(dtype)
-    per_shard = rows_per_shard(rows, recovery)
-    grid = make_grid(per_shard, columns, kind.itemsize, machines + recovery)
-    block = grid.block_rows * grid.block_columns
-    generator = make_code(machines, recovery, dtype=kind).generator.astype(kind)
-    work = _Products(generator, block, grid.count)
-    begin = time.perf_counter()
-    for _ in do_pieces(work, work.pieces, len(os.sched_getaffinity(0))):
-        pass
-    return machines * block * grid.count * kind.itemsize / (time.perf_counter() - begin)
-
-
 def _forget(paths: list[Path]) -> None:
     """Let the page cache forget files that are on the disk."""
     for path in paths:
@@ -235,9 +246,3 @@ def _read(path: Path) -> None:
     with path.open("rb", buffering=0) as file:
         while file.readinto(buffer):
             pass
-
-
-def _remove(store: Path) -> None:
-    for path in store.iterdir():
-        path.unlink()
-    store.rmdir()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import cec_mpi
-from cec_mpi.commands import compute, store
+from cec_mpi.commands import compute, encode, store
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.launch import as_cec_error, complain, detect_launcher, run_together
 
@@ -103,7 +103,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"cec_mpi {cec_mpi.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add in (
-        store.add_encode,
+        encode.add_encode,
         store.add_info,
         store.add_verify,
         store.add_repair,
@@ -113,7 +113,7 @@ def build_parser() -> argparse.ArgumentParser:
         compute.add_plan,
         compute.add_run,
         compute.add_doctor,
-        store.add_bench,
+        encode.add_bench,
     ):
         add(commands)
     return parser

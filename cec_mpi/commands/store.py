@@ -1,136 +1,26 @@
-"""Commands on stores: encode, info, verify, repair, decode, add-machine, stage, bench."""
+"""Commands on stores that are there: info, verify, repair, decode, add-machine, stage."""
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi import values
+from cec_mpi.commands.shared import add_memory, described, with_runner
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.progress import transfer
 from cec_mpi.runtime.launch import detect_launcher, run_together
 
 if TYPE_CHECKING:
-    from cec_mpi.store.manifest import Manifest
     from cec_mpi.store.work import Runner
 
 __all__ = [
     "add_add_machine",
-    "add_bench",
     "add_decode",
-    "add_encode",
     "add_info",
     "add_repair",
     "add_stage",
     "add_verify",
 ]
-
-
-def _with_runner(doing: str, body: Callable[[Runner], int]) -> int:
-    """Do `body` with the threads of this process, or on rank 0 with those of all ranks."""
-    launcher = detect_launcher()
-    if launcher is None or launcher.size == 1:
-        from cec_mpi.store.work import LocalRunner
-
-        with transfer(doing) as watch:
-            return body(LocalRunner(watch))
-
-    def together(comm: Any) -> int:
-        from cec_mpi.runtime.parallel import run_shared
-
-        with transfer(doing if comm.rank == 0 else "") as watch:
-            return run_shared(comm, body, watch)
-
-    return run_together(together)
-
-
-def add_encode(commands: Any) -> None:
-    """``cec-mpi encode``."""
-    p = commands.add_parser(
-        "encode",
-        help="encode a matrix on disk into a store of coded shards",
-        description="Encode a matrix into a store; under mpirun all ranks share the work.",
-    )
-    p.add_argument(
-        "source",
-        metavar="X",
-        help=".npy, a directory of .npy parts, file.h5::/dataset, Zarr, .csv, .tsv, .mtx, or raw "
-        "binary with --shape",
-    )
-    p.add_argument("store", metavar="STORE", help="the directory to make")
-    p.add_argument(
-        "--machines", type=values.positive, required=True, metavar="N", help="shards to make"
-    )
-    p.add_argument(
-        "--recovery",
-        type=values.positive,
-        required=True,
-        metavar="L",
-        help="any L of them give X back",
-    )
-    p.add_argument(
-        "--code",
-        default="auto",
-        choices=["auto", "fourier", "orthonormal", "gaussian", "chebyshev", "cauchy"],
-        help="code family (default: auto, the best conditioned)",
-    )
-    p.add_argument("--systematic", action="store_true", help="the first L shards are rows of X")
-    p.add_argument("--seed", type=values.whole, default=0, help="of the random families")
-    p.add_argument("--dtype", choices=["float32", "float64"], help="of the shards")
-    p.add_argument("--shape", type=values.shape, metavar="Q,R", help="X is raw binary, C-ordered")
-    p.add_argument(
-        "--input-dtype", metavar="DTYPE", help="of raw binary, as <f4 (default: that of --dtype)"
-    )
-    p.add_argument("--resume", action="store_true", help="go on where an encode was interrupted")
-    _add_memory(p)
-    p.set_defaults(command=_encode)
-
-
-def _add_memory(p: argparse.ArgumentParser) -> None:
-    p.add_argument(
-        "--memory",
-        type=values.size,
-        default=values.size("512M"),
-        metavar="SIZE",
-        help="the most that each process takes above a bare Python (default: 512M)",
-    )
-
-
-def _encode(arguments: argparse.Namespace) -> int:
-    from cec_mpi.store import encode
-
-    def body(runner: Runner) -> int:
-        manifest = encode(
-            arguments.source,
-            arguments.store,
-            arguments.machines,
-            arguments.recovery,
-            code=arguments.code,
-            systematic=arguments.systematic,
-            seed=arguments.seed,
-            dtype=arguments.dtype,
-            shape=arguments.shape,
-            input_dtype=arguments.input_dtype,
-            memory=arguments.memory,
-            resume=arguments.resume,
-            runner=runner,
-        )
-        print(f"{arguments.store}: {_described(manifest)}")
-        return 0
-
-    return _with_runner("encoding", body)
-
-
-def _described(manifest: Manifest) -> str:
-    code = manifest.code
-    return (
-        f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {code.machines} machines, any "
-        f"{code.recovery} of them enough; {manifest.rows_per_shard} rows per shard; "
-        f"{'systematic ' if code.systematic else ''}{code.family} code, condition number "
-        f"{code.conditioning.median:.1f} (worst {code.conditioning.worst:.1f})"
-    )
 
 
 def add_info(commands: Any) -> None:
@@ -145,7 +35,7 @@ def _info(arguments: argparse.Namespace) -> int:
 
     store = open_store(arguments.store)
     manifest = store.manifest
-    print(f"{arguments.store}: {_described(manifest)}")
+    print(f"{arguments.store}: {described(manifest)}")
     measured = manifest.code.conditioning
     which = "all" if measured.complete else "a sample of"
     print(f"condition numbers: measured on {which} {measured.measured} sets of machines")
@@ -201,7 +91,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             )
         return 0
 
-    return _with_runner("verifying", body)
+    return with_runner("verifying", body)
 
 
 def add_repair(commands: Any) -> None:
@@ -219,7 +109,7 @@ def add_repair(commands: Any) -> None:
         metavar="n",
         help="rebuild only this shard, and blame it where shards disagree",
     )
-    _add_memory(p)
+    add_memory(p)
     p.set_defaults(command=_repair)
 
 
@@ -252,7 +142,7 @@ def _repair(arguments: argparse.Namespace) -> int:
             raise DamagedStoreError(f"{arguments.store}: {'; '.join(problems)}")
         return 0
 
-    return _with_runner("repairing", body)
+    return with_runner("repairing", body)
 
 
 def add_decode(commands: Any) -> None:
@@ -264,7 +154,7 @@ def add_decode(commands: Any) -> None:
     )
     p.add_argument("store", metavar="STORE")
     p.add_argument("out", metavar="OUT.npy", type=values.path, help="the file to make")
-    _add_memory(p)
+    add_memory(p)
     p.set_defaults(command=_decode)
 
 
@@ -279,7 +169,7 @@ def _decode(arguments: argparse.Namespace) -> int:
         )
         return 0
 
-    return _with_runner("decoding", body)
+    return with_runner("decoding", body)
 
 
 def add_add_machine(commands: Any) -> None:
@@ -292,7 +182,7 @@ def add_add_machine(commands: Any) -> None:
     )
     p.add_argument("store", metavar="STORE")
     p.add_argument("--seed", type=values.whole, default=0, help="of the new row of the code")
-    _add_memory(p)
+    add_memory(p)
     p.set_defaults(command=_add_machine)
 
 
@@ -303,10 +193,10 @@ def _add_machine(arguments: argparse.Namespace) -> int:
         manifest = add_machine(
             arguments.store, seed=arguments.seed, memory=arguments.memory, runner=runner
         )
-        print(f"{arguments.store}: {_described(manifest)}")
+        print(f"{arguments.store}: {described(manifest)}")
         return 0
 
-    return _with_runner("adding a machine", body)
+    return with_runner("adding a machine", body)
 
 
 def add_stage(commands: Any) -> None:
@@ -351,46 +241,3 @@ def _stage(arguments: argparse.Namespace) -> int:
         return 0
 
     return run_together(together)
-
-
-def add_bench(commands: Any) -> None:
-    """``cec-mpi bench``."""
-    p = commands.add_parser(
-        "bench",
-        help="measure encode or verify beside what the disk and the processor can do",
-    )
-    p.add_argument("what", choices=["encode", "verify"])
-    p.add_argument("--directory", default=".", metavar="DIR", help="on the disk to measure")
-    p.add_argument("--rows", type=values.positive, default=1_000_000)
-    p.add_argument("--columns", type=values.positive, default=256)
-    p.add_argument("--machines", type=values.positive, default=6, metavar="N")
-    p.add_argument("--recovery", type=values.positive, default=3, metavar="L")
-    p.add_argument("--dtype", choices=["float32", "float64"], default="float32")
-    p.add_argument("--repeats", type=values.positive, default=3)
-    p.add_argument("--seed", type=values.whole, default=0)
-    p.add_argument("--json", action="store_true", help="print one JSON object")
-    _add_memory(p)
-    p.set_defaults(command=_bench)
-
-
-def _bench(arguments: argparse.Namespace) -> int:
-    from cec_mpi.bench import bench_encode, bench_verify
-
-    bench = bench_encode if arguments.what == "encode" else bench_verify
-    figures = bench(
-        arguments.directory,
-        rows=arguments.rows,
-        columns=arguments.columns,
-        machines=arguments.machines,
-        recovery=arguments.recovery,
-        dtype=arguments.dtype,
-        memory=arguments.memory,
-        repeats=arguments.repeats,
-        seed=arguments.seed,
-    )
-    if arguments.json:
-        print(json.dumps(figures))
-    else:
-        for name, value in figures.items():
-            print(f"{name.replace('_', ' '):32} {value:.6g}")
-    return 0

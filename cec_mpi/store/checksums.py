@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from cec_mpi.core.mds import MDSCode
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files import publish
-from cec_mpi.store.manifest import Manifest, ShardEntry, checksums_name, publish_manifest
+from cec_mpi.store.manifest import Manifest, ShardEntry, checksums_name
+from cec_mpi.store.manifest_file import publish_manifest
 
 __all__ = [
     "block_sum",

@@ -12,7 +12,8 @@ from cec_mpi.core.growth import add_row
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.checksums import publish_generation, read_checksums, row_sum
 from cec_mpi.store.files import locked, sync
-from cec_mpi.store.manifest import Manifest, ShardEntry, read_manifest, shard_name
+from cec_mpi.store.manifest import Manifest, ShardEntry, shard_name
+from cec_mpi.store.manifest_file import read_manifest
 from cec_mpi.store.rebuild import Blocks, Computing, compute_all, fit_blocks, merge_marks
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.checksums import block_sum, read_row
 from cec_mpi.store.files import read_at
-from cec_mpi.store.manifest import Manifest, ShardEntry, read_manifest
+from cec_mpi.store.manifest import Manifest, ShardEntry
+from cec_mpi.store.manifest_file import read_manifest
 
 __all__ = [
     "HOLDINGS",

@@ -13,13 +13,8 @@ from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.checksums import block_sum, publish_generation, read_checksums, row_sum
 from cec_mpi.store.files import WriteHandles, locked, publish, sync
 from cec_mpi.store.grid import Block
-from cec_mpi.store.manifest import (
-    MANIFEST,
-    MANIFEST_COPY,
-    Manifest,
-    parse_manifest,
-    read_manifest,
-)
+from cec_mpi.store.manifest import MANIFEST, MANIFEST_COPY, Manifest
+from cec_mpi.store.manifest_file import parse_manifest, read_manifest
 from cec_mpi.store.reader import problem_on_opening
 from cec_mpi.store.rebuild import (
     Blocks,

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from cec_mpi.errors import StoreError
 from cec_mpi.store.checksums import block_sum, read_checksums, row_sum
 from cec_mpi.store.files import read_at
-from cec_mpi.store.manifest import MANIFEST_COPY, Manifest, parse_manifest
+from cec_mpi.store.manifest import MANIFEST_COPY, Manifest
+from cec_mpi.store.manifest_file import parse_manifest
 from cec_mpi.store.reader import open_store, problem_on_opening
 from cec_mpi.store.work import LocalRunner, Runner
 

@@ -38,7 +38,7 @@ MEMORY = 512 << 20
 """Bytes that a process takes at its peak, unless told otherwise."""
 
 _OVERHEAD_BYTES = 160 << 20  # what libraries, threads and page tables take beside our buffers
-_MOST_THREADS = 8
+_MOST_THREADS = 64
 _MOST_PIECE_BYTES = 32 << 20
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.errors import InputError, StoreError
-from cec_mpi.store import encode, encoder, grid, open_store, verify
+from cec_mpi.store import encode, encoding, grid, open_store, verify
 from cec_mpi.store.work import LocalRunner
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -88,9 +88,9 @@ def test_an_interrupted_encode_says_how_to_go_on_and_does(here):
 
 def test_only_what_is_missing_is_done(here, monkeypatch):
     encoded = []
-    original = encoder._Encoding._encode
+    original = encoding.Encoding._encode
     monkeypatch.setattr(
-        encoder._Encoding,
+        encoding.Encoding,
         "_encode",
         lambda self, block, *rest: (encoded.append(block.number), original(self, block, *rest)),
     )

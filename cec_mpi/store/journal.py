@@ -1,0 +1,145 @@
+"""A store that is being made: its directory from the first file to the manifest.
+
+Until the manifest is there, the directory holds a journal: how to resume, of what and with
+which arguments it was begun, its manifest without checksums, and the checksums of the
+blocks that are written so far.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import InputError, StoreError
+from cec_mpi.store.checksums import publish_checksums, row_sum
+from cec_mpi.store.files import publish, sync
+from cec_mpi.store.manifest import (
+    INCOMPLETE,
+    INCOMPLETE_MANIFEST,
+    INCOMPLETE_SUMS,
+    JOURNAL,
+    Manifest,
+    ShardEntry,
+    shard_name,
+)
+from cec_mpi.store.manifest_file import parse_manifest, publish_manifest
+from cec_mpi.store.sources import Source
+
+__all__ = ["begin", "discard", "finish", "go_on", "read_sums"]
+
+
+def begin(
+    target: Path, skeleton: Manifest, matrix: Source, arguments: dict[str, Any], again: str
+) -> None:
+    """Make the directory with all that a resume needs; it appears at once.
+
+    Parameters
+    ----------
+    target : Path
+    skeleton : Manifest
+        Without checksums.
+    matrix : Source
+    arguments : dict of str to object
+        Of `encode`: a resume must have the same.
+    again : str
+        The command that resumes.
+
+    Raises
+    ------
+    InputError
+        The disk has no room.
+    """
+    parent = target.absolute().parent
+    needed = skeleton.shard_bytes * skeleton.code.machines
+    free = shutil.disk_usage(parent).free
+    if needed > free:
+        raise InputError(f"{target} needs {needed} bytes, and {parent} has {free} bytes free")
+    new = parent / f".{target.name}.new-{os.getpid()}"
+    new.mkdir()
+    try:
+        header = skeleton.header.encode("latin-1")
+        for shard in skeleton.shards:
+            with (new / shard.file).open("xb") as file:
+                file.write(header)
+                file.truncate(skeleton.shard_bytes)
+        with (new / INCOMPLETE_SUMS).open("xb") as file:
+            file.truncate(8 * skeleton.code.machines * skeleton.grid.count)
+        publish(new / INCOMPLETE_MANIFEST, skeleton.to_json().encode())
+        journal = {
+            "what": "an interrupted encode, or one that is going on",
+            "resume_with": again,
+            "arguments": arguments,
+            "source": list(matrix.stamps),
+        }
+        publish(new / INCOMPLETE, json.dumps(journal, indent=2).encode())
+        new.rename(target)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    sync(parent)
+
+
+def go_on(target: Path, matrix: Source, arguments: dict[str, Any]) -> Manifest:
+    """The skeleton of an encode that has begun.
+
+    Raises
+    ------
+    InputError
+        There is none, or it is of another X or has other arguments.
+    """
+    try:
+        journal = json.loads((target / INCOMPLETE).read_text(encoding="utf-8"))
+        begun, stamps = dict(journal["arguments"]), list(journal["source"])
+        skeleton = parse_manifest(target / INCOMPLETE_MANIFEST)
+    except FileNotFoundError:
+        raise InputError(f"{target} exists, and is no store that an encode began") from None
+    except (StoreError, ValueError, KeyError, TypeError, RecursionError):
+        raise InputError(f"{target} cannot be resumed, its journal is damaged: remove it") from None
+    for name, value in arguments.items():
+        if begun.get(name) != value:
+            raise InputError(
+                f"{target} was begun with {name} {begun.get(name)}, not {value}: "
+                "give the same arguments, or remove it"
+            )
+    if stamps != list(matrix.stamps) or matrix.shape != (skeleton.rows, skeleton.columns):
+        raise InputError(
+            f"{matrix.name} has changed since {target} was begun: remove {target} and encode anew"
+        )
+    return skeleton
+
+
+def discard(target: Path, skeleton: Manifest) -> None:
+    """Remove a store that can never be; files that are not ours stay."""
+    names = [shard.file for shard in skeleton.shards]
+    for name in (*names, *JOURNAL, ".lock"):
+        (target / name).unlink(missing_ok=True)
+    with suppress(OSError):  # not empty
+        target.rmdir()
+
+
+def finish(target: Path, skeleton: Manifest) -> Manifest:
+    """All blocks are on the disk: write their checksums, and the manifest last."""
+    sums = read_sums(target, skeleton).T
+    shards = tuple(
+        ShardEntry(shard_name(n), skeleton.shard_bytes, row_sum(row))
+        for n, row in enumerate(sums, start=1)
+    )
+    manifest = replace(skeleton, shards=shards)
+    sync(target)
+    publish_checksums(target, manifest.checksums, sums)
+    publish_manifest(target, manifest)
+    return manifest
+
+
+def read_sums(directory: Path, skeleton: Manifest) -> NDArray[np.uint64]:
+    """Checksums of the blocks that are written, 0 where one is not: (blocks, N)."""
+    sums = np.fromfile(directory / INCOMPLETE_SUMS, "<u8")
+    return sums.reshape(skeleton.grid.count, skeleton.code.machines)
