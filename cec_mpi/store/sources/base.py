@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 
-__all__ = ["Source", "fill", "stamp"]
+__all__ = ["FileSource", "Source", "fill", "stamp", "unreadable"]
 
 
 class Source(Protocol):
@@ -64,6 +65,23 @@ class Source(Protocol):
         OSError
             It could not be read now.
         """
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSource:
+    """What sources of one file or directory have."""
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    stamps: tuple[str, ...]
+    warning: str = ""
+    copies: ClassVar[int] = 2
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
 
 
 def stamp(path: Path) -> str:

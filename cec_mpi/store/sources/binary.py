@@ -17,15 +17,15 @@ from cec_mpi.errors import InputError
 from cec_mpi.store.arrays import open_npy
 from cec_mpi.store.files import read_at
 from cec_mpi.store.manifest import MANIFEST
-from cec_mpi.store.sources.base import fill, stamp, unreadable
+from cec_mpi.store.sources.base import FileSource, fill, stamp, unreadable
 
 __all__ = ["BinarySource", "PartsSource", "npy_source", "parts_source", "raw_source"]
 
 _MOST_MAPPED = 32 << 20  # bytes of pages in memory at a time
 
 
-@dataclass(frozen=True)
-class BinarySource:
+@dataclass(frozen=True, kw_only=True)
+class BinarySource(FileSource):
     """A matrix that lies in a file as it would in memory.
 
     Read, not mapped: a file that is cut short meanwhile, or a disk that fails, is an error
@@ -33,19 +33,8 @@ class BinarySource:
     whole file, is mapped.
     """
 
-    path: Path
-    offset: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    fortran: bool
-    stamps: tuple[str, ...]
-    warning: str = ""
-    copies: ClassVar[int] = 2
-
-    @property
-    def name(self) -> str:
-        """The path."""
-        return str(self.path)
+    offset: int = 0
+    fortran: bool = False
 
     def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
         """Read a rectangle."""
@@ -89,7 +78,14 @@ def npy_source(path: Path) -> BinarySource:
     array = open_npy(path)
     offset = array.offset if isinstance(array, np.memmap) else 0
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
-    return BinarySource(path, offset, array.shape, array.dtype, fortran, (stamp(path),))
+    return BinarySource(
+        path=path,
+        shape=array.shape,
+        dtype=array.dtype,
+        stamps=(stamp(path),),
+        offset=offset,
+        fortran=fortran,
+    )
 
 
 def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> BinarySource:
@@ -115,7 +111,7 @@ def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> BinaryS
         raise InputError(
             f"{path} is {what}: a {shape[0]} x {shape[1]} matrix of {kind} has {expected} bytes"
         )
-    return BinarySource(path, 0, shape, kind, False, (found,))
+    return BinarySource(path=path, shape=shape, dtype=kind, stamps=(found,))
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.store.sources.base import fill, stamp, unreadable
+from cec_mpi.store.sources.base import FileSource, fill, stamp, unreadable
 
 __all__ = ["HDF5_SUFFIXES", "ContainerSource", "hdf5_source", "is_zarr", "zarr_source"]
 
@@ -20,18 +20,12 @@ _ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
 _LISTED = 5
 
 
-@dataclass(frozen=True)
-class ContainerSource:
+@dataclass(frozen=True, kw_only=True)
+class ContainerSource(FileSource):
     """An array in a container: anything that is sliced as NumPy arrays are."""
 
     kind: str
-    path: Path
     inner: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    stamps: tuple[str, ...]
-    warning: str = ""
-    copies: ClassVar[int] = 2
 
     @property
     def name(self) -> str:
@@ -76,7 +70,14 @@ def hdf5_source(path: Path, inner: str) -> ContainerSource:
         raise
     except Exception as error:
         raise unreadable(path, error) from None
-    return ContainerSource("hdf5", path, inner, tuple(shape or ()), dtype, (stamp(path),))
+    return ContainerSource(
+        kind="hdf5",
+        path=path,
+        inner=inner,
+        shape=tuple(shape or ()),
+        dtype=dtype,
+        stamps=(stamp(path),),
+    )
 
 
 def zarr_source(path: Path, inner: str) -> ContainerSource:
@@ -101,7 +102,9 @@ def zarr_source(path: Path, inner: str) -> ContainerSource:
         raise unreadable(path, error) from None
     place = path / inner.strip("/")
     stamps = tuple(stamp(place / name) for name in _ZARR_FILES if (place / name).exists())
-    return ContainerSource("zarr", path, inner, tuple(shape), dtype, stamps)
+    return ContainerSource(
+        kind="zarr", path=path, inner=inner, shape=tuple(shape), dtype=dtype, stamps=stamps
+    )
 
 
 def is_zarr(path: Path) -> bool:

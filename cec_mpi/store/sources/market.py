@@ -5,34 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.store.sources.base import fill, stamp, unreadable
+from cec_mpi.store.sources.base import FileSource, fill, stamp, unreadable
 
 __all__ = ["MarketSource", "market_source"]
 
 _DTYPES = {"real": np.float64, "double": np.float64, "integer": np.int64, "pattern": np.float64}
 
 
-@dataclass(frozen=True)
-class MarketSource:
+@dataclass(frozen=True, kw_only=True)
+class MarketSource(FileSource):
     """A matrix in a Matrix Market file."""
-
-    path: Path
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    stamps: tuple[str, ...]
-    warning: str = ""
-    copies: ClassVar[int] = 2
-
-    @property
-    def name(self) -> str:
-        """The path."""
-        return str(self.path)
 
     def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
         """Read a rectangle, dense."""
@@ -67,7 +55,13 @@ def market_source(path: Path) -> MarketSource:
             f"{path} is sparse, {share:.2%} of {rows} x {columns} are stored, but shards are "
             "dense: the store takes {bytes} bytes"
         )
-    return MarketSource(path, (rows, columns), np.dtype(_DTYPES[field]), stamps, warning)
+    return MarketSource(
+        path=path,
+        shape=(rows, columns),
+        dtype=np.dtype(_DTYPES[field]),
+        stamps=stamps,
+        warning=warning,
+    )
 
 
 @lru_cache(maxsize=1)

@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.store.sources.base import fill, stamp, unreadable
+from cec_mpi.store.sources.base import FileSource, fill, stamp, unreadable
 
 __all__ = ["TableSource", "table_source"]
 
 _EVERY = 64  # rows between two remembered places in the file
 
 
-@dataclass(frozen=True)
-class TableSource:
+@dataclass(frozen=True, kw_only=True)
+class TableSource(FileSource):
     """Rows of numbers as text.
 
     Attributes
@@ -30,23 +30,9 @@ class TableSource:
         Where rows 0, 64, 128, ... begin in the file, and where it ends: bytes.
     """
 
-    path: Path
     delimiter: str
-    shape: tuple[int, ...]
     places: NDArray[np.int64] = field(repr=False)
-    stamps: tuple[str, ...]
-    warning: str = ""
     copies: ClassVar[int] = 16
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float64."""
-        return np.dtype(np.float64)
-
-    @property
-    def name(self) -> str:
-        """The path."""
-        return str(self.path)
 
     def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
         """Parse the lines of a rectangle."""
@@ -113,7 +99,13 @@ def table_source(path: Path, delimiter: str) -> TableSource:
     shown = header if len(header) <= 40 else header[:37] + "..."
     warning = f"{path}: its first line is taken for a header ({shown})" if header else ""
     return TableSource(
-        path, delimiter, (rows, columns), np.array(places, dtype=np.int64), stamps, warning
+        path=path,
+        shape=(rows, columns),
+        dtype=np.dtype(np.float64),
+        stamps=stamps,
+        warning=warning,
+        delimiter=delimiter,
+        places=np.array(places, dtype=np.int64),
     )
 
 
