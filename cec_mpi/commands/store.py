@@ -126,7 +126,8 @@ def _repair(arguments: argparse.Namespace) -> int:
             print(f"{shard_name(n)}: {rows} rebuilt{why}")
         if done.rebuilt:
             print(
-                f"error: at most {done.error_bound:.1e} of the largest entry of X in the same rows"
+                f"error: at most {done.error_bound:.1e} of the largest entry of X at the same "
+                "place of its parts"
             )
         if not (done.restored or done.rebuilt or done.unsettled or done.left or done.named):
             print(f"{arguments.store}: nothing to repair")
@@ -164,8 +165,8 @@ def _decode(arguments: argparse.Namespace) -> int:
     def body(runner: Runner) -> int:
         bound = decode(arguments.store, arguments.out, memory=arguments.memory, runner=runner)
         print(
-            f"{arguments.out}: error at most {bound:.1e} of the largest entry in the same rows "
-            "of the parts of X"
+            f"{arguments.out}: error at most {bound:.1e} of the largest entry at the same "
+            "place of the parts of X"
         )
         return 0
 

@@ -4,9 +4,10 @@ With D the inverse of G_P, the L rows of G of the machines P, any row g of a gen
 ``g X = (g D) (G_P X)``: L shards give every other shard, and with the rows of the identity
 for g they give X back. In floating point the shards are not exact, D is not exact, and the
 sum rounds; `Recombination` bounds all three, so that a rebuilt shard can say how far it may
-be from the one that was lost. All bounds are relative to the largest entry of X in the same
-rows; u is the unit roundoff and gamma_k = k u / (1 - k u) (Higham, Accuracy and Stability
-of Numerical Algorithms, section 3.1).
+be from the one that was lost. A number of a shard depends on L entries of X, one at the same
+place of each part, and all bounds are relative to the largest of these. u is the unit
+roundoff and gamma_k = k u / (1 - k u) (Higham, Accuracy and Stability of Numerical
+Algorithms, section 3.1).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def encoding_error(generator: ArrayLike, dtype: DTypeLike) -> Floats:
     Returns
     -------
     (N,) ndarray of float
-        Relative to the largest entry of X in the same rows; 0 where a shard is a plain
+        Relative to the largest entry of X at the same place; 0 where a shard is a plain
         part of X.
 
     Examples
@@ -123,7 +124,7 @@ class Recombination:
         Returns
         -------
         (T,) ndarray of float
-            Relative to the largest entry of X in the same rows.
+            Relative to the largest entry of X at the same place.
         """
         sizes = self._matrix.sum(axis=1) + given
         weights = np.abs(self.coefficients)
@@ -138,16 +139,21 @@ class Recombination:
         """The most that a number can grow by the coefficients."""
         return float(np.abs(self.coefficients).sum(axis=1).max(initial=0.0))
 
-    def largest(self, shards: Floats) -> float:
-        """Bound the largest entry of X in the rows of these shards.
+    def scale(self, shards: Floats) -> Floats:
+        """Bound the largest of the L entries of X at each place.
 
         Parameters
         ----------
-        shards : (L, ...) ndarray of float
-            Rows of the shards of the basis.
+        shards : (L, w) ndarray of float
+            Numbers of the shards of the basis.
+
+        Returns
+        -------
+        (w,) ndarray of float
         """
-        peaks = np.abs(shards).reshape(len(shards), -1).max(axis=1)
-        return float((np.abs(self._inverse) @ peaks).max())
+        entries = np.abs(self._inverse) @ np.abs(shards)
+        largest: Floats = entries.max(axis=0)
+        return largest
 
 
 def choose_basis(generator: Floats, machines: Sequence[int]) -> tuple[int, ...]:
@@ -267,13 +273,13 @@ class Recombiner:
         known = np.stack([shards[n] for n in basis]).astype(np.float64)
         if not np.isfinite(known).all():
             return False
-        scale = recombination.largest(known)
+        scale = recombination.scale(known)
         errors = recombination.errors(given[np.asarray(basis) - 1], self._dtype)
         errors += given[np.asarray(others, dtype=int) - 1]
         least = float(np.finfo(self._dtype).tiny) * (1 + recombination.gain)
         expected = recombination.coefficients @ known
         return all(
-            bool(np.abs(shards[n] - row).max() <= error * scale + least)
+            bool((np.abs(shards[n] - row) <= error * scale + least).all())
             for n, row, error in zip(others, expected, errors.tolist(), strict=True)
         )
 

@@ -42,7 +42,7 @@ def decode(
     -------
     float
         Certified: no entry differs from what was encoded (X in the store's dtype) by more
-        than this times the largest entry in the same rows of the L parts of X.
+        than this times the largest entry at the same place of the L parts of X.
 
     Raises
     ------

@@ -93,7 +93,7 @@ class Rebuilt:
         The rows, `stop` excluded.
     error_bound : float
         How far an entry may be from what `encode` would have computed without rounding,
-        relative to the largest entry of X in the same rows.
+        relative to the largest entry of X at the same place of its L parts.
     """
 
     start: int

@@ -40,8 +40,8 @@ class Repaired:
     named : tuple of int
         Machines whose shards were wrong though their checksums were right.
     error_bound : float
-        The largest error bound of what was rebuilt, relative to the largest entry of X in
-        the same rows; 0 when nothing was.
+        The largest error bound of what was rebuilt, relative to the largest entry of X at
+        the same place of its parts; 0 when nothing was.
     restored : list of str
         Files other than shards that were written again.
     unsettled : dict of tuple of int to str
