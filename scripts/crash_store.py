@@ -99,11 +99,11 @@ def crash_encode(directory: Path, X: np.ndarray, rng: random.Random, kills: int)
     sizes = ("--machines", MACHINES, "--recovery", RECOVERY)
     source, whole, store = directory / "X.npy", directory / "whole", directory / "store"
     usual = duration(lambda: finish("encode", source, whole, *sizes))
+    command = ("encode", source, store, *sizes, "--resume")
     expected = contents(whole)
     problems = []
     done = 0
     while done < kills:
-        command = ("encode", source, store, *sizes, "--resume")
         if kill_at_random(rng, usual, *command):
             done += 1
         if not store.exists():
@@ -123,8 +123,10 @@ def crash_encode(directory: Path, X: np.ndarray, rng: random.Random, kills: int)
                 problems.append("other bytes than without an interruption")
             shutil.rmtree(store)
     shutil.rmtree(store, ignore_errors=True)
-    for stray in directory.glob(".store.new-*"):
-        shutil.rmtree(stray)  # killed in the moment before the directory had its name
+    finish(*command)
+    if strays := [path.name for path in directory.glob(".store*")]:
+        problems.append(f"left behind: {', '.join(strays)}")
+    shutil.rmtree(store)
     return problems
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError, StoreError
 from cec_mpi.store.checksums import publish_checksums, row_sum
-from cec_mpi.store.files import publish, sync
+from cec_mpi.store.files import locked, publish, sync
 from cec_mpi.store.manifest import (
     INCOMPLETE,
     INCOMPLETE_MANIFEST,
@@ -62,29 +62,46 @@ def begin(
     free = shutil.disk_usage(parent).free
     if needed > free:
         raise InputError(f"{target} needs {needed} bytes, and {parent} has {free} bytes free")
-    new = parent / f".{target.name}.new-{os.getpid()}"
+    prefix = f".{target.name}.new-"
+    _remove_abandoned(parent, prefix)
+    new = parent / f"{prefix}{os.getpid()}"
     new.mkdir()
     try:
-        header = skeleton.header.encode("latin-1")
-        for shard in skeleton.shards:
-            with (new / shard.file).open("xb") as file:
-                file.write(header)
-                file.truncate(skeleton.shard_bytes)
-        with (new / INCOMPLETE_SUMS).open("xb") as file:
-            file.truncate(8 * skeleton.code.machines * skeleton.grid.count)
-        publish(new / INCOMPLETE_MANIFEST, skeleton.to_json().encode())
-        journal = {
-            "what": "an interrupted encode, or one that is going on",
-            "resume_with": again,
-            "arguments": arguments,
-            "source": list(matrix.stamps),
-        }
-        publish(new / INCOMPLETE, json.dumps(journal, indent=2).encode())
-        new.rename(target)
+        with locked(new, f"{new} is in use"):
+            _fill(new, skeleton, matrix, arguments, again)
+            new.rename(target)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
     sync(parent)
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove what a process left that was killed in `begin`; its lock went with it."""
+    for path in parent.iterdir():
+        if path.name.startswith(prefix):
+            with suppress(InputError, OSError), locked(path, "somebody is at work"):
+                shutil.rmtree(path)
+
+
+def _fill(
+    new: Path, skeleton: Manifest, matrix: Source, arguments: dict[str, Any], again: str
+) -> None:
+    header = skeleton.header.encode("latin-1")
+    for shard in skeleton.shards:
+        with (new / shard.file).open("xb") as file:
+            file.write(header)
+            file.truncate(skeleton.shard_bytes)
+    with (new / INCOMPLETE_SUMS).open("xb") as file:
+        file.truncate(8 * skeleton.code.machines * skeleton.grid.count)
+    publish(new / INCOMPLETE_MANIFEST, skeleton.to_json().encode())
+    journal = {
+        "what": "an interrupted encode, or one that is going on",
+        "resume_with": again,
+        "arguments": arguments,
+        "source": list(matrix.stamps),
+    }
+    publish(new / INCOMPLETE, json.dumps(journal, indent=2).encode())
 
 
 def go_on(target: Path, matrix: Source, arguments: dict[str, Any]) -> Manifest:

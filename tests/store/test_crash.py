@@ -13,6 +13,7 @@ import pytest
 
 from cec_mpi.errors import InputError, StoreError
 from cec_mpi.store import encode, encoding, grid, open_store, verify
+from cec_mpi.store.files import locked
 from cec_mpi.store.work import LocalRunner
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -166,6 +167,16 @@ def test_what_cannot_be_written_says_how_to_go_on(here):
         resume(here, runner=Interrupted(1, error))
     resume(here)
     assert contents(here / "store") == contents(here / "whole")
+
+
+def test_what_was_abandoned_before_it_had_its_name_is_removed(here):
+    (here / ".new store.new-123").mkdir()
+    (here / ".new store.new-123" / "shard-0001.npy").write_text("")
+    (here / ".new store.new-456").mkdir()
+    with locked(here / ".new store.new-456", "this is going on"):
+        encode(here / "X.npy", here / "new store", *SIZES)
+    assert contents(here / "new store") == contents(here / "whole")
+    assert sorted(path.name for path in here.glob(".*")) == [".new store.new-456"]
 
 
 def test_the_journal_is_readable(here):

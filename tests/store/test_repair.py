@@ -144,6 +144,59 @@ def test_whatever_is_damaged_is_rebuilt_and_only_that(made, tmp_path_factory, da
     shutil.rmtree(path.parent)
 
 
+HARMS = ("flip", "cut", "grow", "delete", "swap", "header")
+
+
+def harm(path, kind, machine, data):
+    """Do it, and say which shards are not whole afterwards."""
+    file = path / name_of(machine)
+    size = file.stat().st_size
+    if kind == "delete":
+        file.unlink()
+    elif kind == "swap":
+        other = machine % MACHINES + 1
+        (path / name_of(other)).rename(path / "aside")
+        file.rename(path / name_of(other))
+        (path / "aside").rename(file)
+        return {machine, other}
+    elif kind == "cut":
+        os.truncate(file, data.draw(st.integers(0, size - 1)))
+    elif kind == "grow":
+        os.truncate(file, size + data.draw(st.integers(1, 5000)))
+    else:
+        place = data.draw(st.integers(0, 127) if kind == "header" else st.integers(128, size - 1))
+        with file.open("r+b") as stream:
+            stream.seek(place)
+            byte = stream.read(1)[0]
+            stream.seek(place)
+            stream.write(bytes([byte ^ 1 << data.draw(st.integers(0, 7))]))
+    return {machine}
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_mix_of_harm_is_found_and_mended_or_said_to_be_too_much(made, tmp_path_factory, data):
+    path = shutil.copytree(made / "store", tmp_path_factory.mktemp("harm") / "store")
+    X = np.load(made / "X.npy")
+    machines = data.draw(
+        st.lists(st.sampled_from([1, 3, 5]), min_size=1, max_size=3, unique=True), label="machines"
+    )
+    hurt = set()
+    for machine in machines:
+        hurt |= harm(path, data.draw(st.sampled_from(HARMS)), machine, data)
+    assert set(verify(path).damaged) == hurt
+    try:
+        done = repair(path)
+    except DamagedStoreError:
+        assert len(hurt) > MACHINES - RECOVERY
+        assert set(verify(path).damaged) == hurt
+    else:
+        assert set(done.rebuilt) <= hurt
+        assert verify(path).damaged == []
+        check_decodes(path, X)
+    shutil.rmtree(path.parent)
+
+
 def test_rows_that_are_lost_are_named_and_nothing_is_written(path, tmp_path):
     for machine in (1, 2, 4, 6):
         overwrite(path, machine, 50)
