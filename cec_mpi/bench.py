@@ -31,11 +31,16 @@ Figures = dict[str, float]
 _CHUNK = 1 << 20
 _LIMIT = 3600.0  # seconds that one measured command may take
 # The kernel's own figure of this process: what wait() tells includes the parent's, by fork.
-_BARE = "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')))"
-_PROGRAM = (
-    "import sys; from cec_mpi.cli import main; code = main(sys.argv[1:])\n"
-    f"if code: sys.exit(code)\n{_BARE}"
-)
+_PEAK = "next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1]"
+_PROGRAM = f"""
+import sys, time
+import cec_mpi.store
+from cec_mpi.cli import main
+begin = time.perf_counter()
+code = main(sys.argv[1:])
+print(time.perf_counter() - begin, {_PEAK})
+sys.exit(code)
+"""
 
 
 @dataclass(frozen=True)
@@ -83,10 +88,9 @@ class Bench:
             self._write_matrix(scratch / "X.npy")
             per_shard = self._rows_per_shard * self.columns * np.dtype(self.dtype).itemsize
             total = self.machines * per_shard
-            bare = _measured([sys.executable, "-c", _BARE])[1]
+            bare = _measured([sys.executable, "-c", f"print(0, {_PEAK})"])[1]
             for _ in range(self.repeats):
                 seconds, peak = self._encode(scratch)
-                seconds -= _starting(scratch / "store")
                 shutil.rmtree(scratch / "store")
                 rates["encode"].append(total / seconds)
                 rates["write"].append(total / _write_files(scratch, self.machines, per_shard))
@@ -117,7 +121,6 @@ class Bench:
             store = scratch / "store"
             files = [store / shard.file for shard in open_store(store).manifest.shards]
             total = sum(path.stat().st_size for path in files)
-            starting = _starting(store)
             for _ in range(self.repeats):
                 _forget(files)
                 begin = time.perf_counter()
@@ -125,7 +128,7 @@ class Bench:
                     _read(path)
                 rates["read"].append(total / (time.perf_counter() - begin))
                 _forget(files)
-                rates["verify"].append(total / (_measured(_command("verify", store))[0] - starting))
+                rates["verify"].append(total / _measured(_command("verify", store))[0])
         ratios = [a / b for a, b in zip(rates["verify"], rates["read"], strict=True)]
         return {
             "shard_bytes": float(total),
@@ -179,19 +182,13 @@ def _command(name: str, *arguments: object) -> list[str]:
     return [sys.executable, "-c", _PROGRAM, name, *map(str, arguments)]
 
 
-def _starting(store: Path) -> float:
-    """Seconds that a command takes before it begins: Python, and what is imported."""
-    return min(_measured(_command("info", store))[0] for _ in range(3))
-
-
 def _measured(command: list[str]) -> tuple[float, int]:
     """Seconds and peak memory in bytes of a command that must succeed."""
-    begin = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)
-    seconds = time.perf_counter() - begin
     if done.returncode:
         raise InputError(done.stderr.strip().removeprefix("cec-mpi: error: "))
-    return seconds, 1024 * int(done.stdout.split()[-2])
+    seconds, kilobytes = done.stdout.split()[-2:]
+    return float(seconds), 1024 * int(kilobytes)
 
 
 def _write_files(directory: Path, machines: int, size: int) -> float:

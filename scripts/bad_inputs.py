@@ -831,7 +831,7 @@ def _store_cases() -> Iterator[Case]:
         yield Case(f"{command}: two lost, mpirun", words, 5, RANKS, make=copied(_two_lost))
         yield Case(f"{command}: a missing store, mpirun", f"{command} none a", ranks=RANKS)
     yield Case("stage: 3 ranks", "stage {good}/store {here}/a", ranks=3)
-    yield Case("stage: onto a file, mpirun", "stage {good}/store {good}/W.npy", 3, ranks=RANKS)
+    yield Case("stage: onto a file, mpirun", "stage {good}/store {good}/W.npy", 2, ranks=RANKS)
     for name, text in NOT_MANIFESTS.items():
         code = 2 if name in OTHER_FILES else 5
         yield Case(f"info: a manifest {name}", "info {here}/S", code, make=with_manifest(text))

@@ -131,11 +131,7 @@ def _repair(arguments: argparse.Namespace) -> int:
             )
         if not (done.restored or done.rebuilt or done.unsettled or done.left or done.named):
             print(f"{arguments.store}: nothing to repair")
-        problems = [
-            f"shards {', '.join(map(str, machines))} disagree at {rows}, and it cannot be said "
-            "which is wrong (cec-mpi repair --machine n takes it to be n)"
-            for machines, rows in done.unsettled.items()
-        ]
+        problems = list(done.unsettled)
         left = sorted({*done.left, *(n for n in done.named if n not in done.rebuilt)})
         if left:
             problems.append(f"shards {', '.join(map(str, left))} are damaged still")

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import combinations
+from math import comb
+
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from cec_mpi.core.conditioning import Conditioning, measure_conditioning
 from cec_mpi.core.mds import MDSCode, harmonics
 
 __all__ = ["add_row"]
 
 Floats = NDArray[np.float64]
 
-_MOST_CANDIDATES = 96  # rows that are tried first
-_LEAST_CANDIDATES = 8
-_WORK = 60_000  # of candidates times L**2: seconds
-_FIRST_LOOK = 500  # submatrices measured of each
-_ROUNDS = 4  # of smaller and smaller changes to the best so far
-_SPREAD = 0.3  # relative size of the first of these changes
+_WORK = 2e8  # of subsets times L**3: seconds
+_MOST_SUBSETS = 200_000
+_LEAST_SUBSETS = 64
+_BATCH = 2_000_000  # numbers in one batch of subsets
+_RANDOM = 256  # rows that are tried, beside those of harmonics
+_MOST_POINTS = 512
+_STARTS, _PUSHES = 6, 150  # candidates that are improved, and how often each
+_NEAREST = 4  # subsets that a row is pushed away from at a time
 
 
 def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
     """The code with one machine more; the rows that it has stay as they are.
 
-    Candidates are rows of L real harmonics at equally spaced points and random rows, of
-    the length that the others have; then the best of them is varied at random.
+    With any L - 1 rows of G the new row g is as good as its part at right angles to them
+    is long: the smallest singular value of the L rows is at most this length. So g is
+    chosen to make the shortest such part long: the best rows of real harmonics and random
+    rows, all as long as the others, are pushed away from the rows that they are nearest to.
 
     Parameters
     ----------
@@ -48,28 +55,69 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
     --------
     >>> from cec_mpi.core.mds import make_code
     >>> bigger = add_row(make_code(6, 3), np.float64)
-    >>> bigger.machines, bigger.conditioning.worst < 30
+    >>> bigger.machines, bigger.conditioning.worst < 15
     (7, True)
     """
     rng = np.random.default_rng(seed)
     length = float(np.median(np.linalg.norm(code.generator, axis=1)))
-    count = min(_MOST_CANDIDATES, max(_LEAST_CANDIDATES, _WORK // code.recovery**2))
+    normals = _normals(code.generator, rng)
 
-    def measured(row: Floats) -> tuple[Conditioning, Floats]:
-        scaled = (row * (length / np.linalg.norm(row))).astype(dtype).astype(np.float64)
-        matrix = np.vstack((code.generator, scaled))
-        return measure_conditioning(matrix, _FIRST_LOOK), scaled
+    def cut(rows: Floats) -> Floats:
+        scaled = rows * (length / np.linalg.norm(rows, axis=-1, keepdims=True))
+        rounded: Floats = scaled.astype(dtype).astype(np.float64)
+        return rounded
 
-    points = 2 * np.pi * (np.arange(count // 2) + 0.5) / (count // 2)
-    rows = [*harmonics(points, code.recovery)]
-    rows.extend(rng.standard_normal((count - len(rows), code.recovery)))
-    best = min(map(measured, rows), key=_badness)
-    for k in range(_ROUNDS):
-        spread = _SPREAD / 2**k * length / np.sqrt(code.recovery)
-        changes = spread * rng.standard_normal((count // 4, code.recovery))
-        best = min([best, *map(measured, best[1] + changes)], key=_badness)
-    return MDSCode(np.vstack((code.generator, best[1])), code.family, code.systematic)
+    points = np.arange(4 * min(code.machines, _MOST_POINTS // 4)) + 0.5
+    between = np.arange(min(code.machines, _MOST_POINTS)) + 0.5
+    rows = cut(
+        np.vstack(
+            (
+                harmonics(2 * np.pi * points / len(points), code.recovery),
+                harmonics(2 * np.pi * between / code.machines, code.recovery),
+                rng.standard_normal((_RANDOM, code.recovery)),
+            )
+        )
+    )
+    shortest = np.concatenate(
+        [np.abs(normals @ some.T).min(axis=0) for some in np.array_split(rows, len(rows) // 16)]
+    )
+    starts = rows[np.argsort(shortest)[::-1][:_STARTS]]
+    pushed = np.array([_pushed(normals, start, cut) for start in starts])
+    finalists = np.vstack((starts, pushed))
+    # What was pushed away from a sample of subsets is judged by another one.
+    others = _normals(code.generator, rng)
+    best = np.abs(np.vstack((normals, others)) @ finalists.T).min(axis=0).argmax()
+    return MDSCode(np.vstack((code.generator, finalists[best])), code.family, code.systematic)
 
 
-def _badness(candidate: tuple[Conditioning, Floats]) -> tuple[float, float]:
-    return candidate[0].worst, candidate[0].median
+def _pushed(normals: Floats, row: Floats, cut: Callable[[Floats], Floats]) -> Floats:
+    """Push a row away from the subsets that it is nearest to; the best place, and how good."""
+    nearest = min(_NEAREST, len(normals))
+    best, place = 0.0, row
+    for k in range(_PUSHES):
+        parts = normals @ row
+        sizes = np.abs(parts)
+        closest = np.argpartition(sizes, nearest - 1)[:nearest]
+        if sizes[closest].min() > best:
+            best, place = float(sizes[closest].min()), row
+        away = (np.sign(parts[closest])[:, None] * normals[closest]).sum(axis=0)
+        step = float(np.linalg.norm(row)) * 0.1 / (1 + k / 10)
+        row = cut(row + step * away / max(float(np.linalg.norm(away)), 1e-300))
+    return place
+
+
+def _normals(generator: Floats, rng: np.random.Generator) -> Floats:
+    """Unit vectors at right angles to L - 1 rows: of all such sets, or of a sample."""
+    machines, recovery = generator.shape
+    if recovery == 1:
+        return np.ones((1, 1))
+    most = max(_LEAST_SUBSETS, min(_MOST_SUBSETS, int(_WORK / recovery**3)))
+    if comb(machines, recovery - 1) <= most:
+        subsets = np.array(list(combinations(range(machines), recovery - 1)))
+    else:
+        firsts = np.linspace(0, machines, min(machines, most // 2), endpoint=False).astype(int)
+        runs = (firsts[:, None] + np.arange(recovery - 1)) % machines
+        random = rng.random((most - len(runs), machines)).argsort(axis=1)[:, : recovery - 1]
+        subsets = np.concatenate((runs, random))
+    batches = np.array_split(subsets, -(-len(subsets) * recovery**2 // _BATCH))
+    return np.concatenate([np.linalg.svd(generator[some])[2][:, -1] for some in batches])

@@ -7,7 +7,8 @@ sum rounds; `Recombination` bounds all three, so that a rebuilt shard can say ho
 be from the one that was lost. A number of a shard depends on L entries of X, one at the same
 place of each part, and all bounds are relative to the largest of these. u is the unit
 roundoff and gamma_k = k u / (1 - k u) (Higham, Accuracy and Stability of Numerical
-Algorithms, section 3.1).
+Algorithms, section 3.1). They leave out underflow: entries near the smallest normal number
+of the dtype and below have an absolute error of that size besides.
 """
 
 from __future__ import annotations
@@ -222,7 +223,25 @@ class Recombiner:
         targets = self._generator[np.asarray(wanted, dtype=int) - 1]
         return Recombination(self._generator, basis, targets)
 
-    def compare(self, shards: dict[int, NDArray[Any]], given: Floats) -> Verdict:
+    def bases(self, machines: tuple[int, ...], marks: Floats) -> list[tuple[int, ...]]:
+        """Sets of L machines to compute from: the least marked ones, and the best conditioned.
+
+        Parameters
+        ----------
+        machines : tuple of int
+            Ascending, at least L.
+        marks : (N,) ndarray of float
+            Error bounds of machines whose shards were computed from others, 0 for the
+            rest. They add up with each generation, so originals come first.
+        """
+        own = marks[np.asarray(machines) - 1]
+        level = np.sort(own)[self._generator.shape[1] - 1]
+        least = tuple(n for n, mark in zip(machines, own, strict=True) if mark <= level)
+        return list(dict.fromkeys((self.basis(least), self.basis(machines))))
+
+    def compare(
+        self, shards: dict[int, NDArray[Any]], given: Floats, marks: Floats | None = None
+    ) -> Verdict:
         """Compare the same rows of L + 1 or more shards.
 
         With L + 1 of them a disagreement can be seen, and nobody named; each two more
@@ -234,6 +253,8 @@ class Recombiner:
             Numbers of the same rows, by machine.
         given : (N,) ndarray of float
             Error bounds of the shards of machines 1..N, relative as in `encoding_error`.
+        marks : (N,) ndarray of float, optional
+            As in `bases`.
 
         Returns
         -------
@@ -250,7 +271,8 @@ class Recombiner:
         Verdict(agree=False, wrong=(3,))
         """
         machines = tuple(sorted(shards))
-        if self._agree(machines, shards, given):
+        marks = np.zeros(len(self._generator)) if marks is None else marks
+        if self._agree(machines, shards, given, marks):
             return Verdict(agree=True)
         for size in range(1, (len(machines) - self._generator.shape[1]) // 2 + 1):
             if comb(len(machines), size) > _MOST_SUSPECTS:
@@ -258,16 +280,20 @@ class Recombiner:
             suspects = [
                 wrong
                 for wrong in combinations(machines, size)
-                if self._agree(tuple(n for n in machines if n not in wrong), shards, given)
+                if self._agree(tuple(n for n in machines if n not in wrong), shards, given, marks)
             ]
             if suspects:
                 return Verdict(agree=False, wrong=suspects[0] if len(suspects) == 1 else ())
         return Verdict(agree=False)
 
     def _agree(
-        self, machines: tuple[int, ...], shards: dict[int, NDArray[Any]], given: Floats
+        self,
+        machines: tuple[int, ...],
+        shards: dict[int, NDArray[Any]],
+        given: Floats,
+        marks: Floats,
     ) -> bool:
-        basis = self.basis(machines)
+        basis = self.bases(machines, marks)[0]
         others = tuple(n for n in machines if n not in basis)
         recombination = self.toward(basis, others)
         known = np.stack([shards[n] for n in basis]).astype(np.float64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,11 @@ class Machine:
     def values(self) -> NDArray[Any]:
         """Answers to the last step, in the order of the rows: shape (rows assigned,)."""
         return self._out[: self._count]
+
+    @property
+    def shard_path(self) -> Path:
+        """The file that it reads."""
+        return self._shard.path
 
     def measure_rate(self) -> float:
         """Rows per second at which this process multiplies its shard, for emulation."""

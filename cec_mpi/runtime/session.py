@@ -46,7 +46,7 @@ from cec_mpi.store.staging import remembered_stage, staged_file
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["all_good", "check_ranks", "open_operator", "serial_session", "session"]
+__all__ = ["check_ranks", "open_operator", "serial_session", "session"]
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,8 @@ def serial_session(
             machine.emulation = emulation
         answers = manifest.code.recovery * manifest.rows_per_shard
         end = LocalMasterEnd(machines, manifest.code.machines, answers, np.dtype(manifest.dtype))
-        recorder.header(_header(manifest, options, emulation, [place], [threads], "none"))
+        copies = [m.number for m in machines if m.shard_path.parent != opened.path]
+        recorder.header(_header(manifest, options, emulation, [place], [threads], copies, "none"))
         yield _master(manifest, end, options, recorder)
 
 
@@ -171,6 +172,8 @@ def session(
             _machine_log(comm, log_directory, number),
         ):
             machine = _open_machine(comm, Store(Path(store), manifest), number, options)
+            own = machine is None or machine.shard_path.parent == Path(store)
+            copies = [n for n in comm.allgather(0 if own else number) if n]
             emulation = _measure_emulation(comm, options, places, machine)
             dtype = np.dtype(manifest.dtype)
             if machine is not None:
@@ -187,7 +190,9 @@ def session(
                 )
             with _stopping(end):
                 library = library_name()
-                recorder.header(_header(manifest, options, emulation, places, threads, library))
+                recorder.header(
+                    _header(manifest, options, emulation, places, threads, copies, library)
+                )
                 master = _master(manifest, end, options, recorder)
                 try:
                     yield master, 0
@@ -232,11 +237,11 @@ def _machine_log(comm: MPI.Intracomm, directory: Path | None, number: int) -> It
             stack.enter_context(log_file(path))
         except OSError as error:
             problem = f"the log of machine {number}, {path}: {error.strerror}"
-        all_good(comm, problem)
+        _all_good(comm, problem)
         yield
 
 
-def all_good(comm: MPI.Intracomm, problem: str) -> None:
+def _all_good(comm: MPI.Intracomm, problem: str) -> None:
     """Collective: raise the first problem on all ranks; an empty text is none."""
     problems = [text for text in comm.allgather(problem) if text]
     if problems:
@@ -266,7 +271,7 @@ def _open_machine(
     except (CecError, OSError) as error:
         log.exception("machine %d cannot start", number)
         problem = f"machine {number} on {socket.gethostname()} cannot start: {error}"
-    all_good(comm, problem)
+    _all_good(comm, problem)
     return machine
 
 
@@ -320,6 +325,7 @@ def _header(
     emulation: Emulation | None,
     places: list[Place],
     threads: list[int],
+    copies: list[int],
     library: str,
 ) -> dict[str, Any]:
     import mpi4py
@@ -349,6 +355,7 @@ def _header(
         "shards": options.shards,
         "verify": options.verify,
         "staged": options.staged or None,
+        "machines_with_copies": copies,
         "speeds": options.speeds,
         "emulation": None if emulation is None else asdict(emulation),
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.launch import as_cec_error, on_master
-from cec_mpi.runtime.session import all_good, check_ranks
+from cec_mpi.runtime.session import check_ranks
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import stage_shard
@@ -40,16 +40,18 @@ def stage_together(
         return manifest, chosen
 
     manifest, chosen = on_master(comm, prepare)
-    copied, problem = 0, ""
+    copied, problem = 0, None
     machine = chosen[comm.rank - 1] if comm.rank else 0
     if machine:
         try:
             copied = stage_shard(Path(store), manifest, machine, pattern)
         except (CecError, OSError) as error:
-            problem = f"machine {machine} on {socket.gethostname()}: {as_cec_error(error)}"
-    all_good(comm, problem)
-    found: Staged = comm.allgather((socket.gethostname(), machine, copied))[1:]
-    return found
+            problem = as_cec_error(error)
+    found = comm.allgather((socket.gethostname(), machine, copied, problem))[1:]
+    for host, number, _, failed in found:
+        if failed is not None:
+            raise type(failed)(f"machine {number} on {host}: {failed}")
+    return [(host, number, size) for host, number, size, _ in found]
 
 
 def stage_here(store: str, pattern: str, machines: tuple[int, ...] | None) -> Staged:

@@ -35,7 +35,10 @@ def open_npy(path: Path) -> NDArray[Any]:
         array.close()
         raise InputError(f"{path} is an archive of arrays: expected one .npy array")
     if array.dtype.kind == "c":
-        raise InputError(f"{path} holds {array.dtype}: complex numbers are not supported")
+        raise InputError(
+            f"{path} holds {array.dtype}: complex numbers are not supported, because codes, shards "
+            "and answers are real"
+        )
     if array.dtype.kind not in "fiub":
         raise InputError(f"{path} holds {array.dtype}: expected real numbers")
     return array

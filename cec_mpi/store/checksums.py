@@ -24,7 +24,9 @@ from cec_mpi.store.manifest_file import publish_manifest
 __all__ = [
     "block_sum",
     "publish_checksums",
+    "checksum_files",
     "publish_generation",
+    "read_all_rows",
     "read_checksums",
     "read_row",
     "row_sum",
@@ -44,10 +46,16 @@ def row_sum(sums: Sums) -> str:
 
 
 def publish_checksums(directory: Path, name: str, sums: Sums) -> None:
-    """Write the checksums of a store: shape (N, blocks)."""
+    """Write the checksums of a store, shape (N, blocks), and a copy of them."""
     file = io.BytesIO()
     np.save(file, np.ascontiguousarray(sums, dtype="<u8"))
-    publish(directory / name, file.getvalue())
+    for each in checksum_files(name):
+        publish(directory / each, file.getvalue())
+
+
+def checksum_files(name: str) -> tuple[str, str]:
+    """The file of checksums that a manifest names, and its copy."""
+    return name, name.replace(".npy", ".copy.npy")
 
 
 def publish_generation(
@@ -67,58 +75,95 @@ def publish_generation(
     )
     publish_checksums(directory, changed.checksums, sums)
     publish_manifest(directory, changed)
-    (directory / checksums_name(manifest.generation - 1)).unlink(missing_ok=True)
+    for name in checksum_files(checksums_name(manifest.generation - 1)):
+        (directory / name).unlink(missing_ok=True)
     return changed
 
 
-def read_checksums(directory: Path, manifest: Manifest) -> Sums:
-    """The checksums as they are in their file; zeros where there are none.
-
-    Parameters
-    ----------
-    directory : Path
-    manifest : Manifest
+def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str, str]]:
+    """All checksums that can be had, from the file or its copy.
 
     Returns
     -------
-    (N, blocks) ndarray of uint64
-        Not compared with the manifest.
+    sums : (N, blocks) ndarray of uint64
+        Each row from a file where it is as the manifest says; else as it is in the first
+        one, and zeros where there is none.
+    problems : dict of str to str
+        By file what is wrong with it.
     """
-    shape = (manifest.code.machines, manifest.grid.count)
-    try:
-        sums = _open(directory, manifest)
-    except DamagedStoreError:
-        return np.zeros(shape, np.uint64)
-    return np.array(sums, np.uint64)
+    sums = np.zeros((manifest.code.machines, manifest.grid.count), np.uint64)
+    trusted = np.zeros(len(sums), dtype=bool)
+    problems = {}
+    for name in checksum_files(manifest.checksums):
+        try:
+            found = np.array(_open(directory / name, manifest), np.uint64)
+        except DamagedStoreError as error:
+            problems[name] = str(error)
+            continue
+        right = np.array(
+            [
+                row_sum(row) == shard.xxh3_128
+                for row, shard in zip(found, manifest.shards, strict=True)
+            ]
+        )
+        if not right.all():
+            problems[name] = "altered"
+        take = ~trusted & (right | ~sums.any(axis=1))
+        sums[take] = found[take]
+        trusted |= right
+    return sums, problems
 
 
-def read_row(directory: Path, manifest: Manifest, machine: int) -> Sums:
-    """The checksums of one shard.
+def read_all_rows(directory: Path, manifest: Manifest) -> Sums:
+    """The checksums of all shards: (N, blocks).
 
     Raises
     ------
     DamagedStoreError
-        The file with the checksums is missing or altered.
+        Some are as the manifest says neither in the file nor in its copy.
     """
-    sums = np.array(_open(directory, manifest)[machine - 1], np.uint64)
-    if row_sum(sums) != manifest.shards[machine - 1].xxh3_128:
-        raise DamagedStoreError(
-            f"{directory / manifest.checksums}: the checksums of machine {machine} were altered "
-            f"(cec-mpi repair {directory} mends them)"
-        )
+    sums, _ = read_checksums(directory, manifest)
+    for n, shard in enumerate(manifest.shards, start=1):
+        if row_sum(sums[n - 1]) != shard.xxh3_128:
+            raise DamagedStoreError(_damaged(directory, manifest, n))
     return sums
 
 
-def _open(directory: Path, manifest: Manifest) -> Any:
-    path = directory / manifest.checksums
+def read_row(directory: Path, manifest: Manifest, machine: int) -> Sums:
+    """The checksums of one shard, from the file or its copy.
+
+    Raises
+    ------
+    DamagedStoreError
+        They are as the manifest says in neither.
+    """
+    for name in checksum_files(manifest.checksums):
+        try:
+            sums = np.array(_open(directory / name, manifest)[machine - 1], np.uint64)
+        except DamagedStoreError:
+            continue
+        if row_sum(sums) == manifest.shards[machine - 1].xxh3_128:
+            return sums
+    raise DamagedStoreError(_damaged(directory, manifest, machine))
+
+
+def _damaged(directory: Path, manifest: Manifest, machine: int) -> str:
+    names = " and ".join(checksum_files(manifest.checksums))
+    return (
+        f"{directory}: the checksums of machine {machine} are missing or altered in {names} "
+        f"(cec-mpi repair {directory} mends that)"
+    )
+
+
+def _open(path: Path, manifest: Manifest) -> Any:
     shape = (manifest.code.machines, manifest.grid.count)
     try:
         sums = np.load(path, mmap_mode="r", allow_pickle=False)
-        problem = "" if sums.shape == shape and sums.dtype == np.uint64 else "has another shape"
+        if sums.shape == shape and sums.dtype == np.uint64:
+            return sums
+        problem = "has another shape"
     except FileNotFoundError:
         problem = "missing"
     except Exception as error:  # the header is parsed as Python: it can raise anything
         problem = f"unreadable ({str(error).splitlines()[0]})"
-    if problem:
-        raise DamagedStoreError(f"{path}: {problem} (cec-mpi repair {directory} mends it)")
-    return sums
+    raise DamagedStoreError(problem)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cec_mpi.errors import InputError
-from cec_mpi.store.checksums import read_checksums
+from cec_mpi.store.checksums import read_all_rows
 from cec_mpi.store.files import sync
 from cec_mpi.store.manifest import shard_header
 from cec_mpi.store.reader import open_store
@@ -27,6 +27,9 @@ def decode(
     runner: Runner | None = None,
 ) -> float:
     """Decode the matrix X of a store into a new ``.npy`` file.
+
+    Where more than L shards are good they are compared, and one that is found to be wrong
+    is left out.
 
     Parameters
     ----------
@@ -47,7 +50,8 @@ def decode(
     Raises
     ------
     DamagedStoreError
-        Fewer than L shards are good somewhere: names the rows that are lost.
+        Fewer than L shards are good somewhere, or they disagree, or the checksums are
+        damaged.
     InputError
         `out` exists or cannot be written.
     """
@@ -72,7 +76,7 @@ def decode(
                 file.write(header)
                 file.truncate(size)
             work = Computing(
-                Blocks(opened.path, manifest, read_checksums(opened.path, manifest)),
+                Blocks(opened.path, manifest, read_all_rows(opened.path, manifest)),
                 np.eye(manifest.code.recovery),
                 partial,
                 len(header),
@@ -80,12 +84,12 @@ def decode(
                 fit_blocks(manifest, memory, runner.threads),
             )
             found = compute_all(work, runner, "decoded")
-            os.link(partial, target)  # unlike a rename, never onto a file
+            if target.exists():
+                raise InputError(f"{target} exists: give the matrix a new name")
+            partial.rename(target)
         finally:
             partial.unlink(missing_ok=True)
         sync(parent)
-    except FileExistsError:
-        raise InputError(f"{target} exists: give the matrix a new name") from None
     except OSError as error:
         raise InputError(f"{target} cannot be written: {error.strerror or error}") from None
     return max(each.error_bound for each in found)

@@ -27,7 +27,7 @@ from cec_mpi.store.manifest import (
     shard_name,
     store_dtype,
 )
-from cec_mpi.store.manifest_file import remove_journal
+from cec_mpi.store.manifest_file import read_manifest, remove_journal
 from cec_mpi.store.sources import Source, open_source
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
@@ -75,7 +75,8 @@ def encode(
     memory : int
         Bytes that each process may take above the bare interpreter.
     resume : bool
-        Go on where an interrupted encode with the same arguments stopped, if there is one.
+        Go on where an interrupted encode with the same arguments stopped, if there is one;
+        when it came to its end, nothing is left to do.
     runner : Runner, optional
         Who does the work; by default the threads of this process. The bytes of the store
         do not depend on it.
@@ -121,7 +122,8 @@ def encode(
             if found:
                 if (target / MANIFEST).exists():
                     remove_journal(target)  # if it was stopped between the two
-                    raise InputError(f"{target} is complete: there is nothing to resume")
+                    journal.check_same(target, matrix, arguments)
+                    return read_manifest(target)
                 skeleton = journal.go_on(target, matrix, arguments)
                 encoding = Encoding(target, matrix, skeleton, memory, runner)
             with _explaining(target, skeleton, again):

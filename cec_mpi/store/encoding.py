@@ -195,8 +195,8 @@ class Checking:
                     if block.number in good:
                         rows = np.empty(block.size, self.manifest.dtype)
                         place = header + block.offset * self.manifest.itemsize
-                        read_at(descriptor, rows, place)
-                        if block_sum(rows) != sums[block.number, n]:
+                        whole = read_at(descriptor, rows, place) == rows.nbytes
+                        if not whole or block_sum(rows) != sums[block.number, n]:
                             good.remove(block.number)
             finally:
                 os.close(descriptor)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from cec_mpi.core.growth import add_row
-from cec_mpi.errors import DamagedStoreError, InputError
-from cec_mpi.store.checksums import publish_generation, read_checksums, row_sum
+from cec_mpi.errors import InputError
+from cec_mpi.store.checksums import publish_generation, read_all_rows, row_sum
 from cec_mpi.store.files import locked, sync
 from cec_mpi.store.manifest import Manifest, ShardEntry, shard_name
 from cec_mpi.store.manifest_file import read_manifest
@@ -49,7 +49,8 @@ def add_machine(
     Raises
     ------
     DamagedStoreError
-        Fewer than L shards are good somewhere, or the checksums are damaged.
+        Fewer than L shards are good somewhere, shards disagree, or the checksums are
+        damaged.
     InputError
         The store cannot be written, somebody else writes, or the code would decode to
         noise with one machine more.
@@ -71,13 +72,7 @@ def add_machine(
 
 
 def _add(directory: Path, manifest: Manifest, seed: int, memory: int, runner: Runner) -> Manifest:
-    sums = read_checksums(directory, manifest)
-    for n, shard in enumerate(manifest.shards):
-        if row_sum(sums[n]) != shard.xxh3_128:
-            raise DamagedStoreError(
-                f"{directory / manifest.checksums} is missing or altered: "
-                f"cec-mpi repair {directory} mends it"
-            )
+    sums = read_all_rows(directory, manifest)
     code = add_row(manifest.code, manifest.dtype, seed)
     code.check_precision(manifest.dtype)
     header = manifest.header.encode("latin-1")

@@ -7,6 +7,7 @@ blocks that are written so far.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -26,14 +27,16 @@ from cec_mpi.store.manifest import (
     INCOMPLETE_MANIFEST,
     INCOMPLETE_SUMS,
     JOURNAL,
+    SOURCE,
     Manifest,
     ShardEntry,
     shard_name,
 )
 from cec_mpi.store.manifest_file import parse_manifest, publish_manifest
+from cec_mpi.store.reader import make_shard_file
 from cec_mpi.store.sources import Source
 
-__all__ = ["begin", "discard", "finish", "go_on", "read_sums"]
+__all__ = ["begin", "check_same", "discard", "finish", "go_on", "read_sums"]
 
 
 def begin(
@@ -70,6 +73,11 @@ def begin(
         with locked(new, f"{new} is in use"):
             _fill(new, skeleton, matrix, arguments, again)
             new.rename(target)
+    except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise InputError(f"{target} exists: another process has just made it") from None
+        raise
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
@@ -95,13 +103,10 @@ def _fill(
     with (new / INCOMPLETE_SUMS).open("xb") as file:
         file.truncate(8 * skeleton.code.machines * skeleton.grid.count)
     publish(new / INCOMPLETE_MANIFEST, skeleton.to_json().encode())
-    journal = {
-        "what": "an interrupted encode, or one that is going on",
-        "resume_with": again,
-        "arguments": arguments,
-        "source": list(matrix.stamps),
-    }
-    publish(new / INCOMPLETE, json.dumps(journal, indent=2).encode())
+    origin = {"arguments": arguments, "source": list(matrix.stamps)}
+    publish(new / SOURCE, json.dumps(origin, indent=2).encode())
+    state = {"what": "an interrupted encode, or one that is going on", "resume_with": again}
+    publish(new / INCOMPLETE, json.dumps(state, indent=2).encode())
 
 
 def go_on(target: Path, matrix: Source, arguments: dict[str, Any]) -> Manifest:
@@ -113,30 +118,62 @@ def go_on(target: Path, matrix: Source, arguments: dict[str, Any]) -> Manifest:
         There is none, or it is of another X or has other arguments.
     """
     try:
-        journal = json.loads((target / INCOMPLETE).read_text(encoding="utf-8"))
-        begun, stamps = dict(journal["arguments"]), list(journal["source"])
+        if not (target / INCOMPLETE).exists():
+            raise FileNotFoundError
+        made = json.loads((target / SOURCE).read_text(encoding="utf-8"))
+        begun, stamps = dict(made["arguments"]), list(made["source"])
         skeleton = parse_manifest(target / INCOMPLETE_MANIFEST)
     except FileNotFoundError:
         raise InputError(f"{target} exists, and is no store that an encode began") from None
     except (StoreError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{target} cannot be resumed, its journal is damaged: remove it") from None
+    _check_origin(target, matrix, arguments, begun, stamps)
+    for machine in range(1, skeleton.code.machines + 1):
+        make_shard_file(target, skeleton, machine)
+    with (target / INCOMPLETE_SUMS).open("ab") as file:  # what is cut off is done again
+        file.truncate(8 * skeleton.code.machines * skeleton.grid.count)
+    return skeleton
+
+
+def check_same(target: Path, matrix: Source, arguments: dict[str, Any]) -> None:
+    """Check that a complete store was made of this X with these arguments.
+
+    Raises
+    ------
+    InputError
+        It was not, or it cannot be said.
+    """
+    try:
+        made = json.loads((target / SOURCE).read_text(encoding="utf-8"))
+        begun, stamps = dict(made["arguments"]), list(made["source"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise InputError(f"{target} is complete: there is nothing to resume") from None
+    _check_origin(target, matrix, arguments, begun, stamps)
+
+
+def _check_origin(
+    target: Path,
+    matrix: Source,
+    arguments: dict[str, Any],
+    begun: dict[str, Any],
+    stamps: list[Any],
+) -> None:
     for name, value in arguments.items():
         if begun.get(name) != value:
             raise InputError(
                 f"{target} was begun with {name} {begun.get(name)}, not {value}: "
                 "give the same arguments, or remove it"
             )
-    if stamps != list(matrix.stamps) or matrix.shape != (skeleton.rows, skeleton.columns):
+    if stamps != list(matrix.stamps):
         raise InputError(
             f"{matrix.name} has changed since {target} was begun: remove {target} and encode anew"
         )
-    return skeleton
 
 
 def discard(target: Path, skeleton: Manifest) -> None:
     """Remove a store that can never be; files that are not ours stay."""
     names = [shard.file for shard in skeleton.shards]
-    for name in (*names, *JOURNAL, ".lock"):
+    for name in (*names, *JOURNAL, SOURCE, ".lock"):
         (target / name).unlink(missing_ok=True)
     with suppress(OSError):  # not empty
         target.rmdir()

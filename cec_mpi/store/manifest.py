@@ -33,6 +33,7 @@ __all__ = [
     "MANIFEST_COPY",
     "VERSION",
     "Manifest",
+    "SOURCE",
     "Rebuilt",
     "ShardEntry",
     "checksums_name",
@@ -47,6 +48,7 @@ FORMAT = "cec_mpi store"
 VERSION = 1
 MANIFEST = "manifest.json"
 MANIFEST_COPY = "manifest.copy.json"
+SOURCE = "source.json"  # of what and with which arguments a store was encoded
 INCOMPLETE = "incomplete.json"
 INCOMPLETE_MANIFEST = "incomplete.manifest.json"
 INCOMPLETE_SUMS = "incomplete.sums"

@@ -220,7 +220,7 @@ def _header_like(manifest: Manifest) -> str:
         version = np.lib.format.read_magic(file)
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
         rest = file.read()
-    except (ValueError, UnicodeEncodeError):
+    except Exception:  # it is parsed as Python: it can raise anything
         version, shape, fortran, dtype, rest = (0, 0), (), False, np.dtype(object), b""
     expected = (manifest.rows_per_shard, manifest.columns)
     little = np.dtype(manifest.dtype).newbyteorder("<")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.checksums import block_sum, read_row
-from cec_mpi.store.files import read_at
+from cec_mpi.store.files import read_at, sync
 from cec_mpi.store.manifest import Manifest, ShardEntry
 from cec_mpi.store.manifest_file import read_manifest
 
@@ -27,6 +27,7 @@ __all__ = [
     "Shard",
     "Store",
     "Verify",
+    "make_shard_file",
     "open_store",
     "problem_on_opening",
 ]
@@ -62,6 +63,7 @@ class Shard:
 
     Attributes
     ----------
+    path : Path
     rows : (R, r) ndarray
         Only rows that `load` was asked for may be looked at.
 
@@ -80,7 +82,7 @@ class Shard:
         holding: Holding = "mmap",
         verify: Verify = "first-read",
     ) -> None:
-        self._path = path
+        self.path = path
         self._manifest = manifest
         self._ram = holding == "ram"
         self._sums = None if verify == "never" else read_row(store, manifest, machine)
@@ -124,7 +126,7 @@ class Shard:
             return Loaded()
         flat = self.rows.reshape(-1)
         read = 0
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             for number in missing.tolist():
                 block = grid.block(number)
@@ -136,12 +138,12 @@ class Shard:
                 if got < rows.nbytes or differs:
                     reason = "differ from what was written" if differs else "are cut off"
                     raise DamagedStoreError(
-                        f"{self._path}: rows {block.start}..{block.stop - 1} {reason}"
+                        f"{self.path}: rows {block.start}..{block.stop - 1} {reason}"
                     )
                 self._ready[number] = True
                 read += rows.nbytes
         except OSError as error:
-            raise DamagedStoreError(f"{self._path}: unreadable ({error.strerror})") from None
+            raise DamagedStoreError(f"{self.path}: unreadable ({error.strerror})") from None
         finally:
             os.close(descriptor)
         return Loaded(time.perf_counter() - begin, read)
@@ -247,3 +249,18 @@ def problem_on_opening(path: Path, manifest: Manifest) -> str:
     if header != manifest.header.encode("latin-1"):
         return "its header differs from what was written"
     return ""
+
+
+def make_shard_file(directory: Path, manifest: Manifest, machine: int) -> None:
+    """Give a shard file its header and its size where it has not; its numbers stay."""
+    path = directory / manifest.shards[machine - 1].file
+    if not problem_on_opening(path, manifest):
+        return
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        os.pwrite(descriptor, manifest.header.encode("latin-1"), 0)
+        os.ftruncate(descriptor, manifest.shard_bytes)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sync(directory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,12 @@ from cec_mpi.store.verifier import rows_of
 from cec_mpi.store.work import PerThread, Runner, fit_memory
 
 __all__ = [
+    "Agreement",
     "Blocks",
     "Computed",
     "Computing",
     "compute_all",
+    "disagreement",
     "fit_blocks",
     "lost_rows",
     "merge_marks",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 _PIECE_BYTES = 8 << 20
+_KEPT = 64  # recombinations of a thread
 
 
 class Blocks:
@@ -80,47 +83,101 @@ class Blocks:
         whole = got == rows.nbytes and block_sum(rows) == self.sums[machine - 1, block.number]
         return rows if whole else None
 
-    def read_enough(self, block: Block) -> dict[int, NDArray[Any]]:
-        """The block of L shards, by machine; of fewer where no more are good."""
-        untried = set(range(1, self.manifest.code.machines + 1))
-        bad: set[int] = set()
-        found: dict[int, NDArray[Any]] = {}
-        recovery = self.manifest.code.recovery
-        while len(untried) + len(found) >= recovery:
-            machines = tuple(sorted(untried | set(found)))
-            basis = self.recombiner.basis(machines)
-            for machine in basis:
-                if machine not in found:
-                    rows = self.read(machine, block)
-                    untried.discard(machine)
-                    if rows is None:
-                        bad.add(machine)
-                    else:
-                        found[machine] = rows
-            if not bad & set(basis):
-                return {machine: found[machine] for machine in basis}
-        return found
+    def read_all(self, block: Block) -> dict[int, NDArray[Any]]:
+        """The block of all shards where it is good, by machine."""
+        found = {n: self.read(n, block) for n in range(1, self.manifest.code.machines + 1)}
+        return {n: rows for n, rows in found.items() if rows is not None}
 
-    def errors(self, block: Block) -> NDArray[np.float64]:
-        """Error bounds of the block in all shards, relative to the largest entry of X."""
-        errors = self._exact.copy()
+    def marks(self, block: Block) -> NDArray[np.float64]:
+        """Error bounds of shards that were computed from others here, 0 for the rest: (N,)."""
+        marks = np.zeros(self.manifest.code.machines)
         for n, shard in enumerate(self.manifest.shards):
             for rows in shard.rebuilt:
                 if rows.start < block.stop and block.start < rows.stop:
-                    errors[n] = max(errors[n], rows.error_bound)
-        return errors
+                    marks[n] = max(marks[n], rows.error_bound)
+        return marks
+
+    def agreeing(
+        self, block: Block, shards: dict[int, NDArray[Any]], blamed: int | None = None
+    ) -> Agreement:
+        """Compare where there are more than L shards, and leave out those that are wrong.
+
+        Parameters
+        ----------
+        block : Block
+        shards : dict of int to (w,) ndarray
+            As `read_all` gives them.
+        blamed : int, optional
+            Taken to be wrong where they disagree and nobody can be named.
+        """
+        marks = self.marks(block)
+        errors = np.maximum(self._exact, marks)
+        left = dict(shards)
+        wrong: list[int] = []
+        while len(left) > self.manifest.code.recovery:
+            verdict = self.recombiner.compare(left, errors, marks)
+            if verdict.agree:
+                break
+            if not verdict.wrong and blamed not in left:
+                return Agreement(left, tuple(wrong), settled=False)
+            for n in verdict.wrong or (blamed,):
+                assert n is not None
+                wrong.append(n)
+                del left[n]
+        return Agreement(left, tuple(wrong), settled=True)
 
     def compute(
         self,
-        recombination: Recombination,
+        block: Block,
         shards: dict[int, NDArray[Any]],
-        errors: NDArray[np.float64],
+        make: Callable[[tuple[int, ...]], Recombination],
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """What the recombination makes of a block, in the store's dtype, and its error bounds."""
-        known = np.stack([shards[n] for n in recombination.basis]).astype(np.float64)
-        values = (recombination.coefficients @ known).astype(self.manifest.dtype)
-        given = errors[np.asarray(recombination.basis) - 1]
-        return values, recombination.errors(given, self.manifest.dtype)
+        """Compute from L or more shards, with the smaller error bound of two ways to do it.
+
+        Parameters
+        ----------
+        block : Block
+        shards : dict of int to (w,) ndarray
+            All of them right.
+        make : callable
+            Gives the recombination for a basis.
+
+        Returns
+        -------
+        values : (T, w) ndarray
+            In the dtype of the store.
+        bounds : (T,) ndarray of float64
+            Relative, as in `Recombination.errors`.
+        """
+        marks = self.marks(block)
+        errors = np.maximum(self._exact, marks)
+        ways = []
+        for basis in self.recombiner.bases(tuple(sorted(shards)), marks):
+            recombination = make(basis)
+            given = errors[np.asarray(basis) - 1]
+            bounds = recombination.errors(given, self.manifest.dtype)
+            ways.append((float(bounds.max()), basis, recombination, bounds))
+        _, basis, recombination, bounds = min(ways, key=lambda way: way[:2])
+        known = np.stack([shards[n] for n in basis]).astype(np.float64)
+        return (recombination.coefficients @ known).astype(self.manifest.dtype), bounds
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Shards of a block that agree with each other.
+
+    Attributes
+    ----------
+    shards : dict of int to (w,) ndarray
+    wrong : tuple of int
+        Machines that were left out.
+    settled : bool
+        False when they disagree, and nobody can be named.
+    """
+
+    shards: dict[int, NDArray[Any]]
+    wrong: tuple[int, ...]
+    settled: bool
 
 
 @dataclass(frozen=True)
@@ -134,11 +191,17 @@ class Computed:
         Checksums of the results.
     error_bound : float
         The largest of them; infinite when fewer than L shards were good.
+    disagreeing : tuple of int
+        Machines that disagree, where nobody can be named; nothing was computed.
+    wrong : tuple of int
+        Machines whose shards were left out, as wrong though their checksums are right.
     """
 
     number: int
-    sums: tuple[int, ...]
-    error_bound: float
+    sums: tuple[int, ...] = ()
+    error_bound: float = math.inf
+    disagreeing: tuple[int, ...] = ()
+    wrong: tuple[int, ...] = ()
 
 
 @dataclass
@@ -175,7 +238,7 @@ class Computing:
         """Bytes that are read."""
         manifest = self.blocks.manifest
         numbers = sum(manifest.grid.block(number).size for number in piece)
-        return numbers * manifest.itemsize * manifest.code.recovery
+        return numbers * manifest.itemsize * manifest.code.machines
 
     def do(self, piece: list[int]) -> list[Computed]:
         """Compute some blocks."""
@@ -191,23 +254,26 @@ class Computing:
 
     def _do(self, block: Block, files: WriteHandles) -> Computed:
         manifest = self.blocks.manifest
-        shards = self.blocks.read_enough(block)
-        if len(shards) < manifest.code.recovery:
-            return Computed(block.number, (), math.inf)
-        recombination = self._recombination(tuple(sorted(shards)))
-        values, bounds = self.blocks.compute(recombination, shards, self.blocks.errors(block))
+        found = self.blocks.agreeing(block, self.blocks.read_all(block))
+        if not found.settled:
+            return Computed(block.number, disagreeing=tuple(found.shards))
+        if len(found.shards) < manifest.code.recovery:
+            return Computed(block.number)
+        values, bounds = self.blocks.compute(block, found.shards, self._recombination)
         for t, rows in enumerate(values):
             first = t * manifest.grid.rows * manifest.columns + block.offset
             kept = rows[: max(0, self.numbers - first)]
             files.write(self.target.name, kept, self.header_bytes + first * manifest.itemsize)
-        return Computed(block.number, tuple(map(block_sum, values)), float(bounds.max()))
+        sums = tuple(map(block_sum, values))
+        return Computed(block.number, sums, float(bounds.max()), wrong=found.wrong)
 
     def _recombination(self, basis: tuple[int, ...]) -> Recombination:
-        last: Recombination | None = getattr(self._kept, "last", None)
-        if last is None or last.basis != basis:
-            last = Recombination(self.blocks.manifest.code.generator, basis, self.targets)
-            self._kept.last = last
-        return last
+        kept: dict[tuple[int, ...], Recombination] = getattr(self._kept, "recombinations", {})
+        if basis not in kept:
+            made = Recombination(self.blocks.manifest.code.generator, basis, self.targets)
+            kept = {**kept, basis: made} if len(kept) < _KEPT else {basis: made}
+            self._kept.recombinations = kept
+        return kept[basis]
 
 
 def compute_all(work: Computing, runner: Runner, purpose: str) -> list[Computed]:
@@ -216,16 +282,26 @@ def compute_all(work: Computing, runner: Runner, purpose: str) -> list[Computed]
     Raises
     ------
     DamagedStoreError
-        Fewer than L shards are good somewhere: says for what, and names the rows of X.
+        Fewer than L shards are good somewhere, or shards disagree and nobody can be
+        named: says where.
     """
     found: list[Computed] = [each for piece in runner.run(work) for each in piece]
-    lost = [each.number for each in found if each.error_bound == math.inf]
-    if lost:
-        manifest = work.blocks.manifest
-        raise DamagedStoreError(
-            f"{work.blocks.directory} cannot be {purpose}: {lost_rows(lost, manifest)}"
-        )
+    manifest, directory = work.blocks.manifest, work.blocks.directory
+    if disagreeing := [each for each in found if each.disagreeing]:
+        numbers = [each.number for each in disagreeing]
+        problem = disagreement(disagreeing[0].disagreeing, numbers, manifest)
+        raise DamagedStoreError(f"{directory} cannot be {purpose}: {problem}")
+    if lost := [each.number for each in found if each.error_bound == math.inf]:
+        raise DamagedStoreError(f"{directory} cannot be {purpose}: {lost_rows(lost, manifest)}")
     return found
+
+
+def disagreement(machines: Iterable[int], numbers: Iterable[int], manifest: Manifest) -> str:
+    """Which shards disagree where, and what can be done about it."""
+    return (
+        f"shards {', '.join(map(str, machines))} disagree at {rows_of(numbers, manifest)}, and it "
+        "cannot be said which is wrong (cec-mpi repair --machine n takes it to be n)"
+    )
 
 
 def lost_rows(lost: Iterable[int], manifest: Manifest) -> str:

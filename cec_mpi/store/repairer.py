@@ -9,15 +9,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.errors import DamagedStoreError, InputError
+from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 from cec_mpi.store.checksums import block_sum, publish_generation, read_checksums, row_sum
 from cec_mpi.store.files import WriteHandles, locked, publish, sync
 from cec_mpi.store.grid import Block
 from cec_mpi.store.manifest import MANIFEST, MANIFEST_COPY, Manifest
 from cec_mpi.store.manifest_file import parse_manifest, read_manifest
-from cec_mpi.store.reader import problem_on_opening
+from cec_mpi.store.reader import make_shard_file
 from cec_mpi.store.rebuild import (
     Blocks,
+    disagreement,
     fit_blocks,
     lost_rows,
     merge_marks,
@@ -44,8 +45,8 @@ class Repaired:
         the same place of its parts; 0 when nothing was.
     restored : list of str
         Files other than shards that were written again.
-    unsettled : dict of tuple of int to str
-        Machines that disagree, and their rows, where nobody can be named.
+    unsettled : list of str
+        Which shards disagree where, and nobody can be named.
     left : list of int
         Damaged machines that were not asked for.
     """
@@ -54,7 +55,7 @@ class Repaired:
     named: tuple[int, ...] = ()
     error_bound: float = 0.0
     restored: list[str] = field(default_factory=list)
-    unsettled: dict[tuple[int, ...], str] = field(default_factory=dict)
+    unsettled: list[str] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
 
 
@@ -107,9 +108,14 @@ def repair(
             condition = examine(directory, manifest, runner)
             lost = condition.good.sum(axis=0) < manifest.code.recovery
             if lost.any():
+                damaged = [
+                    f"{shard.file}: {problem}"
+                    for shard, problem in zip(manifest.shards, condition.problems, strict=True)
+                    if problem
+                ]
                 raise DamagedStoreError(
-                    f"{store} cannot be repaired: {lost_rows(np.flatnonzero(lost), manifest)}; "
-                    f"damaged shards: {', '.join(map(str, condition.damaged))}"
+                    f"{store} cannot be repaired: {lost_rows(np.flatnonzero(lost), manifest)} "
+                    f"({'; '.join(damaged)})"
                 )
             _rebuild(directory, manifest, condition, machine, memory, runner, done)
             return done
@@ -122,10 +128,10 @@ def _mend_manifest(directory: Path, done: Repaired) -> Manifest:
     try:
         manifest = read_manifest(directory)
         source, other = MANIFEST, MANIFEST_COPY
-    except DamagedStoreError as error:
+    except StoreError as error:
         try:
             manifest = parse_manifest(directory / MANIFEST_COPY)
-        except (DamagedStoreError, FileNotFoundError):
+        except (StoreError, FileNotFoundError):
             raise error from None
         source, other = MANIFEST_COPY, MANIFEST
     data = (directory / source).read_bytes()
@@ -146,16 +152,15 @@ def _rebuild(
 ) -> None:
     allowed = range(1, manifest.code.machines + 1) if machine is None else (machine,)
     for n in allowed:
-        if problem_on_opening(directory / manifest.shards[n - 1].file, manifest):
-            _make_file(directory, manifest, n)
+        make_shard_file(directory, manifest, n)
     work = _Repairing(
-        Blocks(directory, manifest, condition.sums),
+        Blocks(directory, manifest, np.where(condition.good, condition.sums, 0)),
         condition.good,
         tuple(allowed),
         machine,
         fit_blocks(manifest, memory, runner.threads),
     )
-    sums = np.where(condition.good, condition.sums, read_checksums(directory, manifest))
+    sums = np.where(condition.good, condition.sums, read_checksums(directory, manifest)[0])
     bounds: dict[int, dict[int, float]] = {}
     unsettled: dict[tuple[int, ...], list[int]] = {}
     named: set[int] = set()
@@ -169,32 +174,18 @@ def _rebuild(
     done.named = tuple(sorted(named))
     done.rebuilt = {n: rows_of(found, manifest) for n, found in sorted(bounds.items())}
     done.error_bound = max((b for found in bounds.values() for b in found.values()), default=0.0)
-    done.unsettled = {
-        machines: rows_of(found, manifest) for machines, found in sorted(unsettled.items())
-    }
+    done.unsettled = [
+        disagreement(machines, numbers, manifest) for machines, numbers in sorted(unsettled.items())
+    ]
     done.left = [n for n in condition.damaged if n not in allowed]
     shards = list(manifest.shards)
     for n, found in bounds.items():
         marks = merge_marks(manifest, shards[n - 1].rebuilt, found)
         shards[n - 1] = replace(shards[n - 1], xxh3_128=row_sum(sums[n - 1]), rebuilt=marks)
-    damaged_sums = manifest.checksums in condition.other_problems
+    damaged_sums = [name for name in condition.other_problems if name.startswith("checksums")]
     if bounds or damaged_sums:
         publish_generation(directory, manifest, manifest.code, tuple(shards), sums)
-    if damaged_sums:
-        done.restored.append(manifest.checksums)
-
-
-def _make_file(directory: Path, manifest: Manifest, machine: int) -> None:
-    """Give a shard file its header and its size; what it holds stays."""
-    path = directory / manifest.shards[machine - 1].file
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        os.pwrite(descriptor, manifest.header.encode("latin-1"), 0)
-        os.ftruncate(descriptor, manifest.shard_bytes)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    sync(directory)
+    done.restored += damaged_sums
 
 
 @dataclass
@@ -248,36 +239,23 @@ class _Repairing:
 
     def _do(self, block: Block, files: WriteHandles, done: _Piece) -> None:
         manifest = self.blocks.manifest
-        machines = np.flatnonzero(self.good[:, block.number]) + 1
-        shards = {}
-        for n in machines.tolist():
-            rows = self.blocks.read(n, block)
-            if rows is not None:
-                shards[n] = rows
-        errors = self.blocks.errors(block)
-        if len(shards) > manifest.code.recovery:
-            verdict = self.blocks.recombiner.compare(shards, errors)
-            wrong = verdict.wrong
-            if not verdict.agree and not wrong:
-                if self.blamed in shards:
-                    wrong = (self.blamed,)
-                else:
-                    done.unsettled.append((block.number, tuple(shards)))
-                    return
-            done.named.extend(wrong)
-            for n in wrong:
-                del shards[n]
-        wanted = tuple(n for n in self.allowed if n not in shards)
+        found = self.blocks.agreeing(block, self.blocks.read_all(block), self.blamed)
+        done.named.extend(found.wrong)
+        if not found.settled:
+            done.unsettled.append((block.number, tuple(found.shards)))
+            return
+        wanted = tuple(n for n in self.allowed if n not in found.shards)
         if not wanted:
             return
-        if len(shards) < manifest.code.recovery:
+        if len(found.shards) < manifest.code.recovery:
             raise DamagedStoreError(
                 f"{self.blocks.directory}: shards changed while they were read, at rows "
                 f"{block.start}..{block.stop - 1}: repair again"
             )
         recombiner = self.blocks.recombiner
-        recombination = recombiner.toward(recombiner.basis(tuple(shards)), wanted)
-        values, bounds = self.blocks.compute(recombination, shards, errors)
+        values, bounds = self.blocks.compute(
+            block, found.shards, lambda basis: recombiner.toward(basis, wanted)
+        )
         place = len(manifest.header) + block.offset * manifest.itemsize
         for n, rows, bound in zip(wanted, values, bounds.tolist(), strict=True):
             files.write(manifest.shards[n - 1].file, rows, place)

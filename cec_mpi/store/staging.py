@@ -13,10 +13,12 @@ import shutil
 import socket
 from pathlib import Path
 
+import numpy as np
+
 from cec_mpi.errors import DamagedStoreError, InputError
-from cec_mpi.store.checksums import read_checksums
+from cec_mpi.store.checksums import read_row
 from cec_mpi.store.files import publish, sync, write_at
-from cec_mpi.store.manifest import MANIFEST, Manifest
+from cec_mpi.store.manifest import INCOMPLETE, MANIFEST, MANIFEST_COPY, Manifest
 from cec_mpi.store.reader import problem_on_opening
 from cec_mpi.store.rebuild import Blocks
 
@@ -31,9 +33,9 @@ def node_directory(pattern: str) -> Path:
 
 
 def remember_stage(store: Path, pattern: str) -> bool:
-    """Let later jobs find the copies; False where the store cannot be written."""
+    """Let later jobs find the copies, wherever they start; False on a read-only store."""
     try:
-        publish(store / _STAGED, json.dumps({"directory": pattern}).encode())
+        publish(store / _STAGED, json.dumps({"directory": str(Path(pattern).absolute())}).encode())
     except OSError:
         return False
     return True
@@ -82,15 +84,17 @@ def stage_shard(store: Path, manifest: Manifest, machine: int, pattern: str) -> 
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if (directory / MANIFEST).exists():
-            raise InputError(f"{directory} is a store: expected a directory for copies")
+        for name in (MANIFEST, MANIFEST_COPY, INCOMPLETE):
+            if (directory / name).exists():
+                raise InputError(f"{directory} is a store: expected a directory for copies")
+        if path.exists() and not _label(path).exists():
+            raise InputError(f"{path} is no copy that stage has made: it is left as it is")
         free = shutil.disk_usage(directory).free
         if manifest.shard_bytes > free:
             raise InputError(f"{directory}: {manifest.shard_bytes} bytes needed, {free} free")
         try:
             _copy(store, manifest, machine, partial)
-            _label(path).unlink(missing_ok=True)
-            partial.rename(path)
+            partial.rename(path)  # until its label is new, too, nobody takes it
         finally:
             partial.unlink(missing_ok=True)
         publish(_label(path), json.dumps(_content(manifest, machine)).encode())
@@ -100,7 +104,9 @@ def stage_shard(store: Path, manifest: Manifest, machine: int, pattern: str) -> 
 
 
 def _copy(store: Path, manifest: Manifest, machine: int, target: Path) -> None:
-    blocks = Blocks(store, manifest, read_checksums(store, manifest))
+    sums = np.zeros((manifest.code.machines, manifest.grid.count), np.uint64)
+    sums[machine - 1] = read_row(store, manifest, machine)
+    blocks = Blocks(store, manifest, sums)
     header = manifest.header.encode("latin-1")
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:

@@ -1,6 +1,7 @@
 """Interrupted and resumed: a crash loses nothing, and a resume trusts nothing."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -109,6 +110,29 @@ def test_blocks_that_did_not_reach_the_disk_are_done_again(here):
     assert contents(here / "store") == contents(here / "whole")
 
 
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_a_resume_trusts_no_file_that_a_crash_may_have_spoilt(here, value):
+    """Also where all blocks are alike, so that memory of one could pass for another."""
+    np.save(here / "X.npy", np.full(X.shape, value))
+    encode(here / "X.npy", here / "same", *SIZES)
+    for k, spoil in enumerate(
+        [
+            lambda store: os.truncate(store / "shard-0002.npy", 5000),
+            lambda store: os.truncate(store / "shard-0001.npy", 0),
+            lambda store: (store / "shard-0003.npy").unlink(),
+            lambda store: (store / "incomplete.sums").unlink(),
+            lambda store: os.truncate(store / "incomplete.sums", 83),
+            lambda store: [os.truncate(file, 0) for file in store.glob("shard-*")],
+        ]
+    ):
+        store = here / f"store-{k}"
+        with pytest.raises(KeyboardInterrupt):
+            encode(here / "X.npy", store, *SIZES, runner=Interrupted(4))
+        spoil(store)
+        encode(here / "X.npy", store, *SIZES, resume=True)
+        assert contents(store) == contents(here / "same")
+
+
 def test_resumed_again_and_again_with_other_threads(here):
     for k in range(3):
         with pytest.raises(KeyboardInterrupt):
@@ -121,9 +145,16 @@ def test_with_nothing_to_resume_it_starts_anew(here):
     shutil.rmtree(here / "store")
     resume(here)
     assert contents(here / "store") == contents(here / "whole")
+    resume(here)  # as a batch script does that was started again after it was done
+    assert contents(here / "store") == contents(here / "whole")
+    with pytest.raises(InputError, match="begun with seed 0, not 1"):
+        resume(here, seed=1)
+    np.save(here / "X.npy", X + 1)
+    with pytest.raises(InputError, match=r"X\.npy has changed since"):
+        resume(here)
+    (here / "store" / "source.json").unlink()
     with pytest.raises(InputError, match="is complete: there is nothing to resume"):
         resume(here)
-    assert contents(here / "store") == contents(here / "whole")
 
 
 def test_another_matrix_is_not_mixed_in(here):
@@ -147,7 +178,7 @@ def test_other_arguments_are_refused(here, options, says):
         encode(here / "X.npy", here / "store", 6, 3, resume=True)
 
 
-@pytest.mark.parametrize("name", ["incomplete.json", "incomplete.manifest.json"])
+@pytest.mark.parametrize("name", ["source.json", "incomplete.manifest.json"])
 def test_a_damaged_journal_is_said(here, name):
     (here / "store" / name).write_text("{")
     with pytest.raises(InputError, match="its journal is damaged: remove it"):
@@ -180,8 +211,9 @@ def test_what_was_abandoned_before_it_had_its_name_is_removed(here):
 
 
 def test_the_journal_is_readable(here):
+    made = json.loads((here / "store" / "source.json").read_text())
+    assert made["arguments"]["machines"] == 5
     journal = json.loads((here / "store" / "incomplete.json").read_text())
-    assert journal["arguments"]["machines"] == 5
     assert journal["resume_with"].endswith("--machines 5 --recovery 3 --resume")
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
-from cec_mpi.store import encode, grid, open_store, verify
+from cec_mpi.store import encode, grid, open_store, repair, verify
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100  # shards of 120 kB, so with more than a head
 
@@ -227,16 +227,18 @@ def test_verify_names_every_damaged_shard(made, path):
     }
 
 
-@pytest.mark.parametrize("name", ["checksums-1.npy", "manifest.copy.json"])
+@pytest.mark.parametrize("name", ["checksums-1.npy", "checksums-1.copy.npy", "manifest.copy.json"])
 @pytest.mark.parametrize("harm", [lambda file: alter(file, -5), lambda file: file.unlink()])
 def test_verify_names_other_files_and_trusts_the_shards(path, name, harm):
     harm(path / name)
     assert list(found(path)) == [name]
+    assert open_store(path).shard(2).shape == (150, COLUMNS)
 
 
 def test_a_machine_whose_checksums_are_damaged_cannot_start(path):
     alter(path / "checksums-1.npy", -5)
-    with pytest.raises(DamagedStoreError, match=r"checksums-1\.npy.*cec-mpi repair"):
+    alter(path / "checksums-1.copy.npy", -3)
+    with pytest.raises(DamagedStoreError, match=r"checksums of machine 4.*cec-mpi repair"):
         open_store(path).open_shard(MACHINES)
     assert open_store(path).open_shard(MACHINES, verify="never").rows.shape == (150, COLUMNS)
 
@@ -416,6 +418,25 @@ def test_a_lost_manifest_says_that_repair_restores_it(path):
     (path / "manifest.json").unlink()
     with pytest.raises(DamagedStoreError, match=r"lost its manifest\.json: cec-mpi repair"):
         open_store(path)
+
+
+@given(bit=st.integers(0, 1 << 16))
+@settings(max_examples=150, deadline=None)
+def test_a_flipped_bit_in_the_manifest_is_said_and_repaired(flipping, bit):
+    file = flipping / "manifest.json"
+    before = file.read_bytes()
+    flip(file, bit % (8 * len(before)))
+    try:
+        try:
+            same = open_store(flipping).manifest.to_json().encode() == before
+        except StoreError:
+            same = False
+        done = repair(flipping)
+        # A digit too far behind the point to change the number is no damage.
+        assert done.restored == (["manifest.copy.json"] if same else ["manifest.json"])
+    finally:
+        for name in ("manifest.json", "manifest.copy.json"):
+            (flipping / name).write_bytes(before)
 
 
 def test_an_unknown_version_says_which_one_is_read(path):

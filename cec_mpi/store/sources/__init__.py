@@ -90,7 +90,7 @@ def _check(source: Source) -> None:
     if kind == "c":
         raise InputError(
             f"{source.name} holds {source.dtype}: complex numbers are not supported, because "
-            "codes, shards and answers are real; encode the real and the imaginary part"
+            "codes, shards and answers are real"
         )
     if kind not in "fiub":
         raise InputError(f"{source.name} holds {source.dtype}: expected real numbers")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
@@ -101,10 +102,21 @@ def zarr_source(path: Path, inner: str) -> ContainerSource:
     except Exception as error:
         raise unreadable(path, error) from None
     place = path / inner.strip("/")
-    stamps = tuple(stamp(place / name) for name in _ZARR_FILES if (place / name).exists())
+    stamps = (_stamp_all(place),)
     return ContainerSource(
         kind="zarr", path=path, inner=inner, shape=tuple(shape), dtype=dtype, stamps=stamps
     )
+
+
+def _stamp_all(directory: Path) -> str:
+    """A stamp of all files below, which can be many."""
+    found = sorted(
+        f"{path.relative_to(directory)} {stamp(path)}"
+        for path in directory.rglob("*")
+        if path.is_file()
+    )
+    total = xxhash.xxh3_128_hexdigest("\n".join(found).encode(errors="surrogateescape"))
+    return f"{len(found)} files {total}"
 
 
 def is_zarr(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from cec_mpi.store.sources.base import FileSource, fill, stamp, unreadable
 
 __all__ = ["MarketSource", "market_source"]
 
+_LOADING = threading.Lock()  # one thread reads it for all
 _DTYPES = {"real": np.float64, "double": np.float64, "integer": np.int64, "pattern": np.float64}
 
 
@@ -25,7 +27,8 @@ class MarketSource(FileSource):
     def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
         """Read a rectangle, dense."""
         try:
-            matrix = _load(self.path, self.stamps)
+            with _LOADING:
+                matrix = _load(self.path, self.stamps)
         except (ValueError, OverflowError, StopIteration) as error:
             raise unreadable(self.path, error) from None
         rows = matrix[start:stop]

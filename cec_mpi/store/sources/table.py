@@ -17,7 +17,7 @@ from cec_mpi.store.sources.base import FileSource, fill, stamp, unreadable
 
 __all__ = ["TableSource", "table_source"]
 
-_EVERY = 64  # rows between two remembered places in the file
+_APART = 1 << 18  # bytes between two remembered places in the file, or a row where it is longer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,23 +26,27 @@ class TableSource(FileSource):
 
     Attributes
     ----------
-    places : (k,) ndarray of int64
-        Where rows 0, 64, 128, ... begin in the file, and where it ends: bytes.
+    rows, places : (k,) ndarray of int64
+        Numbers of some rows, and where they begin in the file, in bytes; at last the
+        number of all rows and the end of the file.
     """
 
     delimiter: str
+    rows: NDArray[np.int64] = field(repr=False)
     places: NDArray[np.int64] = field(repr=False)
     copies: ClassVar[int] = 16
 
     def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
         """Parse the lines of a rectangle."""
-        first = start // _EVERY
-        begin = int(self.places[first])
-        end = int(self.places[min(-(-stop // _EVERY), len(self.places) - 1)])
+        before = int(np.searchsorted(self.rows, start, side="right")) - 1
+        after = int(np.searchsorted(self.rows, stop))
+        first, begin = int(self.rows[before]), int(self.places[before])
         with self.path.open("rb") as file:
             file.seek(begin)
-            text = file.read(end - begin)
-        skip = start - first * _EVERY
+            text = file.read(int(self.places[after]) - begin)
+        if b"#" in text:
+            text = b"".join(line for line in text.splitlines(True) if not _is_comment(line))
+        skip = start - first
         try:
             rows = np.loadtxt(
                 BytesIO(text),
@@ -53,7 +57,7 @@ class TableSource(FileSource):
                 encoding="utf-8",
             )
         except (ValueError, UnicodeDecodeError) as error:
-            raise InputError(self._parse_problem(str(error), first * _EVERY)) from None
+            raise InputError(self._parse_problem(str(error), first)) from None
         if rows.shape[1] != self.shape[1]:
             raise InputError(
                 f"{self.path} has {rows.shape[1]} columns from row {start} on: expected "
@@ -68,12 +72,12 @@ class TableSource(FileSource):
         shifted = re.sub(
             r"row (\d+)", lambda match: f"row {int(match[1]) + first}", reason.split("\n")[0]
         )
-        return f"{self.path} is no table of numbers: {shifted.rstrip('.')} (rows from 0 or 1)"
+        return f"{self.path} is no table of numbers: {shifted.rstrip('.')}"
 
 
 def table_source(path: Path, delimiter: str) -> TableSource:
     """Find the rows of a table; a first line that is not all numbers is a header."""
-    places: list[int] = []
+    places: list[tuple[int, int]] = []
     rows, place, columns, header = 0, 0, 0, ""
     try:
         with path.open("rb") as file:
@@ -81,7 +85,7 @@ def table_source(path: Path, delimiter: str) -> TableSource:
                 begin, place = place, place + len(line)
                 if not begin and line.startswith(BOM_UTF8):
                     begin = len(BOM_UTF8)
-                if not line.strip():
+                if not line.strip() or _is_comment(line):
                     continue
                 if not rows and not header:
                     fields = _fields(line, delimiter)
@@ -89,13 +93,13 @@ def table_source(path: Path, delimiter: str) -> TableSource:
                     if not all(map(_is_number, fields)):
                         header = ", ".join(fields)
                         continue
-                if rows % _EVERY == 0:
-                    places.append(begin)
+                if not places or begin - places[-1][1] >= _APART:
+                    places.append((rows, begin))
                 rows += 1
         stamps = (stamp(path),)
     except OSError as error:
         raise unreadable(path, error) from None
-    places.append(place)
+    places.append((rows, place))
     shown = header if len(header) <= 40 else header[:37] + "..."
     warning = f"{path}: its first line is taken for a header ({shown})" if header else ""
     return TableSource(
@@ -105,13 +109,18 @@ def table_source(path: Path, delimiter: str) -> TableSource:
         stamps=stamps,
         warning=warning,
         delimiter=delimiter,
-        places=np.array(places, dtype=np.int64),
+        rows=np.array([row for row, _ in places], dtype=np.int64),
+        places=np.array([place for _, place in places], dtype=np.int64),
     )
 
 
 def _fields(line: bytes, delimiter: str) -> list[str]:
     text = line.decode("utf-8-sig", errors="replace")
     return [word.strip().strip('"') for word in text.split(delimiter)]
+
+
+def _is_comment(line: bytes) -> bool:
+    return line.lstrip().startswith(b"#")
 
 
 def _is_number(word: str) -> bool:
