@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,17 +38,17 @@ class Encoding:
     source: Source
     manifest: Manifest
     memory: int
-    runner: Any = field(repr=False)
+    runner: InitVar[Runner]
     pieces: list[Rectangle] = field(init=False)
     threads: int = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, runner: Runner) -> None:
         code, grid, itemsize = self.manifest.code, self.manifest.grid, self.manifest.itemsize
         block = grid.block_rows * grid.block_columns * itemsize
-        workers = self.runner.threads * self.runner.processes * _PIECES_PER_THREAD
+        workers = runner.threads * runner.processes * _PIECES_PER_THREAD
         self.threads, size = fit_memory(
             self.memory,
-            self.runner.threads,
+            runner.threads,
             arrays=code.recovery + self.source.copies,
             fixed=(code.recovery + code.machines + 1) * block,
             least=block,
@@ -59,7 +59,6 @@ class Encoding:
         self._largest_safe = float(np.finfo(self.manifest.dtype).max) / (
             2 * float(np.abs(code.generator).sum(axis=1).max())
         )
-        self.runner = None  # stays in this process
         self._buffers = PerThread()
         self._unsynced = 0  # bytes, roughly: threads do not wait for each other to count
 
