@@ -133,6 +133,10 @@ def encode(
                 return journal.finish(target, skeleton)
     except OSError as error:
         raise InputError(f"{target} cannot be written: {error.strerror or error}") from None
+    except (KeyboardInterrupt, SystemExit) as error:
+        if (target / INCOMPLETE).exists() and not (target / MANIFEST).exists():
+            error.add_note(f"{target} is incomplete, resume with: {again}")
+        raise
 
 
 def _command(source: Any, target: Path, arguments: dict[str, Any]) -> str:
@@ -192,6 +196,3 @@ def _explaining(target: Path, skeleton: Manifest, again: str) -> Iterator[None]:
     except (CecError, OSError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{reason}; {target} is incomplete, resume with: {again}") from None
-    except BaseException as error:
-        error.add_note(f"{target} is incomplete, resume with: {again}")
-        raise

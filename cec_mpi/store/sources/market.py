@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -71,7 +72,10 @@ def market_source(path: Path) -> MarketSource:
 def _load(path: Path, stamps: tuple[str, ...]) -> Any:
     from scipy.io import mmread
 
-    matrix = mmread(path)
+    with warnings.catch_warnings():
+        # SciPy 1.18 wants to be told of matrix or array; before 1.16 it could not be.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        matrix = mmread(path)
     return matrix if isinstance(matrix, np.ndarray) else matrix.tocsr()
 
 
