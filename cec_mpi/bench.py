@@ -29,6 +29,7 @@ __all__ = ["Bench"]
 Figures = dict[str, float]
 
 _CHUNK = 1 << 20
+_LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")
 _LIMIT = 3600.0  # seconds that one measured command may take
 # The kernel's own figure of this process: what wait() tells includes the parent's, by fork.
 _PEAK = "next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1]"
@@ -184,7 +185,11 @@ def _command(name: str, *arguments: object) -> list[str]:
 
 def _measured(command: list[str]) -> tuple[float, int]:
     """Seconds and peak memory in bytes of a command that must succeed."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)
+    # A rank's children are no ranks.
+    alone = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_LIMIT, check=False, env=alone
+    )
     if done.returncode:
         raise InputError(done.stderr.strip().removeprefix("cec-mpi: error: "))
     seconds, kilobytes = done.stdout.split()[-2:]

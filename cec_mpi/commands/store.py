@@ -66,11 +66,11 @@ def add_verify(commands: Any) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from cec_mpi.store import open_store, verify
+    from cec_mpi.store import verify
 
     def body(runner: Runner) -> int:
         condition = verify(arguments.store, runner)
-        shards = open_store(arguments.store).manifest.shards
+        shards = condition.manifest.shards
         problems = {
             shard.file: problem for shard, problem in zip(shards, condition.problems, strict=True)
         }
@@ -134,7 +134,7 @@ def _repair(arguments: argparse.Namespace) -> int:
         problems = list(done.unsettled)
         left = sorted({*done.left, *(n for n in done.named if n not in done.rebuilt)})
         if left:
-            problems.append(f"shards {', '.join(map(str, left))} are damaged still")
+            problems.append(f"still damaged: {', '.join(map(shard_name, left))}")
         if problems:
             raise DamagedStoreError(f"{arguments.store}: {'; '.join(problems)}")
         return 0

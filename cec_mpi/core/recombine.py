@@ -215,6 +215,7 @@ class Recombiner:
         self._dtype = dtype
         self.basis = lru_cache(_KEPT)(self._basis)
         self.toward = lru_cache(_KEPT)(self._toward)
+        self._named: set[int] = set()  # machines that were wrong last
 
     def _basis(self, machines: tuple[int, ...]) -> tuple[int, ...]:
         return choose_basis(self._generator, machines)
@@ -223,8 +224,10 @@ class Recombiner:
         targets = self._generator[np.asarray(wanted, dtype=int) - 1]
         return Recombination(self._generator, basis, targets)
 
-    def bases(self, machines: tuple[int, ...], marks: Floats) -> list[tuple[int, ...]]:
-        """Sets of L machines to compute from: the least marked ones, and the best conditioned.
+    def bases(
+        self, machines: tuple[int, ...], marks: Floats, given: Floats
+    ) -> list[tuple[int, ...]]:
+        """Sets of L machines to compute from: least marked, best conditioned, most exact.
 
         Parameters
         ----------
@@ -233,11 +236,15 @@ class Recombiner:
         marks : (N,) ndarray of float
             Error bounds of machines whose shards were computed from others, 0 for the
             rest. They add up with each generation, so originals come first.
+        given : (N,) ndarray of float
+            Error bounds of all shards; 0 for plain parts of X.
         """
         own = marks[np.asarray(machines) - 1]
         level = np.sort(own)[self._generator.shape[1] - 1]
         least = tuple(n for n, mark in zip(machines, own, strict=True) if mark <= level)
-        return list(dict.fromkeys((self.basis(least), self.basis(machines))))
+        recovery = self._generator.shape[1]
+        exact = tuple(sorted(sorted(machines, key=lambda n: float(given[n - 1]))[:recovery]))
+        return list(dict.fromkeys((self.basis(least), self.basis(machines), exact)))
 
     def compare(
         self, shards: dict[int, NDArray[Any]], given: Floats, marks: Floats | None = None
@@ -274,7 +281,12 @@ class Recombiner:
         marks = np.zeros(len(self._generator)) if marks is None else marks
         if self._agree(machines, shards, given, marks):
             return Verdict(agree=True)
-        for size in range(1, (len(machines) - self._generator.shape[1]) // 2 + 1):
+        most = (len(machines) - self._generator.shape[1]) // 2
+        if 0 < len(self._named) <= most and self._named <= set(machines):
+            rest = tuple(n for n in machines if n not in self._named)
+            if self._agree(rest, shards, given, marks):  # what was wrong before, most likely
+                return Verdict(agree=False, wrong=tuple(sorted(self._named)))
+        for size in range(1, most + 1):
             if comb(len(machines), size) > _MOST_SUSPECTS:
                 break
             suspects = [
@@ -282,6 +294,8 @@ class Recombiner:
                 for wrong in combinations(machines, size)
                 if self._agree(tuple(n for n in machines if n not in wrong), shards, given, marks)
             ]
+            if len(suspects) == 1:
+                self._named = set(suspects[0])
             if suspects:
                 return Verdict(agree=False, wrong=suspects[0] if len(suspects) == 1 else ())
         return Verdict(agree=False)
@@ -293,17 +307,20 @@ class Recombiner:
         given: Floats,
         marks: Floats,
     ) -> bool:
-        basis = self.bases(machines, marks)[0]
+        basis = self.bases(machines, marks, given)[0]
         others = tuple(n for n in machines if n not in basis)
         recombination = self.toward(basis, others)
         known = np.stack([shards[n] for n in basis]).astype(np.float64)
         if not np.isfinite(known).all():
             return False
-        scale = recombination.scale(known)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scale = recombination.scale(known)
+            expected = recombination.coefficients @ known
+        if not (np.isfinite(scale).all() and np.isfinite(expected).all()):
+            return False  # no X that is finite gives such shards
         errors = recombination.errors(given[np.asarray(basis) - 1], self._dtype)
         errors += given[np.asarray(others, dtype=int) - 1]
         least = float(np.finfo(self._dtype).tiny) * (1 + recombination.gain)
-        expected = recombination.coefficients @ known
         return all(
             bool((np.abs(shards[n] - row) <= error * scale + least).all())
             for n, row, error in zip(others, expected, errors.tolist(), strict=True)

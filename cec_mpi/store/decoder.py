@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cec_mpi.errors import InputError
-from cec_mpi.store.checksums import read_all_rows
+from cec_mpi.store.checksums import read_rows
 from cec_mpi.store.files import sync
 from cec_mpi.store.manifest import shard_header
 from cec_mpi.store.reader import open_store
@@ -75,8 +75,9 @@ def decode(
             with partial.open("xb") as file:
                 file.write(header)
                 file.truncate(size)
+            sums = read_rows(opened.path, manifest, manifest.code.recovery)
             work = Computing(
-                Blocks(opened.path, manifest, read_all_rows(opened.path, manifest)),
+                Blocks(opened.path, manifest, sums),
                 np.eye(manifest.code.recovery),
                 partial,
                 len(header),

@@ -27,7 +27,7 @@ from cec_mpi.store.manifest import (
     shard_name,
     store_dtype,
 )
-from cec_mpi.store.manifest_file import read_manifest, remove_journal
+from cec_mpi.store.manifest_file import read_manifest
 from cec_mpi.store.sources import Source, open_source
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
@@ -107,9 +107,15 @@ def encode(
     found = target.exists() or target.is_symlink()
     if found and not resume:
         _refuse_existing(target, again)
+    if found and not target.is_dir():
+        raise InputError(f"{target} is no directory: there is nothing to resume")
+    found = found and any(target.iterdir())
     if not target.absolute().parent.is_dir():
         raise InputError(f"{target.absolute().parent} is not a directory: cannot make {target}")
     matrix = open_source(source, shape, input_dtype or (dtype if shape else None))
+    if found and (target / MANIFEST).exists():
+        journal.check_same(target, matrix, arguments)
+        return read_manifest(target)
     try:
         if not found:
             skeleton = _skeleton(matrix, machines, recovery, code, systematic, seed, dtype)
@@ -120,10 +126,6 @@ def encode(
             journal.begin(target, skeleton, matrix, arguments, again)
         with locked(target, f"{target} is being written by another process"):
             if found:
-                if (target / MANIFEST).exists():
-                    remove_journal(target)  # if it was stopped between the two
-                    journal.check_same(target, matrix, arguments)
-                    return read_manifest(target)
                 skeleton = journal.go_on(target, matrix, arguments)
                 encoding = Encoding(target, matrix, skeleton, memory, runner)
             with _explaining(target, skeleton, again):

@@ -10,7 +10,7 @@ import numpy as np
 
 from cec_mpi.core.growth import add_row
 from cec_mpi.errors import InputError
-from cec_mpi.store.checksums import publish_generation, read_all_rows, row_sum
+from cec_mpi.store.checksums import publish_generation, read_rows, row_sum
 from cec_mpi.store.files import locked, sync
 from cec_mpi.store.manifest import Manifest, ShardEntry, shard_name
 from cec_mpi.store.manifest_file import read_manifest
@@ -72,7 +72,7 @@ def add_machine(
 
 
 def _add(directory: Path, manifest: Manifest, seed: int, memory: int, runner: Runner) -> Manifest:
-    sums = read_all_rows(directory, manifest)
+    sums = read_rows(directory, manifest, manifest.code.machines)
     code = add_row(manifest.code, manifest.dtype, seed)
     code.check_precision(manifest.dtype)
     header = manifest.header.encode("latin-1")

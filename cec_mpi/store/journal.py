@@ -27,12 +27,13 @@ from cec_mpi.store.manifest import (
     INCOMPLETE_MANIFEST,
     INCOMPLETE_SUMS,
     JOURNAL,
+    MANIFEST_COPY,
     SOURCE,
     Manifest,
     ShardEntry,
     shard_name,
 )
-from cec_mpi.store.manifest_file import parse_manifest, publish_manifest
+from cec_mpi.store.manifest_file import parse_manifest, publish_manifest, read_manifest
 from cec_mpi.store.reader import make_shard_file
 from cec_mpi.store.sources import Source
 
@@ -87,9 +88,15 @@ def begin(
 def _remove_abandoned(parent: Path, prefix: str) -> None:
     """Remove what a process left that was killed in `begin`; its lock went with it."""
     for path in parent.iterdir():
-        if path.name.startswith(prefix):
+        number = path.name.removeprefix(prefix)
+        if path.name != number and number.isdecimal() and _is_ours(path):
             with suppress(InputError, OSError), locked(path, "somebody is at work"):
                 shutil.rmtree(path)
+
+
+def _is_ours(new: Path) -> bool:
+    names = (*JOURNAL, SOURCE, "shard-", ".")
+    return new.is_dir() and all(path.name.startswith(names) for path in new.iterdir())
 
 
 def _fill(
@@ -124,6 +131,8 @@ def go_on(target: Path, matrix: Source, arguments: dict[str, Any]) -> Manifest:
         begun, stamps = dict(made["arguments"]), list(made["source"])
         skeleton = parse_manifest(target / INCOMPLETE_MANIFEST)
     except FileNotFoundError:
+        if (target / MANIFEST_COPY).exists():
+            read_manifest(target)  # a store that was complete says what is wrong with it
         raise InputError(f"{target} exists, and is no store that an encode began") from None
     except (StoreError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{target} cannot be resumed, its journal is damaged: remove it") from None

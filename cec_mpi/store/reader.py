@@ -84,6 +84,7 @@ class Shard:
     ) -> None:
         self.path = path
         self._manifest = manifest
+        self._advice = "" if path.parent == store else " (cec-mpi stage copies it anew)"
         self._ram = holding == "ram"
         self._sums = None if verify == "never" else read_row(store, manifest, machine)
         grid = manifest.grid
@@ -138,7 +139,7 @@ class Shard:
                 if got < rows.nbytes or differs:
                     reason = "differ from what was written" if differs else "are cut off"
                     raise DamagedStoreError(
-                        f"{self.path}: rows {block.start}..{block.stop - 1} {reason}"
+                        f"{self.path}: rows {block.start}..{block.stop - 1} {reason}{self._advice}"
                     )
                 self._ready[number] = True
                 read += rows.nbytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,14 +153,21 @@ class Blocks:
         marks = self.marks(block)
         errors = np.maximum(self._exact, marks)
         ways = []
-        for basis in self.recombiner.bases(tuple(sorted(shards)), marks):
+        for basis in self.recombiner.bases(tuple(sorted(shards)), marks, errors):
             recombination = make(basis)
             given = errors[np.asarray(basis) - 1]
             bounds = recombination.errors(given, self.manifest.dtype)
             ways.append((float(bounds.max()), basis, recombination, bounds))
         _, basis, recombination, bounds = min(ways, key=lambda way: way[:2])
         known = np.stack([shards[n] for n in basis]).astype(np.float64)
-        return (recombination.coefficients @ known).astype(self.manifest.dtype), bounds
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = (recombination.coefficients @ known).astype(self.manifest.dtype)
+        if not np.isfinite(values).all():
+            raise DamagedStoreError(
+                f"{self.directory}: a shard is wrong at rows {block.start}..{block.stop - 1}: "
+                "X would not be finite"
+            )
+        return values, bounds
 
 
 @dataclass(frozen=True)
@@ -293,6 +301,13 @@ def compute_all(work: Computing, runner: Runner, purpose: str) -> list[Computed]
         raise DamagedStoreError(f"{directory} cannot be {purpose}: {problem}")
     if lost := [each.number for each in found if each.error_bound == math.inf]:
         raise DamagedStoreError(f"{directory} cannot be {purpose}: {lost_rows(lost, manifest)}")
+    for machine in sorted({n for each in found for n in each.wrong}):
+        rows = rows_of([each.number for each in found if machine in each.wrong], manifest)
+        warnings.warn(
+            f"shard {machine} is wrong at {rows} though its checksums are right, and was left "
+            f"out: cec-mpi repair {directory} rebuilds it",
+            stacklevel=3,
+        )
     return found
 
 

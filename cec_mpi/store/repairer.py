@@ -14,7 +14,7 @@ from cec_mpi.store.checksums import block_sum, publish_generation, read_checksum
 from cec_mpi.store.files import WriteHandles, locked, publish, sync
 from cec_mpi.store.grid import Block
 from cec_mpi.store.manifest import MANIFEST, MANIFEST_COPY, Manifest
-from cec_mpi.store.manifest_file import parse_manifest, read_manifest
+from cec_mpi.store.manifest_file import parse_manifest, read_manifest, remove_journal
 from cec_mpi.store.reader import make_shard_file
 from cec_mpi.store.rebuild import (
     Blocks,
@@ -133,11 +133,14 @@ def _mend_manifest(directory: Path, done: Repaired) -> Manifest:
             manifest = parse_manifest(directory / MANIFEST_COPY)
         except (StoreError, FileNotFoundError):
             raise error from None
+        if (directory / MANIFEST).exists():
+            (directory / MANIFEST).read_bytes()  # what cannot be read now is not overwritten
         source, other = MANIFEST_COPY, MANIFEST
     data = (directory / source).read_bytes()
     if not (directory / other).exists() or (directory / other).read_bytes() != data:
         publish(directory / other, data)
         done.restored.append(other)
+    remove_journal(directory)  # if encode was stopped after its last step but one
     return manifest
 
 

@@ -19,7 +19,7 @@ from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.checksums import read_row
 from cec_mpi.store.files import publish, sync, write_at
 from cec_mpi.store.manifest import INCOMPLETE, MANIFEST, MANIFEST_COPY, Manifest
-from cec_mpi.store.reader import problem_on_opening
+from cec_mpi.store.reader import Shard, problem_on_opening
 from cec_mpi.store.rebuild import Blocks
 
 __all__ = ["node_directory", "remember_stage", "remembered_stage", "stage_shard", "staged_file"]
@@ -77,7 +77,8 @@ def stage_shard(store: Path, manifest: Manifest, machine: int, pattern: str) -> 
     InputError
         The directory cannot be used.
     """
-    if staged_file(pattern, manifest, machine) is not None:
+    copy = staged_file(pattern, manifest, machine)
+    if copy is not None and _is_good(copy, store, manifest, machine):
         return 0
     directory = node_directory(pattern)
     path = directory / manifest.shards[machine - 1].file
@@ -92,15 +93,35 @@ def stage_shard(store: Path, manifest: Manifest, machine: int, pattern: str) -> 
         free = shutil.disk_usage(directory).free
         if manifest.shard_bytes > free:
             raise InputError(f"{directory}: {manifest.shard_bytes} bytes needed, {free} free")
+        _remove_abandoned(partial)
         try:
             _copy(store, manifest, machine, partial)
-            partial.rename(path)  # until its label is new, too, nobody takes it
+            publish(_label(path), b"{}")  # ours, and not to be taken until it says of what
+            partial.rename(path)
         finally:
             partial.unlink(missing_ok=True)
         publish(_label(path), json.dumps(_content(manifest, machine)).encode())
     except OSError as error:
         raise InputError(f"{directory} cannot be written: {error.strerror or error}") from None
     return manifest.shard_bytes
+
+
+def _is_good(copy: Path, store: Path, manifest: Manifest, machine: int) -> bool:
+    shard = Shard(copy, store, manifest, machine)
+    try:
+        shard.load([(0, manifest.rows_per_shard)])
+    except DamagedStoreError:
+        return False
+    return True
+
+
+def _remove_abandoned(partial: Path) -> None:
+    """Remove what processes of this node left that were killed while they copied."""
+    prefix = partial.name.rpartition("-")[0] + "-"
+    for path in partial.parent.iterdir():
+        number = path.name.removeprefix(prefix)
+        if path.name != number and number.isdecimal() and not Path("/proc", number).exists():
+            path.unlink(missing_ok=True)
 
 
 def _copy(store: Path, manifest: Manifest, machine: int, target: Path) -> None:

@@ -31,6 +31,8 @@ class Condition:
 
     Attributes
     ----------
+    manifest : Manifest
+        Of what was read.
     sums : (N, blocks) ndarray of uint64
         Checksums as they are now; 0 where a block cannot be read.
     good : (N, blocks) ndarray of bool
@@ -41,6 +43,7 @@ class Condition:
         By file what is wrong with the checksums and the copy of the manifest.
     """
 
+    manifest: Manifest
     sums: NDArray[np.uint64]
     good: NDArray[np.bool_]
     problems: list[str]
@@ -93,12 +96,23 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
                 problem = f"{rows} differ from what was written"
         problems.append(problem)
     try:
-        parse_manifest(directory / MANIFEST_COPY)  # for a moment it is newer than the manifest
+        if not _same_store(parse_manifest(directory / MANIFEST_COPY), manifest):
+            others[MANIFEST_COPY] = "of another store"
     except FileNotFoundError:
         others[MANIFEST_COPY] = "missing"
     except StoreError:
         others[MANIFEST_COPY] = "altered"
-    return Condition(sums, good, problems, others)
+    return Condition(manifest, sums, good, problems, others)
+
+
+def _same_store(copy: Manifest, manifest: Manifest) -> bool:
+    """Whether a copy is of this store: for a moment it is one generation newer."""
+    machines = min(copy.code.machines, manifest.code.machines)
+    return (
+        (copy.rows, copy.grid, copy.dtype) == (manifest.rows, manifest.grid, manifest.dtype)
+        and np.array_equal(copy.code.generator[:machines], manifest.code.generator[:machines])
+        and 0 <= copy.generation - manifest.generation <= 1
+    )
 
 
 def rows_of(blocks: Iterable[int], manifest: Manifest) -> str:

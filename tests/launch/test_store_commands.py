@@ -178,10 +178,25 @@ def test_staged_shards_are_found_and_checked(cec, matrix, copy, tmp_path):
     (node / "shard-0001.npy").unlink()  # then the store's own is read
     assert cec(*words, tmp_path / "partly", "--serial").returncode == 0
     assert steps(tmp_path / "partly")[0]["machines_with_copies"] == [2, 3, 4, 5]
-    spoil(node.parent / "shards", 2, 0)
+    spoil(node, 2, 0)
     done = cec(*words, tmp_path / "spoilt", ranks=6)
     assert done.returncode == 3
     assert f"{node / 'shard-0002.npy'}: rows 0.." in done.stderr
+    assert "cec-mpi stage copies it anew" in done.stderr
+    (node / "shard-0004.json").write_text("{}")  # as after a kill while it was copied
+    (node / ".shard-0004.npy.partial-999999999").write_text("")
+    assert cec("repair", copy).returncode == 0
+    done = cec("stage", copy, pattern)
+    assert [line.endswith("was there") for line in done.stdout.splitlines()] == [
+        False,
+        False,
+        False,
+        False,
+        True,
+    ]  # 1 was lost, 2 and 4 spoilt, 3 is another one since the repair
+    assert sorted(path.name for path in node.glob(".*")) == []
+    (node / "shard-0005.json").unlink()
+    assert cec("stage", copy, pattern).returncode == 2  # whose file is it?
 
 
 def test_a_damaged_shard_is_not_staged(cec, copy, tmp_path):
@@ -236,10 +251,10 @@ def test_no_bar_in_a_file(cec, matrix, tmp_path):
 # --- measuring ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["encode", "verify"])
-def test_bench_prints_rates_and_ratios(cec, tmp_path, what):
+@pytest.mark.parametrize(("what", "ranks"), [("encode", 0), ("verify", 2)])
+def test_bench_prints_rates_and_ratios(cec, tmp_path, what, ranks):
     words = ("bench", what, "--directory", tmp_path, "--rows", 3000, "--columns", 40)
-    done = cec(*words, "--repeats", 1, "--json")
+    done = cec(*words, "--repeats", 1, "--json", ranks=ranks)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures["shard_bytes"] >= 6 * 1000 * 160

@@ -187,9 +187,15 @@ def test_a_damaged_journal_is_said(here, name):
 
 def test_a_directory_of_somebody_else_is_not_resumed(here):
     (here / "mine").mkdir()
+    (here / "mine" / "letter").write_text("dear")
     with pytest.raises(InputError, match="is no store that an encode began"):
         encode(here / "X.npy", here / "mine", *SIZES, resume=True)
-    assert list((here / "mine").iterdir()) == []
+    assert [path.name for path in (here / "mine").iterdir()] == ["letter"]
+    (here / "empty").mkdir()
+    encode(here / "X.npy", here / "empty", *SIZES, resume=True)
+    assert contents(here / "empty") == contents(here / "whole")
+    with pytest.raises(InputError, match="is no directory: there is nothing to resume"):
+        encode(here / "X.npy", here / "X.npy", *SIZES, resume=True)
 
 
 def test_what_cannot_be_written_says_how_to_go_on(here):
@@ -204,10 +210,14 @@ def test_what_was_abandoned_before_it_had_its_name_is_removed(here):
     (here / ".new store.new-123").mkdir()
     (here / ".new store.new-123" / "shard-0001.npy").write_text("")
     (here / ".new store.new-456").mkdir()
+    (here / ".new store.new-789").mkdir()
+    (here / ".new store.new-789" / "letter").write_text("dear")
+    (here / ".new store.new-precious").mkdir()
     with locked(here / ".new store.new-456", "this is going on"):
         encode(here / "X.npy", here / "new store", *SIZES)
     assert contents(here / "new store") == contents(here / "whole")
-    assert sorted(path.name for path in here.glob(".*")) == [".new store.new-456"]
+    left = sorted(path.name.removeprefix(".new store.new-") for path in here.glob(".*"))
+    assert left == ["456", "789", "precious"]
 
 
 def test_the_journal_is_readable(here):

@@ -311,6 +311,28 @@ def test_checksums_and_a_shard_damaged_together(path, X):
     check_decodes(path, X)
 
 
+def test_a_copy_of_the_manifest_of_another_store_is_noticed(made, path, tmp_path):
+    np.save(tmp_path / "other.npy", np.ones((4, 4)))
+    encode(tmp_path / "other.npy", tmp_path / "other", 3, 2)
+    shutil.copy(tmp_path / "other" / "manifest.json", path / "manifest.copy.json")
+    assert verify(path).other_problems == {"manifest.copy.json": "of another store"}
+    assert repair(path).restored == ["manifest.copy.json"]
+
+
+def test_decode_needs_the_checksums_of_l_shards_only(path, X):
+    for name in ("checksums-1.npy", "checksums-1.copy.npy"):
+        sums = np.load(path / name)
+        sums[[1, 3, 4]] += np.uint64(1)
+        np.save(path / name, sums)
+    check_decodes(path, X)
+
+
+def test_a_systematic_store_gives_x_back_exactly(made, tmp_path, X):
+    encode(made / "X.npy", tmp_path / "systematic", 6, 3, systematic=True)
+    decode(tmp_path / "systematic", tmp_path / "Y.npy")
+    assert np.array_equal(np.load(tmp_path / "Y.npy"), X)
+
+
 # --- comparing ----------------------------------------------------------------------------
 
 
@@ -359,6 +381,15 @@ def test_who_blames_one_of_two_wrong_shards_is_told_that_there_is_another(path):
 
 def test_decode_leaves_out_a_shard_that_is_named(path, X):
     forge(path, 2, 30)
+    with pytest.warns(UserWarning, match=r"shard 2 is wrong at rows \d+.*was left out"):
+        check_decodes(path, X)
+    with pytest.warns(UserWarning, match="shard 2 is wrong"):
+        add_machine(path)
+
+
+def test_a_wrong_number_that_makes_sums_overflow_is_named_too(path, X):
+    forge(path, 3, 30, np.finfo(X.dtype).max)
+    assert repair(path).named == (3,)
     check_decodes(path, X)
 
 

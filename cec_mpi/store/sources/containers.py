@@ -38,7 +38,7 @@ class ContainerSource(FileSource):
         try:
             array = _OPEN[self.kind](self.path, self.inner)
             fill(out, array[start:stop, left:right])
-        except OSError:
+        except (OSError, MemoryError):
             raise
         except Exception as error:  # the libraries raise many kinds for a damaged file
             raise unreadable(self.name, error) from None

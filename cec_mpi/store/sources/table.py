@@ -44,8 +44,7 @@ class TableSource(FileSource):
         with self.path.open("rb") as file:
             file.seek(begin)
             text = file.read(int(self.places[after]) - begin)
-        if b"#" in text:
-            text = b"".join(line for line in text.splitlines(True) if not _is_comment(line))
+        text = b"".join(line for line in text.splitlines(True) if _is_row(line))
         skip = start - first
         try:
             rows = np.loadtxt(
@@ -70,7 +69,9 @@ class TableSource(FileSource):
     def _parse_problem(self, reason: str, first: int) -> str:
         """NumPy's message, with the row counted from the start of the file."""
         shifted = re.sub(
-            r"row (\d+)", lambda match: f"row {int(match[1]) + first}", reason.split("\n")[0]
+            r"row (\d+)",
+            lambda match: f"row {int(match[1]) + first}",
+            reason.split("\n")[0].split(";")[0],
         )
         return f"{self.path} is no table of numbers: {shifted.rstrip('.')}"
 
@@ -85,7 +86,7 @@ def table_source(path: Path, delimiter: str) -> TableSource:
                 begin, place = place, place + len(line)
                 if not begin and line.startswith(BOM_UTF8):
                     begin = len(BOM_UTF8)
-                if not line.strip() or _is_comment(line):
+                if not _is_row(line):
                     continue
                 if not rows and not header:
                     fields = _fields(line, delimiter)
@@ -119,8 +120,8 @@ def _fields(line: bytes, delimiter: str) -> list[str]:
     return [word.strip().strip('"') for word in text.split(delimiter)]
 
 
-def _is_comment(line: bytes) -> bool:
-    return line.lstrip().startswith(b"#")
+def _is_row(line: bytes) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith(b"#")
 
 
 def _is_number(word: str) -> bool:
