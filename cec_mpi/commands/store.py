@@ -120,7 +120,7 @@ def _repair(arguments: argparse.Namespace) -> int:
     def body(runner: Runner) -> int:
         done = repair(arguments.store, arguments.machine, memory=arguments.memory, runner=runner)
         for name in done.restored:
-            print(f"{name}: written again")
+            print(f"{name}: restored")
         for n, rows in done.rebuilt.items():
             why = " (its checksums were right, its numbers were not)" if n in done.named else ""
             print(f"{shard_name(n)}: {rows} rebuilt{why}")

@@ -29,6 +29,8 @@ from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
 __all__ = ["Repaired", "repair"]
 
+_WAITING = ".waiting"  # after the name that a file is to have
+
 
 @dataclass
 class Repaired:
@@ -44,7 +46,7 @@ class Repaired:
         The largest error bound of what was rebuilt, relative to the largest entry of X at
         the same place of its parts; 0 when nothing was.
     restored : list of str
-        Files other than shards that were written again.
+        Files that are as they were: checksums, manifests, and shards that were exchanged.
     unsettled : list of str
         Which shards disagree where, and nobody can be named.
     left : list of int
@@ -105,7 +107,10 @@ def repair(
             manifest = _mend_manifest(directory, done)
             if machine is not None and not 1 <= machine <= manifest.code.machines:
                 raise InputError(f"machine {machine}: {store} has {manifest.code.machines}")
+            _finish_moves(directory)
             condition = examine(directory, manifest, runner)
+            if machine is None and _put_back(directory, condition, done):
+                condition = examine(directory, manifest, runner)
             lost = condition.good.sum(axis=0) < manifest.code.recovery
             if lost.any():
                 damaged = [
@@ -142,6 +147,32 @@ def _mend_manifest(directory: Path, done: Repaired) -> Manifest:
         done.restored.append(other)
     remove_journal(directory)  # if encode was stopped after its last step but one
     return manifest
+
+
+def _put_back(directory: Path, condition: Condition, done: Repaired) -> bool:
+    """Give files that were exchanged their own names again: nothing has to be computed."""
+    names = [shard.file for shard in condition.manifest.shards]
+    owners = {owner: n for n, owner in condition.exchanged.items() if owner in condition.damaged}
+    moves = {names[n - 1]: names[owner - 1] for owner, n in owners.items()}
+    done.restored += sorted(moves.values())
+    while moves:
+        file = next((file for file, name in moves.items() if name not in moves), None)
+        if file is not None:
+            (directory / file).rename(directory / moves.pop(file))
+        else:  # a circle: one has to wait until its name is free
+            file, name = moves.popitem()
+            (directory / file).rename(directory / f"{name}{_WAITING}")
+    _finish_moves(directory)
+    return bool(owners)
+
+
+def _finish_moves(directory: Path) -> None:
+    """Give files that wait for it their name, also after an exchange that was interrupted."""
+    for path in directory.glob(f"shard-*{_WAITING}"):
+        target = path.with_name(path.name.removesuffix(_WAITING))
+        if not target.exists():
+            path.rename(target)
+    sync(directory)
 
 
 def _rebuild(

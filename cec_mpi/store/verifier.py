@@ -41,6 +41,8 @@ class Condition:
         For machines 1..N what is wrong with its shard, or an empty text.
     other_problems : dict of str to str
         By file what is wrong with the checksums and the copy of the manifest.
+    exchanged : dict of int to int
+        Machines whose file holds all of the shard of another machine, and which.
     """
 
     manifest: Manifest
@@ -48,6 +50,7 @@ class Condition:
     good: NDArray[np.bool_]
     problems: list[str]
     other_problems: dict[str, str]
+    exchanged: dict[int, int]
 
     @property
     def damaged(self) -> list[int]:
@@ -82,7 +85,7 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
     stated, others = read_checksums(directory, manifest)
     good = (sums == stated) & (sums != 0)
     known = {shard.xxh3_128: n for n, shard in enumerate(manifest.shards, start=1)}
-    problems = []
+    problems, exchanged = [], {}
     for n, shard in enumerate(manifest.shards, start=1):
         found_row = row_sum(sums[n - 1])
         if found_row == shard.xxh3_128:
@@ -90,6 +93,7 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
         problem = problem_on_opening(directory / shard.file, manifest)
         if not problem and not good[n - 1].all():
             if found_row in known:
+                exchanged[n] = known[found_row]
                 problem = f"holds the data of {manifest.shards[known[found_row] - 1].file}"
             else:
                 rows = rows_of(np.flatnonzero(~good[n - 1]), manifest)
@@ -102,7 +106,7 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
         others[MANIFEST_COPY] = "missing"
     except StoreError:
         others[MANIFEST_COPY] = "altered"
-    return Condition(manifest, sums, good, problems, others)
+    return Condition(manifest, sums, good, problems, others, exchanged)
 
 
 def _same_store(copy: Manifest, manifest: Manifest) -> bool:

@@ -269,6 +269,48 @@ def test_a_second_repair_of_the_same_rows_builds_on_marked_ones(path, X):
     assert min(bounds[n - 1] for n in (1, 3, 5)) > max(bounds[n - 1] for n in (2,))
 
 
+@pytest.mark.parametrize(
+    "order",
+    [(2, 1, 3, 4, 5, 6), (2, 3, 1, 4, 6, 5), (6, 5, 4, 3, 2, 1), (2, 3, 4, 5, 6, 1)],
+)
+@pytest.mark.parametrize("stops", [0, 1, 2, 3])
+def test_exchanged_files_are_put_back_bit_for_bit_also_after_a_kill(
+    path, monkeypatch, order, stops
+):
+    before = contents(path)
+    for n, other in enumerate(order, start=1):
+        (path / name_of(n)).rename(path / f"aside-{other}")
+    for n in range(1, MACHINES + 1):
+        (path / f"aside-{n}").rename(path / name_of(n))
+    rename, count = type(path).rename, 0
+
+    def killed(self, target):
+        nonlocal count
+        count += 1
+        if count == stops:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(type(path), "rename", killed)
+    if stops:
+        with pytest.raises(KeyboardInterrupt):
+            repair(path)
+    monkeypatch.undo()
+    assert repair(path).rebuilt == {}
+    after = contents(path)
+    after.pop(".lock", None)
+    assert after == before
+
+
+def test_a_file_in_a_wrong_place_replaces_one_that_is_damaged(path, X):
+    data = (path / name_of(2)).read_bytes()
+    shutil.copy(path / name_of(2), path / name_of(4))
+    overwrite(path, 2, 7)
+    repair(path)
+    assert (path / name_of(2)).read_bytes() == data
+    check_decodes(path, X)
+
+
 # --- files other than shards --------------------------------------------------------------
 
 
