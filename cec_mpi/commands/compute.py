@@ -15,7 +15,7 @@ from cec_mpi.runtime.launch import detect_launcher, run_together
 
 __all__ = ["add_doctor", "add_plan", "add_run"]
 
-# As in cec_mpi.store.reader, which needs NumPy: the parser is built without it.
+# As in cec_mpi.store.reader, which the parser is built without: it loads all of the store.
 HOLDINGS = ("mmap", "ram")
 VERIFYING = ("first-read", "never")
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
 
 from cec_mpi.errors import InputError
 from cec_mpi.store.checksums import read_rows
-from cec_mpi.store.files import sync
+from cec_mpi.store.computing import Computing, compute_all
+from cec_mpi.store.files import check_room, sync
 from cec_mpi.store.manifest import shard_header
 from cec_mpi.store.reader import open_store
-from cec_mpi.store.rebuild import Blocks, Computing, compute_all, fit_blocks
+from cec_mpi.store.rebuild import Blocks, fit_blocks
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
 __all__ = ["decode"]
@@ -66,9 +66,7 @@ def decode(
     runner = runner or LocalRunner()
     header = shard_header(manifest.rows, manifest.columns, manifest.dtype).encode("latin-1")
     size = len(header) + manifest.rows * manifest.columns * manifest.itemsize
-    free = shutil.disk_usage(parent).free
-    if size > free:
-        raise InputError(f"{target} needs {size} bytes, and {parent} has {free} bytes free")
+    check_room(target, size)
     partial = parent / f".{target.name}.partial-{os.getpid()}"
     try:
         try:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import InitVar, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,11 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.store.checksums import block_sum
-from cec_mpi.store.files import WriteHandles, read_at, sync
+from cec_mpi.store.files import WriteHandles, sync
 from cec_mpi.store.grid import Block, Rectangle
 from cec_mpi.store.journal import read_sums
 from cec_mpi.store.manifest import INCOMPLETE_SUMS, Manifest
+from cec_mpi.store.rebuild import Blocks
 from cec_mpi.store.sources import Source
 from cec_mpi.store.work import PerThread, Runner, fit_memory
 
@@ -64,7 +63,9 @@ class Encoding:
 
     def skip_what_is_good(self, runner: Runner) -> None:
         """Leave out the blocks that an earlier process has written, and that are as it did."""
-        checking = Checking(self.directory, self.manifest, list(self.pieces), self.threads)
+        sums = read_sums(self.directory, self.manifest)
+        blocks = Blocks(self.directory, self.manifest, sums)
+        checking = Checking(blocks, list(self.pieces), self.threads)
         for good in runner.run(checking):
             self._good[good] = True
         grid = self.manifest.grid
@@ -76,8 +77,7 @@ class Encoding:
 
     def size(self, piece: Rectangle) -> int:
         """Bytes of the shards that are written."""
-        numbers = sum(block.size for block in self.manifest.grid.blocks(piece))
-        return numbers * self.manifest.itemsize * self.manifest.code.machines
+        return self.manifest.size_of(self.manifest.grid.blocks(piece))
 
     def do(self, piece: Rectangle) -> None:
         """Encode the blocks of a rectangle."""
@@ -141,7 +141,7 @@ class Encoding:
             raise NotEncodable(
                 f"{self.source.name} holds numbers too large to be encoded in {self.manifest.dtype}"
             )
-        place = len(self.manifest.header) + block.offset * self.manifest.itemsize
+        place = self.manifest.place(block.offset)
         for shard, rows in zip(self.manifest.shards, coded, strict=True):
             files.write(shard.file, rows, place)
         sums = np.array([block_sum(rows) for rows in coded], "<u8")
@@ -172,38 +172,25 @@ class Encoding:
 class Checking:
     """The work of a resume: which blocks are on the disk as they were written."""
 
-    directory: Path
-    manifest: Manifest
+    blocks: Blocks
     pieces: list[Rectangle]
     threads: int
 
     def size(self, piece: Rectangle) -> int:
         """Bytes of the shards that are read."""
-        numbers = sum(block.size for block in self.manifest.grid.blocks(piece))
-        return numbers * self.manifest.itemsize * self.manifest.code.machines
+        manifest = self.blocks.manifest
+        return manifest.size_of(manifest.grid.blocks(piece))
 
     def do(self, piece: Rectangle) -> list[int]:
         """Numbers of the blocks that are good in all shards."""
-        header, sums = len(self.manifest.header), self._sums
-        blocks = list(self.manifest.grid.blocks(piece))
-        good = {block.number for block in blocks if sums[block.number].all()}
-        for n, shard in enumerate(self.manifest.shards):
-            descriptor = os.open(self.directory / shard.file, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                for block in blocks:
-                    if block.number in good:
-                        rows = np.empty(block.size, self.manifest.dtype)
-                        place = header + block.offset * self.manifest.itemsize
-                        whole = read_at(descriptor, rows, place) == rows.nbytes
-                        if not whole or block_sum(rows) != sums[block.number, n]:
-                            good.remove(block.number)
-            finally:
-                os.close(descriptor)
-        return sorted(good)
+        manifest, sums = self.blocks.manifest, self.blocks.sums
+        machines = range(1, manifest.code.machines + 1)
+        return [
+            block.number
+            for block in manifest.grid.blocks(piece)
+            if sums[:, block.number].all()
+            and all(self.blocks.read(n, block) is not None for n in machines)
+        ]
 
     def flush(self) -> None:
         """Nothing was written."""
-
-    @cached_property
-    def _sums(self) -> NDArray[np.uint64]:
-        return read_sums(self.directory, self.manifest)

@@ -6,6 +6,7 @@ import fcntl
 import logging
 import os
 import resource
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from cec_mpi.errors import InputError
 
-__all__ = ["WriteHandles", "locked", "publish", "read_at", "sync", "write_at"]
+__all__ = ["check_room", "WriteHandles", "locked", "publish", "read_at", "sync", "write_at"]
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,20 @@ def publish(path: Path, data: bytes) -> None:
         partial.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def check_room(target: Path, needed: int) -> None:
+    """Refuse what the disk has no room for.
+
+    Raises
+    ------
+    InputError
+        Names the file or directory that is to be made, and what is free.
+    """
+    parent = target.absolute().parent
+    free = shutil.disk_usage(parent).free
+    if needed > free:
+        raise InputError(f"{target} needs {needed} bytes, and {parent} has {free} bytes free")
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,11 @@ import numpy as np
 from cec_mpi.core.growth import add_row
 from cec_mpi.errors import InputError
 from cec_mpi.store.checksums import publish_generation, read_rows, row_sum
-from cec_mpi.store.files import locked, sync
+from cec_mpi.store.computing import Computing, compute_all
+from cec_mpi.store.files import check_room, locked, sync
 from cec_mpi.store.manifest import Manifest, ShardEntry, shard_name
 from cec_mpi.store.manifest_file import read_manifest
-from cec_mpi.store.rebuild import Blocks, Computing, compute_all, fit_blocks, merge_marks
+from cec_mpi.store.rebuild import Blocks, fit_blocks, merge_marks
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
 __all__ = ["add_machine"]
@@ -61,11 +61,7 @@ def add_machine(
     try:
         with locked(directory, f"{directory} is being written by another process"):
             manifest = read_manifest(directory)
-            free = shutil.disk_usage(directory).free
-            if manifest.shard_bytes > free:
-                raise InputError(
-                    f"a shard needs {manifest.shard_bytes} bytes, and {directory} has {free} free"
-                )
+            check_room(directory / shard_name(manifest.code.machines + 1), manifest.shard_bytes)
             return _add(directory, manifest, seed, memory, runner)
     except OSError as error:
         raise InputError(f"{directory} cannot be written: {error.strerror or error}") from None

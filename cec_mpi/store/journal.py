@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError, StoreError
 from cec_mpi.store.checksums import publish_checksums, row_sum
-from cec_mpi.store.files import locked, publish, sync
+from cec_mpi.store.files import check_room, locked, publish, sync
 from cec_mpi.store.manifest import (
     INCOMPLETE,
     INCOMPLETE_MANIFEST,
@@ -62,10 +62,7 @@ def begin(
         The disk has no room.
     """
     parent = target.absolute().parent
-    needed = skeleton.shard_bytes * skeleton.code.machines
-    free = shutil.disk_usage(parent).free
-    if needed > free:
-        raise InputError(f"{target} needs {needed} bytes, and {parent} has {free} bytes free")
+    check_room(target, skeleton.shard_bytes * skeleton.code.machines)
     prefix = f".{target.name}.new-"
     _remove_abandoned(parent, prefix)
     new = parent / f"{prefix}{os.getpid()}"
@@ -127,8 +124,7 @@ def go_on(target: Path, matrix: Source, arguments: dict[str, Any]) -> Manifest:
     try:
         if not (target / INCOMPLETE).exists():
             raise FileNotFoundError
-        made = json.loads((target / SOURCE).read_text(encoding="utf-8"))
-        begun, stamps = dict(made["arguments"]), list(made["source"])
+        begun, stamps = _read_origin(target)
         skeleton = parse_manifest(target / INCOMPLETE_MANIFEST)
     except FileNotFoundError:
         if (target / MANIFEST_COPY).exists():
@@ -153,11 +149,16 @@ def check_same(target: Path, matrix: Source, arguments: dict[str, Any]) -> None:
         It was not, or it cannot be said.
     """
     try:
-        made = json.loads((target / SOURCE).read_text(encoding="utf-8"))
-        begun, stamps = dict(made["arguments"]), list(made["source"])
+        begun, stamps = _read_origin(target)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{target} is complete: there is nothing to resume") from None
     _check_origin(target, matrix, arguments, begun, stamps)
+
+
+def _read_origin(target: Path) -> tuple[dict[str, Any], list[Any]]:
+    """Arguments and stamps of X; a damaged file raises many kinds of error."""
+    made = json.loads((target / SOURCE).read_text(encoding="utf-8"))
+    return dict(made["arguments"]), list(made["source"])
 
 
 def _check_origin(
@@ -190,7 +191,7 @@ def discard(target: Path, skeleton: Manifest) -> None:
 
 def finish(target: Path, skeleton: Manifest) -> Manifest:
     """All blocks are on the disk: write their checksums, and the manifest last."""
-    sums = read_sums(target, skeleton).T
+    sums = read_sums(target, skeleton)
     shards = tuple(
         ShardEntry(shard_name(n), skeleton.shard_bytes, row_sum(row))
         for n, row in enumerate(sums, start=1)
@@ -203,6 +204,6 @@ def finish(target: Path, skeleton: Manifest) -> Manifest:
 
 
 def read_sums(directory: Path, skeleton: Manifest) -> NDArray[np.uint64]:
-    """Checksums of the blocks that are written, 0 where one is not: (blocks, N)."""
+    """Checksums of the blocks that are written, 0 where one is not: (N, blocks)."""
     sums = np.fromfile(directory / INCOMPLETE_SUMS, "<u8")
-    return sums.reshape(skeleton.grid.count, skeleton.code.machines)
+    return sums.reshape(skeleton.grid.count, skeleton.code.machines).T

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 import cec_mpi
 from cec_mpi.core.mds import MDSCode
 from cec_mpi.errors import InputError
-from cec_mpi.store.grid import Grid
+from cec_mpi.store.grid import Block, Grid
 
 __all__ = [
     "CHECKSUM",
@@ -174,7 +175,15 @@ class Manifest:
     @property
     def shard_bytes(self) -> int:
         """Size of each shard file."""
-        return len(self.header) + self.grid.rows * self.columns * self.itemsize
+        return self.place(self.grid.rows * self.columns)
+
+    def place(self, number: int) -> int:
+        """Where in a shard file a number of its data is, in bytes."""
+        return len(self.header) + number * self.itemsize
+
+    def size_of(self, blocks: Iterable[Block]) -> int:
+        """Bytes of these blocks in all shards together."""
+        return sum(block.size for block in blocks) * self.itemsize * self.code.machines
 
     def to_json(self) -> str:
         """The text of ``manifest.json``."""

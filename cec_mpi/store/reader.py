@@ -133,8 +133,7 @@ class Shard:
                 block = grid.block(number)
                 place = slice(block.offset, block.offset + block.size)
                 rows = flat[place] if self._ram else self._buffer[: block.size]
-                offset = len(self._manifest.header) + block.offset * rows.itemsize
-                got = read_at(descriptor, rows, offset)
+                got = read_at(descriptor, rows, self._manifest.place(block.offset))
                 differs = self._sums is not None and block_sum(rows) != self._sums[number]
                 if got < rows.nbytes or differs:
                     reason = "differ from what was written" if differs else "are cut off"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
-import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.recombine import Recombination, Recombiner, encoding_error
-from cec_mpi.errors import DamagedStoreError, InputError
+from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.checksums import block_sum
-from cec_mpi.store.files import WriteHandles, read_at, sync
+from cec_mpi.store.files import read_at
 from cec_mpi.store.grid import Block
 from cec_mpi.store.manifest import Manifest, Rebuilt
 from cec_mpi.store.verifier import rows_of
-from cec_mpi.store.work import PerThread, Runner, fit_memory
+from cec_mpi.store.work import PerThread, fit_memory
 
 __all__ = [
     "Agreement",
     "Blocks",
-    "Computed",
-    "Computing",
-    "compute_all",
     "disagreement",
     "fit_blocks",
     "lost_rows",
@@ -36,7 +31,6 @@ __all__ = [
 ]
 
 _PIECE_BYTES = 8 << 20
-_KEPT = 64  # recombinations of a thread
 
 
 class Blocks:
@@ -71,7 +65,7 @@ class Blocks:
     def read(self, machine: int, block: Block) -> NDArray[Any] | None:
         """A block of a shard, or None when it is not good."""
         rows = np.empty(block.size, self.manifest.dtype)
-        place = len(self.manifest.header) + block.offset * rows.itemsize
+        place = self.manifest.place(block.offset)
         path = self.directory / self.manifest.shards[machine - 1].file
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -120,26 +114,24 @@ class Blocks:
             if verdict.agree:
                 break
             if not verdict.wrong and blamed not in left:
-                return Agreement(left, tuple(wrong), settled=False)
+                return Agreement(block, left, tuple(wrong), False, marks, errors)
             for n in verdict.wrong or (blamed,):
                 assert n is not None
                 wrong.append(n)
                 del left[n]
-        return Agreement(left, tuple(wrong), settled=True)
+        return Agreement(block, left, tuple(wrong), True, marks, errors)
 
     def compute(
         self,
-        block: Block,
-        shards: dict[int, NDArray[Any]],
+        found: Agreement,
         make: Callable[[tuple[int, ...]], Recombination],
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """Compute from L or more shards, with the smaller error bound of two ways to do it.
+        """Compute from L or more shards, in the way that has the smallest error bound.
 
         Parameters
         ----------
-        block : Block
-        shards : dict of int to (w,) ndarray
-            All of them right.
+        found : Agreement
+            Settled, of at least L shards.
         make : callable
             Gives the recombination for a basis.
 
@@ -150,22 +142,21 @@ class Blocks:
         bounds : (T,) ndarray of float64
             Relative, as in `Recombination.errors`.
         """
-        marks = self.marks(block)
-        errors = np.maximum(self._exact, marks)
         ways = []
-        for basis in self.recombiner.bases(tuple(sorted(shards)), marks, errors):
+        machines = tuple(sorted(found.shards))
+        for basis in self.recombiner.bases(machines, found.marks, found.errors):
             recombination = make(basis)
-            given = errors[np.asarray(basis) - 1]
+            given = found.errors[np.asarray(basis) - 1]
             bounds = recombination.errors(given, self.manifest.dtype)
             ways.append((float(bounds.max()), basis, recombination, bounds))
         _, basis, recombination, bounds = min(ways, key=lambda way: way[:2])
-        known = np.stack([shards[n] for n in basis]).astype(np.float64)
+        known = np.stack([found.shards[n] for n in basis]).astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             values = (recombination.coefficients @ known).astype(self.manifest.dtype)
         if not np.isfinite(values).all():
             raise DamagedStoreError(
-                f"{self.directory}: a shard is wrong at rows {block.start}..{block.stop - 1}: "
-                "X would not be finite"
+                f"{self.directory}: a shard is wrong at rows "
+                f"{found.block.start}..{found.block.stop - 1}: X would not be finite"
             )
         return values, bounds
 
@@ -176,139 +167,22 @@ class Agreement:
 
     Attributes
     ----------
+    block : Block
     shards : dict of int to (w,) ndarray
     wrong : tuple of int
         Machines that were left out.
     settled : bool
         False when they disagree, and nobody can be named.
+    marks, errors : (N,) ndarray of float64
+        Error bounds of the block in all shards: what marks say, and with encoding's own.
     """
 
+    block: Block
     shards: dict[int, NDArray[Any]]
     wrong: tuple[int, ...]
     settled: bool
-
-
-@dataclass(frozen=True)
-class Computed:
-    """A block that was computed.
-
-    Attributes
-    ----------
-    number : int
-    sums : tuple of int
-        Checksums of the results.
-    error_bound : float
-        The largest of them; infinite when fewer than L shards were good.
-    disagreeing : tuple of int
-        Machines that disagree, where nobody can be named; nothing was computed.
-    wrong : tuple of int
-        Machines whose shards were left out, as wrong though their checksums are right.
-    """
-
-    number: int
-    sums: tuple[int, ...] = ()
-    error_bound: float = math.inf
-    disagreeing: tuple[int, ...] = ()
-    wrong: tuple[int, ...] = ()
-
-
-@dataclass
-class Computing:
-    """The work of computing all blocks of something from any L shards, into one file.
-
-    Parameters
-    ----------
-    blocks : Blocks
-    targets : (T, L) ndarray of float
-        As in `Recombination`.
-    target : Path
-        The file, which is there and has its size.
-    header_bytes : int
-    numbers : int
-        How many numbers the file has: the result t begins at t R r, and what would lie
-        beyond the end is left out.
-    threads : int
-    """
-
-    blocks: Blocks
-    targets: NDArray[np.float64]
-    target: Path
-    header_bytes: int
-    numbers: int
-    threads: int
-    pieces: list[list[int]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.pieces = ranges_of_blocks(self.blocks.manifest)
-        self._kept = PerThread()
-
-    def size(self, piece: list[int]) -> int:
-        """Bytes that are read."""
-        manifest = self.blocks.manifest
-        numbers = sum(manifest.grid.block(number).size for number in piece)
-        return numbers * manifest.itemsize * manifest.code.machines
-
-    def do(self, piece: list[int]) -> list[Computed]:
-        """Compute some blocks."""
-        try:
-            with WriteHandles(self.target.parent) as files:
-                return [self._do(self.blocks.manifest.grid.block(n), files) for n in piece]
-        except OSError as error:
-            raise InputError(f"{self.target} cannot be written: {error.strerror}") from None
-
-    def flush(self) -> None:
-        """Have the file on the disk."""
-        sync(self.target)
-
-    def _do(self, block: Block, files: WriteHandles) -> Computed:
-        manifest = self.blocks.manifest
-        found = self.blocks.agreeing(block, self.blocks.read_all(block))
-        if not found.settled:
-            return Computed(block.number, disagreeing=tuple(found.shards))
-        if len(found.shards) < manifest.code.recovery:
-            return Computed(block.number)
-        values, bounds = self.blocks.compute(block, found.shards, self._recombination)
-        for t, rows in enumerate(values):
-            first = t * manifest.grid.rows * manifest.columns + block.offset
-            kept = rows[: max(0, self.numbers - first)]
-            files.write(self.target.name, kept, self.header_bytes + first * manifest.itemsize)
-        sums = tuple(map(block_sum, values))
-        return Computed(block.number, sums, float(bounds.max()), wrong=found.wrong)
-
-    def _recombination(self, basis: tuple[int, ...]) -> Recombination:
-        kept: dict[tuple[int, ...], Recombination] = getattr(self._kept, "recombinations", {})
-        if basis not in kept:
-            made = Recombination(self.blocks.manifest.code.generator, basis, self.targets)
-            kept = {**kept, basis: made} if len(kept) < _KEPT else {basis: made}
-            self._kept.recombinations = kept
-        return kept[basis]
-
-
-def compute_all(work: Computing, runner: Runner, purpose: str) -> list[Computed]:
-    """Do the work.
-
-    Raises
-    ------
-    DamagedStoreError
-        Fewer than L shards are good somewhere, or shards disagree and nobody can be
-        named: says where.
-    """
-    found: list[Computed] = [each for piece in runner.run(work) for each in piece]
-    manifest, directory = work.blocks.manifest, work.blocks.directory
-    if disagreeing := [each for each in found if each.disagreeing]:
-        numbers = [each.number for each in disagreeing]
-        problem = disagreement(disagreeing[0].disagreeing, numbers, manifest)
-        raise DamagedStoreError(f"{directory} cannot be {purpose}: {problem}")
-    if lost := [each.number for each in found if each.error_bound == math.inf]:
-        raise DamagedStoreError(f"{directory} cannot be {purpose}: {lost_rows(lost, manifest)}")
-    for machine in sorted({n for each in found for n in each.wrong}):
-        rows = rows_of([each.number for each in found if machine in each.wrong], manifest)
-        warnings.warn(
-            f"shard {machine} is wrong at {rows} though its checksums are right, and was left "
-            f"out: cec-mpi repair {directory} rebuilds it",
-            stacklevel=3,
-        )
-    return found
+    marks: NDArray[np.float64]
+    errors: NDArray[np.float64]
 
 
 def disagreement(machines: Iterable[int], numbers: Iterable[int], manifest: Manifest) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
-from cec_mpi.store.checksums import block_sum, publish_generation, read_checksums, row_sum
+from cec_mpi.store.checksums import block_sum, publish_generation, row_sum
 from cec_mpi.store.files import WriteHandles, locked, publish, sync
 from cec_mpi.store.grid import Block
 from cec_mpi.store.manifest import MANIFEST, MANIFEST_COPY, Manifest
@@ -194,7 +194,7 @@ def _rebuild(
         machine,
         fit_blocks(manifest, memory, runner.threads),
     )
-    sums = np.where(condition.good, condition.sums, read_checksums(directory, manifest)[0])
+    sums = np.where(condition.good, condition.sums, condition.stated)
     bounds: dict[int, dict[int, float]] = {}
     unsettled: dict[tuple[int, ...], list[int]] = {}
     named: set[int] = set()
@@ -251,8 +251,7 @@ class _Repairing:
     def size(self, piece: list[int]) -> int:
         """Bytes that are read."""
         manifest = self.blocks.manifest
-        numbers = sum(manifest.grid.block(number).size for number in piece)
-        return numbers * manifest.itemsize * manifest.code.machines
+        return manifest.size_of(map(manifest.grid.block, piece))
 
     def do(self, piece: list[int]) -> _Piece:
         """Compare and rebuild some blocks."""
@@ -287,10 +286,8 @@ class _Repairing:
                 f"{block.start}..{block.stop - 1}: repair again"
             )
         recombiner = self.blocks.recombiner
-        values, bounds = self.blocks.compute(
-            block, found.shards, lambda basis: recombiner.toward(basis, wanted)
-        )
-        place = len(manifest.header) + block.offset * manifest.itemsize
+        values, bounds = self.blocks.compute(found, lambda basis: recombiner.toward(basis, wanted))
+        place = manifest.place(block.offset)
         for n, rows, bound in zip(wanted, values, bounds.tolist(), strict=True):
             files.write(manifest.shards[n - 1].file, rows, place)
             done.rebuilt.append((block.number, n, block_sum(rows), bound))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.checksums import read_row
-from cec_mpi.store.files import publish, sync, write_at
+from cec_mpi.store.files import check_room, publish, sync, write_at
 from cec_mpi.store.manifest import INCOMPLETE, MANIFEST, MANIFEST_COPY, Manifest
 from cec_mpi.store.reader import Shard, problem_on_opening
 from cec_mpi.store.rebuild import Blocks
@@ -90,9 +89,7 @@ def stage_shard(store: Path, manifest: Manifest, machine: int, pattern: str) -> 
                 raise InputError(f"{directory} is a store: expected a directory for copies")
         if path.exists() and not _label(path).exists():
             raise InputError(f"{path} is no copy that stage has made: it is left as it is")
-        free = shutil.disk_usage(directory).free
-        if manifest.shard_bytes > free:
-            raise InputError(f"{directory}: {manifest.shard_bytes} bytes needed, {free} free")
+        check_room(path, manifest.shard_bytes)
         _remove_abandoned(partial)
         try:
             _copy(store, manifest, machine, partial)
@@ -128,10 +125,9 @@ def _copy(store: Path, manifest: Manifest, machine: int, target: Path) -> None:
     sums = np.zeros((manifest.code.machines, manifest.grid.count), np.uint64)
     sums[machine - 1] = read_row(store, manifest, machine)
     blocks = Blocks(store, manifest, sums)
-    header = manifest.header.encode("latin-1")
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        write_at(descriptor, header, 0)
+        write_at(descriptor, manifest.header.encode("latin-1"), 0)
         for number in range(manifest.grid.count):
             block = manifest.grid.block(number)
             rows = blocks.read(machine, block)
@@ -140,7 +136,7 @@ def _copy(store: Path, manifest: Manifest, machine: int, target: Path) -> None:
                     f"{store / manifest.shards[machine - 1].file}: rows {block.start}.."
                     f"{block.stop - 1} are damaged: cec-mpi repair {store} mends them"
                 )
-            write_at(descriptor, rows, len(header) + block.offset * manifest.itemsize)
+            write_at(descriptor, rows, manifest.place(block.offset))
     finally:
         os.close(descriptor)
     sync(target)

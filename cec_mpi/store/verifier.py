@@ -35,6 +35,8 @@ class Condition:
         Of what was read.
     sums : (N, blocks) ndarray of uint64
         Checksums as they are now; 0 where a block cannot be read.
+    stated : (N, blocks) ndarray of uint64
+        Checksums as they should be, as far as these can be read.
     good : (N, blocks) ndarray of bool
         Which blocks are as they were written.
     problems : list of str
@@ -47,6 +49,7 @@ class Condition:
 
     manifest: Manifest
     sums: NDArray[np.uint64]
+    stated: NDArray[np.uint64]
     good: NDArray[np.bool_]
     problems: list[str]
     other_problems: dict[str, str]
@@ -106,7 +109,7 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
         others[MANIFEST_COPY] = "missing"
     except StoreError:
         others[MANIFEST_COPY] = "altered"
-    return Condition(manifest, sums, good, problems, others, exchanged)
+    return Condition(manifest, sums, stated, good, problems, others, exchanged)
 
 
 def _same_store(copy: Manifest, manifest: Manifest) -> bool:
@@ -170,7 +173,7 @@ class _Reading:
             return machine, first, [0] * (last - first)
         try:
             try:
-                got = read_at(descriptor, data, len(self.manifest.header) + start * itemsize)
+                got = read_at(descriptor, data, self.manifest.place(start))
             except OSError:
                 got = -1  # a disk that fails somewhere: block by block
             sums = []
@@ -194,8 +197,7 @@ class _Reading:
         return self.manifest.grid.block(first).offset, end.offset + end.size
 
     def _read_block(self, descriptor: int, rows: NDArray[Any], first: int) -> bool:
-        place = len(self.manifest.header) + first * self.manifest.itemsize
         try:
-            return read_at(descriptor, rows, place) == rows.nbytes
+            return read_at(descriptor, rows, self.manifest.place(first)) == rows.nbytes
         except OSError:
             return False
