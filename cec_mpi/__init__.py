@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from cec_mpi.core.mds import make_code
     from cec_mpi.core.planner import plan_step
-    from cec_mpi.runtime.session import open_operator
+    from cec_mpi.opening import open_operator
     from cec_mpi.store import add_machine, decode, encode, open_store, repair, verify
 
 __all__ = [
@@ -38,7 +38,7 @@ _HOME = {
     "decode": "cec_mpi.store",
     "encode": "cec_mpi.store",
     "make_code": "cec_mpi.core.mds",
-    "open_operator": "cec_mpi.runtime.session",
+    "open_operator": "cec_mpi.opening",
     "open_store": "cec_mpi.store",
     "plan_step": "cec_mpi.core.planner",
     "repair": "cec_mpi.store",

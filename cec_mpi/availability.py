@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import csv
 import json
+import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,9 +21,12 @@ from cec_mpi.errors import InputError
 
 __all__ = [
     "PAPER_AVAILABLE",
+    "Asked",
     "Availability",
     "Listed",
     "RandomAvailability",
+    "as_availability",
+    "checked_set",
     "everyone",
     "from_counts",
     "read_availability",
@@ -129,6 +133,97 @@ class RandomAvailability:
         chosen = np.isin(np.arange(self._machines) + 1, machines)
         fewer._kept = self._kept & chosen
         return fewer
+
+
+class Asked:
+    """A function of the user's is asked at each tick.
+
+    Parameters
+    ----------
+    machines : int
+        Machines of the store, N.
+    function : callable
+        Tick to numbers of the available machines.
+
+    Examples
+    --------
+    >>> Asked(4, lambda tick: {4, 1 + tick % 2}).at(3)
+    (2, 4)
+    """
+
+    def __init__(self, machines: int, function: Callable[[int], Iterable[int]]) -> None:
+        self._function = function
+        self._machines = frozenset(range(1, machines + 1))
+        self._kept = self._machines
+
+    def at(self, tick: int) -> Machines:
+        """Numbers of the available machines at tick 0, 1, .., ascending."""
+        up = checked_set(f"availability at tick {tick}", self._function(tick), self._machines)
+        return up if self._kept is self._machines else tuple(n for n in up if n in self._kept)
+
+    def most_from(self, tick: int) -> int:
+        """No tick from this one on has more machines available."""
+        return len(self._kept)
+
+    def among(self, machines: Sequence[int]) -> Asked:
+        """The same with only these machines; the others are preempted for good."""
+        fewer = Asked(len(self._machines), self._function)
+        fewer._kept = self._kept & frozenset(machines)
+        return fewer
+
+
+def checked_set(name: str, machines: Iterable[int], known: frozenset[int]) -> Machines:
+    """Machine numbers, ascending and each once.
+
+    Raises
+    ------
+    InputError
+        They are not numbers, or not of known machines.
+    """
+    try:
+        numbers = tuple(sorted({operator.index(n) for n in machines}))
+    except TypeError:
+        raise InputError(f"{name} is {machines!r}: expected a set of machine numbers") from None
+    for number in numbers:
+        if number not in known:
+            raise InputError(f"{name} names machine {number}: expected some of {_listed(known)}")
+    return numbers
+
+
+def _listed(machines: frozenset[int]) -> str:
+    if machines == frozenset(range(1, len(machines) + 1)):
+        return f"1..{len(machines)}"
+    return ",".join(map(str, sorted(machines)))
+
+
+def as_availability(given: Any, machines: int) -> Availability:
+    """What a user may say of who is available.
+
+    Parameters
+    ----------
+    given : Availability, path, callable, iterable of int, or None
+        A path is read as `read_availability` does; a callable is given the tick and
+        returns machine numbers; machine numbers are available until others are chosen;
+        None is everyone.
+    machines : int
+        Machines of the store, N.
+
+    Raises
+    ------
+    InputError
+        It is nothing of these.
+    """
+    if given is None:
+        return everyone(machines)
+    if isinstance(given, str | os.PathLike):
+        return read_availability([given], machines)
+    if hasattr(given, "at") and hasattr(given, "among"):
+        found: Availability = given
+        return found
+    if callable(given):
+        return Asked(machines, given)
+    known = frozenset(range(1, machines + 1))
+    return Listed([checked_set("availability", given, known)])
 
 
 def everyone(machines: int) -> Listed:

@@ -7,7 +7,8 @@
     ├── StoreError              exit code 2   not a store, or not one that this version reads
     │   └── DamagedStoreError   exit code 5   a shard is missing, truncated or altered
     ├── MachineError            exit code 3   a machine failed and the run could not go on
-    └── InfeasibleError         exit code 4   too few machines for a plan (also a ValueError)
+    ├── InfeasibleError         exit code 4   too few machines for a plan (also a ValueError)
+    └── StoppedError            exit code 6   stopped at the time limit, to be resumed
 
 Each message says what was looked at, what was found and what was expected, in one
 sentence: the command line prints it as it stands.
@@ -21,6 +22,7 @@ __all__ = [
     "InfeasibleError",
     "InputError",
     "MachineError",
+    "StoppedError",
     "StoreError",
 ]
 
@@ -59,3 +61,9 @@ class InfeasibleError(CecError, ValueError):
     """Fewer machines are available than each row needs."""
 
     exit_code = 4
+
+
+class StoppedError(CecError):
+    """The run was stopped before it was done; it can be resumed."""
+
+    exit_code = 6

@@ -13,28 +13,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from cec_mpi.availability import Availability, RandomAvailability, read_availability
-from cec_mpi.errors import InputError
+from cec_mpi.checkpoints import CHECKPOINT, CheckpointFile, TimeLimit, read_checkpoint
+from cec_mpi.core.speeds import Speeds
+from cec_mpi.errors import InputError, StoppedError
+from cec_mpi.operator import CodedOperator
 from cec_mpi.progress import progress
 from cec_mpi.records import (
     RESULT,
     STEPS,
     SUMMARY,
     Recorder,
+    finished_task,
     keep_results,
     prepare_directory,
     restore_results,
+    resume_steps,
     set_results_aside,
 )
-from cec_mpi.runtime.launch import as_cec_error, on_master
+from cec_mpi.runtime.leaving import as_cec_error
 from cec_mpi.runtime.logs import log_file
-from cec_mpi.runtime.master import Master
 from cec_mpi.runtime.options import SessionOptions
-from cec_mpi.runtime.session import serial_session, session
+from cec_mpi.runtime.session import Session, gathered
 from cec_mpi.store.arrays import open_npy
-from cec_mpi.store.files import locked
+from cec_mpi.store.files import locked, publish
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import open_store
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
@@ -57,75 +62,134 @@ class Job:
     """
 
     def __init__(self, arguments: argparse.Namespace) -> None:
+        self.store: str = arguments.store
         self.out = Path(arguments.out)
-        manifest = open_store(arguments.store).manifest
+        manifest = open_store(self.store).manifest
         self.session = _session_options(arguments, manifest)
         self.session.checked(manifest)
         self.task_name: str = arguments.task
         self.task: Task = find_task(self.task_name)
         self.task_options = _task_options(self.task, self.task_name, arguments, manifest)
-        prepare_directory(self.out, arguments.overwrite)
+        self.limit = TimeLimit(arguments.time_limit)
+        self.every: int | None = arguments.checkpoint_every
+        self.may_stop = arguments.time_limit is not None
+        prepare_directory(self.out, arguments.overwrite or arguments.resume)
+        self.about = _about(self.task_name, self.task_options, manifest)
+        self.state: dict[str, NDArray[Any]] = {}
+        self.done = arguments.resume and self._is_done()
+        if arguments.resume and not self.done:
+            self.state = read_checkpoint(self.out / CHECKPOINT, self.about)
         self.mapped: np.memmap[Any, Any] | None = None
 
-    def run(self, master: Master) -> None:
+    def run(self, session: Session) -> None:
         """Do the task, and write its results, records and the summary.
 
         Results of an earlier run go only when this one has made a step.
         """
+        if self.done:
+            print(f"{self.out} holds the results of this task: nothing to resume")
+            return
         try:
             with locked(self.out, f"{self.out} is in use by another run"):
-                set_results_aside(self.out)
-                self._run(master)
+                self._run(session)
         except OSError as error:
             error.filename = error.filename or str(self.out)
             raise as_cec_error(error) from None
 
-    def _run(self, master: Master) -> None:
-        recorder = master.recorder
+    def _is_done(self) -> bool:
+        """Whether the directory holds the results of this task; refuses those of another."""
+        task = finished_task(self.out)
+        if task not in (None, self.task_name):
+            raise InputError(
+                f"{self.out} holds the results of task {task}: expected {self.task_name}, or "
+                "another DIR"
+            )
+        return task is not None
+
+    def _run(self, session: Session) -> None:
+        resumed = bool(self.state)
+        recorder = Recorder(earlier=resume_steps(self.out / STEPS) if resumed else ())
+        before = recorder.steps
+        master = session.open(self.store, self.session, recorder)
+        session.schedule.gate = self.limit.check
+        if not resumed:
+            set_results_aside(self.out)
         finished = False
         try:
             with (
                 log_file(self.out / "logs" / "master.log"),
-                (self.out / STEPS).open("w", encoding="utf-8") as stream,
+                (self.out / STEPS).open("a" if resumed else "w", encoding="utf-8") as stream,
                 progress() as watch,
             ):
                 recorder.write_to(stream, watch)
-                self._map_result(master)
-                self._work(master)
+                self._map_result(master.shape[0], resumed)
+                self._work(CodedOperator(session, master), recorder, master.speeds)
             finished = True
         finally:
-            if finished or recorder.steps:
+            if finished or resumed or recorder.steps > before:
                 keep_results(self.out)
             else:
                 restore_results(self.out)
 
-    def _map_result(self, master: Master) -> None:
+    def _map_result(self, rows: int, resumed: bool) -> None:
         """Let the products of `matvec` go to their file as they come; NaN until then."""
-        if self.task is TASKS["matvec"]:
-            shape = (len(self.task_options["vectors"]), master.shape[0])
-            path = self.out / RESULT
-            mapped = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=shape)
+        if self.task is not TASKS["matvec"]:
+            return
+        shape = (len(self.task_options["vectors"]), rows)
+        path = self.out / RESULT
+        if resumed:
+            self.mapped = open_memmap(path, mode="r+")
+            if self.mapped.shape != shape or self.mapped.dtype != np.float64:
+                raise InputError(f"{path} has shape {self.mapped.shape}: expected {shape}")
+        else:
+            self.mapped = open_memmap(path, mode="w+", dtype=np.float64, shape=shape)
             # A full disk shows here: while the map is filled it would end the process.
             with path.open("r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-            mapped[:] = np.nan
-            self.mapped = self.task_options["out"] = mapped
+            self.mapped[:] = np.nan
+        self.task_options["out"] = self.mapped
 
-    def _work(self, master: Master) -> None:
-        begin = time.perf_counter()
-        outcome = self.task(master, checkpoint=None, **self.task_options)
-        seconds = time.perf_counter() - begin
+    def _do(self, X: CodedOperator, recorder: Recorder) -> dict[str, Any]:
+        """Call the task; whatever ends it early, a later run can go on."""
+        checkpoint = CheckpointFile(
+            self.out / CHECKPOINT,
+            self.about,
+            self.state,
+            self.every,
+            self.may_stop,
+            lambda: recorder.steps,
+        )
+        if self.mapped is not None:
+            checkpoint.before_writing = self.mapped.flush
+        try:
+            outcome = self.task(X, checkpoint=checkpoint, **self.task_options)
+        except BaseException as error:
+            written = checkpoint.write()
+            if isinstance(error, StoppedError):
+                goes_on = written or (self.out / CHECKPOINT).exists()
+                raise StoppedError(
+                    f"{error}, after {recorder.steps} steps: the same command with --resume "
+                    f"{'goes on' if goes_on else 'starts anew'}"
+                ) from None
+            raise
         if not isinstance(outcome, dict) or outcome.get("result") is None:
             raise InputError(f"task {self.task_name} returned no dict with an array 'result'")
-        own = {"task": self.task_name, "seconds": seconds, **master.recorder.summary()}
-        own["rows_per_second_per_speed"] = master.scale.value
+        return outcome
+
+    def _work(self, X: CodedOperator, recorder: Recorder, speeds: Speeds) -> None:
+        begin = time.perf_counter()
+        outcome = self._do(X, recorder)
+        seconds = time.perf_counter() - begin
+        own = {"task": self.task_name, "seconds": seconds, **recorder.summary()}
+        own["rows_per_second_per_speed"] = speeds.scale
         if taken := sorted({*own, "arrays"} & set(outcome)):
             raise InputError(f"task {self.task_name} returned {taken[0]!r}, a name of the summary")
         outputs = {name: self._save(name, value) for name, value in outcome.items()}
         own["arrays"] = [name for name, value in outputs.items() if value is _SAVED]
         numbers = {name: value for name, value in outputs.items() if value is not _SAVED}
         text = json.dumps(numbers | own, indent=2, allow_nan=False)
-        (self.out / SUMMARY).write_text(text + "\n", encoding="utf-8")
+        publish(self.out / SUMMARY, f"{text}\n".encode())
+        (self.out / CHECKPOINT).unlink(missing_ok=True)
 
     def _save(self, name: object, value: object) -> object:
         """Save an array under its name; return a number or text for the summary."""
@@ -151,25 +215,17 @@ class Job:
 
 def run_parallel(comm: MPI.Intracomm, arguments: argparse.Namespace) -> int:
     """Collective: ``cec-mpi run`` on the master and its machines."""
-    jobs: list[Job] = []  # on rank 0 only: vectors and results are not for the others
-
-    def prepare() -> SessionOptions:
-        jobs.append(Job(arguments))
-        return jobs[0].session
-
-    options = on_master(comm, prepare)
-    logs = Path(arguments.out) / "logs"
-    with session(comm, arguments.store, options, Recorder(), logs) as (master, code):
-        if master is not None:
-            jobs[0].run(master)
-    return code
+    with gathered(comm, Path(arguments.out) / "logs") as session:
+        if session is not None:
+            Job(arguments).run(session)
+    return 0
 
 
 def run_serial(arguments: argparse.Namespace) -> int:
     """``cec-mpi run --serial``: all machines in this process."""
-    job = Job(arguments)
-    with serial_session(arguments.store, job.session, Recorder()) as master:
-        job.run(master)
+    with gathered(None) as session:
+        assert session is not None
+        Job(arguments).run(session)
     return 0
 
 
@@ -226,6 +282,17 @@ def _task_options(
     except TypeError as error:
         raise InputError(f"task {name} with these options: {error}") from None
     return options
+
+
+def _about(name: str, options: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
+    """What a checkpoint is of; more steps may be made of the same."""
+    kept = {key: value for key, value in options.items() if key not in ("steps", "vectors")}
+    return {
+        "task": name,
+        "options": {key: repr(value) for key, value in sorted(kept.items())},
+        "rows": manifest.rows,
+        "columns": manifest.columns,
+    }
 
 
 def _parse_setting(setting: str) -> tuple[str, Any]:

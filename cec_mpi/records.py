@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,10 +24,12 @@ __all__ = [
     "SUMMARY",
     "Recorder",
     "StepRecord",
+    "finished_task",
     "prepare_directory",
     "keep_results",
     "read_steps",
     "restore_results",
+    "resume_steps",
     "set_results_aside",
 ]
 
@@ -50,6 +52,12 @@ class StepRecord:
         Ticks with too few machines before this step.
     available : tuple of int
         Numbers of the available machines.
+    store : int
+        Which store, in the order in which they were opened; 0 is the run's own.
+    adjoint : bool
+        X' V instead of X W.
+    columns : int
+        Of W or V.
     rows : list of int
         Rows computed by machines 1..N, 0 for the preempted.
     seconds : list of float
@@ -64,9 +72,13 @@ class StepRecord:
     measured_makespan : float
         The largest of `seconds`.
     bound : float or None
-        What no assignment could beat at these speeds, in seconds.
+        What no assignment could beat at the speeds that were expected, in seconds.
+    hindsight_makespan : float or None
+        What no assignment could beat at the speeds that the machines had in this step;
+        the regret of the step is ``measured_makespan / hindsight_makespan - 1``.
     announce_seconds, share_seconds, collect_seconds, decode_seconds : float
-        Time of each part of the step on the master; collect includes the computation.
+        Time of each part of the step on the master; collect includes the computation, and
+        decode is the transposed decoder, before share, when the step is an adjoint one.
     bytes : dict of str to int
         Payload of the master's part in announce, share and collect.
     plan_changed : bool
@@ -79,6 +91,9 @@ class StepRecord:
     tick: int
     waited_ticks: int
     available: tuple[int, ...]
+    store: int
+    adjoint: bool
+    columns: int
     rows: list[int]
     seconds: list[float]
     load_seconds: list[float]
@@ -86,6 +101,7 @@ class StepRecord:
     predicted_makespan: float | None
     measured_makespan: float
     bound: float | None
+    hindsight_makespan: float | None
     announce_seconds: float
     share_seconds: float
     collect_seconds: float
@@ -102,17 +118,35 @@ class Recorder:
     ----------
     watch : callable, optional
         Called with each `StepRecord`.
+    earlier : list of dict
+        Steps, as `read_steps` gives them, of the runs that this one goes on from.
+
+    Attributes
+    ----------
+    steps : int
+        Steps so far, those of earlier runs included.
+    next_step, next_tick : int
+        Where a run that goes on from earlier ones begins.
     """
 
-    def __init__(self, watch: Callable[[StepRecord], None] | None = None) -> None:
+    def __init__(
+        self,
+        watch: Callable[[StepRecord], None] | None = None,
+        earlier: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         self._watch = watch
         self._stream: TextIO | None = None
         self._header: dict[str, Any] = {}
         self.steps = 0
         self.plan_changes = 0
         self.waited_ticks = 0
+        self.next_step = self.next_tick = 0
         self._makespans: list[float] = []
         self._ratios: list[float] = []
+        self._regrets: list[float] = []
+        for step in earlier:
+            self._count(step)
+            self.next_step, self.next_tick = step["step"] + 1, step["tick"] + 1
 
     def header(self, content: dict[str, Any]) -> None:
         """Say what the steps have in common."""
@@ -126,12 +160,7 @@ class Recorder:
 
     def step(self, record: StepRecord) -> None:
         """Take one step."""
-        self.steps += 1
-        self.plan_changes += record.plan_changed
-        self.waited_ticks += record.waited_ticks
-        self._makespans.append(record.measured_makespan)
-        if record.predicted_makespan:
-            self._ratios.append(record.measured_makespan / record.predicted_makespan)
+        self._count(vars(record))
         if self._stream is not None:
             self._write({"kind": "step", **vars(record)})
         if self._watch is not None:
@@ -144,9 +173,21 @@ class Recorder:
             "waited_ticks": self.waited_ticks,
             "plan_changes": self.plan_changes,
             "compute_seconds": math.fsum(self._makespans),
-            "median_makespan": median(self._makespans) if self._makespans else None,
-            "median_measured_over_predicted": median(self._ratios) if self._ratios else None,
+            "median_makespan": _median(self._makespans),
+            "median_measured_over_predicted": _median(self._ratios),
+            "median_regret": _median(self._regrets),
         }
+
+    def _count(self, step: Mapping[str, Any]) -> None:
+        self.steps += 1
+        self.plan_changes += step["plan_changed"]
+        self.waited_ticks += step["waited_ticks"]
+        measured = step["measured_makespan"]
+        self._makespans.append(measured)
+        if step["predicted_makespan"]:
+            self._ratios.append(measured / step["predicted_makespan"])
+        if step["hindsight_makespan"]:
+            self._regrets.append(measured / step["hindsight_makespan"] - 1)
 
     def _write(self, content: dict[str, Any]) -> None:
         assert self._stream is not None
@@ -155,20 +196,26 @@ class Recorder:
         self._stream.flush()
 
 
-def prepare_directory(path: Path, overwrite: bool) -> None:
-    """Make the directory of a run; refuse one with results, unless they may be overwritten.
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def prepare_directory(path: Path, used: bool) -> None:
+    """Make the directory of a run; refuse one with results, unless they may be there.
 
     Raises
     ------
     InputError
-        It holds results and `overwrite` is not given, it is a store, or it cannot be made.
+        It holds results and should not be `used`, it is a store, or it cannot be made.
     """
     try:
         found = [name for name in _RESULTS if (path / name).exists()]
     except OSError as error:
         raise InputError(f"{path} cannot be used for results: {error.strerror}") from None
-    if found and not overwrite:
-        raise InputError(f"{path} holds results ({', '.join(found)}): use --overwrite or a new DIR")
+    if found and not used:
+        raise InputError(
+            f"{path} holds results ({', '.join(found)}): use --resume, --overwrite or a new DIR"
+        )
     if (path / "manifest.json").exists():
         raise InputError(f"{path} is a store: give the results a directory of their own")
     try:
@@ -209,6 +256,30 @@ def restore_results(path: Path) -> None:
         (path / _EARLIER).rmdir()
 
 
+def finished_task(path: Path) -> str | None:
+    """The task whose results a directory holds; None when none came to its end there."""
+    try:
+        return str(json.loads((path / SUMMARY).read_text(encoding="utf-8"))["task"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def resume_steps(path: Path) -> list[dict[str, Any]]:
+    """The steps of a run that is to go on, without a last line that was cut off.
+
+    Raises
+    ------
+    InputError
+        The file is missing or not such a record.
+    """
+    try:
+        with path.open("r+b") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
+    except OSError as error:
+        raise InputError(f"{path} cannot be gone on with: {error.strerror}") from None
+    return read_steps(path)[1]
+
+
 def _results_in(path: Path) -> list[str]:
     """The files of a run's results, with the other arrays that its task saved."""
     try:
@@ -222,6 +293,8 @@ def _results_in(path: Path) -> list[str]:
 def read_steps(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Header and steps of a ``steps.jsonl``.
 
+    A run that was resumed has a header for each of its parts; the first is given.
+
     Raises
     ------
     InputError
@@ -234,6 +307,6 @@ def read_steps(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     kinds = [line.get("kind") if isinstance(line, dict) else None for line in lines]
     if kinds[:1] != ["header"]:
         raise InputError(f"{path} is not a record of steps: it has no header")
-    if set(kinds[1:]) - {"step"}:
+    if set(kinds) - {"header", "step"}:
         raise InputError(f"{path} is not a record of steps: it has other lines too")
-    return lines[0], lines[1:]
+    return lines[0], [line for line in lines if line["kind"] == "step"]

@@ -16,6 +16,8 @@ __all__ = [
     "number",
     "fractions",
     "speeds",
+    "speeds_or_learn",
+    "seconds",
     "machines",
     "change",
 ]
@@ -105,6 +107,19 @@ def _fraction(text: str) -> Fraction:
 def speeds(text: str) -> tuple[float, ...]:
     """Positive numbers, as floats."""
     return tuple(float(speed) for speed in fractions(text))
+
+
+def speeds_or_learn(text: str) -> tuple[float, ...] | str:
+    """Positive numbers, or the word ``learn``."""
+    return text if text == "learn" else speeds(text)
+
+
+def seconds(text: str) -> float:
+    """A positive, finite time."""
+    value = number(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a positive number of seconds")
+    return value
 
 
 def machines(text: str) -> tuple[int, ...]:

@@ -19,14 +19,17 @@ LAYERS = [
     {"core"},
     {"store", "availability", "records"},
     {"runtime"},
-    {"tasks", "operator", "report", "slurm", "progress"},
-    {"job", "doctor", "values", "bench"},
+    {"tasks", "operator", "opening", "report", "slurm", "progress"},
+    {"job", "checkpoints", "doctor", "values", "bench"},
     {"commands"},
     {"cli"},
     {"__main__"},
 ]
 LEVEL = {room: level for level, layer in enumerate(LAYERS) for room in layer}
-USE_MPI = {f"cec_mpi.runtime.{name}" for name in ("launch", "collective", "messages", "parallel")}
+USE_MPI = {
+    f"cec_mpi.runtime.{name}"
+    for name in ("launch", "leaving", "collective", "messages", "parallel")
+}
 ASK_MPI_ITS_VERSION = {"cec_mpi.runtime.session", "cec_mpi.doctor"}
 USE_SCIPY_IN_CORE = {f"cec_mpi.core.{name}" for name in ("mds", "decoder", "recombine")}
 LAUNCHERS = ("OMPI_", "PMI_", "PMIX_", "SLURM_")

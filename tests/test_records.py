@@ -9,10 +9,12 @@ from cec_mpi.errors import InputError
 from cec_mpi.records import (
     Recorder,
     StepRecord,
+    finished_task,
     keep_results,
     prepare_directory,
     read_steps,
     restore_results,
+    resume_steps,
     set_results_aside,
 )
 
@@ -25,6 +27,9 @@ def record(step, measured=0.5, predicted=None, waited=0, changed=False):
         tick=step + waited,
         waited_ticks=waited,
         available=(1, 3),
+        store=0,
+        adjoint=False,
+        columns=1,
         rows=[4, 0, 6],
         seconds=[0.1, 0.0, measured],
         load_seconds=[0.5, 0.0, 0.0],
@@ -32,6 +37,7 @@ def record(step, measured=0.5, predicted=None, waited=0, changed=False):
         predicted_makespan=predicted,
         measured_makespan=measured,
         bound=predicted,
+        hindsight_makespan=measured / 1.25,
         announce_seconds=0.01,
         share_seconds=0.02,
         collect_seconds=measured + 0.01,
@@ -87,6 +93,7 @@ def test_the_summary_adds_up_the_steps():
         "compute_seconds": pytest.approx(2.4),
         "median_makespan": pytest.approx(0.55),
         "median_measured_over_predicted": pytest.approx(2.0),
+        "median_regret": pytest.approx(0.25),
     }
 
 
@@ -124,7 +131,7 @@ def test_a_directory_without_results_is_made_or_taken(tmp_path, name, overwrite)
 def test_a_directory_with_results_is_refused_and_untouched(tmp_path, name):
     (tmp_path / name).write_text("results")
     with pytest.raises(InputError, match=rf"holds results \({name}\).*--overwrite"):
-        prepare_directory(tmp_path, overwrite=False)
+        prepare_directory(tmp_path, used=False)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "results"
 
@@ -132,7 +139,7 @@ def test_a_directory_with_results_is_refused_and_untouched(tmp_path, name):
 def test_overwrite_removes_results_and_nothing_else(tmp_path):
     for name in [*RESULTS, "notes.txt"]:
         (tmp_path / name).write_text("old")
-    prepare_directory(tmp_path, overwrite=True)
+    prepare_directory(tmp_path, used=True)
     set_results_aside(tmp_path)
     keep_results(tmp_path)
     assert not (tmp_path / ".earlier").exists()
@@ -156,14 +163,14 @@ def test_a_run_that_came_to_nothing_gives_the_earlier_results_back(tmp_path):
 def test_a_store_is_no_directory_for_results(tmp_path):
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="is a store"):
-        prepare_directory(tmp_path, overwrite=True)
+        prepare_directory(tmp_path, used=True)
 
 
 @pytest.mark.parametrize("name", ["file", "file/below"])
 def test_a_file_in_the_place_of_the_directory(tmp_path, name):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match=rf"{name} cannot be used for results"):
-        prepare_directory(tmp_path / name, overwrite=True)
+        prepare_directory(tmp_path / name, used=True)
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -218,3 +225,44 @@ def test_a_record_without_steps(tmp_path):
     path = tmp_path / "steps.jsonl"
     path.write_text(HEADER)
     assert read_steps(path) == ({"kind": "header", "rows": 3}, [])
+
+
+# --- going on -----------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_with_the_steps_of_the_one_before(tmp_path):
+    path = tmp_path / "steps.jsonl"
+    with path.open("w") as stream:
+        first = Recorder()
+        first.header({"rows": 10})
+        first.write_to(stream)
+        for step in range(3):
+            first.step(record(step))
+        stream.write('{"kind": "step", "step"')  # killed while it wrote
+    steps = resume_steps(path)
+    assert [step["step"] for step in steps] == [0, 1, 2]
+    recorder = Recorder(earlier=steps)
+    assert (recorder.steps, recorder.next_step, recorder.next_tick) == (3, 3, 3)
+    assert recorder.summary()["compute_seconds"] == pytest.approx(1.5)
+    with path.open("a") as stream:
+        recorder.header({"rows": 10})
+        recorder.write_to(stream)
+        recorder.step(record(3))
+    header, steps = read_steps(path)
+    assert header == {"kind": "header", "rows": 10}
+    assert [step["step"] for step in steps] == [0, 1, 2, 3]
+    assert recorder.steps == 4
+
+
+def test_steps_that_are_missing_cannot_be_gone_on_with(tmp_path):
+    with pytest.raises(InputError, match="cannot be gone on with"):
+        resume_steps(tmp_path / "steps.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("text", "task"), [('{"task": "power"}', "power"), ("{}", None), ("[", None), (None, None)]
+)
+def test_what_is_finished_in_a_directory(tmp_path, text, task):
+    if text is not None:
+        (tmp_path / "summary.json").write_text(text)
+    assert finished_task(tmp_path) == task

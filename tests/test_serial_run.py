@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import tracemalloc
+from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +17,8 @@ from cec_mpi.core.planner import plan_step
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.records import Recorder, read_steps
 from cec_mpi.runtime.emulation import Emulation, SpeedChange
+from cec_mpi.runtime.options import SessionOptions
+from cec_mpi.runtime.session import gathered
 from cec_mpi.store.files import locked
 
 MACHINES, RECOVERY = 6, 3
@@ -358,7 +361,8 @@ def test_records_and_summary_agree(run):
 
 
 def test_the_plan_is_sent_when_the_available_machines_change(run):
-    done = run("--available-probability", 0.7, "--wait", "--seed", 1)
+    given = ["--speeds", "2,2,3,3,4,4"]
+    done = run("--available-probability", 0.7, "--wait", "--seed", 1, *given)
     sets = done.of_steps("available")
     changed = [True, *(one != other for one, other in pairwise(sets))]
     assert done.of_steps("plan_changed") == changed
@@ -387,7 +391,7 @@ def test_the_header_says_what_was_run(run):
 
 
 def test_two_runs_alike_give_the_same_results(run):
-    words = ["--available-probability", 0.6, "--wait", "--seed", 3]
+    words = ["--available-probability", 0.6, "--wait", "--seed", 3, "--speeds", "2,2,3,3,4,4"]
     first, second = run(*words, out="first"), run(*words, out="second")
     assert np.array_equal(first.result, second.result)
     assert first.of_steps("available") == second.of_steps("available")
@@ -475,13 +479,16 @@ def test_an_operator_without_mpi(made):
     with cec_mpi.open_operator(made / "float64", None, recorder=recorder) as operator:
         assert operator.shape == (ROWS, COLUMNS)
         assert operator.dtype == np.float64
-        out = np.empty(ROWS)
-        first = operator.matvec(W[0])
-        assert operator.matvec(W[1][:, None], out=out) is out
-        last = operator.matvec(W[2].tolist())
-    for found, w in zip([first, out, last], W, strict=False):
-        assert relative_error(found, X @ w) < 1e-12
+        found = [operator.matvec(W[0]), operator.matvec(W[1][:, None])[:, 0], operator @ W[2]]
+    for y, w in zip(found, W, strict=False):
+        assert relative_error(y, X @ w) < 1e-12
     assert recorder.steps == 3
+
+
+@contextmanager
+def master_of(store):
+    with gathered(None) as session:
+        yield session.open(store, SessionOptions(speeds=(1.0,) * 6), Recorder())
 
 
 @pytest.mark.parametrize(
@@ -497,10 +504,26 @@ def test_an_operator_without_mpi(made):
     ],
 )
 def test_a_wrong_product_is_refused_and_the_next_one_is_right(made, w, out, says):
-    with cec_mpi.open_operator(made / "float64", None) as operator:
+    with master_of(made / "float64") as master:
         with pytest.raises(InputError, match=says):
-            operator.matvec(w, out=out)
-        assert relative_error(operator.matvec(W[0]), X @ W[0]) < 1e-12
+            master.matvec(w, out=out)
+        assert relative_error(master.matvec(W[0]), X @ W[0]) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("V", "says"),
+    [
+        (np.ones(ROWS), r"V has shape \(1259,\): expected \(1259, k\)"),
+        (np.ones((ROWS, 0)), "k at least 1"),
+        (np.where(np.arange(2 * ROWS).reshape(-1, 2) == 7, np.inf, 1), r"V\[3, 1\] is inf"),
+        (np.full((ROWS, 2), 1e308), "V is too large"),
+    ],
+)
+def test_a_wrong_block_is_refused_and_the_next_one_is_right(made, V, says):
+    with master_of(made / "float64") as master:
+        with pytest.raises(InputError, match=says):
+            master.rmatmat(V)
+        assert relative_error(master.rmatvec(np.ones(ROWS)), X.sum(axis=0)) < 1e-12
 
 
 def test_numbers_too_large_for_the_shards_are_named(made):
@@ -536,7 +559,9 @@ def test_a_step_like_the_last_one_allocates_no_array(tmp_path, rows, columns, dt
     cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 5, 3)
     w, y = RNG.standard_normal(columns), np.empty(rows)
     only_arrays = tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)
-    with cec_mpi.open_operator(tmp_path / "store", None) as operator:
+    with gathered(None) as session:
+        options = SessionOptions(speeds=(1.0,) * 5)
+        operator = session.open(tmp_path / "store", options, Recorder())
         for _ in range(10):  # the scale of the speeds is fitted in the first steps
             operator.matvec(w, out=y)
         tracemalloc.start()

@@ -11,7 +11,8 @@ from typing import Any
 
 from cec_mpi import values
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.launch import detect_launcher, run_together
+from cec_mpi.runtime.launch import detect_launcher
+from cec_mpi.runtime.leaving import run_together
 
 __all__ = ["add_doctor", "add_plan", "add_run"]
 
@@ -92,7 +93,11 @@ def add_run(commands: Any) -> None:
     )
     p.add_argument("store", metavar="STORE")
     p.add_argument("--out", type=values.path, required=True, metavar="DIR", help="for the results")
-    p.add_argument("--task", default="matvec", help="matvec, power, or my_module:function")
+    p.add_argument(
+        "--task",
+        default="matvec",
+        help="matvec, power, pagerank, svd, pca, lstsq, ridge, logistic, cg, or my_module:function",
+    )
     p.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="an option of the task"
     )
@@ -111,7 +116,13 @@ def add_run(commands: Any) -> None:
         "--machines", type=values.machines, metavar="LIST", help="start only these, as 1,2,5"
     )
     how = p.add_argument_group("how it is shared out")
-    how.add_argument("--speeds", type=values.speeds, metavar="LIST", help="relative, as 2,2,3")
+    how.add_argument(
+        "--speeds",
+        type=values.speeds_or_learn,
+        default="learn",
+        metavar="LIST|learn",
+        help="relative, as 2,2,3; by default learned from measured times",
+    )
     how.add_argument("--scheme", choices=["heterogeneous", "cyclic"], default="heterogeneous")
     how.add_argument("--threads", type=values.positive, metavar="K", help="BLAS threads per rank")
     how.add_argument(
@@ -138,7 +149,20 @@ def add_run(commands: Any) -> None:
         metavar="STEP:MACHINE:FACTOR",
     )
     p.add_argument("--seed", type=values.whole, default=0, help="of everything random")
-    p.add_argument("--overwrite", action="store_true", help="replace the results in DIR")
+    again = p.add_mutually_exclusive_group()
+    again.add_argument("--overwrite", action="store_true", help="replace the results in DIR")
+    again.add_argument(
+        "--resume", action="store_true", help="go on from the checkpoint in DIR, if there is one"
+    )
+    p.add_argument(
+        "--checkpoint-every", type=values.positive, metavar="T", help="steps between checkpoints"
+    )
+    p.add_argument(
+        "--time-limit",
+        type=values.seconds,
+        metavar="SECONDS",
+        help="then write a checkpoint and leave with exit code 6",
+    )
     p.set_defaults(command=_run)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi import values
 from cec_mpi.commands.shared import add_memory, described, with_runner
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.runtime.launch import detect_launcher, run_together
+from cec_mpi.runtime.launch import detect_launcher
+from cec_mpi.runtime.leaving import run_together
 
 if TYPE_CHECKING:
     from cec_mpi.store.work import Runner

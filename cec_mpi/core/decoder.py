@@ -95,11 +95,6 @@ class Decoder:
         InputError
             `values` or `out` has another dtype, shape or layout.
         """
-        self.check(values, out)
-        self.apply(values, out)
-
-    def check(self, values: Floats, out: Floats) -> None:
-        """Check the arrays of `decode`, where they are used again and again."""
         expected = (len(self.order), values.shape[-1] if values.ndim else 0)
         for name, array in (("answers", values), ("out", out)):
             if array.dtype != np.float64 or array.shape != expected:
@@ -109,9 +104,10 @@ class Decoder:
                 )
         if not values.flags.carray:
             raise InputError("answers to decode: expected C-contiguous, aligned and writeable")
+        self.apply(values, out)
 
     def apply(self, values: Floats, out: Floats) -> None:
-        """`decode` for arrays that `check` has passed."""
+        """`decode` without looking at the arrays first."""
         if self._inverted:
             np.matmul(self._matrix, values, out=out)
             return
@@ -121,3 +117,23 @@ class Decoder:
         self._triangular_solve(1.0, self._matrix, values.T, **lower)
         self._triangular_solve(1.0, self._matrix, values.T, **upper)
         out[:] = values
+
+    def apply_transposed(self, values: Floats, out: Floats) -> None:
+        """The transposed decoder: ``out <- inv(G_P') @ values``, for the adjoint.
+
+        Parameters
+        ----------
+        values : (L, rows) ndarray of float64
+            Rows of V_1 .. V_L; its rows may lie apart.
+        out : (L, rows) ndarray of float64
+            Receives the coefficients of the machines in the order of `order`; C-contiguous.
+        """
+        if self._inverted:
+            np.matmul(self._matrix.T, values, out=out)
+            return
+        # G_P = P L U, so G_P' = U' L' P': BLAS sees U' solved first, then L', from the right.
+        out[:] = values
+        upper = {"side": 1, "lower": 0, "trans_a": 0, "diag": 0, "overwrite_b": 1}
+        lower = {"side": 1, "lower": 1, "trans_a": 0, "diag": 1, "overwrite_b": 1}
+        self._triangular_solve(1.0, self._matrix, out.T, **upper)
+        self._triangular_solve(1.0, self._matrix, out.T, **lower)

@@ -1,4 +1,4 @@
-"""A step by collectives: Bcast of the announcement and of w, Gatherv of the answers.
+"""A step by collectives: Bcast of W and Gatherv of the answers, or Scatterv and Reduce.
 
 MPI checks next to nothing: a Fortran-ordered array, another dtype or a count that does
 not match give silently wrong data, and a displacement beyond the buffer corrupts memory.
@@ -8,6 +8,7 @@ So this module owns all communication of a step and checks each buffer before it
 from __future__ import annotations
 
 import logging
+import pickle
 import traceback
 from typing import Any
 
@@ -16,157 +17,254 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from cec_mpi.core.assignment import Assignment
-from cec_mpi.errors import InputError
-from cec_mpi.runtime.exchange import Announcement, Answers, Report
+from cec_mpi.errors import CecError, InputError
+from cec_mpi.runtime.emulation import Emulation
+from cec_mpi.runtime.exchange import Announcement, Answers, Opened, Opening, Product, Report
 from cec_mpi.runtime.waiting import wait_for
+from cec_mpi.store.manifest import Manifest
 
-__all__ = ["CollectiveMachineEnd", "CollectiveMasterEnd", "check_message_sizes"]
+__all__ = [
+    "CollectiveHub",
+    "CollectiveMachineEnd",
+    "CollectiveMasterEnd",
+    "check_message_sizes",
+]
 
 log = logging.getLogger(__name__)
 
 _MASTER = 0
-_STEP, _REPORT, _STOP = 1, 2, 3
+_STEP, _REPORT, _OPEN, _CLOSE, _STOP = 1, 2, 3, 4, 5
+_HEADER = 6  # kind, store, step, adjoint, columns, length of what follows
 _REPORTED = 4  # numbers of a machine's report
 _MOST = 2**31 - 1  # numbers in one message: Open MPI 5 fails beyond
 
 
-def check_message_sizes(columns: int, answers: int) -> None:
-    """Refuse a store whose vectors are too long for one MPI message.
+def check_message_sizes(manifest: Manifest, columns: int = 1) -> None:
+    """Refuse what is too long for one MPI message.
 
     Raises
     ------
     InputError
-        w or the answers of a step have 2**31 numbers or more.
+        W or V, or the answers of a step, have 2**31 numbers or more.
     """
-    for what, size in (("w", columns), ("the answers of a step", answers)):
-        if size > _MOST:
-            raise InputError(f"{what} would have {size} numbers: MPI carries at most {_MOST}")
+    for what, size in (
+        ("W", manifest.columns),
+        ("the answers of a step", manifest.code.recovery * manifest.rows_per_shard),
+    ):
+        if size * columns > _MOST:
+            raise InputError(
+                f"{what} would have {size * columns} numbers: MPI carries at most {_MOST}"
+            )
 
 
 def _check_buffer(name: str, array: NDArray[Any], dtype: np.dtype[Any], size: int) -> None:
-    if array.dtype != dtype or array.shape != (size,) or not array.flags.c_contiguous:
+    if array.dtype != dtype or array.size != size or not array.flags.c_contiguous:
         raise InputError(
             f"{name} of shape {array.shape} and dtype {array.dtype}"
             f"{'' if array.flags.c_contiguous else ', not contiguous'}: "
-            f"expected ({size},) of {dtype}, contiguous"
+            f"expected {size} numbers of {dtype}, contiguous"
         )
 
 
 class _End:
     """What both ends share: the communicator and the header."""
 
-    def __init__(self, comm: MPI.Comm) -> None:
+    def __init__(self, comm: MPI.Intracomm) -> None:
         self._comm = comm
-        self._header = np.zeros(3, dtype=np.int64)  # kind, step or code, length of the plan
+        self._header = np.zeros(_HEADER, dtype=np.int64)
 
     def _broadcast(self, array: NDArray[Any], transfer: int = 0) -> None:
         wait_for([self._comm.Ibcast(array, root=_MASTER)], transfer)
 
 
-class CollectiveMasterEnd(_End):
-    """Rank 0's end of the default exchange.
+class CollectiveHub(_End):
+    """Rank 0's end of the default exchange, for all stores that the machines serve.
 
     Parameters
     ----------
-    comm : mpi4py.MPI.Comm
+    comm : mpi4py.MPI.Intracomm
         The master and one rank per machine.
-    machines : list of int
-        The machine of each rank from 1 on, ascending; other machines of the store take
-        no part.
-    total : int
-        Machines of the store, N.
-    columns : int
-        Length r of w.
-    answers : int
-        Numbers that a step collects: copies times the rows per shard.
-    dtype : numpy.dtype
-        Of w and the answers.
     """
 
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        super().__init__(comm)
+        self._stores = 0
+        self._opening: Opening | None = None
+        self.between_verbs = False
+
+    def open(self, opening: Opening) -> list[Opened]:
+        """Bcast of the opening, Gather of what the machines say."""
+        check_message_sizes(opening.manifest)
+        self.say_object(_OPEN, self._stores, opening)
+        if opening.measured:
+            wait_for([self._comm.Ibarrier()])
+        opened: list[Opened] = (self._comm.gather(None, root=_MASTER) or [])[1:]
+        self._opening = opening
+        return opened
+
+    def admit(self, emulation: Emulation | None) -> CollectiveMasterEnd:
+        """Bcast of the emulation."""
+        self._comm.bcast(emulation, root=_MASTER)
+        self.between_verbs = False
+        assert self._opening is not None
+        end = CollectiveMasterEnd(self, self._comm, self._stores, self._opening)
+        self._stores += 1
+        return end
+
+    def refuse(self, error: CecError) -> None:
+        """Bcast of what is wrong."""
+        self._comm.bcast(error, root=_MASTER)
+        self.between_verbs = False
+
+    def stop(self, error: BaseException | None) -> None:
+        """Bcast of the order to leave; ends the job when a step was cut off half-way."""
+        if self.between_verbs:
+            log.critical("the master stopped in the middle of a step", exc_info=True)
+            traceback.print_exc()
+            self._comm.Abort(getattr(error, "exit_code", 1))
+        self.say_object(_STOP, 0, error)
+        self.between_verbs = False
+
+    def say(self, kind: int, store: int, *numbers: int) -> int:
+        """Bcast of the header; returns its bytes."""
+        self.between_verbs = True
+        self._header[:] = 0
+        self._header[: 2 + len(numbers)] = kind, store, *numbers
+        self._broadcast(self._header, self._header.nbytes)
+        return self._header.nbytes
+
+    def say_object(self, kind: int, store: int, content: object) -> None:
+        """Bcast of the header and of an object."""
+        message = np.frombuffer(_pickled(content), dtype=np.uint8)
+        self.say(kind, store, 0, 0, 0, message.size)
+        self._broadcast(message, message.nbytes)
+
+
+def _pickled(content: object) -> bytes:
+    """An exception that does not survive the way is told in words."""
+    try:
+        message = pickle.dumps(content)
+        pickle.loads(message)
+    except Exception:
+        if not isinstance(content, BaseException):
+            raise
+        log.info("an exception that cannot be sent: %r", content)
+        return pickle.dumps(CecError(f"{type(content).__name__}: {content}"))
+    return message
+
+
+class CollectiveMasterEnd(_End):
+    """Rank 0's end of the default exchange, for the steps of one store."""
+
     def __init__(
-        self,
-        comm: MPI.Comm,
-        machines: list[int],
-        total: int,
-        columns: int,
-        answers: int,
-        dtype: np.dtype[Any],
+        self, hub: CollectiveHub, comm: MPI.Intracomm, store: int, opening: Opening
     ) -> None:
         super().__init__(comm)
-        check_message_sizes(columns, answers)
-        self._ranks = np.array(machines) - 1  # index among machines 1..N of rank 1, 2, ..
-        self._total = total
-        self._columns = columns
-        self._values = np.empty(answers, dtype)
-        self._nothing = np.empty(0, dtype)
+        manifest = opening.manifest
+        self._hub = hub
+        self._store = store
+        self._manifest = manifest
+        self._ranks = np.flatnonzero(opening.machines)  # that take part, counted from rank 1
+        self._machines = np.array(opening.machines)[self._ranks] - 1
+        self._dtype = np.dtype(manifest.dtype)
+        self._answers = manifest.code.recovery * manifest.rows_per_shard
+        self._product = Product()
+        self._values: dict[Product, NDArray[Any]] = {}
+        self._nothing = np.empty(0, self._dtype)
         self._no_report = np.zeros(_REPORTED)
         self._reports = np.zeros((comm.size, _REPORTED))
-        self._machines = np.zeros((_REPORTED, total))
+        self._reported = np.zeros((_REPORTED, manifest.code.machines))
         self._assignment: Assignment | None = None
+        self._rows = np.zeros(comm.size, dtype=np.int64)  # of each rank
         self._counts = np.zeros(comm.size, dtype=np.intc)
         self._displacements = np.zeros(comm.size, dtype=np.intc)
-        self._between_verbs = False
 
-    def announce(self, step: int, assignment: Assignment) -> int:
+    def announce(self, step: int, product: Product, assignment: Assignment) -> int:
         """Begin a step: Bcast of the header, and of the assignment if it is new."""
-        if assignment is self._assignment:
-            self._say(_STEP, step)
-            return self._header.nbytes
-        plan = assignment.to_array()
-        self._set(assignment)
-        self._say(_STEP, step, plan.size)
-        self._broadcast(plan, plan.nbytes)
-        return self._header.nbytes + plan.nbytes
+        if product != self._product:
+            check_message_sizes(self._manifest, product.columns)
+        plan = None
+        if assignment is not self._assignment:
+            plan = assignment.to_array()
+            self._set(assignment)
+        self._product = product
+        np.multiply(self._rows, product.columns, out=self._counts, casting="unsafe")
+        np.cumsum(self._counts[:-1], out=self._displacements[1:])
+        length = 0 if plan is None else plan.size
+        sent = self._hub.say(_STEP, self._store, step, *product, length)
+        if plan is not None:
+            self._broadcast(plan, plan.nbytes)
+            sent += plan.nbytes
+        return sent
 
-    def share(self, w: NDArray[Any]) -> int:
-        """Bcast of w."""
-        _check_buffer("w", w, self._values.dtype, self._columns)
-        self._broadcast(w, w.nbytes)
-        return w.nbytes
+    def share(self, values: NDArray[Any]) -> int:
+        """Bcast of W, or Scatterv of what the machines multiply their rows with."""
+        product = self._product
+        if not product.adjoint:
+            _check_buffer("W", values, self._dtype, self._manifest.columns * product.columns)
+            self._broadcast(values, values.nbytes)
+            return values.nbytes
+        _check_buffer("V", values, self._dtype, self._answers * product.columns)
+        parts = [values, (self._counts, self._displacements)]
+        wait_for([self._comm.Iscatterv(parts, self._nothing, root=_MASTER)], values.nbytes)
+        return values.nbytes
 
     def collect(self) -> Answers:
-        """Gatherv of the values, Gather of seconds and failures."""
-        self._values.fill(np.nan)
+        """Gatherv or Reduce of the values, Gather of seconds and failures."""
+        values = self._buffer()
         self._reports.fill(0)
-        values = [self._values, (self._counts, self._displacements)]
-        answered = self._comm.Igatherv(self._nothing, values, root=_MASTER)
+        if self._product.adjoint:
+            values.fill(0)
+            answered = self._comm.Ireduce(MPI.IN_PLACE, values, op=MPI.SUM, root=_MASTER)
+        else:
+            values.fill(np.nan)
+            parts = [values, (self._counts, self._displacements)]
+            answered = self._comm.Igatherv(self._nothing, parts, root=_MASTER)
         reported = self._comm.Igather(self._no_report, self._reports, root=_MASTER)
         wait_for([reported])  # once all have reported, all answers are on their way
-        wait_for([answered], self._values.nbytes)
-        self._between_verbs = False
-        self._machines[:, self._ranks] = self._reports[1:].T
-        seconds, load_seconds, load_bytes, failures = self._machines
+        wait_for([answered], values.nbytes)
+        self._hub.between_verbs = False
+        self._reported[:, self._machines] = self._reports[1:][self._ranks].T
+        seconds, load_seconds, load_bytes, failures = self._reported
         failed = [int(n) + 1 for n in np.flatnonzero(failures)]
-        return Answers(self._values, seconds, load_seconds, load_bytes, failed)
+        return Answers(values, seconds, load_seconds, load_bytes, failed)
 
     def reports(self) -> dict[int, str]:
         """Gather of texts, for the rare case."""
-        self._say(_REPORT, 0)
-        texts = self._comm.gather("", root=_MASTER) or []
-        self._between_verbs = False
-        return {int(n) + 1: text for n, text in zip(self._ranks, texts[1:], strict=True) if text}
+        self._hub.say(_REPORT, self._store)
+        texts = (self._comm.gather("", root=_MASTER) or [])[1:]
+        self._hub.between_verbs = False
+        told = zip(self._machines, (texts[rank] for rank in self._ranks), strict=True)
+        return {int(n) + 1: text for n, text in told if text}
 
-    def stop(self, code: int) -> None:
-        """Bcast of the order to leave; ends the job when a step was cut off half-way."""
-        if self._between_verbs:
-            log.critical("the master stopped in the middle of a step", exc_info=True)
-            traceback.print_exc()
-            self._comm.Abort(code or 1)
-        self._say(_STOP, code)
-        self._between_verbs = False
+    def close(self) -> None:
+        """Bcast of the order to forget this store."""
+        self._hub.say(_CLOSE, self._store)
+        self._hub.between_verbs = False
 
-    def _say(self, kind: int, number: int, plan: int = 0) -> None:
-        self._between_verbs = True
-        self._header[:] = kind, number, plan
-        self._broadcast(self._header, self._header.nbytes)
+    def _buffer(self) -> NDArray[Any]:
+        """For the answers to this product; the last of each kind is kept."""
+        product = self._product
+        if product not in self._values:
+            self._values = {
+                kept: values
+                for kept, values in self._values.items()
+                if kept.adjoint != product.adjoint or kept.columns == 1
+            }
+            rows, dtype = (
+                (self._manifest.columns, np.dtype(np.float64))
+                if product.adjoint
+                else (self._answers, self._dtype)
+            )
+            self._values[product] = np.empty(rows * product.columns, dtype)
+        return self._values[product]
 
     def _set(self, assignment: Assignment) -> None:
-        counts = assignment.counts(self._total)
-        others = np.delete(counts, self._ranks)
-        if others.any() or counts.sum() != self._values.size:
+        counts = assignment.counts(self._manifest.code.machines)
+        others = np.delete(counts, self._machines)
+        if others.any() or counts.sum() != self._answers:
             raise InputError(f"{assignment!r} does not fit the ranks or the store")
-        self._counts[1:] = counts[self._ranks]
-        self._displacements[1:] = np.cumsum(self._counts[:-1])
+        self._rows[1:][self._ranks] = counts[self._machines]
         self._assignment = assignment
 
 
@@ -175,54 +273,102 @@ class CollectiveMachineEnd(_End):
 
     Parameters
     ----------
-    comm : mpi4py.MPI.Comm
-    machine : int
-        Number of the machine.
-    columns : int
-        Length r of w.
-    dtype : numpy.dtype
-        Of w and the answers.
+    comm : mpi4py.MPI.Intracomm
     """
 
-    def __init__(self, comm: MPI.Comm, machine: int, columns: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, comm: MPI.Intracomm) -> None:
         super().__init__(comm)
-        self._machine = machine
-        self._count = 0
-        self._w = np.empty(columns, dtype)
         self._report = np.zeros(_REPORTED)
+        self._stores: dict[int, _Served] = {}
+        self._opening: tuple[int, Opening] | None = None
 
     def announced(self) -> Announcement:
         """Receive the header, and the assignment if it is new."""
         self._broadcast(self._header)
-        kind, number, length = self._header.tolist()
-        if kind == _STOP:
-            return Announcement(stop=number)
+        kind, store, step, adjoint, columns, length = self._header.tolist()
         if kind == _REPORT:
-            return Announcement(report=True)
-        if not length:
-            return Announcement(step=number)
-        plan = np.empty(length, dtype=np.int64)
-        self._broadcast(plan, plan.nbytes)
-        assignment = Assignment.from_array(plan)
-        self._count = assignment.count(self._machine)
-        return Announcement(step=number, assignment=assignment)
+            return Announcement(store, report=True)
+        if kind == _CLOSE:
+            del self._stores[store]
+            return Announcement(store, close=True)
+        if kind in (_OPEN, _STOP):
+            content = self._received(length)
+            if kind == _STOP:
+                return Announcement(stop=True if content is None else content)
+            self._opening = store, content
+            return Announcement(store, open=content)
+        product = Product(bool(adjoint), columns)
+        assignment = None
+        if length:
+            plan = np.empty(length, dtype=np.int64)
+            self._broadcast(plan, plan.nbytes)
+            assignment = Assignment.from_array(plan)
+            served = self._stores[store]
+            served.count = assignment.count(served.machine)
+        return Announcement(store, step, product, assignment)
 
-    def shared(self) -> NDArray[Any]:
-        """Receive w."""
-        self._broadcast(self._w, self._w.nbytes)
-        return self._w
+    def together(self) -> None:
+        """Barrier."""
+        wait_for([self._comm.Ibarrier()])
 
-    def answer(self, values: NDArray[Any], report: Report) -> None:
+    def opened(self, opened: Opened) -> Emulation | CecError | None:
+        """Gather of what machines say, Bcast of the verdict."""
+        self._comm.gather(opened, root=_MASTER)
+        verdict: Emulation | CecError | None = self._comm.bcast(None, root=_MASTER)
+        assert self._opening is not None
+        store, opening = self._opening
+        if not isinstance(verdict, CecError):
+            self._stores[store] = _Served(opening, opening.machines[self._comm.rank - 1])
+        return verdict
+
+    def shared(self, order: Announcement) -> NDArray[Any]:
+        """Receive W, or the part of this machine."""
+        served, product = self._stores[order.store], order.product
+        values = served.shared(product)
+        if product.adjoint:
+            wait_for([self._comm.Iscatterv(None, values, root=_MASTER)], values.nbytes)
+        else:
+            self._broadcast(values, values.nbytes)
+        return values
+
+    def answer(self, order: Announcement, values: NDArray[Any], report: Report) -> None:
         """Send values and report."""
-        _check_buffer("the answer", values, self._w.dtype, self._count)
+        served, product = self._stores[order.store], order.product
         loaded = report.loaded
         self._report[:] = report.seconds, loaded.seconds, loaded.bytes, report.failed
-        requests = [
-            self._comm.Igatherv(values, None, root=_MASTER),
-            self._comm.Igather(self._report, None, root=_MASTER),
-        ]
-        wait_for(requests, values.nbytes)
+        if product.adjoint:
+            size = served.columns * product.columns
+            _check_buffer("the answer", values, np.dtype(np.float64), size)
+            answered = self._comm.Ireduce(values, None, op=MPI.SUM, root=_MASTER)
+        else:
+            _check_buffer("the answer", values, served.dtype, served.count * product.columns)
+            answered = self._comm.Igatherv(values, None, root=_MASTER)
+        wait_for([answered, self._comm.Igather(self._report, None, root=_MASTER)], values.nbytes)
 
     def report(self, text: str) -> None:
         """Send what went wrong."""
         self._comm.gather(text, root=_MASTER)
+
+    def _received(self, length: int) -> Any:
+        message = np.empty(length, dtype=np.uint8)
+        self._broadcast(message, message.nbytes)
+        return pickle.loads(message.tobytes())
+
+
+class _Served:
+    """What a machine's end knows of a store: sizes, and a buffer for what is shared."""
+
+    def __init__(self, opening: Opening, machine: int) -> None:
+        self.machine = machine
+        self.columns = opening.manifest.columns
+        self.dtype = np.dtype(opening.manifest.dtype)
+        self.count = 0
+        self._buffer = np.empty(self.columns, self.dtype)
+
+    def shared(self, product: Product) -> NDArray[Any]:
+        k = product.columns
+        shape = (self.count, k) if product.adjoint else (k, self.columns)
+        size = shape[0] * shape[1]
+        if self._buffer.size < size:
+            self._buffer = np.empty(size, self.dtype)
+        return self._buffer[:size].reshape(shape)

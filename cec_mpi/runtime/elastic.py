@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from cec_mpi.availability import Availability
+from cec_mpi.availability import Availability, Listed, checked_set
 from cec_mpi.errors import InfeasibleError
 
 __all__ = ["Moment", "Schedule"]
 
+_LONGEST_SLEEP = 1.0  # seconds
 _MOST_TICKS = 1_000_000  # that a step waits for, where ticks cost no time
 
 
@@ -30,49 +32,90 @@ class Schedule:
     availability : Availability
     present : tuple of int
         Machines that take part at all; the others are preempted for good.
-    needed : int
-        Machines that a step needs.
     tick_seconds : float, optional
         Wall-clock length of a tick; by default each step is a tick.
     wait : bool
         Wait for the next tick when too few machines are available.
+    first : int
+        The tick of the first step, where steps are ticks.
+
+    Attributes
+    ----------
+    gate : callable
+        Called before each step and while one is waited for; what it raises ends the run.
     """
 
     def __init__(
         self,
         availability: Availability,
         present: tuple[int, ...],
-        needed: int,
         *,
         tick_seconds: float | None = None,
         wait: bool = False,
+        first: int = 0,
     ) -> None:
-        self._availability = availability.among(present)
-        self._needed = needed
+        self._given = self._availability = availability.among(present)
+        self._present = frozenset(present)
         self._tick_seconds = tick_seconds
         self._wait = wait
-        self._next = 0
+        self._next = first
         self._start: float | None = None
+        self.gate: Callable[[], None] = lambda: None
 
-    def next(self) -> Moment:
+    @property
+    def available(self) -> tuple[int, ...]:
+        """The machines that the next step finds, as far as is known."""
+        return self._availability.at(self._current())
+
+    def choose(self, machines: Iterable[int] | None) -> None:
+        """From now on these machines are available; None: what was given at first.
+
+        Raises
+        ------
+        InputError
+            A machine does not take part.
+        """
+        if machines is None:
+            self._availability = self._given
+            return
+        chosen = checked_set("available", machines, self._present)
+        self._availability = Listed([chosen])
+
+    def next(self, needed: int, machines: int) -> Moment:
         """The moment of the next step; sleeps through ticks that have to be waited for.
+
+        Parameters
+        ----------
+        needed : int
+            Machines that the step needs.
+        machines : int
+            Machines of the store, N: those with higher numbers have no part in it.
 
         Raises
         ------
         InfeasibleError
             Too few machines are available, and none are waited for or will ever come.
         """
+        self.gate()
         tick, waited = self._current(), 0
-        while len(available := self._availability.at(tick)) < self._needed:
-            if not self._wait or self._availability.most_from(tick) < self._needed:
-                raise InfeasibleError(self._complaint(tick, available))
+        while len(available := self._at(tick, machines)) < needed:
+            if not self._wait or self._availability.most_from(tick) < needed:
+                raise InfeasibleError(self._complaint(tick, available, needed))
             if waited >= _MOST_TICKS:
-                raise InfeasibleError(f"{self._complaint(tick, available)}; waited {waited} ticks")
+                complaint = self._complaint(tick, available, needed)
+                raise InfeasibleError(f"{complaint}; waited {waited} ticks")
             tick += 1
             waited += 1
             self._sleep_until(tick)
+            self.gate()
         self._next = tick + 1
         return Moment(tick, waited, available)
+
+    def _at(self, tick: int, machines: int) -> tuple[int, ...]:
+        available = self._availability.at(tick)
+        if available and available[-1] > machines:
+            return tuple(n for n in available if n <= machines)
+        return available
 
     def _current(self) -> int:
         if self._tick_seconds is None:
@@ -85,12 +128,14 @@ class Schedule:
     def _sleep_until(self, tick: int) -> None:
         if self._tick_seconds is not None and self._start is not None:
             due = self._start + tick * self._tick_seconds
-            time.sleep(max(0.0, due - time.monotonic()))
+            while (left := due - time.monotonic()) > 0:
+                self.gate()
+                time.sleep(min(left, _LONGEST_SLEEP))
 
-    def _complaint(self, tick: int, available: tuple[int, ...]) -> str:
+    def _complaint(self, tick: int, available: tuple[int, ...], needed: int) -> str:
         found = ", ".join(map(str, available)) if available else "none"
         hint = "" if self._wait else " (--wait waits for the next tick)"
         return (
             f"{len(available)} machines are available at tick {tick} ({found}): "
-            f"a step needs {self._needed}{hint}"
+            f"a step needs {needed}{hint}"
         )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Emulation", "SpeedChange", "measure_rate"]
+__all__ = ["Emulation", "SpeedChange", "fit_base", "measure_rate"]
 
 _MEASURE_SECONDS = 0.15
 _SLICE_BYTES = 1 << 22
@@ -83,3 +85,33 @@ def measure_rate(shard: NDArray[Any]) -> float:
         start += rows
         done += rows
     return done / elapsed
+
+
+def fit_base(
+    speeds: Sequence[float], machines: Sequence[int], rates: Sequence[float], hosts: Sequence[str]
+) -> float:
+    """Rows per second of speed 1, so that half of what each node can do is enough.
+
+    Parameters
+    ----------
+    speeds : (N,) sequence of float
+        Emulated speed of machines 1..N.
+    machines : sequence of int
+        The machine of each rank, 0 for none.
+    rates : sequence of float
+        Rows per second measured on each rank, while all ranks of its node computed.
+    hosts : sequence of str
+        The node of each rank.
+
+    Examples
+    --------
+    >>> fit_base([1.0, 3.0], [1, 2], [400.0, 400.0], ["a", "a"])
+    100.0
+    """
+    able: dict[str, float] = defaultdict(float)
+    wanted: dict[str, float] = defaultdict(float)
+    for machine, rate, host in zip(machines, rates, hosts, strict=True):
+        if machine:
+            able[host] += rate
+            wanted[host] += speeds[machine - 1]
+    return min(able[host] / (2 * wanted[host]) for host in wanted)

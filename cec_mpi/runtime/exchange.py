@@ -1,22 +1,53 @@
 """What a step needs from the wire.
 
 The master's end and a machine's end of the same three verbs: *announce* a step, *share*
-w, *collect* the answers. Each verb is collective: the master and all machines call it in
-the same order, preempted machines too.
+what is multiplied with, *collect* the answers. Each verb is collective: the master and
+all machines call it in the same order, preempted machines too. Between steps the master
+may *open* a further store, *close* one, or *stop*.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.assignment import Assignment
+from cec_mpi.errors import CecError
+from cec_mpi.runtime.emulation import Emulation
+from cec_mpi.runtime.options import SessionOptions
+from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import Loaded
 
-__all__ = ["Announcement", "Answers", "MachineEnd", "MasterEnd", "Report"]
+__all__ = [
+    "Announcement",
+    "Answers",
+    "Hub",
+    "MachineEnd",
+    "MasterEnd",
+    "Opened",
+    "Opening",
+    "Product",
+    "Report",
+]
+
+
+class Product(NamedTuple):
+    """What a step computes.
+
+    Attributes
+    ----------
+    adjoint : bool
+        X' V instead of X W.
+    columns : int
+        Of W or V, k.
+    """
+
+    adjoint: bool = False
+    columns: int = 1
 
 
 @dataclass(frozen=True)
@@ -25,9 +56,10 @@ class Answers:
 
     Attributes
     ----------
-    values : (copies * R,) ndarray
-        All answers, machine after machine, as `Assignment.positions` counts them; NaN
-        where an answer was short. Overwritten by the next step.
+    values : ndarray
+        For X W of shape (copies * R * k,): all answers, machine after machine, as
+        `Assignment.positions` counts them; NaN where an answer was short. For X' V of
+        shape (r * k,), float64: the sum of all answers. Overwritten by the next step.
     seconds : (N,) ndarray of float64
         Computation time of machines 1..N, 0 for the preempted.
     load_seconds, load_bytes : (N,) ndarray of float64
@@ -64,35 +96,96 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Announcement:
-    """What the master says first.
+class Opening:
+    """A store that the machines are to serve.
 
     Attributes
     ----------
+    store : Path
+    manifest : Manifest
+    machines : tuple of int
+        The machine of each rank from 1 on; 0 for a rank that has no part in this store.
+    options : SessionOptions
+        How shards are read; availability is not a machine's business.
+    threads : tuple of int
+        BLAS threads of each rank from 0 on.
+    logs : Path or None
+        Directory for a log of each machine, for as long as the session lasts.
+    """
+
+    store: Path
+    manifest: Manifest
+    machines: tuple[int, ...]
+    options: SessionOptions
+    threads: tuple[int, ...]
+    logs: Path | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether the machines measure how fast they are, for an emulation."""
+        return self.options.emulate_speeds is not None and self.options.emulate_base is None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a machine says of a store that it was to open.
+
+    Attributes
+    ----------
+    problem : str
+        Why it cannot serve it; empty when it can.
+    copy : bool
+        It reads a copy that was staged.
+    rate : float
+        Rows per second that it can do, measured if an emulation is to be based on it.
+    """
+
+    problem: str = ""
+    copy: bool = False
+    rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What the master says first: a step of a store, unless one of the last four is set.
+
+    Attributes
+    ----------
+    store : int
+        Which of the open stores, counted from 0 in the order of opening.
     step : int
         The step that begins, counted from 0.
+    product : Product
     assignment : Assignment or None
         The new assignment; None when the last one still holds.
     report : bool
-        No step: say what went wrong.
-    stop : int or None
-        No step: leave, with this exit code.
+        Say what went wrong.
+    open : Opening or None
+        Serve one more store.
+    close : bool
+        Forget a store.
+    stop : BaseException or bool
+        Leave; with the exception that the master leaves with, or True.
     """
 
+    store: int = 0
     step: int = 0
+    product: Product = field(default_factory=Product)
     assignment: Assignment | None = None
     report: bool = False
-    stop: int | None = None
+    open: Opening | None = None
+    close: bool = False
+    stop: BaseException | bool = False
 
 
 class MasterEnd(Protocol):
-    """The master's end."""
+    """The master's end, for the steps of one store."""
 
-    def announce(self, step: int, assignment: Assignment) -> int:
+    def announce(self, step: int, product: Product, assignment: Assignment) -> int:
         """Begin a step; sends the assignment if it is not the last one. Returns bytes."""
 
-    def share(self, w: NDArray[Any]) -> int:
-        """Give w to all machines. Returns bytes."""
+    def share(self, values: NDArray[Any]) -> int:
+        """Give W, shape (k, r), to all, or each its part of (copies * R * k,). Returns bytes."""
 
     def collect(self) -> Answers:
         """Wait for the answers of all available machines."""
@@ -100,8 +193,24 @@ class MasterEnd(Protocol):
     def reports(self) -> dict[int, str]:
         """Ask the machines what went wrong: machine number to text."""
 
-    def stop(self, code: int) -> None:
-        """Tell all machines to leave with this exit code."""
+    def close(self) -> None:
+        """The machines need not serve this store any more."""
+
+
+class Hub(Protocol):
+    """The master's end, for all stores that the same machines serve."""
+
+    def open(self, opening: Opening) -> list[Opened]:
+        """Have the machines open a store; what each has to say, in the order of ranks."""
+
+    def admit(self, emulation: Emulation | None) -> MasterEnd:
+        """The machines serve the store that they opened last."""
+
+    def refuse(self, error: CecError) -> None:
+        """They do not."""
+
+    def stop(self, error: BaseException | None) -> None:
+        """All leave, raising this error if it is not None."""
 
 
 class MachineEnd(Protocol):
@@ -110,10 +219,16 @@ class MachineEnd(Protocol):
     def announced(self) -> Announcement:
         """Wait for what the master says next, without burning a core."""
 
-    def shared(self) -> NDArray[Any]:
-        """Receive w; overwritten by the next step."""
+    def opened(self, opened: Opened) -> Emulation | CecError | None:
+        """Say whether a store could be opened; returns what the master makes of it."""
 
-    def answer(self, values: NDArray[Any], report: Report) -> None:
+    def together(self) -> None:
+        """Wait until all machines are here."""
+
+    def shared(self, order: Announcement) -> NDArray[Any]:
+        """Receive W, shape (k, r), or this machine's part, (rows, k); overwritten next time."""
+
+    def answer(self, order: Announcement, values: NDArray[Any], report: Report) -> None:
         """Send the answers of a step; no values when preempted."""
 
     def report(self, text: str) -> None:

@@ -9,80 +9,128 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.assignment import Assignment
-from cec_mpi.runtime.exchange import Answers
-from cec_mpi.runtime.machine import Machine, describe
+from cec_mpi.errors import CecError
+from cec_mpi.runtime.emulation import Emulation
+from cec_mpi.runtime.exchange import Answers, Opened, Opening, Product
+from cec_mpi.runtime.machine import Machine
+from cec_mpi.runtime.serving import describe, open_machine, reads_copy
+from cec_mpi.store.manifest import Manifest
 
-__all__ = ["LocalMasterEnd"]
+__all__ = ["LocalHub", "LocalMasterEnd"]
 
 log = logging.getLogger(__name__)
 
 
+class LocalHub:
+    """The master's end when the machines are objects beside it."""
+
+    def __init__(self) -> None:
+        self._machines: list[Machine] = []
+        self._opening: Opening | None = None
+
+    def open(self, opening: Opening) -> list[Opened]:
+        """Open the shards; one machine at a time is measured, as one at a time computes."""
+        opened = []
+        self._machines, self._opening = [], opening
+        for number in opening.machines:
+            if not number:
+                opened.append(Opened())
+                continue
+            try:
+                machine = open_machine(number, opening)
+            except (CecError, OSError) as error:
+                opened.append(Opened(f"machine {number} cannot start: {error}"))
+                continue
+            rate = machine.measure_rate() if opening.measured and not self._machines else 0.0
+            self._machines.append(machine)
+            opened.append(Opened("", reads_copy(machine, opening), rate))
+        return opened
+
+    def admit(self, emulation: Emulation | None) -> LocalMasterEnd:
+        """The machines serve the store that they opened last."""
+        for machine in self._machines:
+            machine.emulation = emulation
+        assert self._opening is not None
+        return LocalMasterEnd(self._machines, self._opening.manifest)
+
+    def refuse(self, error: CecError) -> None:
+        """They do not."""
+        self._machines = []
+
+    def stop(self, error: BaseException | None) -> None:
+        """Nothing to do: the machines end with this process."""
+
+
 class LocalMasterEnd:
-    """The master's end when the machines are objects beside it.
+    """The master's end for the steps of one store.
 
     Parameters
     ----------
     machines : list of Machine
         Ascending by number; other machines of the store take no part.
-    total : int
-        Machines of the store, N.
-    answers : int
-        Numbers that a step collects: copies times the rows per shard.
-    dtype : numpy.dtype
-        Of w and the answers.
+    manifest : Manifest
     """
 
-    def __init__(
-        self, machines: list[Machine], total: int, answers: int, dtype: np.dtype[Any]
-    ) -> None:
+    def __init__(self, machines: list[Machine], manifest: Manifest) -> None:
         self._machines = machines
-        self._values = np.empty(answers, dtype)
-        self._seconds = np.zeros(total)
-        self._load_seconds = np.zeros(total)
-        self._load_bytes = np.zeros(total)
+        self._manifest = manifest
+        self._reports = np.zeros((3, manifest.code.machines))
         self._assignment: Assignment | None = None
         self._step = 0
-        self._w = self._values[:0]
+        self._product = Product()
+        self._values = np.empty(0, manifest.dtype)
+        self._shared = self._values
         self._problems: dict[int, str] = {}
 
-    def announce(self, step: int, assignment: Assignment) -> int:
+    def announce(self, step: int, product: Product, assignment: Assignment) -> int:
         """Begin a step."""
-        self._step = step
+        self._step, self._product = step, product
         if assignment is not self._assignment:
             for machine in self._machines:
                 machine.assign(assignment)
             self._assignment = assignment
         return 0
 
-    def share(self, w: NDArray[Any]) -> int:
-        """Keep w for the computation."""
-        self._w = w
+    def share(self, values: NDArray[Any]) -> int:
+        """Keep them for the computation."""
+        self._shared = values
         return 0
 
     def collect(self) -> Answers:
         """Let the machines compute, one after the other."""
-        self._values.fill(np.nan)
+        adjoint, columns = product = self._product
+        manifest = self._manifest
+        rows = manifest.columns if adjoint else manifest.code.recovery * manifest.rows_per_shard
+        dtype = np.float64 if adjoint else manifest.dtype
+        if self._values.shape != (rows * columns,) or self._values.dtype != dtype:
+            self._values = np.empty(rows * columns, dtype)
+        self._values.fill(0 if adjoint else np.nan)
         position = 0
         failed = []
         for machine in self._machines:
-            n = machine.number
+            n, size = machine.number, machine.count * columns
+            place = slice(position, position + size)
+            position += size
+            machine.prepare(product)
+            shared = self._shared[place].reshape(-1, columns) if adjoint else self._shared
             try:
                 loaded = machine.load()
-                self._load_seconds[n - 1] = loaded.seconds
-                self._load_bytes[n - 1] = loaded.bytes
-                self._seconds[n - 1] = machine.compute(self._w, self._step)
+                took = machine.compute(product, shared, self._step)
+                self._reports[:, n - 1] = took, loaded.seconds, loaded.bytes
             except Exception as error:
                 log.exception("machine %d failed in step %d", n, self._step)
                 self._problems[n] = describe(error)
                 failed.append(n)
-            end = position + machine.values.size
-            self._values[position:end] = machine.values
-            position = end
-        return Answers(self._values, self._seconds, self._load_seconds, self._load_bytes, failed)
+            if adjoint:
+                self._values += machine.values(product)
+            else:
+                self._values[place] = machine.values(product)
+        seconds, load_seconds, load_bytes = self._reports
+        return Answers(self._values, seconds, load_seconds, load_bytes, failed)
 
     def reports(self) -> dict[int, str]:
         """What went wrong, by machine."""
         return self._problems
 
-    def stop(self, code: int) -> None:
-        """Nothing to do: the machines end with this process."""
+    def close(self) -> None:
+        """Nothing to do: the machines go with this object."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from cec_mpi.availability import Availability, everyone
+from cec_mpi.availability import as_availability
 from cec_mpi.core.load import check_speeds
 from cec_mpi.core.planner import Scheme, check_scheme
 from cec_mpi.errors import InfeasibleError, InputError
@@ -21,10 +22,11 @@ class SessionOptions:
 
     Attributes
     ----------
-    availability : Availability, optional
-        By default all machines are always available.
-    speeds : tuple of float, optional
-        Relative speed of machines 1..N; equal by default.
+    availability : Availability, path, callable, set of int, optional
+        Who is available (see `as_availability`); by default all machines, always.
+    speeds : tuple of float or "learn"
+        Relative speed of machines 1..N; by default they are learned from the times that
+        machines measure.
     scheme : {"heterogeneous", "cyclic"}
     machines : tuple of int, optional
         Machines that take part; the others are preempted for good. By default all.
@@ -51,8 +53,8 @@ class SessionOptions:
         For the noise.
     """
 
-    availability: Availability | None = None
-    speeds: tuple[float, ...] | None = None
+    availability: Any = None
+    speeds: tuple[float, ...] | Literal["learn"] = "learn"
     scheme: Scheme = "heterogeneous"
     machines: tuple[int, ...] | None = None
     tick_seconds: float | None = None
@@ -102,9 +104,13 @@ class SessionOptions:
             raise InputError(f"shards {self.shards!r}: expected {' or '.join(HOLDINGS)}")
         if self.verify not in VERIFYING:
             raise InputError(f"verify {self.verify!r}: expected {' or '.join(VERIFYING)}")
-        speeds = (1.0,) * total
-        if self.speeds is not None:
-            speeds = _checked_speeds("speeds", self.speeds, total)
+        speeds = self.speeds
+        if speeds is None or isinstance(speeds, str):
+            if speeds not in (None, "learn"):
+                raise InputError(f"speeds {speeds!r}: expected {total} numbers, or learn")
+            speeds = "learn"
+        else:
+            speeds = _checked_speeds("speeds", speeds, total)
         emulated = self.emulate_speeds
         if emulated is not None:
             emulated = _checked_speeds("emulated speeds", emulated, total)
@@ -133,7 +139,7 @@ class SessionOptions:
                 )
         return replace(
             self,
-            availability=self.availability or everyone(total),
+            availability=as_availability(self.availability, total),
             machines=machines,
             speeds=speeds,
             emulate_speeds=emulated,

@@ -14,7 +14,8 @@ from typing import Any
 from mpi4py import MPI
 
 from cec_mpi.errors import CecError
-from cec_mpi.runtime.launch import as_cec_error, ending_the_job, place_of_ranks
+from cec_mpi.runtime.launch import place_of_ranks
+from cec_mpi.runtime.leaving import as_cec_error, ending_the_job
 from cec_mpi.runtime.waiting import wait_for
 from cec_mpi.store.work import Watch, Work, do_pieces
 
@@ -48,7 +49,7 @@ def run_shared(
     comm = comm.Dup()
     try:
         threads = [place.threads for place in places]
-        with ending_the_job(comm, shared=(CecError,)):
+        with ending_the_job(comm):
             if comm.rank:
                 _help(comm, threads[comm.rank], places[_MASTER].host)
                 return 0

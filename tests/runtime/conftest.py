@@ -27,6 +27,8 @@ def pytest_configure(config):
 def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
     if report.failed and item.config.getoption("--with-mpi") and _comm().size > 1:
+        if _comm().rank and _also_on_rank_0(call.excinfo.value):
+            return
         item.config.pluginmanager.getplugin("capturemanager").suspend_global_capture(in_=True)
         print(
             f"\nrank {_comm().rank} failed: {item.nodeid} ({report.when})\n{report.longreprtext}",
@@ -34,6 +36,12 @@ def pytest_runtest_makereport(item, call):
             flush=True,
         )
         _comm().Abort(1)
+
+
+def _also_on_rank_0(error):
+    from cec_mpi.runtime.leaving import was_raised_together
+
+    return was_raised_together(error)
 
 
 def _comm():

@@ -1,0 +1,138 @@
+"""What a machine's rank does until the master leaves: opens stores, answers steps."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import numpy as np
+
+from cec_mpi.errors import CecError
+from cec_mpi.runtime.exchange import Announcement, MachineEnd, Opened, Opening, Report
+from cec_mpi.runtime.launch import limit_threads
+from cec_mpi.runtime.logs import log_file
+from cec_mpi.runtime.machine import Machine
+from cec_mpi.store.reader import Store
+from cec_mpi.store.staging import staged_file
+
+__all__ = ["describe", "open_machine", "reads_copy", "serve"]
+
+log = logging.getLogger(__name__)
+
+
+def serve(
+    rank: int, end: MachineEnd, make: Callable[..., Machine] = Machine
+) -> BaseException | None:
+    """Open stores and answer steps until the master says stop.
+
+    An exception in a computation is logged and reported; the machine then stays in step
+    with the others until the master ends the run.
+
+    Parameters
+    ----------
+    rank : int
+    end : MachineEnd
+    make : callable
+        Makes the machine of a store, as `Machine` does.
+
+    Returns
+    -------
+    BaseException or None
+        What the master left with.
+    """
+    machines: dict[int, Machine] = {}
+    problem = ""
+    with ExitStack() as session:
+        while True:
+            order = end.announced()
+            if order.stop:
+                return order.stop if isinstance(order.stop, BaseException) else None
+            if order.report:
+                end.report(problem)
+            elif order.close:
+                del machines[order.store]
+            elif order.open is not None:
+                machine = _open(rank, order.open, end, make, session)
+                if machine is not None:
+                    machines[order.store] = machine
+            else:
+                problem = _answer(machines[order.store], order, end) or problem
+
+
+def _answer(machine: Machine, order: Announcement, end: MachineEnd) -> str:
+    """Answer a step; returns what went wrong, or nothing."""
+    problem = ""
+    if order.assignment is not None:
+        machine.assign(order.assignment)
+    machine.prepare(order.product)
+    values = end.shared(order)
+    try:
+        loaded = machine.load()
+        report = Report(machine.compute(order.product, values, order.step), loaded)
+    except Exception as error:
+        log.exception("machine %d failed in step %d", machine.number, order.step)
+        problem = describe(error)
+        machine.values(order.product).fill(np.nan)
+        report = Report(failed=True)
+    end.answer(order, machine.values(order.product), report)
+    return problem
+
+
+def _open(
+    rank: int, opening: Opening, end: MachineEnd, make: Callable[..., Machine], session: ExitStack
+) -> Machine | None:
+    """Open a store, as all machines do at the same time; None if one of them could not."""
+    machine, problem, rate = None, "", 0.0
+    number = opening.machines[rank - 1]
+    try:
+        session.enter_context(limit_threads(opening.threads[rank]))
+        if opening.logs is not None:
+            session.enter_context(log_file(opening.logs / f"machine-{number:04d}.log"))
+        machine = open_machine(number, opening, make)
+        log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
+    except (CecError, OSError) as error:
+        log.exception("machine %d cannot start", number)
+        problem = f"machine {number} on {socket.gethostname()} cannot start: {error}"
+    if opening.measured:
+        end.together()
+        rate = machine.measure_rate() if machine is not None else 0.0
+    copy = machine is not None and reads_copy(machine, opening)
+    verdict = end.opened(Opened(problem, copy, rate))
+    if machine is None or isinstance(verdict, CecError):
+        return None
+    machine.emulation = verdict
+    return machine
+
+
+def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = Machine) -> Machine:
+    """A machine with its shard, or one without when it has no part in the store.
+
+    Raises
+    ------
+    DamagedStoreError
+        The shard cannot be opened.
+    """
+    manifest, options = opening.manifest, opening.options
+    if not number:
+        return make(0, None, manifest.columns, manifest.dtype)
+    copy = staged_file(options.staged, manifest, number) if options.staged else None
+    log.info("machine %d reads %s", number, copy or opening.store)
+    store = Store(opening.store, manifest)
+    shard = store.open_shard(number, options.shards, options.verify, copy)
+    return make(number, shard, manifest.columns, manifest.dtype)
+
+
+def reads_copy(machine: Machine, opening: Opening) -> bool:
+    """Whether a machine reads a copy of its shard, not the store's own file."""
+    return machine.shard_path is not None and machine.shard_path.parent != opening.store
+
+
+def describe(error: Exception) -> str:
+    """An error in one line: our own are sentences, others need their kind."""
+    if isinstance(error, CecError):
+        return str(error)
+    return "".join(traceback.format_exception_only(error)).strip()
