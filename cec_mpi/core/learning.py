@@ -24,6 +24,7 @@ _DEVIATION = 1.4826  # standard deviation of normal numbers over their median de
 _JUMPS = 2.1  # of the noise: 4 standard deviations of the median of 5
 _LEAST_JUMP = 0.02
 _GAIN = 1.02  # a new plan has to promise this
+_LEAST_GAIN = 2e-4  # seconds, and this: making and sending a plan takes as long
 _LONG = 32  # steps after which old measurements lose their weight
 _CREEP = 0.02  # growth of the log speed of a machine that gets no rows, per step
 _MOST_LOG = 14.0  # of a speed: a million times faster or slower than the others is enough
@@ -70,7 +71,7 @@ class SpeedEstimator:
 
     Plans are made with ``m / seconds`` at the loads m of the best plan, for which Theorem 1
     gives these same loads. They are replaced when a new plan promises to be more than 2 %
-    faster.
+    faster, and more than 0.2 ms: a plan costs something too.
 
     Parameters
     ----------
@@ -106,6 +107,7 @@ class SpeedEstimator:
         self._copies, self._rows = copies, rows
         self._kinds: dict[Hashable, _Kind] = {}
         self._step = 0
+        self._unit = math.inf  # seconds of the last kind, of a unit of time of the speeds
         self._available: Ints = np.arange(0)
         # Of each machine: estimates (log speed, overhead in rows), and what they are made of.
         self._log_speeds = np.zeros(machines)
@@ -148,7 +150,8 @@ class SpeedEstimator:
             present = np.array(self._published)[which]
             planned.loads = _optimum(present, np.zeros(which.size), self._copies, self._rows)[1]
         expected = float(np.max(self._seconds(planned.loads, which)))
-        if expected > _GAIN * planned.seconds:
+        gain = (expected - planned.seconds) * self._unit
+        if expected > _GAIN * planned.seconds and gain > _LEAST_GAIN:
             rows = self._typical.copy()
             rows[which] = planned.best
             speeds = self._effective(rows)
@@ -197,6 +200,7 @@ class SpeedEstimator:
         if many or (residuals.size and len(state.levels) < _WINDOW):
             state.take(_median(residuals))
         level = state.levels[-1] if many else state.level
+        self._unit = math.exp(-state.level)
         if residuals.size:
             noise = _DEVIATION * _median(np.abs(residuals - level))
             self._noise += _SMOOTHING * (noise - self._noise)

@@ -125,11 +125,7 @@ class GivenSpeeds:
 
 
 def hindsight_makespan(
-    rows: ArrayLike,
-    seconds: ArrayLike,
-    available: Sequence[int],
-    copies: int,
-    rows_per_shard: int,
+    rows: ArrayLike, seconds: ArrayLike, copies: int, rows_per_shard: int
 ) -> float | None:
     """Makespan of the best assignment at the speeds that machines showed in this very step.
 
@@ -141,10 +137,7 @@ def hindsight_makespan(
     rows : (N,) array_like
         Rows that each machine computed, 0 where preempted.
     seconds : (N,) array_like
-        Seconds that it took.
-    available : sequence of int
-        Numbers of the available machines, from 1. One without rows or time showed no
-        speed, and is left out.
+        Seconds that it took. A machine without rows or time showed no speed, and is left out.
     copies : int
         Machines that compute each row, L.
     rows_per_shard : int
@@ -153,22 +146,20 @@ def hindsight_makespan(
     Returns
     -------
     float or None
-        Seconds; None when fewer than `copies` available machines showed a speed.
+        Seconds; None when fewer than `copies` machines showed a speed.
 
     Examples
     --------
     Machines of speeds 2, 2, 3, 3, 4 and 4 with equal loads, three copies of 420 rows:
 
     >>> seconds = [105, 105, 70, 70, 52.5, 52.5]
-    >>> round(hindsight_makespan([210] * 6, seconds, range(1, 7), 3, 420), 9)
+    >>> round(hindsight_makespan([210] * 6, seconds, 3, 420), 9)
     70.0
     """
     which, counts, times = measured(rows, seconds)
-    present = np.isin(which, np.asarray(available) - 1)
-    if np.count_nonzero(present) < copies:
+    if which.size < copies:
         return None
-    load = fractional_load(counts[present] / times[present], copies)
-    return float(load.c_star) * rows_per_shard
+    return float(fractional_load(counts / times, copies).c_star) * rows_per_shard
 
 
 def measured(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]:

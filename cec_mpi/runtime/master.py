@@ -241,7 +241,6 @@ class Master:
                 hindsight_makespan=hindsight_makespan(
                     self._rows,
                     answers.seconds,
-                    available,
                     self._planner.copies,
                     manifest.rows_per_shard,
                 ),

@@ -1,7 +1,7 @@
-"""What is computed with X: functions of anything with ``shape``, ``dtype`` and ``matvec``.
+"""What is computed with X: functions of a SciPy ``LinearOperator`` or its like.
 
 A task is called as ``task(X, checkpoint=..., **options)`` and returns a dict of arrays
-and numbers, among them an array ``"result"``.
+and numbers, among them an array ``"result"``. It hands its state over to the `Checkpoint`.
 """
 
 from __future__ import annotations
@@ -17,25 +17,61 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
+from cec_mpi.tasks.cg import cg
+from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint
+from cec_mpi.tasks.logistic import logistic
+from cec_mpi.tasks.lstsq import lstsq
 from cec_mpi.tasks.matvec import matvec
+from cec_mpi.tasks.pagerank import pagerank
+from cec_mpi.tasks.pca import pca
 from cec_mpi.tasks.power import power
+from cec_mpi.tasks.ridge import ridge
+from cec_mpi.tasks.svd import svd
 
-__all__ = ["TASKS", "Operator", "Task", "find_task", "matvec", "options_of", "power"]
+__all__ = [
+    "NO_CHECKPOINT",
+    "TASKS",
+    "Checkpoint",
+    "Operator",
+    "Task",
+    "cg",
+    "find_task",
+    "logistic",
+    "lstsq",
+    "matvec",
+    "options_of",
+    "pagerank",
+    "pca",
+    "power",
+    "ridge",
+    "svd",
+]
 
 
 class Operator(Protocol):
-    """What a task needs of X."""
+    """What a task needs of X, of shape (q, r)."""
 
     shape: tuple[int, int]
     dtype: np.dtype[Any]
 
     def matvec(self, w: NDArray[Any]) -> NDArray[Any]:
-        """X w."""
+        """X w: (q,) for a w of shape (r,)."""
+
+    def rmatvec(self, u: NDArray[Any]) -> NDArray[Any]:
+        """X' u: (r,) for a u of shape (q,)."""
+
+    def matmat(self, W: NDArray[Any]) -> NDArray[Any]:
+        """X W: (q, k) for a W of shape (r, k)."""
+
+    def rmatmat(self, U: NDArray[Any]) -> NDArray[Any]:
+        """X' U: (r, k) for a U of shape (q, k)."""
 
 
 Task = Callable[..., dict[str, Any]]
 
-TASKS: dict[str, Task] = {"matvec": matvec, "power": power}
+TASKS: dict[str, Task] = {
+    task.__name__: task for task in (matvec, power, pagerank, svd, pca, lstsq, ridge, logistic, cg)
+}
 
 
 def find_task(name: str) -> Task:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
+from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 
 __all__ = ["matvec"]
 
@@ -17,7 +18,7 @@ def matvec(
     *,
     vectors: NDArray[Any],
     out: NDArray[np.float64] | None = None,
-    checkpoint: object = None,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
     """Multiply X with each of T vectors: one step each.
 
@@ -28,8 +29,9 @@ def matvec(
     vectors : (T, r) ndarray
     out : (T, q) ndarray of float64, optional
         Receives the products as they come.
-    checkpoint : None
-        Not used.
+    checkpoint : Checkpoint
+        Keeps how many products are `done`. To go on, `out` must be the one of the earlier
+        run: whoever writes the checkpoint first makes sure that `out` is safe.
 
     Returns
     -------
@@ -39,12 +41,18 @@ def matvec(
     Raises
     ------
     InputError
-        `vectors` has another shape.
+        `vectors` has another shape, or the checkpoint does not fit.
     """
     if vectors.ndim != 2 or vectors.shape[1] != X.shape[1]:
         raise InputError(f"vectors have shape {vectors.shape}: expected (T, {X.shape[1]})")
+    state = restored(checkpoint, done=())
+    done = int(state["done"]) if state else 0
+    if state and (out is None or not 0 <= done <= len(vectors)):
+        given = "without out" if out is None else f"with {len(vectors)} vectors"
+        raise InputError(f"the checkpoint does not fit a task {given}: {done} products are done")
     if out is None:
         out = np.empty((len(vectors), X.shape[0]))
-    for w, y in zip(vectors, out, strict=True):
-        y[:] = X.matvec(w)
+    for row in range(done, len(vectors)):
+        out[row] = X.matvec(vectors[row])
+        checkpoint.save(done=row + 1)
     return {"result": out}

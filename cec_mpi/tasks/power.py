@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from cec_mpi.errors import InputError
+from cec_mpi.tasks._options import fraction, square, whole
+from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 
 __all__ = ["power"]
 
@@ -18,7 +18,7 @@ def power(
     tol: float = 1e-8,
     steps: int = 1000,
     seed: int = 0,
-    checkpoint: object = None,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
     """Power iteration with the Rayleigh quotient, from a random unit vector.
 
@@ -30,11 +30,12 @@ def power(
         Converged when ``||X v - rho v|| <= tol * |rho|``, v of unit length and rho its
         Rayleigh quotient ``v' X v``.
     steps : int
-        The most products with X.
+        The most products with X; after an earlier run at least one more.
     seed : int
         Of the first vector.
-    checkpoint : None
-        Not used.
+    checkpoint : Checkpoint
+        Keeps the last product ``vector``, (r,), and ``iterations``: the same iterates follow
+        as without a break.
 
     Returns
     -------
@@ -45,7 +46,7 @@ def power(
     Raises
     ------
     InputError
-        X is not square, or an option is out of range.
+        X is not square, an option is out of range, or the checkpoint does not fit.
 
     Examples
     --------
@@ -56,18 +57,19 @@ def power(
     """
     from scipy.linalg import norm  # which neither overflows nor underflows on the way
 
-    rows, columns = X.shape
-    if rows != columns:
-        raise InputError(f"power iteration on a {rows} x {columns} matrix: expected a square one")
-    if not isinstance(tol, Real) or not 0 < tol < 1:
-        raise InputError(f"tol {tol}: expected a number between 0 and 1")
-    if not isinstance(steps, Integral) or steps < 1:
-        raise InputError(f"steps {steps}: expected a whole number of at least 1")
-    if not isinstance(seed, Integral) or seed < 0:
-        raise InputError(f"seed {seed}: expected a whole number of at least 0")
-    product = np.random.default_rng(int(seed)).standard_normal(columns)
-    iterations, converged = 0, False
+    size = square("power iteration", X)
+    tol = fraction("tol", tol)
+    steps = whole("steps", steps, 1)
+    seed = whole("seed", seed, 0)
+    state = restored(checkpoint, vector=(size,), iterations=())
+    if state:
+        product, iterations = state["vector"], int(state["iterations"])
+    else:
+        product, iterations = np.random.default_rng(seed).standard_normal(size), 0
+    converged = False
+    steps = max(steps, iterations + 1)
     while not converged and iterations < steps:
+        checkpoint.save(vector=product, iterations=iterations)
         v = product / norm(product)
         product = X.matvec(v)
         iterations += 1

@@ -1,0 +1,109 @@
+"""Linear systems with a symmetric positive definite matrix."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cec_mpi.errors import InputError
+from cec_mpi.tasks._options import fraction, square, vector, whole
+from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+
+__all__ = ["cg", "conjugate_gradients"]
+
+
+def cg(
+    X: Any,
+    *,
+    b: ArrayLike | os.PathLike[str],
+    tol: float = 1e-8,
+    steps: int = 1000,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
+) -> dict[str, Any]:
+    """Solve ``X x = b`` by SciPy's conjugate gradients.
+
+    Parameters
+    ----------
+    X : operator
+        Symmetric positive definite: shape (n, n).
+    b : (n,) array_like or path of an .npy file
+    tol : float
+        Converged when ``||X x - b|| <= tol * ||b||``.
+    steps : int
+        The most iterations, of one product each. One product more checks the result, and one
+        begins what goes on after an earlier run, with at least one more iteration.
+    checkpoint : Checkpoint
+        Keeps the iterate ``x``, (n,), and ``iterations``: a later run goes on from the iterate,
+        to the same `tol`, with new search directions.
+
+    Returns
+    -------
+    dict
+        ``result``: (n,) ndarray, x; ``residual``: ``||X x - b|| / ||b||``; ``iterations``;
+        ``converged``: by the residual that the iteration updates, or by ``residual``.
+
+    Raises
+    ------
+    InputError
+        X is not square or not positive definite, an option is out of range, or the checkpoint
+        does not fit.
+
+    Examples
+    --------
+    >>> from scipy.sparse.linalg import aslinearoperator
+    >>> cg(aslinearoperator(np.diag([1.0, 2.0, 5.0])), b=[1, 1, 1])["result"].round(6)
+    array([1. , 0.5, 0.2])
+    """
+    size = square("cg", X)
+    b = vector("b", b, size)
+    tol = fraction("tol", tol)
+    steps = whole("steps", steps, 1)
+    state = restored(checkpoint, x=(size,), iterations=())
+    return conjugate_gradients(X.matvec, b, tol, steps, state, checkpoint)
+
+
+def conjugate_gradients(
+    product: Callable[[NDArray[Any]], NDArray[Any]],
+    b: NDArray[np.float64],
+    tol: float,
+    steps: int,
+    state: dict[str, NDArray[Any]] | None,
+    checkpoint: Checkpoint,
+) -> dict[str, Any]:
+    """What `cg` returns, for a matrix given by its product with a vector."""
+    from scipy.sparse.linalg import LinearOperator
+    from scipy.sparse.linalg import cg as scipy_cg
+
+    def curved(p: NDArray[Any]) -> NDArray[Any]:
+        image = product(p)
+        curvature = float(p @ image)
+        if not curvature > 0:  # SciPy would divide by it
+            raise InputError(
+                f"X is not positive definite: p'Xp is {curvature} for a vector p of the "
+                "conjugate gradients"
+            )
+        return image
+
+    start = state["x"] if state else None
+    iterations = int(state["iterations"]) if state else 0
+    limit = max(steps - iterations, 1)
+
+    def keep(x: NDArray[Any]) -> None:
+        nonlocal iterations
+        iterations += 1
+        checkpoint.save(x=x, iterations=iterations)
+
+    operator = LinearOperator((len(b), len(b)), matvec=curved, dtype=np.float64)
+    x, info = scipy_cg(operator, b, x0=start, rtol=tol, maxiter=limit, callback=keep)
+    scale = float(np.linalg.norm(b))
+    residual = float(np.linalg.norm(product(x) - b)) / scale if scale else 0.0
+    return {
+        "result": x,
+        "residual": residual,
+        "iterations": iterations,
+        "converged": info == 0 or residual <= tol,
+    }

@@ -1,0 +1,141 @@
+"""Linear least squares."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cec_mpi.tasks._options import fraction, one_of, positive, vector, whole
+from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
+
+__all__ = ["lstsq"]
+
+_CONVERGED = {0, 1, 2, 4, 5}  # of SciPy's reasons to stop; 3 and 6: X is too ill-conditioned
+_LIMIT_REACHED = 7
+_SHORTEST_ROUND = 50  # iterations: a new round forgets what the last one learned about X
+
+
+def lstsq(
+    X: Any,
+    *,
+    b: ArrayLike | os.PathLike[str],
+    damp: float = 0.0,
+    tol: float = 1e-10,
+    conlim: float = 1e8,
+    steps: int = 1000,
+    solver: str = "lsmr",
+    checkpoint: Checkpoint = NO_CHECKPOINT,
+) -> dict[str, Any]:
+    """Least squares, by SciPy's LSMR or LSQR.
+
+    Parameters
+    ----------
+    X : operator
+        Shape (q, r).
+    b : (q,) array_like or path of an .npy file
+    damp : float
+        The damping d, at least 0.
+    tol : float
+        SciPy's ``atol`` and ``btol``: converged when ``||A'(c - A x)|| <= tol ||A|| ||c - A x||``
+        or ``||c - A x|| <= tol (||A|| ||x|| + ||c||)``, with A and c as below and an estimate
+        of ``||A||``.
+    conlim : float
+        Gives up where the estimate of A's condition number is larger.
+    steps : int
+        The most iterations, of one product with X and one with X' each; after an earlier run at
+        least one more. One product more tells the residual.
+    solver : {"lsmr", "lsqr"}
+    checkpoint : Checkpoint
+        Keeps ``x``, (r,), and ``iterations``. If one is wanted, the solver is stopped and
+        started again from its x after each ``every // 2`` iterations, but at least 50: this
+        takes more iterations.
+
+    Returns
+    -------
+    dict
+        ``result``: (r,) ndarray, x; ``residual``: ``||b - X x||``; ``iterations``;
+        ``converged``: False after `steps`, or if A is too ill-conditioned.
+
+    Raises
+    ------
+    InputError
+        An option is out of range, or the checkpoint does not fit.
+
+    Notes
+    -----
+    Minimises ``||b - X x||**2 + d**2 ||x||**2``, which is ``||c - A x||**2`` with A = [X; d I]
+    and c = [b; 0]. So a start from another x than 0 does not change what is minimised, as it
+    would with the solvers' own damping. Without damping, where X has dependent columns, x is
+    the shortest of the solutions.
+
+    Examples
+    --------
+    >>> from scipy.sparse.linalg import aslinearoperator
+    >>> line = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    >>> lstsq(aslinearoperator(line), b=[1, 3, 5])["result"].round(6)
+    array([1., 2.])
+    """
+    rows, columns = X.shape
+    b = vector("b", b, rows)
+    damp = positive("damp", damp, zero=True)
+    tol = fraction("tol", tol)
+    conlim = positive("conlim", conlim)
+    steps = whole("steps", steps, 1)
+    solver = one_of("solver", solver, ("lsmr", "lsqr"))
+    state = restored(checkpoint, x=(columns,), iterations=())
+    x = state["x"] if state else None
+    iterations = int(state["iterations"]) if state else 0
+    steps = max(steps, iterations + 1)
+    operator, right = (_damped(X, damp), np.append(b, np.zeros(columns))) if damp else (X, b)
+    length = max(_SHORTEST_ROUND, checkpoint.every // 2) if checkpoint.wanted else steps
+    reason = _LIMIT_REACHED
+    while reason == _LIMIT_REACHED and iterations < steps:
+        if x is not None:
+            checkpoint.save(x=x, iterations=iterations)
+        limit = min(length, steps - iterations)
+        x, reason, done = _solve(solver, operator, right, tol, conlim, limit, x)
+        iterations += done
+    return {
+        "result": x,
+        "residual": float(np.linalg.norm(b - X.matvec(x))),
+        "iterations": iterations,
+        "converged": reason in _CONVERGED,
+    }
+
+
+def _solve(
+    solver: str,
+    operator: Any,
+    right: NDArray[np.float64],
+    tol: float,
+    conlim: float,
+    limit: int,
+    start: NDArray[Any] | None,
+) -> tuple[NDArray[np.float64], int, int]:
+    """The solution, why SciPy's solver has stopped, and after how many iterations."""
+    from scipy.sparse.linalg import lsmr, lsqr
+
+    if solver == "lsmr":
+        found = lsmr(operator, right, atol=tol, btol=tol, conlim=conlim, maxiter=limit, x0=start)
+    else:
+        found = lsqr(operator, right, atol=tol, btol=tol, conlim=conlim, iter_lim=limit, x0=start)
+    return found[0], int(found[1]), int(found[2])
+
+
+def _damped(X: Any, damp: float) -> LinearOperator:
+    """[X; damp I]."""
+    from scipy.sparse.linalg import LinearOperator
+
+    rows, columns = X.shape
+    return LinearOperator(
+        (rows + columns, columns),
+        matvec=lambda x: np.append(X.matvec(x), damp * x),
+        rmatvec=lambda u: X.rmatvec(u[:rows]) + damp * u[rows:],
+        dtype=np.dtype(np.float64),
+    )

@@ -1,0 +1,144 @@
+"""Scores of the nodes of a graph from its links."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cec_mpi.errors import InputError
+from cec_mpi.tasks._options import fraction, one_of, square, vector, whole
+from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+
+__all__ = ["pagerank"]
+
+
+def pagerank(
+    X: Any,
+    *,
+    damping: float = 0.85,
+    tol: float = 1e-6,
+    steps: int = 1000,
+    personalization: ArrayLike | os.PathLike[str] | None = None,
+    links: str = "rows",
+    checkpoint: Checkpoint = NO_CHECKPOINT,
+) -> dict[str, Any]:
+    """PageRank of a graph by power iteration.
+
+    Parameters
+    ----------
+    X : operator
+        Square: shape (n, n), the weights of the links, none negative.
+    damping : float
+        The probability d of following a link, from 0 to below 1.
+    tol : float
+        Converged when the scores change by less than `tol` in one iteration, as a sum of
+        absolute values. They are then within ``tol * d / (1 - d)`` of the limit.
+    steps : int
+        The most iterations, of one product each; after an earlier run at least one more.
+    personalization : (n,) array_like or path of an .npy file, optional
+        Where a jump leads: weights, none negative, not all 0. By default to all alike.
+    links : {"rows", "columns"}
+        What ``X[i, j]`` is: the link from i to j, or that from j to i. Iterations are products
+        with X' for "rows", and with X for "columns".
+    checkpoint : Checkpoint
+        Keeps ``scores``, (n,), ``degrees``, (n,), and ``iterations``: the same iterates follow
+        as without a break.
+
+    Returns
+    -------
+    dict
+        ``result``: (n,) ndarray, the scores, of sum 1; ``change``: of the last iteration, as
+        above; ``iterations``; ``converged``.
+
+    Raises
+    ------
+    InputError
+        X is not square, the links of a node have a negative sum, an option is out of range, or
+        the checkpoint does not fit.
+
+    Notes
+    -----
+    With A[i, j] the link from i to j, and p the personalization vector, of sum 1, the scores x
+    are the limit of ::
+
+        s_i = sum_j A[i, j]
+        x_j <- d * (sum_i A[i, j] x_i / s_i + p_j * sum of x_i with s_i = 0) + (1 - d) * p_j
+
+    Products have rounding errors, so a node without links has a sum s_i near 0. Sums of at
+    most ``10 * accuracy * max(s)`` count as 0, where accuracy is ``X.accuracy``, the relative
+    error of a product, or else that of the numbers of X.
+
+    Examples
+    --------
+    >>> from scipy.sparse.linalg import aslinearoperator
+    >>> links = np.array([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    >>> pagerank(aslinearoperator(links))["result"].round(3)
+    array([0.198, 0.282, 0.521])
+    """
+    size = square("pagerank", X)
+    damping = fraction("damping", damping, zero=True)
+    tol = fraction("tol", tol)
+    steps = whole("steps", steps, 1)
+    links = one_of("links", links, ("rows", "columns"))
+    jump = _jump(personalization, size)
+    add_up, follow = (X.matvec, X.rmatvec) if links == "rows" else (X.rmatvec, X.matvec)
+    state = restored(checkpoint, scores=(size,), degrees=(size,), iterations=())
+    if state:
+        scores, degrees, iterations = state["scores"], state["degrees"], int(state["iterations"])
+    else:
+        scores, degrees, iterations = jump, add_up(np.ones(size)), 0
+    linked = _linked(degrees, _accuracy(X), links)
+    share = np.divide(1.0, degrees, out=np.zeros(size), where=linked)
+    converged = False
+    steps = max(steps, iterations + 1)
+    while not converged and iterations < steps:
+        checkpoint.save(scores=scores, degrees=degrees, iterations=iterations)
+        before = scores
+        followed = follow(scores * share) + scores[~linked].sum() * jump
+        scores = np.maximum(damping * followed + (1 - damping) * jump, 0.0)
+        scores /= scores.sum()
+        iterations += 1
+        change = float(np.abs(scores - before).sum())
+        converged = change < tol
+    return {
+        "result": scores,
+        "change": change,
+        "iterations": iterations,
+        "converged": converged,
+    }
+
+
+def _jump(personalization: ArrayLike | os.PathLike[str] | None, size: int) -> NDArray[np.float64]:
+    """The distribution of the node after a jump."""
+    if personalization is None:
+        return np.full(size, 1 / size)
+    weights = vector("personalization", personalization, size)
+    if weights.min() < 0 or not weights.any():
+        raise InputError(
+            f"personalization has weights from {weights.min()} to {weights.max()}: expected none "
+            "negative, and not all 0"
+        )
+    weights /= weights.max()  # so that the sum does not overflow
+    return weights / weights.sum()  # type: ignore[no-any-return]
+
+
+def _accuracy(X: Any) -> float:
+    """The relative error of a product with X."""
+    dtype = np.dtype(X.dtype)
+    usual = float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
+    return float(getattr(X, "accuracy", usual))
+
+
+def _linked(degrees: NDArray[Any], accuracy: float, links: str) -> NDArray[np.bool_]:
+    """Which nodes have an outgoing link, given the sums of their weights."""
+    error = 10 * accuracy * max(float(degrees.max()), 0.0)
+    lowest = int(degrees.argmin())
+    if degrees[lowest] < -error:
+        raise InputError(
+            f"{links[:-1]} {lowest} of X has the sum {degrees[lowest]}: expected weights of links, "
+            "none negative"
+        )
+    return degrees > error

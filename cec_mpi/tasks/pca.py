@@ -1,0 +1,72 @@
+"""Principal components of the rows of X."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cec_mpi.tasks.centred import centred
+from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint
+from cec_mpi.tasks.svd import check_options, leading_triplets
+
+__all__ = ["pca"]
+
+
+def pca(
+    X: Any,
+    *,
+    k: int = 6,
+    tol: float = 0.0,
+    maxiter: int | None = None,
+    seed: int = 0,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
+) -> dict[str, Any]:
+    """The first k principal components, with rows of X as samples.
+
+    Parameters
+    ----------
+    X : operator
+        Shape (q, r): q samples of r features.
+    k : int
+        How many components: from 1 to ``min(q, r) - 1``.
+    tol, maxiter, seed, checkpoint
+        As for `svd`.
+
+    Returns
+    -------
+    dict
+        ``result``: (k, r) ndarray, the components, of unit length, that of the largest
+        variance first, the entry of largest absolute value positive; ``mean``: (r,) ndarray;
+        ``explained_variance``: (k,) ndarray; ``singular_values``: (k,) ndarray;
+        ``converged``. Where this is False, only the components that have converged are there,
+        maybe none.
+
+    Raises
+    ------
+    InputError
+        As for `svd`.
+
+    Notes
+    -----
+    With the mean m of the rows, the components are the right singular vectors of ``X - 1 m'``,
+    and the variance of the projections on one is ``s**2 / (q - 1)``, s its singular value:
+    as in scikit-learn's PCA, signs included. ``X - 1 m'`` is never formed; where m is much
+    larger than the differences between rows, digits are lost.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse.linalg import aslinearoperator
+    >>> samples = np.array([[1.0, 7.0, 0.0], [2.0, 9.0, 0.1], [3.0, 11.0, 0.0]])
+    >>> pca(aslinearoperator(samples), k=1)["explained_variance"].round(3)
+    array([5.])
+    """
+    check_options(X, k, tol, maxiter, seed)
+    operator, mean = centred(X)
+    _, s, components, converged = leading_triplets(operator, k, tol, maxiter, seed, checkpoint)
+    return {
+        "result": components,
+        "mean": mean,
+        "explained_variance": s**2 / (X.shape[0] - 1),
+        "singular_values": s,
+        "converged": converged,
+    }

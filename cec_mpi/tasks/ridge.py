@@ -1,0 +1,95 @@
+"""Linear regression with a penalty on large coefficients."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cec_mpi.tasks._options import flag, fraction, positive, vector, whole
+from cec_mpi.tasks.centred import centred
+from cec_mpi.tasks.cg import conjugate_gradients
+from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+
+__all__ = ["ridge"]
+
+
+def ridge(
+    X: Any,
+    *,
+    y: ArrayLike | os.PathLike[str],
+    alpha: float = 1.0,
+    fit_intercept: bool = True,
+    tol: float = 1e-8,
+    steps: int = 1000,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
+) -> dict[str, Any]:
+    """Ridge regression, as scikit-learn's ``Ridge``, by conjugate gradients.
+
+    Parameters
+    ----------
+    X : operator
+        Shape (q, r): q samples of r features.
+    y : (q,) array_like or path of an .npy file
+        Targets.
+    alpha : float
+        The penalty, at least 0.
+    fit_intercept : bool
+        Whether there is a constant c; it is not penalised.
+    tol : float
+        Converged when the normal equations hold up to `tol` times their right-hand side, in
+        norm.
+    steps : int
+        The most iterations, of one product with X and one with X' each. One such pair more
+        checks the result; two products, or one without intercept, come before.
+    checkpoint : Checkpoint
+        Keeps the iterate ``x``, (r,), and ``iterations``: a later run goes on from the iterate,
+        to the same `tol`, with new search directions.
+
+    Returns
+    -------
+    dict
+        ``result``: (r,) ndarray, the coefficients w; ``intercept``: c; ``residual``: of the
+        normal equations, relative as above; ``iterations``; ``converged``.
+
+    Raises
+    ------
+    InputError
+        An option is out of range, or the checkpoint does not fit; or `alpha` is 0 and the
+        normal equations are singular.
+
+    Notes
+    -----
+    Minimises ``||y - X w - c 1||**2 + alpha ||w||**2``. With the means m of the rows of X and
+    n of y, the normal equations are ::
+
+        (X - 1 m')' (X - 1 m') w + alpha w = (X - 1 m')' (y - n 1),    c = n - m' w
+
+    Examples
+    --------
+    >>> from scipy.sparse.linalg import aslinearoperator
+    >>> samples = np.array([[1.0], [2.0], [3.0]])
+    >>> found = ridge(aslinearoperator(samples), y=[3, 5, 7], alpha=2)
+    >>> found["result"].round(6), round(found["intercept"], 6)
+    (array([1.]), 3.0)
+    """
+    rows, columns = X.shape
+    targets = vector("y", y, rows)
+    alpha = positive("alpha", alpha, zero=True)
+    fit_intercept = flag("fit_intercept", fit_intercept)
+    tol = fraction("tol", tol)
+    steps = whole("steps", steps, 1)
+    state = restored(checkpoint, x=(columns,), iterations=())
+    operator, mean, level = X, np.zeros(columns), 0.0
+    if fit_intercept:
+        operator, mean = centred(X)
+        level = float(targets.mean())
+    right = operator.rmatvec(targets - level)
+
+    def normal(w: NDArray[Any]) -> NDArray[Any]:
+        return operator.rmatvec(operator.matvec(w)) + alpha * w  # type: ignore[no-any-return]
+
+    found = conjugate_gradients(normal, right, tol, steps, state, checkpoint)
+    return {**found, "intercept": level - float(mean @ found["result"])}

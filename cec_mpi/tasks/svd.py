@@ -1,0 +1,142 @@
+"""The largest singular values and their vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import InputError
+from cec_mpi.tasks._options import fraction, whole
+from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+
+__all__ = ["check_options", "leading_triplets", "svd"]
+
+# ARPACK hands out nothing before it is done: it is asked for little first, then for more.
+_LADDER = (1e-2, 1e-5)
+
+
+def svd(
+    X: Any,
+    *,
+    k: int = 6,
+    tol: float = 0.0,
+    maxiter: int | None = None,
+    seed: int = 0,
+    checkpoint: Checkpoint = NO_CHECKPOINT,
+) -> dict[str, Any]:
+    """The k largest singular values of X with their vectors, by ARPACK.
+
+    Parameters
+    ----------
+    X : operator
+        Shape (q, r).
+    k : int
+        How many: from 1 to ``min(q, r) - 1``.
+    tol : float
+        Relative accuracy of the singular values, as in SciPy's ``svds``; 0 is the best.
+    maxiter : int, optional
+        The most restarts of ARPACK. By default ``10 * min(q, r)``.
+    seed : int
+        Of the first vector.
+    checkpoint : Checkpoint
+        Keeps ``vectors``, (min(q, r), k), singular vectors on the shorter side of X, and
+        ``tol``, their tolerance. If one is wanted, tolerances 1e-2, 1e-5 and `tol` are met one
+        after the other, each from the vectors of the one before: this takes more products, up
+        to twice as many.
+
+    Returns
+    -------
+    dict
+        ``result``: (k,) ndarray, the singular values, the largest first; ``u``: (q, k) ndarray,
+        left singular vectors; ``vt``: (k, r) ndarray, right singular vectors, in each the
+        entry of largest absolute value is positive; ``converged``. Where this is False, only
+        the triplets that have converged are there, maybe none.
+
+    Raises
+    ------
+    InputError
+        An option is out of range, ARPACK fails, or the checkpoint does not fit.
+
+    Notes
+    -----
+    As in ``svds``, the vectors v on the shorter side of X are eigenvectors of X'X (or XX'), and
+    values, and vectors on the other side, are those of ``X [v_1 ... v_k]``. Singular values
+    below 1e-8 of the largest are not accurate.
+
+    Examples
+    --------
+    >>> from scipy.sparse.linalg import aslinearoperator
+    >>> found = svd(aslinearoperator(np.diag([1.0, 2.0, 5.0, 3.0])), k=2)
+    >>> found["result"].round(6)
+    array([5., 3.])
+    """
+    check_options(X, k, tol, maxiter, seed)
+    u, s, vt, converged = leading_triplets(X, k, tol, maxiter, seed, checkpoint)
+    return {"result": s, "u": u, "vt": vt, "converged": converged}
+
+
+def check_options(X: Any, k: int, tol: float, maxiter: int | None, seed: int) -> None:
+    """Refuse options that `leading_triplets` cannot use."""
+    rows, columns = X.shape
+    most = min(rows, columns) - 1
+    if whole("k", k, 1) > most:
+        raise InputError(
+            f"k {k}: expected from 1 to {most}, one less than the smaller side of a "
+            f"{rows} x {columns} matrix"
+        )
+    fraction("tol", tol, zero=True)
+    whole("seed", seed, 0)
+    if maxiter is not None:
+        whole("maxiter", maxiter, 1)
+
+
+def leading_triplets(
+    X: Any, k: int, tol: float, maxiter: int | None, seed: int, checkpoint: Checkpoint
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], bool]:
+    """What `svd` returns, for an operator with block products: u, s, vt and ``converged``."""
+    from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh
+
+    size = min(X.shape)
+    random = np.random.default_rng(int(seed))
+    tall = X.shape[0] >= X.shape[1]
+    product, adjoint = (X.matvec, X.rmatvec) if tall else (X.rmatvec, X.matvec)
+    gram = LinearOperator((size, size), matvec=lambda v: adjoint(product(v)), dtype=np.float64)
+    state = restored(checkpoint, vectors=(size, k), tol=())
+    ladder = [*(rung for rung in _LADDER if checkpoint.wanted and rung > tol), tol]
+    start = random.standard_normal(size)
+    if state:
+        ladder = [rung for rung in ladder if rung < state["tol"]] or [tol]
+        start = state["vectors"] @ random.standard_normal(k)
+    converged = True
+    for rung in ladder:
+        try:
+            _, vectors = eigsh(gram, k=k, v0=start, tol=rung**2, maxiter=maxiter or 10 * size)
+        except ArpackNoConvergence as error:
+            vectors, converged = error.eigenvectors, False
+            break
+        except ArpackError as error:
+            if product(start).any():
+                raise InputError(f"no singular vectors found: {error}") from None
+            vectors = random.standard_normal((size, k))  # of X = 0 all are singular vectors
+        if rung > tol:
+            checkpoint.save(vectors=vectors, tol=rung)
+            start = vectors @ random.standard_normal(k)
+    vectors = np.linalg.qr(vectors).Q  # ARPACK's are orthonormal up to `rung` only
+    block = np.empty((max(X.shape), 0))
+    if vectors.size:
+        block = (X.matmat if tall else X.rmatmat)(vectors)
+    if not np.isfinite(block).all():  # not every version of ARPACK has complained
+        raise InputError("no singular vectors found: X v holds infinite numbers or NaN")
+    outer, s, turn = np.linalg.svd(block, full_matrices=False)
+    inner = vectors @ turn.T
+    u, vt = (outer, inner.T) if tall else (inner, outer.T)
+    signs = _signs(vt)
+    return u * signs, s, vt * signs[:, np.newaxis], converged
+
+
+def _signs(vt: NDArray[Any]) -> NDArray[np.float64]:
+    """Of the entry of largest absolute value in each row."""
+    largest = np.abs(vt).argmax(axis=1)
+    return np.where(vt[np.arange(len(vt)), largest] < 0, -1.0, 1.0)

@@ -1,0 +1,118 @@
+"""Logistic regression against scikit-learn."""
+
+import numpy as np
+import pytest
+from scipy.sparse.linalg import aslinearoperator
+from sklearn.linear_model import LogisticRegression
+
+from cec_mpi.errors import InputError
+from cec_mpi.tasks import logistic
+
+RNG = np.random.default_rng(17)
+
+
+def problem(rows, columns, classes=(0, 1)):
+    """Samples, and classes that follow from them up to chance."""
+    samples = RNG.standard_normal((rows, columns)) * np.geomspace(1, 5, columns)
+    chance = RNG.logistic(size=rows) + 0.5
+    y = np.where(samples @ RNG.standard_normal(columns) + chance > 0, classes[1], classes[0])
+    y[:2] = classes
+    return samples, y
+
+
+@pytest.mark.parametrize("shape", [(100, 5), (20, 60), (30, 1)])
+@pytest.mark.parametrize("C", [0.01, 1, 100])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_coefficients_as_scikit_learn_finds_them(shape, C, fit_intercept):
+    samples, y = problem(*shape)
+    expected = LogisticRegression(C=C, fit_intercept=fit_intercept, tol=1e-10, max_iter=10_000)
+    expected.fit(samples, y)
+    found = logistic(
+        aslinearoperator(samples), y=y, C=C, fit_intercept=fit_intercept, tol=1e-10, steps=10_000
+    )
+    assert found["converged"] is True
+    assert np.allclose(found["result"], expected.coef_[0], rtol=1e-4, atol=1e-5)
+    assert found["intercept"] == pytest.approx(np.ravel(expected.intercept_)[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("classes", [(0, 1), (-1, 1), (2, 7.5), (False, True)])
+def test_any_two_numbers_are_classes(classes):
+    samples, y = problem(50, 4, classes)
+    found = logistic(aslinearoperator(samples), y=y)
+    same = logistic(aslinearoperator(samples), y=y == classes[1])
+    assert found["classes"].tolist() == list(classes)
+    assert np.array_equal(found["result"], same["result"])
+    assert found["intercept"] == same["intercept"]
+
+
+def test_each_evaluation_is_one_product_with_each_of_both(counted):
+    samples, y = problem(100, 30)
+    operator = counted(samples)
+    found = logistic(operator, y=y, C=100, tol=1e-8)
+    assert found["converged"]
+    assert [name for name, _ in operator.calls] == ["X", "X'"] * (operator.products // 2)
+    points = {w.tobytes() for name, w in operator.calls if name == "X"}
+    assert len(points) == operator.products // 2
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3, 1e6])
+def test_large_numbers_do_not_overflow(scale):
+    samples, y = problem(40, 3)
+    found = logistic(aslinearoperator(scale * samples), y=y, steps=200)
+    assert np.isfinite(found["result"]).all()
+    assert np.isfinite(found["intercept"])
+
+
+def test_too_few_iterations_say_so():
+    samples, y = problem(100, 30)
+    found = logistic(aslinearoperator(samples), y=y, C=100, steps=3)
+    assert found["converged"] is False
+    assert found["iterations"] == 3
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("part", [0.5, 1.0])
+def test_going_on_from_the_last_iterate(part, fit_intercept, counted, memory, state_after):
+    samples, y = problem(200, 30)
+    options = {"y": y, "C": 100, "tol": 1e-7, "fit_intercept": fit_intercept}
+    unbroken, operator, rest = memory(), counted(samples), counted(samples)
+    expected = logistic(operator, checkpoint=unbroken, **options)
+    number = int(part * len(unbroken.saves))
+    state = state_after(number, logistic, aslinearoperator(samples), **options)
+    assert state["iterations"] == number
+    found = logistic(rest, checkpoint=memory(state), **options)
+    assert found["converged"] is True
+    assert rest.products < operator.products
+    assert np.allclose(found["result"], expected["result"], rtol=1e-3, atol=1e-4)
+
+
+def test_classes_in_a_file(tmp_path):
+    samples, y = problem(50, 4)
+    np.save(tmp_path / "y.npy", y)
+    found = logistic(aslinearoperator(samples), y=str(tmp_path / "y.npy"))
+    assert np.array_equal(found["result"], logistic(aslinearoperator(samples), y=y)["result"])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"y": [1, 1, 1]}, "y has 1 different values: expected two classes"),
+        ({"y": [1, 2, 3]}, "y has 3 different values: expected two classes"),
+        ({"y": [1, 2]}, r"y has shape \(2,\): expected \(3,\)"),
+        ({"C": 0}, "C 0: expected a finite number above 0"),
+        ({"fit_intercept": 1}, "fit_intercept 1: expected True or False"),
+        ({"tol": 0}, "tol 0"),
+        ({"steps": 0}, "steps 0"),
+    ],
+)
+def test_logistic_refuses_what_it_cannot_do(options, says, counted):
+    operator = counted(np.eye(3))
+    with pytest.raises(InputError, match=says):
+        logistic(operator, **{"y": [0, 1, 1], **options})
+    assert operator.products == 0
+
+
+def test_a_checkpoint_without_intercept_is_refused(memory):
+    state = {"x": np.zeros(3), "iterations": np.array(1)}
+    with pytest.raises(InputError, match=r"does not fit.*expected.*x of shape \(4,\)"):
+        logistic(aslinearoperator(np.eye(3)), y=[0, 1, 1], checkpoint=memory(state))

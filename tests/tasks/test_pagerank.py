@@ -1,0 +1,138 @@
+"""PageRank against the solution of the dense linear system."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse.linalg import aslinearoperator
+
+from cec_mpi.errors import InputError
+from cec_mpi.tasks import pagerank
+
+RNG = np.random.default_rng(5)
+
+
+def graph(size, rng, density=0.3):
+    """Weights of links, with some nodes that have none."""
+    links = rng.uniform(0.5, 3, (size, size)) * (rng.random((size, size)) < density)
+    links[rng.random(size) < 0.2] = 0
+    return links
+
+
+def dense_scores(links, damping=0.85, jump=None):
+    """x = d M x + (1 - d) p, with a jump from each node without links."""
+    size = len(links)
+    jump = np.full(size, 1 / size) if jump is None else np.asarray(jump) / np.sum(jump)
+    transition = np.array([row / row.sum() if row.any() else jump for row in links]).T
+    return np.linalg.solve(np.eye(size) - damping * transition, (1 - damping) * jump)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    size=st.integers(1, 12),
+    seed=st.integers(0, 1000),
+    damping=st.sampled_from([0, 0.5, 0.85, 0.95]),
+    personal=st.booleans(),
+    links=st.sampled_from(["rows", "columns"]),
+)
+def test_scores_as_a_dense_solve_finds_them(size, seed, damping, personal, links):
+    rng = np.random.default_rng(seed)
+    weights = graph(size, rng)
+    jump = rng.integers(0, 3, size) + np.eye(size)[0] if personal else None
+    matrix = weights if links == "rows" else weights.T
+    found = pagerank(
+        aslinearoperator(matrix), damping=damping, personalization=jump, tol=1e-12, links=links
+    )
+    assert found["converged"] is True
+    assert found["change"] < 1e-12
+    assert found["result"].sum() == pytest.approx(1)
+    assert np.allclose(found["result"], dense_scores(weights, damping, jump), atol=1e-10)
+
+
+@pytest.mark.parametrize("accuracy", [1e-16, 1e-7])
+@pytest.mark.parametrize("links", ["rows", "columns"])
+def test_nodes_without_links_are_known_despite_rounding_errors(accuracy, links, noisy):
+    weights = graph(40, RNG)
+    assert not weights.sum(axis=1).all()
+    operator = noisy(weights if links == "rows" else weights.T, accuracy, RNG)
+    found = pagerank(operator, tol=1e-5, links=links)
+    assert found["converged"]
+    assert (found["result"] >= 0).all()
+    assert np.allclose(found["result"], dense_scores(weights), atol=1e-4 / 5)
+
+
+def test_no_score_is_negative_despite_rounding_errors(noisy):
+    weights = np.zeros((30, 30))
+    weights[0, 1] = weights[1, 0] = 1  # all the others are never reached
+    found = pagerank(noisy(weights, 1e-7, RNG), personalization=np.eye(30)[0])
+    assert found["converged"]
+    assert found["result"].min() == 0
+    assert found["result"].sum() == pytest.approx(1)
+
+
+def test_a_graph_without_links_has_the_scores_of_the_jump():
+    found = pagerank(aslinearoperator(np.zeros((3, 3))), personalization=[1, 3, 0])
+    assert found["converged"]
+    assert np.allclose(found["result"], [0.25, 0.75, 0])
+
+
+def test_integer_weights():
+    weights = np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0]])
+    found = pagerank(aslinearoperator(weights), tol=1e-12)
+    assert np.allclose(found["result"], dense_scores(weights))
+
+
+@pytest.mark.parametrize("links", ["rows", "columns"])
+def test_an_iteration_is_one_product(links, counted):
+    operator = counted(graph(20, RNG))
+    found = pagerank(operator, links=links)
+    assert operator.products == found["iterations"] + 1
+    first, then = ("X", "X'") if links == "rows" else ("X'", "X")
+    assert [name for name, _ in operator.calls] == [first] + [then] * found["iterations"]
+
+
+def test_too_few_steps_say_so():
+    found = pagerank(aslinearoperator(graph(20, RNG)), steps=2)
+    assert found["converged"] is False
+    assert found["iterations"] == 2
+    assert found["change"] > 1e-6
+    assert found["result"].sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("number", [1, 5, 12])
+def test_going_on_gives_the_same_scores_as_no_break(number, counted, memory, state_after):
+    weights = graph(20, np.random.default_rng(1))
+    expected = pagerank(aslinearoperator(weights), tol=1e-12)
+    state = state_after(number, pagerank, aslinearoperator(weights), tol=1e-12)
+    operator = counted(weights)
+    found = pagerank(operator, tol=1e-12, checkpoint=memory(state))
+    assert np.array_equal(found["result"], expected["result"])
+    assert found["iterations"] == expected["iterations"]
+    assert operator.products == expected["iterations"] - (number - 1)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "options", "says"),
+    [
+        (np.ones((3, 4)), {}, "pagerank on a 3 x 4 matrix: expected a square one"),
+        (np.array([[0, 1.0], [-1, 0]]), {}, r"row 1 of X has the sum -1\.0"),
+        (np.array([[0, -1.0], [1, 0]]), {"links": "columns"}, r"column 1 of X has the sum -1"),
+        (np.ones((2, 2)), {"damping": 1}, "damping 1: expected 0 or a number between 0 and 1"),
+        (np.ones((2, 2)), {"damping": "high"}, "damping high"),
+        (np.ones((2, 2)), {"tol": 0}, "tol 0"),
+        (np.ones((2, 2)), {"steps": 0}, "steps 0"),
+        (np.ones((2, 2)), {"links": "in"}, "links 'in': expected one of rows, columns"),
+        (np.ones((2, 2)), {"personalization": [1, 2, 3]}, r"has shape \(3,\): expected \(2,\)"),
+        (np.ones((2, 2)), {"personalization": [1, -2]}, r"from -2\.0 to 1\.0"),
+        (np.ones((2, 2)), {"personalization": [0, 0]}, "not all 0"),
+    ],
+)
+def test_pagerank_refuses_what_it_cannot_do(matrix, options, says):
+    with pytest.raises(InputError, match=says):
+        pagerank(aslinearoperator(matrix), **options)
+
+
+def test_a_checkpoint_of_another_task_is_refused(memory):
+    state = {"vector": np.ones(3), "iterations": np.array(2)}
+    with pytest.raises(InputError, match="the checkpoint does not fit"):
+        pagerank(aslinearoperator(np.ones((3, 3))), checkpoint=memory(state))

@@ -1,0 +1,155 @@
+"""Power iteration against NumPy's eigenvalues."""
+
+import numpy as np
+import pytest
+from scipy.sparse.linalg import aslinearoperator
+
+from cec_mpi.errors import InputError
+from cec_mpi.tasks import power
+
+RNG = np.random.default_rng(11)
+
+
+def with_eigenvalues(values, symmetric):
+    """A matrix with these eigenvalues and random eigenvectors."""
+    basis = RNG.standard_normal((len(values), len(values)))
+    if symmetric:
+        basis, _ = np.linalg.qr(basis)
+    return basis @ np.diag(values) @ np.linalg.inv(basis)
+
+
+def residual(matrix, found):
+    v, rho = found["result"], found["eigenvalue"]
+    return np.linalg.norm(matrix @ v - rho * v) / abs(rho)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize(
+    "values",
+    [[5.0, 3.0, -2.0, 1.0, 0.0], [-5.0, 3.0, 2.0, 1.0, 0.5], [1.0, 0.999, 0.5], [7.0], [-1e-3]],
+    ids=str,
+)
+def test_the_dominant_eigenpair_as_numpy_finds_it(values, symmetric):
+    matrix = with_eigenvalues(values, symmetric)
+    found = power(aslinearoperator(matrix), tol=1e-10, steps=100_000)
+    numbers, vectors = np.linalg.eig(matrix)
+    largest = np.abs(numbers).argmax()
+    assert found["converged"] is True
+    assert found["eigenvalue"] == pytest.approx(numbers[largest].real, rel=1e-7)
+    assert found["residual"] <= 1e-10
+    assert residual(matrix, found) == pytest.approx(found["residual"], abs=1e-14)
+    assert np.linalg.norm(found["result"]) == pytest.approx(1)
+    aligned = abs(np.vdot(vectors[:, largest], found["result"]))
+    assert aligned == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-6, 1e-11])
+def test_a_smaller_tolerance_takes_more_steps(tol, counted):
+    operator = counted(with_eigenvalues([3.0, 2.0, 1.0], symmetric=True))
+    found = power(operator, tol=tol)
+    assert found["converged"]
+    assert residual(operator.matrix, found) <= tol
+    assert found["iterations"] == operator.products
+    assert power(operator, tol=tol, steps=found["iterations"])["converged"]
+    assert not power(operator, tol=tol, steps=found["iterations"] - 1)["converged"]
+
+
+NOT_CONVERGENT = [
+    (np.array([[0.0, 1.0], [-1.0, 0.0]]), 100),  # a rotation: no real eigenvalue
+    (np.diag([2.0, -2.0, 1.0]), 100),  # two of the same size
+    (with_eigenvalues([1.0, 0.9999, 0.5], symmetric=True), 10),  # too few steps
+]
+
+
+@pytest.mark.parametrize(("matrix", "steps"), NOT_CONVERGENT)
+def test_what_does_not_converge_says_so(matrix, steps):
+    found = power(aslinearoperator(matrix), steps=steps)
+    assert found["converged"] is False
+    assert found["iterations"] == steps
+    assert found["residual"] > 1e-8
+    assert np.linalg.norm(found["result"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 10])
+def test_what_is_returned_belongs_together_converged_or_not(steps):
+    matrix = with_eigenvalues([3.0, 2.9, 1.0, 0.5], symmetric=True)
+    found = power(aslinearoperator(matrix), steps=steps)
+    v = found["result"]
+    assert found["eigenvalue"] == pytest.approx(v @ matrix @ v)
+    assert found["residual"] == pytest.approx(residual(matrix, found))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_first_vector_comes_from_the_seed(seed):
+    matrix = aslinearoperator(with_eigenvalues([3.0, 2.0, 1.0], symmetric=True))
+    first, second = power(matrix, seed=seed), power(matrix, seed=seed)
+    assert np.array_equal(first["result"], second["result"])
+    assert not np.array_equal(first["result"], power(matrix, seed=seed + 1)["result"])
+
+
+@pytest.mark.parametrize("matrix", [np.zeros((4, 4)), np.eye(3)[[1, 2, 0]] * [0, 1, 1]])
+def test_a_matrix_that_turns_every_vector_into_zero(matrix):
+    found = power(aslinearoperator(matrix), steps=20)
+    assert found["converged"] is True
+    assert found["eigenvalue"] == found["residual"] == 0
+    assert np.isfinite(found["result"]).all()
+    assert np.allclose(matrix @ found["result"], 0)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e-100, 1e100, 1e160, 1e300])
+def test_the_scale_of_the_matrix_does_not_matter(scale):
+    matrix = with_eigenvalues([3.0, 1.0, -0.5], symmetric=True)
+    plain = power(aslinearoperator(matrix))
+    found = power(aslinearoperator(scale * matrix))
+    assert found["converged"]
+    assert found["eigenvalue"] == pytest.approx(3 * scale, rel=1e-9, abs=0)
+    assert np.allclose(np.abs(found["result"]), np.abs(plain["result"]))
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "says"),
+    [
+        ((3, 4), {}, "3 x 4 matrix: expected a square one"),
+        ((3, 3), {"tol": 0}, "tol 0"),
+        ((3, 3), {"tol": 1.0}, r"tol 1\.0"),
+        ((3, 3), {"tol": -1e-8}, "tol -1e-08"),
+        ((3, 3), {"tol": float("nan")}, "tol nan"),
+        ((3, 3), {"tol": "small"}, "tol"),
+        ((3, 3), {"steps": 0}, "steps 0"),
+        ((3, 3), {"steps": -3}, "steps -3"),
+        ((3, 3), {"steps": "many"}, "steps"),
+        ((3, 3), {"seed": -1}, "seed"),
+        ((3, 3), {"seed": "one"}, "seed"),
+    ],
+)
+def test_power_refuses_what_it_cannot_do(shape, options, says):
+    with pytest.raises(InputError, match=says):
+        power(aslinearoperator(np.ones(shape)), **options)
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 20])
+def test_going_on_gives_the_same_iterates_as_no_break(number, memory, state_after):
+    matrix = aslinearoperator(with_eigenvalues([3.0, 2.5, 1.0, 0.5], symmetric=False))
+    whole = memory()
+    expected = power(matrix, checkpoint=whole)
+    rest = memory(state_after(number, power, matrix))
+    found = power(matrix, checkpoint=rest)
+    assert found["iterations"] == expected["iterations"]
+    for one, other in zip(rest.saves, whole.saves[number - 1 :], strict=True):
+        assert np.array_equal(one["vector"], other["vector"])
+        assert one["iterations"] == other["iterations"]
+    assert np.array_equal(found["result"], expected["result"])
+
+
+def test_going_on_beyond_the_limit_makes_one_step(memory, state_after):
+    matrix = aslinearoperator(with_eigenvalues([3.0, 2.5, 1.0], symmetric=True))
+    state = state_after(8, power, matrix)
+    found = power(matrix, steps=3, checkpoint=memory(state))
+    assert found["iterations"] == 8
+    assert found["converged"] is False
+
+
+def test_a_checkpoint_of_another_matrix_is_refused(memory, state_after):
+    state = state_after(3, power, aslinearoperator(np.diag([1.0, 2.0])))
+    with pytest.raises(InputError, match=r"does not fit.*\(2,\): expected.*\(3,\)"):
+        power(aslinearoperator(np.diag([1.0, 2.0, 3.0])), checkpoint=memory(state))
