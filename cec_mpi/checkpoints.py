@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InputError, StoppedError
 from cec_mpi.store.files import publish
 
-__all__ = ["CHECKPOINT", "CheckpointFile", "TimeLimit", "read_checkpoint"]
+__all__ = ["CHECKPOINT", "CheckpointFile", "TimeLimit", "check_same", "read_checkpoint"]
 
 CHECKPOINT = "checkpoint.npz"
 
@@ -48,7 +48,7 @@ class CheckpointFile:
     every : int or None
         Steps between two writes; None writes only when the run ends early.
     wanted : bool
-        Whether it is known beforehand that the run may end early.
+        Whether it is known beforehand when the run has to end.
     steps : callable
         Steps made so far.
     """
@@ -68,14 +68,14 @@ class CheckpointFile:
         self.before_writing: Callable[[], None] = lambda: None
         self._path = path
         self._about = dict(about)
-        self._steps = steps
+        self.steps = steps
         self._written = steps()
         self._last: dict[str, NDArray[Any]] = {}
 
     def save(self, **state: ArrayLike) -> None:
         """Take what is needed to go on from here, and write it when it is due."""
         self._last = {name: np.array(value) for name, value in state.items()}
-        if self._steps() - self._written >= self.every:
+        if self.steps() - self._written >= self.every:
             self.write()
 
     def write(self) -> bool:
@@ -88,12 +88,12 @@ class CheckpointFile:
         about = json.dumps({"version": _VERSION, **self._about})
         np.savez(file, allow_pickle=False, **{_ABOUT: np.array(about)}, **arrays)
         publish(self._path, file.getvalue())
-        self._written = self._steps()
+        self._written = self.steps()
         self._last = {}
         return True
 
     def remove(self) -> None:
-        """The run is done."""
+        """The run is done: nothing is to be gone on with."""
         self._path.unlink(missing_ok=True)
 
 
@@ -115,14 +115,24 @@ def read_checkpoint(path: Path, about: Mapping[str, Any]) -> dict[str, NDArray[A
         raise InputError(
             f"{path} is no checkpoint that can be read ({error}): --overwrite starts anew"
         ) from None
-    wanted = json.loads(json.dumps({"version": _VERSION, **about}))
-    for name in sorted({*wanted, *found}):
+    check_same(path, found, {"version": _VERSION, **about})
+    return arrays
+
+
+def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse to go on with what another task, other options or another matrix has left.
+
+    Raises
+    ------
+    InputError
+        Names the file and what differs.
+    """
+    for name in (*wanted, *found):
         if found.get(name) != wanted.get(name):
             raise InputError(
                 f"{path} has {name} {found.get(name)!r}, this run {wanted.get(name)!r}: "
                 "--resume goes on with the same task, options and matrix"
             )
-    return arrays
 
 
 class TimeLimit:
@@ -153,6 +163,11 @@ class TimeLimit:
         if due < self._due:
             self._due = due
             self._reason = "because the time of the job is nearly over"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is any."""
+        return self._due < float("inf")
 
     def check(self) -> None:
         """Raise `StoppedError` when the time is over."""

@@ -17,7 +17,13 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from cec_mpi.availability import Availability, RandomAvailability, read_availability
-from cec_mpi.checkpoints import CHECKPOINT, CheckpointFile, TimeLimit, read_checkpoint
+from cec_mpi.checkpoints import (
+    CHECKPOINT,
+    CheckpointFile,
+    TimeLimit,
+    check_same,
+    read_checkpoint,
+)
 from cec_mpi.core.speeds import Speeds
 from cec_mpi.errors import InputError, StoppedError
 from cec_mpi.operator import CodedOperator
@@ -27,9 +33,9 @@ from cec_mpi.records import (
     STEPS,
     SUMMARY,
     Recorder,
-    finished_task,
     keep_results,
     prepare_directory,
+    read_summary,
     restore_results,
     resume_steps,
     set_results_aside,
@@ -72,7 +78,6 @@ class Job:
         self.task_options = _task_options(self.task, self.task_name, arguments, manifest)
         self.limit = TimeLimit(arguments.time_limit)
         self.every: int | None = arguments.checkpoint_every
-        self.may_stop = arguments.time_limit is not None
         prepare_directory(self.out, arguments.overwrite or arguments.resume)
         self.about = _about(self.task_name, self.task_options, manifest)
         self.state: dict[str, NDArray[Any]] = {}
@@ -97,14 +102,15 @@ class Job:
             raise as_cec_error(error) from None
 
     def _is_done(self) -> bool:
-        """Whether the directory holds the results of this task; refuses those of another."""
-        task = finished_task(self.out)
-        if task not in (None, self.task_name):
-            raise InputError(
-                f"{self.out} holds the results of task {task}: expected {self.task_name}, or "
-                "another DIR"
-            )
-        return task is not None
+        """Whether the directory holds the results of this run; refuses those of another.
+
+        A solver that did not converge has left a checkpoint, and more steps may help.
+        """
+        summary = read_summary(self.out)
+        if summary is None:
+            return False
+        check_same(self.out / SUMMARY, summary.get("run") or {}, self.about)
+        return summary.get("converged", True) or not (self.out / CHECKPOINT).exists()
 
     def _run(self, session: Session) -> None:
         resumed = bool(self.state)
@@ -149,18 +155,8 @@ class Job:
             self.mapped[:] = np.nan
         self.task_options["out"] = self.mapped
 
-    def _do(self, X: CodedOperator, recorder: Recorder) -> dict[str, Any]:
+    def _do(self, X: CodedOperator, checkpoint: CheckpointFile) -> dict[str, Any]:
         """Call the task; whatever ends it early, a later run can go on."""
-        checkpoint = CheckpointFile(
-            self.out / CHECKPOINT,
-            self.about,
-            self.state,
-            self.every,
-            self.may_stop,
-            lambda: recorder.steps,
-        )
-        if self.mapped is not None:
-            checkpoint.before_writing = self.mapped.flush
         try:
             outcome = self.task(X, checkpoint=checkpoint, **self.task_options)
         except BaseException as error:
@@ -168,7 +164,7 @@ class Job:
             if isinstance(error, StoppedError):
                 goes_on = written or (self.out / CHECKPOINT).exists()
                 raise StoppedError(
-                    f"{error}, after {recorder.steps} steps: the same command with --resume "
+                    f"{error}, after {checkpoint.steps()} steps: the same command with --resume "
                     f"{'goes on' if goes_on else 'starts anew'}"
                 ) from None
             raise
@@ -177,11 +173,21 @@ class Job:
         return outcome
 
     def _work(self, X: CodedOperator, recorder: Recorder, speeds: Speeds) -> None:
+        checkpoint = CheckpointFile(
+            self.out / CHECKPOINT,
+            self.about,
+            self.state,
+            self.every,
+            self.limit.is_known,
+            lambda: recorder.steps,
+        )
+        if self.mapped is not None:
+            checkpoint.before_writing = self.mapped.flush
         begin = time.perf_counter()
-        outcome = self._do(X, recorder)
+        outcome = self._do(X, checkpoint)
         seconds = time.perf_counter() - begin
         own = {"task": self.task_name, "seconds": seconds, **recorder.summary()}
-        own["rows_per_second_per_speed"] = speeds.scale
+        own |= {"rows_per_second_per_speed": speeds.scale, "run": self.about}
         if taken := sorted({*own, "arrays"} & set(outcome)):
             raise InputError(f"task {self.task_name} returned {taken[0]!r}, a name of the summary")
         outputs = {name: self._save(name, value) for name, value in outcome.items()}
@@ -189,7 +195,10 @@ class Job:
         numbers = {name: value for name, value in outputs.items() if value is not _SAVED}
         text = json.dumps(numbers | own, indent=2, allow_nan=False)
         publish(self.out / SUMMARY, f"{text}\n".encode())
-        (self.out / CHECKPOINT).unlink(missing_ok=True)
+        if outcome.get("converged") is False:
+            checkpoint.write()
+        else:
+            checkpoint.remove()
 
     def _save(self, name: object, value: object) -> object:
         """Save an array under its name; return a number or text for the summary."""
@@ -271,9 +280,10 @@ def _task_options(
         return {"vectors": vectors[: arguments.steps]}
     if arguments.vectors is not None:
         raise InputError(f"--vectors: task {name} takes none, only matvec does")
-    for option, value in (("steps", arguments.steps), ("seed", arguments.seed)):
-        if value is not None and (known is None or option in known):
-            options.setdefault(option, value)
+    if arguments.steps is not None:
+        options.setdefault("steps", arguments.steps)
+    if known is None or "seed" in known:
+        options.setdefault("seed", arguments.seed)
     if known is not None and not known >= set(options):
         wrong = sorted(set(options) - known)[0]
         raise InputError(f"--set {wrong}: task {name} takes {', '.join(sorted(known))}")
@@ -289,9 +299,9 @@ def _about(name: str, options: dict[str, Any], manifest: Manifest) -> dict[str, 
     kept = {key: value for key, value in options.items() if key not in ("steps", "vectors")}
     return {
         "task": name,
-        "options": {key: repr(value) for key, value in sorted(kept.items())},
         "rows": manifest.rows,
         "columns": manifest.columns,
+        "options": {key: repr(value) for key, value in sorted(kept.items())},
     }
 
 

@@ -36,7 +36,7 @@ def open_operator(
         A store that `cec_mpi.encode` made, visible to all ranks.
     comm : mpi4py.MPI.Intracomm or None
         The master and one rank per machine: N + 1 ranks. With None all machines are in
-        this process, with the same results.
+        this process, with the same results up to the last digits.
     recorder : Recorder, optional
         Receives a record of each step.
     **options

@@ -24,10 +24,10 @@ __all__ = [
     "SUMMARY",
     "Recorder",
     "StepRecord",
-    "finished_task",
     "prepare_directory",
     "keep_results",
     "read_steps",
+    "read_summary",
     "restore_results",
     "resume_steps",
     "set_results_aside",
@@ -256,12 +256,13 @@ def restore_results(path: Path) -> None:
         (path / _EARLIER).rmdir()
 
 
-def finished_task(path: Path) -> str | None:
-    """The task whose results a directory holds; None when none came to its end there."""
+def read_summary(path: Path) -> dict[str, Any] | None:
+    """The summary of the run that came to its end in a directory; None when none did."""
     try:
-        return str(json.loads((path / SUMMARY).read_text(encoding="utf-8"))["task"])
-    except (OSError, ValueError, KeyError, TypeError):
+        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return None
+    return summary if isinstance(summary, dict) else None
 
 
 def resume_steps(path: Path) -> list[dict[str, Any]]:
@@ -282,11 +283,10 @@ def resume_steps(path: Path) -> list[dict[str, Any]]:
 
 def _results_in(path: Path) -> list[str]:
     """The files of a run's results, with the other arrays that its task saved."""
-    try:
-        arrays = json.loads((path / SUMMARY).read_text(encoding="utf-8"))["arrays"]
-        names = [f"{name}.npy" for name in arrays if str(name).isidentifier()]
-    except (OSError, ValueError, KeyError, TypeError):
-        names = []  # no such run, or not one that came to its end
+    arrays = (read_summary(path) or {}).get("arrays")
+    if not isinstance(arrays, list):
+        arrays = []  # no run that came to its end
+    names = [f"{name}.npy" for name in arrays if str(name).isidentifier()]
     return [name for name in dict.fromkeys((*_RESULTS, *names)) if (path / name).exists()]
 
 

@@ -516,8 +516,8 @@ import numpy as np
 NUMBER = 3
 def no_dict(X, *, checkpoint): return np.zeros(3)
 def no_result(X, *, checkpoint): return {"answer": np.zeros(3)}
-def wrong_length(X, *, checkpoint): return {"result": X.matvec(np.ones(X.shape[1] + 1))}
-def complex_vector(X, *, checkpoint): return {"result": X.matvec(np.ones(X.shape[1]) * 1j)}
+def words(X, *, checkpoint): return {"result": X.matvec(np.full(X.shape[1], "one"))}
+def infinite(X, *, checkpoint): return {"result": X.rmatvec(np.full(X.shape[0], np.inf))}
 """
 
 RUN = "run {good}/store --out {here}/out"
@@ -547,6 +547,13 @@ RUN_OPTIONS: dict[str, tuple[str, int]] = {  # options of run, and the exit code
     "--speeds with 1/0": ("--speeds 1,1/0,1", 2),
     "two --speeds for 3 machines": ("--speeds 1,2", 2),
     "four --speeds for 3 machines": ("--speeds 1,2,3,4", 2),
+    "--speeds learned": ("--speeds learned", 2),
+    "--checkpoint-every 0": ("--checkpoint-every 0", 2),
+    "--checkpoint-every of a word": ("--checkpoint-every minute", 2),
+    "--time-limit 0": ("--time-limit 0", 2),
+    "--time-limit of NaN": ("--time-limit nan", 2),
+    "--time-limit as a clock shows it": ("--time-limit 01:00:00", 2),
+    "--resume and --overwrite": ("--resume --overwrite", 2),
     "an unknown scheme": ("--scheme fair", 2),
     "--threads 0": ("--threads 0", 2),
     "--threads of a word": ("--threads all", 2),
@@ -861,7 +868,7 @@ def _run_cases() -> Iterator[Case]:
     for name, words in POWER_OPTIONS.items():
         yield from _both(f"power with {name}", f"{POWER} {words}")
     yield from _both("power of a matrix that is not square", RUN + " --task power")
-    for function in ("NUMBER", "no_dict", "no_result", "wrong_length", "complex_vector"):
+    for function in ("NUMBER", "no_dict", "no_result", "words", "infinite"):
         words = f"{RUN} --task my_task:{function}"
         yield from _both(f"my task {function}", words, make=put("my_task.py", MODULE))
     yield from _both("no vectors", RUN)

@@ -9,10 +9,10 @@ from cec_mpi.errors import InputError
 from cec_mpi.records import (
     Recorder,
     StepRecord,
-    finished_task,
     keep_results,
     prepare_directory,
     read_steps,
+    read_summary,
     restore_results,
     resume_steps,
     set_results_aside,
@@ -260,9 +260,9 @@ def test_steps_that_are_missing_cannot_be_gone_on_with(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "task"), [('{"task": "power"}', "power"), ("{}", None), ("[", None), (None, None)]
+    ("text", "found"), [('{"task": "cg"}', {"task": "cg"}), ("[]", None), ("[", None), (None, None)]
 )
-def test_what_is_finished_in_a_directory(tmp_path, text, task):
+def test_the_summary_of_a_directory(tmp_path, text, found):
     if text is not None:
         (tmp_path / "summary.json").write_text(text)
-    assert finished_task(tmp_path) == task
+    assert read_summary(tmp_path) == found

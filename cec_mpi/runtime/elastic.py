@@ -134,7 +134,7 @@ class Schedule:
 
     def _complaint(self, tick: int, available: tuple[int, ...], needed: int) -> str:
         found = ", ".join(map(str, available)) if available else "none"
-        hint = "" if self._wait else " (--wait waits for the next tick)"
+        hint = "" if self._wait else " (--wait, or wait=True, waits for the next tick)"
         return (
             f"{len(available)} machines are available at tick {tick} ({found}): "
             f"a step needs {needed}{hint}"

@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["Session", "check_ranks", "gathered"]
 
 log = logging.getLogger(__name__)
+
+_PRINTING_SECONDS = 0.1  # for rank 0: under `python -m mpi4py` the first that raises ends all
 
 _serving: list[Any] = []  # groups of processes that are gathered around this one
 
@@ -269,6 +272,7 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
         with ending_the_job(comm):
             error = serve(comm.rank, CollectiveMachineEnd(comm))
         if error is not None:
+            time.sleep(_PRINTING_SECONDS)
             raise raised_together(comm, error)
         yield None
         return
@@ -323,7 +327,8 @@ def check_ranks(size: int, machines: tuple[int, ...], total: int) -> None:
     if size == len(machines) + 1:
         return
     which = f"{len(machines)} of its {total}" if len(machines) < total else f"its {total}"
+    started = "1 rank was" if size == 1 else f"{size} ranks were"
     raise InputError(
-        f"{size} ranks were started: the store needs {len(machines) + 1}, one for the master "
+        f"{started} started: the store needs {len(machines) + 1}, one for the master "
         f"and one for each of {which} machines (mpirun -n {len(machines) + 1})"
     )

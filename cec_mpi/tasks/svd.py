@@ -43,8 +43,8 @@ def svd(
     checkpoint : Checkpoint
         Keeps ``vectors``, (min(q, r), k), singular vectors on the shorter side of X, and
         ``tol``, their tolerance. If one is wanted, tolerances 1e-2, 1e-5 and `tol` are met one
-        after the other, each from the vectors of the one before: this takes more products, up
-        to twice as many.
+        after the other, each from the vectors of the one before, unless the first ``every``
+        products are enough for `tol`: this takes more products, up to three times as many.
 
     Returns
     -------
@@ -104,25 +104,34 @@ def leading_triplets(
     product, adjoint = (X.matvec, X.rmatvec) if tall else (X.rmatvec, X.matvec)
     gram = LinearOperator((size, size), matvec=lambda v: adjoint(product(v)), dtype=np.float64)
     state = restored(checkpoint, vectors=(size, k), tol=())
-    ladder = [*(rung for rung in _LADDER if checkpoint.wanted and rung > tol), tol]
     start = random.standard_normal(size)
+    restarts = maxiter or 10 * size
+    attempts = [(tol, restarts)]
+    if checkpoint.wanted:
+        attempts = [(rung, restarts) for rung in (*_LADDER, tol) if rung >= tol]
+        first = _restarts(size, k, checkpoint.every)
+        if first and not state:
+            attempts.insert(0, (tol, min(first, restarts)))
     if state:
-        ladder = [rung for rung in ladder if rung < state["tol"]] or [tol]
+        attempts = [each for each in attempts if each[0] < state["tol"]] or [(tol, restarts)]
         start = state["vectors"] @ random.standard_normal(k)
     converged = True
-    for rung in ladder:
+    for rung, most in attempts:
         try:
-            _, vectors = eigsh(gram, k=k, v0=start, tol=rung**2, maxiter=maxiter or 10 * size)
+            _, vectors = eigsh(gram, k=k, v0=start, tol=rung**2, maxiter=most)
         except ArpackNoConvergence as error:
+            if most < restarts:
+                continue  # it takes longer: up the ladder, then
             vectors, converged = error.eigenvectors, False
             break
         except ArpackError as error:
             if product(start).any():
                 raise InputError(f"no singular vectors found: {error}") from None
             vectors = random.standard_normal((size, k))  # of X = 0 all are singular vectors
-        if rung > tol:
-            checkpoint.save(vectors=vectors, tol=rung)
-            start = vectors @ random.standard_normal(k)
+        if rung == tol:
+            break
+        checkpoint.save(vectors=vectors, tol=rung)
+        start = vectors @ random.standard_normal(k)
     vectors = np.linalg.qr(vectors).Q  # ARPACK's are orthonormal up to `rung` only
     block = np.empty((max(X.shape), 0))
     if vectors.size:
@@ -134,6 +143,12 @@ def leading_triplets(
     u, vt = (outer, inner.T) if tall else (inner, outer.T)
     signs = _signs(vt)
     return u * signs, s, vt * signs[:, np.newaxis], converged
+
+
+def _restarts(size: int, k: int, products: int) -> int:
+    """Restarts of ARPACK that these many products with X and X' are enough for."""
+    basis = min(size, max(2 * k + 1, 20))  # as eigsh chooses it
+    return products // (2 * max(1, basis - k))
 
 
 def _signs(vt: NDArray[Any]) -> NDArray[np.float64]:

@@ -51,7 +51,7 @@ def multiply(cec, small_store, tmp_path):
 def faulty(tmp_path):
     """Variables that put a fault into machines."""
 
-    def faulty(fault, machines=(3,), method="compute", when="arguments[1] == 2"):
+    def faulty(fault, machines=(3,), method="compute", when="arguments[2] == 2"):
         text = FAULT.format(method=method, machines=machines, when=when, fault=fault)
         (tmp_path / "sitecustomize.py").write_text(text)
         return {"PYTHONPATH": str(tmp_path)}
@@ -98,7 +98,7 @@ def test_an_exception_on_every_machine_is_still_one_message(multiply, faulty):
 
 
 def test_a_machine_that_answers_too_little_is_named(multiply, faulty):
-    done = multiply(**faulty("self._out[:] = float('nan'); return 0.1"))
+    done = multiply(**faulty("self._forward[:] = float('nan'); return 0.1"))
     assert done.returncode == 3
     assert "machine 3 answered nan in step 2" in message(done)
 

@@ -53,7 +53,7 @@ class Interrupted(Exception):
 class Memory:
     """A checkpoint that keeps copies, and may interrupt the task at a save."""
 
-    def __init__(self, state=None, stop_at=None, wanted=True, every=100):
+    def __init__(self, state=None, stop_at=None, wanted=True, every=1):
         self.state = dict(state or {})
         self.wanted, self.every = wanted, every
         self.saves = []

@@ -116,6 +116,16 @@ def test_the_ladder_ends_at_the_tolerance(tol, wanted, saved, memory):
     assert [float(state["tol"]) for state in checkpoint.saves] == saved
 
 
+@pytest.mark.parametrize(("every", "saved"), [(60, [1e-2, 1e-5]), (10_000, [])])
+def test_only_what_takes_long_climbs_the_ladder(every, saved, counted, memory):
+    matrix = with_singular_values(np.linspace(1, 2, 200), (300, 200))
+    checkpoint, direct, found = memory(every=every), counted(matrix), counted(matrix)
+    expected = svd(direct)["result"]
+    assert np.allclose(svd(found, checkpoint=checkpoint)["result"], expected)
+    assert [float(state["tol"]) for state in checkpoint.saves] == saved
+    assert (found.products == direct.products) == (not saved)
+
+
 def test_going_on_to_a_larger_tolerance_than_was_met(memory, state_after):
     matrix = aslinearoperator(RNG.standard_normal((30, 20)))
     state = state_after(2, svd, matrix, k=3)

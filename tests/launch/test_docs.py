@@ -1,0 +1,141 @@
+"""What docs/solvers.md shows runs, all of it, and prints what the page says."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cec_mpi.tasks import TASKS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "solvers.md").read_text()
+
+
+@dataclass
+class Block:
+    """A program, a module or commands, and what they print."""
+
+    kind: str  # program, module or sh
+    text: str
+    line: int
+    printed: str = ""
+
+    @property
+    def name(self) -> str:
+        """The file that its first line names."""
+        return self.text.split("\n", 1)[0].removeprefix("# ")
+
+
+def blocks_of(page: str) -> list[Block]:
+    """All fenced blocks of a page; refuses one that would not be run."""
+    found: list[Block] = []
+    inside: list[str] | None = None
+    for number, line in enumerate(page.splitlines(), start=1):
+        if not re.match(r"\s*(```|~~~)", line):
+            if inside is not None:
+                inside.append(line)
+            continue
+        if inside is None:
+            assert line in ("```python", "```sh", "```text"), f"line {number}: {line} is not run"
+            language, start, inside = line[3:], number, []
+            continue
+        assert line == "```", f"line {number}: {line} within a block"
+        text, inside = "\n".join(inside) + "\n", None
+        if language == "text":
+            assert found, f"line {start}: nothing has printed this"
+            assert found[-1].kind != "module", f"line {start}: a module prints nothing"
+            assert not found[-1].printed, f"line {start}: printed twice"
+            found[-1].printed = text
+            continue
+        kind = "sh"
+        if language == "python":
+            kind = "program" if "open_operator(" in text else "module"
+        found.append(Block(kind, text, start))
+        if language == "python":
+            named = re.fullmatch(r"\w+\.py", found[-1].name)
+            assert named, f"line {start}: expected a line # name.py at first"
+    assert inside is None, "the last block does not end"
+    for index, block in enumerate(found):
+        if block.kind == "program":
+            assert block.printed, f"line {block.line}: what does this program print?"
+        if block.kind == "module":
+            later = "".join(b.text for b in found[index:] if b.kind == "sh")
+            used = f" {block.name.removesuffix('.py')}:"
+            assert used in later, f"line {block.line}: no command uses this module"
+    return found
+
+
+def test_the_page_runs_from_top_to_bottom(run, tmp_path):
+    for block in blocks_of(PAGE):
+        if block.kind == "sh":
+            command = ["bash", "-e", "-o", "pipefail", "-c", block.text]
+        else:
+            (tmp_path / block.name).write_text(block.text)
+            command = ["mpirun", "-n", "7", sys.executable, block.name]
+        if block.kind != "module":
+            done = run(command, cwd=tmp_path)
+            assert done.returncode == 0, f"line {block.line}: {done.stderr}"
+            assert done.stdout == block.printed, f"line {block.line}"
+
+
+def test_the_programs_print_the_same_in_one_process(run, tmp_path):
+    for block in blocks_of(PAGE):
+        if block.kind == "program":
+            text, changes = re.subn(r'(open_operator\("\w+"), comm\b', r"\1, None", block.text)
+            assert changes == 1
+            (tmp_path / block.name).write_text(text)
+            done = run([sys.executable, block.name], cwd=tmp_path)
+            assert done.returncode == 0, f"line {block.line}: {done.stderr}"
+            assert done.stdout == block.printed, f"line {block.line}"
+
+
+def stated_options(task: str) -> dict[str, object]:
+    """Options and defaults in the page's table; None where it gives no default."""
+    row = re.search(rf"^\| `{task}` \|([^|]*)\|[^|]*\|[^|]*\|$", PAGE, re.MULTILINE)
+    assert row, f"no task {task} in the table"
+    pairs = (item.partition("=") for item in row.group(1).strip(" `").split(", "))
+    return {name: _value(text) if equals else None for name, equals, text in pairs}
+
+
+def _value(text: str) -> object:
+    try:
+        return ast.literal_eval(text)
+    except ValueError:
+        return text
+
+
+@pytest.mark.parametrize("task", [name for name in TASKS if name != "matvec"])
+def test_the_table_has_the_options_of_each_task(task):
+    options = list(inspect.signature(TASKS[task]).parameters.values())[1:]
+    defaults = {p.name: None if p.default is p.empty else p.default for p in options}
+    del defaults["checkpoint"]
+    assert stated_options(task) == defaults
+
+
+PROGRAM = "```python\n# a.py\nopen_operator()\n```\n"
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "```json\n{}\n```\n",
+        "```\nx\n```\n",
+        "~~~python\n# b.py\n~~~\n",
+        "  ```python\n# b.py\n  ```\n",
+        "```python\n# b.py\nx = 1\n```\n",
+        "```python\nx = 1\n```\n",
+        PROGRAM,
+        PROGRAM + "```text\nx\n```\n```text\ny\n```\n",
+        "```sh\ntrue\n",
+    ],
+)
+def test_a_block_that_would_not_be_run_is_refused(added):
+    good = PROGRAM + "```text\nx\n```\n"
+    assert len(blocks_of(good)) == 1
+    with pytest.raises(AssertionError):
+        blocks_of(good + added)

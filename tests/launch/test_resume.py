@@ -1,0 +1,214 @@
+"""Runs that end early and go on: killed, out of time, out of machines."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from cec_mpi.records import read_steps
+
+
+@pytest.fixture(scope="module")
+def slow_store(make_store):
+    """Symmetric, and power iteration takes some 150 steps."""
+    rng = np.random.default_rng(6)
+    basis, _ = np.linalg.qr(rng.standard_normal((60, 60)))
+    values = np.append(np.linspace(0, 9, 59), 10)
+    return make_store(basis * values @ basis.T, 6, 3)
+
+
+SLOWLY = ("--emulate-speeds", "2,2,3,3,4,4", "--emulate-base", 200)  # 20 ms a step, and more
+
+
+def steps_of(out):
+    try:
+        lines = (out / "steps.jsonl").read_bytes().splitlines()
+    except FileNotFoundError:
+        return 0
+    return sum(b'"kind": "step"' in line for line in lines)
+
+
+def wait_for_steps(process, out, steps):
+    deadline = time.monotonic() + 30
+    while steps_of(out) < steps:
+        assert process.poll() is None, "the run ended too early"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_killed_run_goes_on_with_other_machines(start, cec, slow_store, tmp_path):
+    out = tmp_path / "out"
+    words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
+    words += ["--checkpoint-every", 5]
+    command = ["mpirun", "-n", 7, "cec-mpi", *words, *SLOWLY]
+    process = start(command)
+    wait_for_steps(process, out, 30)
+    process.terminate()
+    process.wait(timeout=20)
+    assert (out / "checkpoint.npz").exists()
+    assert not (out / "summary.json").exists()
+    before = steps_of(out)
+
+    refused = cec(*words, ranks=7)
+    assert refused.returncode == 2
+    assert "--resume" in refused.told
+
+    done = cec(*words, "--resume", "--machines", "2,3,4,6", ranks=5)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["converged"]
+    assert summary["eigenvalue"] == pytest.approx(10, rel=1e-12)
+    assert not (out / "checkpoint.npz").exists()
+    _, steps = read_steps(out / "steps.jsonl")
+    assert [step["step"] for step in steps] == list(range(len(steps)))
+    assert summary["steps"] == len(steps) > before
+    # What was done before the last checkpoint is not done again.
+    alone = cec(*words[:3], tmp_path / "alone", *words[4:], ranks=7)
+    assert alone.returncode == 0
+    expected = json.loads((tmp_path / "alone" / "summary.json").read_text())
+    assert summary["iterations"] == expected["iterations"]
+    assert len(steps) <= expected["steps"] + 5 + 1
+    np.testing.assert_allclose(
+        np.load(out / "result.npy"), np.load(tmp_path / "alone" / "result.npy"), atol=1e-9
+    )
+
+
+def test_products_go_on_at_the_next_row(start, cec, large_store, tmp_path):
+    W = np.random.default_rng(7).standard_normal((60, 12))
+    np.save(tmp_path / "W.npy", W)
+    out = tmp_path / "out"
+    words = ["run", large_store.path, "--out", out, "--vectors", tmp_path / "W.npy"]
+    words += ["--checkpoint-every", 4]
+    slowly = ("--emulate-speeds", "2,2,3,3,4,4", "--emulate-base", 5000)
+    process = start(["mpirun", "-n", 7, "cec-mpi", *words, *slowly])
+    wait_for_steps(process, out, 20)
+    process.terminate()
+    process.wait(timeout=20)
+    done = cec(*words, "--resume", ranks=7)
+    assert done.returncode == 0, done.stderr
+    result = np.load(out / "result.npy")
+    np.testing.assert_allclose(result, W @ large_store.X.T, atol=1e-11)
+    assert 60 <= steps_of(out) <= 60 + 4 + 1
+
+
+def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path):
+    out = tmp_path / "out"
+    words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
+    stopped = cec(*words, *SLOWLY, "--time-limit", 1, ranks=7)
+    assert stopped.returncode == 6
+    assert stopped.told.count("cec-mpi: error:") == 1
+    assert "time limit of 1 seconds" in stopped.told
+    assert "--resume goes on" in stopped.told
+    steps = steps_of(out)
+    assert 5 < steps < 100
+    done = cec(*words, "--resume", ranks=7)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["converged"]
+    assert summary["steps"] > steps
+    again = cec(*words, "--resume", ranks=7)
+    assert again.returncode == 0
+    assert "nothing to resume" in again.stdout
+    assert json.loads((out / "summary.json").read_text()) == summary
+
+
+def test_the_end_of_a_slurm_job_is_a_time_limit(cec, slow_store, tmp_path):
+    words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "power"]
+    end = {"SLURM_JOB_END_TIME": str(int(time.time()) + 3)}
+    done = cec(*words, *SLOWLY, "--set", "tol=1e-12", ranks=7, variables=end)
+    assert done.returncode == 6
+    assert "time of the job is nearly over" in done.told
+
+
+@pytest.mark.parametrize(
+    ("task", "setting"), [("svd", "k=2"), ("ridge", "y=v.npy"), ("lstsq", "b=v.npy")]
+)
+def test_too_few_machines_leave_a_checkpoint_too(cec, slow_store, tmp_path, task, setting):
+    np.save(tmp_path / "v.npy", np.random.default_rng(1).standard_normal(60))
+    ticks = [[1, 2, 3, 4, 5, 6]] * 25 + [[1]]
+    (tmp_path / "a.json").write_text(json.dumps({"available": ticks}))
+    out = tmp_path / "out"
+    words = ["run", slow_store.path, "--out", out, "--task", task, "--set", setting]
+    words += ["--checkpoint-every", 2]
+    failed = cec(*words, "--availability", tmp_path / "a.json", ranks=7, cwd=tmp_path)
+    assert failed.returncode == 4, failed.stderr
+    done = cec(*words, "--resume", ranks=7, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((out / "summary.json").read_text())["converged"]
+
+
+def test_a_checkpoint_of_something_else_is_refused(cec, slow_store, small_store, tmp_path):
+    out = tmp_path / "out"
+    words = ["--out", out, "--task", "power"]
+    stopped = cec("run", slow_store.path, *words, *SLOWLY, "--time-limit", 0.7, ranks=7)
+    assert stopped.returncode == 6
+    kept = (out / "checkpoint.npz").read_bytes()
+    for others, says in (
+        (["run", slow_store.path, *words, "--set", "tol=1e-3"], "options"),
+        (["run", slow_store.path, "--out", out, "--task", "svd"], "task 'power', this run 'svd'"),
+    ):
+        refused = cec(*others, "--resume", ranks=7)
+        assert refused.returncode == 2
+        assert says in refused.told
+        assert (out / "checkpoint.npz").read_bytes() == kept
+    (out / "checkpoint.npz").write_bytes(kept[: len(kept) // 2])
+    refused = cec("run", slow_store.path, *words, "--resume", ranks=7)
+    assert refused.returncode == 2
+    assert "checkpoint.npz is no checkpoint" in refused.told
+
+
+def test_with_nothing_to_resume_a_run_begins(cec, slow_store, tmp_path):
+    words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "power", "--resume"]
+    assert cec(*words, ranks=7).returncode == 0
+    other = cec(*words[:5], "svd", "--set", "k=2", "--resume", ranks=7)
+    assert other.returncode == 2
+    assert "summary.json has task 'power', this run 'svd'" in other.told
+
+
+def test_a_solver_that_did_not_converge_goes_on(cec, slow_store, tmp_path):
+    out = tmp_path / "out"
+    words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
+    assert cec(*words, "--steps", 20, ranks=7).returncode == 0
+    assert json.loads((out / "summary.json").read_text())["converged"] is False
+    done = cec(*words, "--resume", ranks=7)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["converged"]
+    assert summary["steps"] == summary["iterations"] + 1  # the last product of the first run
+    assert len(read_steps(out / "steps.jsonl")[1]) == summary["steps"]
+
+
+def test_steps_of_a_task_that_takes_none_are_refused(cec, slow_store, tmp_path):
+    words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "svd"]
+    done = cec(*words, "--steps", 5, ranks=7)
+    assert done.returncode == 2
+    assert "steps: task svd takes" in done.told
+
+
+TASK = """
+import numpy as np
+
+def count(X, *, checkpoint, upto=20):
+    done = int(checkpoint.state.get("done", 0))
+    print("begins at", done, flush=True)
+    while done < upto:
+        X @ np.ones(X.shape[1])
+        done += 1
+        checkpoint.save(done=done)
+    return {"result": np.array([done])}
+"""
+
+
+def test_a_task_of_the_users_goes_on_too(cec, slow_store, tmp_path):
+    (tmp_path / "mine.py").write_text(TASK)
+    (tmp_path / "a.json").write_text(json.dumps({"available": [[1, 2, 3]] * 12 + [[1]]}))
+    words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "mine:count"]
+    failed = cec(*words, "--availability", tmp_path / "a.json", ranks=7, cwd=tmp_path)
+    assert failed.returncode == 4
+    done = cec(*words, "--resume", ranks=7, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "begins at 12" in done.stdout
+    assert np.load(tmp_path / "out" / "result.npy").tolist() == [20]
