@@ -479,7 +479,7 @@ def test_an_operator_without_mpi(made):
     with cec_mpi.open_operator(made / "float64", None, recorder=recorder) as operator:
         assert operator.shape == (ROWS, COLUMNS)
         assert operator.dtype == np.float64
-        found = [operator.matvec(W[0]), operator.matvec(W[1][:, None])[:, 0], operator @ W[2]]
+        found = [operator.matvec(W[0]), (operator @ W[1:2].T)[:, 0], operator @ W[2]]
     for y, w in zip(found, W, strict=False):
         assert relative_error(y, X @ w) < 1e-12
     assert recorder.steps == 3
