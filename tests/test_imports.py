@@ -31,7 +31,7 @@ USE_MPI = {
     for name in ("launch", "leaving", "collective", "messages", "parallel")
 }
 ASK_MPI_ITS_VERSION = {"cec_mpi.runtime.session", "cec_mpi.doctor"}
-USE_SCIPY_IN_CORE = {f"cec_mpi.core.{name}" for name in ("mds", "decoder", "recombine")}
+USE_SCIPY_IN_CORE = {f"cec_mpi.core.{name}" for name in ("mds", "decoder", "recombine", "replan")}
 LAUNCHERS = ("OMPI_", "PMI_", "PMIX_", "SLURM_")
 NOT_IN_CORE = {"io", "logging", "mpi4py", "os", "pathlib", "subprocess", "threading", "time"}
 
