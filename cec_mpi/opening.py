@@ -72,14 +72,18 @@ def open_operator(
     array([1., 2., 3., 4.])
     >>> place.cleanup()
     """
-    try:
-        chosen = SessionOptions(**options)
-    except TypeError as error:
-        raise InputError(str(error).replace("SessionOptions.__init__()", "open_operator")) from None
     with gathered(comm) as session:
         if session is None:
             yield None
             return
         from cec_mpi.operator import CodedOperator
 
-        yield CodedOperator(session, session.open(store, chosen, recorder or Recorder()))
+        master = session.open(store, _session_options(options), recorder or Recorder())
+        yield CodedOperator(session, master)
+
+
+def _session_options(options: dict[str, Any]) -> SessionOptions:
+    try:
+        return SessionOptions(**options)
+    except TypeError as error:
+        raise InputError(str(error).replace("SessionOptions.__init__()", "open_operator")) from None

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
+from cec_mpi.core.planner import Scheme
 from cec_mpi.runtime.master import Master
 from cec_mpi.runtime.session import Session
 
@@ -68,15 +69,21 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         self._session.schedule.choose(machines)
 
     @contextmanager
-    def open(self, store: str | os.PathLike[str], **options: Any) -> Iterator[CodedOperator]:
+    def open(
+        self,
+        store: str | os.PathLike[str],
+        *,
+        speeds: Sequence[float] | Literal["learn"] = "learn",
+        scheme: Scheme = "heterogeneous",
+    ) -> Iterator[CodedOperator]:
         """A further store, served by the same machines until the end of the ``with``.
 
         Parameters
         ----------
         store : path
             A machine with a number that it does not have takes no part in it.
-        **options
-            ``speeds`` and ``scheme``, as in `open_operator`.
+        speeds, scheme
+            As in `open_operator`.
 
         Raises
         ------
@@ -84,7 +91,7 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
             The store or an option cannot be used, or a shard cannot be opened; this
             operator is as it was.
         """
-        with self._session.open_another(store, **options) as master:
+        with self._session.open_another(store, speeds, scheme) as master:
             yield CodedOperator(self._session, master)
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:

@@ -145,11 +145,14 @@ class Planner:
         self._last: tuple[object, object, Plan | None] = (None, None, None)
 
     def plan(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
-        """The plan for these machines and speeds (see `plan_step`), remembered."""
+        """The plan for these machines and speeds (see `plan_step`), remembered.
+
+        The cyclic scheme has one for all speeds, with the times that the first ones promise.
+        """
         last_available, last_speeds, last = self._last
         if last is not None and available is last_available and speeds is last_speeds:
             return last
-        key = (available, speeds)
+        key = (available, speeds if self.scheme == "heterogeneous" else ())
         plan = self._plans.get(key)
         if plan is None:
             plan = plan_step(available, speeds, self.copies, self.rows, self.scheme)

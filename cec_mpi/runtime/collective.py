@@ -17,9 +17,18 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from cec_mpi.core.assignment import Assignment
-from cec_mpi.errors import CecError, InputError
+from cec_mpi.errors import CecError, InputError, MachineError
 from cec_mpi.runtime.emulation import Emulation
-from cec_mpi.runtime.exchange import Announcement, Answers, Opened, Opening, Product, Report
+from cec_mpi.runtime.exchange import (
+    Announcement,
+    AnswerBuffers,
+    Answers,
+    Opened,
+    Opening,
+    Product,
+    Report,
+)
+from cec_mpi.runtime.packing import pack_error, unpack_error
 from cec_mpi.runtime.waiting import wait_for
 from cec_mpi.store.manifest import Manifest
 
@@ -90,12 +99,13 @@ class CollectiveHub(_End):
         super().__init__(comm)
         self._stores = 0
         self._opening: Opening | None = None
+        self._stopped = False
         self.between_verbs = False
 
     def open(self, opening: Opening) -> list[Opened]:
         """Bcast of the opening, Gather of what the machines say."""
         check_message_sizes(opening.manifest)
-        self.say_object(_OPEN, self._stores, opening)
+        self._say_bytes(_OPEN, self._stores, pickle.dumps(opening))
         if opening.measured:
             wait_for([self._comm.Ibarrier()])
         opened: list[Opened] = (self._comm.gather(None, root=_MASTER) or [])[1:]
@@ -122,35 +132,39 @@ class CollectiveHub(_End):
             log.critical("the master stopped in the middle of a step", exc_info=True)
             traceback.print_exc()
             self._comm.Abort(getattr(error, "exit_code", 1))
-        self.say_object(_STOP, 0, error)
+        self._say_bytes(_STOP, 0, pack_error(error))
         self.between_verbs = False
+        self._stopped = True
+
+    @property
+    def listened_to(self) -> bool:
+        """Whether the machines wait for what the master says next."""
+        return not (self._stopped or self.between_verbs)
 
     def say(self, kind: int, store: int, *numbers: int) -> int:
-        """Bcast of the header; returns its bytes."""
+        """Bcast of the header; returns its bytes.
+
+        Raises
+        ------
+        MachineError
+            The machines have left, or wait for the rest of a step that was cut off.
+        """
+        if not self.listened_to:
+            raise MachineError(
+                "the machines have left"
+                if self._stopped
+                else "the step before was cut off half-way: the job has to end"
+            )
         self.between_verbs = True
         self._header[:] = 0
         self._header[: 2 + len(numbers)] = kind, store, *numbers
         self._broadcast(self._header, self._header.nbytes)
         return self._header.nbytes
 
-    def say_object(self, kind: int, store: int, content: object) -> None:
-        """Bcast of the header and of an object."""
-        message = np.frombuffer(_pickled(content), dtype=np.uint8)
+    def _say_bytes(self, kind: int, store: int, content: bytes) -> None:
+        message = np.frombuffer(content, dtype=np.uint8)
         self.say(kind, store, 0, 0, 0, message.size)
         self._broadcast(message, message.nbytes)
-
-
-def _pickled(content: object) -> bytes:
-    """An exception that does not survive the way is told in words."""
-    try:
-        message = pickle.dumps(content)
-        pickle.loads(message)
-    except Exception:
-        if not isinstance(content, BaseException):
-            raise
-        log.info("an exception that cannot be sent: %r", content)
-        return pickle.dumps(CecError(f"{type(content).__name__}: {content}"))
-    return message
 
 
 class CollectiveMasterEnd(_End):
@@ -169,13 +183,13 @@ class CollectiveMasterEnd(_End):
         self._dtype = np.dtype(manifest.dtype)
         self._answers = manifest.code.recovery * manifest.rows_per_shard
         self._product = Product()
-        self._values: dict[Product, NDArray[Any]] = {}
+        self._values = AnswerBuffers(manifest)
         self._nothing = np.empty(0, self._dtype)
         self._no_report = np.zeros(_REPORTED)
         self._reports = np.zeros((comm.size, _REPORTED))
         self._reported = np.zeros((_REPORTED, manifest.code.machines))
         self._assignment: Assignment | None = None
-        self._rows = np.zeros(comm.size, dtype=np.int64)  # of each rank
+        self._rows: NDArray[np.int64] = np.zeros(comm.size, dtype=np.int64)  # of each rank
         self._counts = np.zeros(comm.size, dtype=np.intc)
         self._displacements = np.zeros(comm.size, dtype=np.intc)
 
@@ -186,15 +200,17 @@ class CollectiveMasterEnd(_End):
         plan = None
         if assignment is not self._assignment:
             plan = assignment.to_array()
-            self._set(assignment)
+            rows = self._rows_of(assignment)
         self._product = product
-        np.multiply(self._rows, product.columns, out=self._counts, casting="unsafe")
-        np.cumsum(self._counts[:-1], out=self._displacements[1:])
+        self._values.of(product)  # what can fail fails before the machines hear of the step
         length = 0 if plan is None else plan.size
         sent = self._hub.say(_STEP, self._store, step, *product, length)
         if plan is not None:
             self._broadcast(plan, plan.nbytes)
+            self._assignment, self._rows = assignment, rows
             sent += plan.nbytes
+        np.multiply(self._rows, product.columns, out=self._counts, casting="unsafe")
+        np.cumsum(self._counts[:-1], out=self._displacements[1:])
         return sent
 
     def share(self, values: NDArray[Any]) -> int:
@@ -211,7 +227,7 @@ class CollectiveMasterEnd(_End):
 
     def collect(self) -> Answers:
         """Gatherv or Reduce of the values, Gather of seconds and failures."""
-        values = self._buffer()
+        values = self._values.of(self._product)
         self._reports.fill(0)
         if self._product.adjoint:
             values.fill(0)
@@ -238,34 +254,20 @@ class CollectiveMasterEnd(_End):
         return {int(n) + 1: text for n, text in told if text}
 
     def close(self) -> None:
-        """Bcast of the order to forget this store."""
-        self._hub.say(_CLOSE, self._store)
-        self._hub.between_verbs = False
+        """Bcast of the order to forget this store, if anyone listens."""
+        if self._hub.listened_to:
+            self._hub.say(_CLOSE, self._store)
+            self._hub.between_verbs = False
 
-    def _buffer(self) -> NDArray[Any]:
-        """For the answers to this product; the last of each kind is kept."""
-        product = self._product
-        if product not in self._values:
-            self._values = {
-                kept: values
-                for kept, values in self._values.items()
-                if kept.adjoint != product.adjoint or kept.columns == 1
-            }
-            rows, dtype = (
-                (self._manifest.columns, np.dtype(np.float64))
-                if product.adjoint
-                else (self._answers, self._dtype)
-            )
-            self._values[product] = np.empty(rows * product.columns, dtype)
-        return self._values[product]
-
-    def _set(self, assignment: Assignment) -> None:
+    def _rows_of(self, assignment: Assignment) -> NDArray[np.int64]:
+        """Rows of each rank."""
         counts = assignment.counts(self._manifest.code.machines)
         others = np.delete(counts, self._machines)
         if others.any() or counts.sum() != self._answers:
             raise InputError(f"{assignment!r} does not fit the ranks or the store")
-        self._rows[1:][self._ranks] = counts[self._machines]
-        self._assignment = assignment
+        rows = np.zeros(self._comm.size, dtype=np.int64)
+        rows[1:][self._ranks] = counts[self._machines]
+        return rows
 
 
 class CollectiveMachineEnd(_End):
@@ -292,11 +294,13 @@ class CollectiveMachineEnd(_End):
             del self._stores[store]
             return Announcement(store, close=True)
         if kind in (_OPEN, _STOP):
-            content = self._received(length)
+            message = np.empty(length, dtype=np.uint8)
+            self._broadcast(message, message.nbytes)
             if kind == _STOP:
-                return Announcement(stop=True if content is None else content)
-            self._opening = store, content
-            return Announcement(store, open=content)
+                return Announcement(stop=unpack_error(message.tobytes()) or True)
+            opening: Opening = pickle.loads(message.tobytes())
+            self._opening = store, opening
+            return Announcement(store, open=opening)
         product = Product(bool(adjoint), columns)
         assignment = None
         if length:
@@ -348,11 +352,6 @@ class CollectiveMachineEnd(_End):
     def report(self, text: str) -> None:
         """Send what went wrong."""
         self._comm.gather(text, root=_MASTER)
-
-    def _received(self, length: int) -> Any:
-        message = np.empty(length, dtype=np.uint8)
-        self._broadcast(message, message.nbytes)
-        return pickle.loads(message.tobytes())
 
 
 class _Served:

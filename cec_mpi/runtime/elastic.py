@@ -1,4 +1,4 @@
-"""Which tick the next step belongs to, and waiting for one with enough machines."""
+"""Which step and tick come next, and waiting for a tick with enough machines."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ _MOST_TICKS = 1_000_000  # that a step waits for, where ticks cost no time
 class Moment:
     """When a step is made, and with whom."""
 
+    step: int
     tick: int
     waited: int
     available: tuple[int, ...]
 
 
 class Schedule:
-    """Gives each step its tick and its available machines.
+    """Gives each step its number, its tick and its available machines.
 
     Parameters
     ----------
@@ -36,8 +37,8 @@ class Schedule:
         Wall-clock length of a tick; by default each step is a tick.
     wait : bool
         Wait for the next tick when too few machines are available.
-    first : int
-        The tick of the first step, where steps are ticks.
+    step, tick : int
+        Number and tick of the first step; the latter where steps are ticks.
 
     Attributes
     ----------
@@ -52,20 +53,23 @@ class Schedule:
         *,
         tick_seconds: float | None = None,
         wait: bool = False,
-        first: int = 0,
+        step: int = 0,
+        tick: int = 0,
     ) -> None:
         self._given = self._availability = availability.among(present)
         self._present = frozenset(present)
         self._tick_seconds = tick_seconds
         self._wait = wait
-        self._next = first
+        self._step = step
+        self._tick = tick
         self._start: float | None = None
         self.gate: Callable[[], None] = lambda: None
 
     @property
     def available(self) -> tuple[int, ...]:
         """The machines that the next step finds, as far as is known."""
-        return self._availability.at(self._current())
+        waits = self._tick_seconds is not None and self._start is None  # for the first step
+        return self._availability.at(0 if waits else self._current())
 
     def choose(self, machines: Iterable[int] | None) -> None:
         """From now on these machines are available; None: what was given at first.
@@ -83,6 +87,8 @@ class Schedule:
 
     def next(self, needed: int, machines: int) -> Moment:
         """The moment of the next step; sleeps through ticks that have to be waited for.
+
+        It stays the moment of the next step until it is `taken`.
 
         Parameters
         ----------
@@ -108,8 +114,11 @@ class Schedule:
             waited += 1
             self._sleep_until(tick)
             self.gate()
-        self._next = tick + 1
-        return Moment(tick, waited, available)
+        return Moment(self._step, tick, waited, available)
+
+    def taken(self, moment: Moment) -> None:
+        """A step was begun at this moment: the next one comes after it."""
+        self._step, self._tick = moment.step + 1, moment.tick + 1
 
     def _at(self, tick: int, machines: int) -> tuple[int, ...]:
         available = self._availability.at(tick)
@@ -119,7 +128,7 @@ class Schedule:
 
     def _current(self) -> int:
         if self._tick_seconds is None:
-            return self._next
+            return self._tick
         now = time.monotonic()
         if self._start is None:
             self._start = now

@@ -24,6 +24,7 @@ from cec_mpi.store.reader import Loaded
 
 __all__ = [
     "Announcement",
+    "AnswerBuffers",
     "Answers",
     "Hub",
     "MachineEnd",
@@ -74,6 +75,29 @@ class Answers:
     load_seconds: NDArray[np.float64]
     load_bytes: NDArray[np.float64]
     failed: list[int]
+
+
+class AnswerBuffers:
+    """Arrays for the `Answers.values` of a store; the last of each kind is kept.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._forward = manifest.code.recovery * manifest.rows_per_shard, np.dtype(manifest.dtype)
+        self._adjoint = manifest.columns, np.dtype(np.float64)
+        self._kept: dict[Product, NDArray[Any]] = {}
+
+    def of(self, product: Product) -> NDArray[Any]:
+        """For the answers to this product; what it holds is left over from the last one."""
+        if product not in self._kept:
+            others = {p: v for p, v in self._kept.items() if p.adjoint != product.adjoint}
+            self._kept = {p: v for p, v in self._kept.items() if p.columns == 1} | others
+            rows, dtype = self._adjoint if product.adjoint else self._forward
+            self._kept[product] = np.empty(rows * product.columns, dtype)
+        return self._kept[product]
 
 
 @dataclass(frozen=True)

@@ -96,16 +96,18 @@ def _leave(rank: int, code: int) -> int:
 
 
 @contextmanager
-def ending_the_job(comm: MPI.Intracomm) -> Iterator[None]:
+def ending_the_job(
+    comm: MPI.Intracomm, known: type[BaseException] | tuple[()] = CecError
+) -> Iterator[None]:
     """End the job on an exception that the other ranks do not know of, so that none hangs.
 
-    The exit code is 1 when it comes from rank 0, else 3. A `CecError` passes, and what was
-    `raised_together`: all ranks raise them.
+    The exit code is 1 when it comes from rank 0, else 3. What all ranks raise passes: what
+    is `known` to be such, and what was `raised_together`.
     """
     try:
         yield
     except BaseException as error:
-        if isinstance(error, CecError) or was_raised_together(error):
+        if isinstance(error, known) or was_raised_together(error):
             raise
         log.critical("rank %d ends the job", comm.rank, exc_info=True)
         sys.stderr.write(f"cec-mpi: rank {comm.rank} on {socket.gethostname()} failed\n")

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from cec_mpi.core.assignment import Assignment
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.emulation import Emulation
-from cec_mpi.runtime.exchange import Answers, Opened, Opening, Product
+from cec_mpi.runtime.exchange import AnswerBuffers, Answers, Opened, Opening, Product
 from cec_mpi.runtime.machine import Machine
-from cec_mpi.runtime.serving import describe, open_machine, reads_copy
+from cec_mpi.runtime.serving import describe, noting_problems, open_machine, reads_copy
 from cec_mpi.store.manifest import Manifest
 
 __all__ = ["LocalHub", "LocalMasterEnd"]
@@ -36,22 +36,24 @@ class LocalHub:
             if not number:
                 opened.append(Opened())
                 continue
-            try:
+            problems: list[str] = []
+            copy, rate = False, 0.0
+            with noting_problems(number, problems):
                 machine = open_machine(number, opening)
-            except (CecError, OSError) as error:
-                opened.append(Opened(f"machine {number} cannot start: {error}"))
-                continue
-            rate = machine.measure_rate() if opening.measured and not self._machines else 0.0
-            self._machines.append(machine)
-            opened.append(Opened("", reads_copy(machine, opening), rate))
+                copy = reads_copy(machine, opening)
+                if opening.measured and not self._machines:
+                    rate = machine.measure_rate()
+                self._machines.append(machine)
+            opened.append(Opened("".join(problems), copy, rate))
         return opened
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd:
         """The machines serve the store that they opened last."""
-        for machine in self._machines:
+        machines, self._machines = self._machines, []
+        for machine in machines:
             machine.emulation = emulation
         assert self._opening is not None
-        return LocalMasterEnd(self._machines, self._opening.manifest)
+        return LocalMasterEnd(machines, self._opening.manifest)
 
     def refuse(self, error: CecError) -> None:
         """They do not."""
@@ -73,13 +75,12 @@ class LocalMasterEnd:
 
     def __init__(self, machines: list[Machine], manifest: Manifest) -> None:
         self._machines = machines
-        self._manifest = manifest
         self._reports = np.zeros((3, manifest.code.machines))
         self._assignment: Assignment | None = None
         self._step = 0
         self._product = Product()
-        self._values = np.empty(0, manifest.dtype)
-        self._shared = self._values
+        self._values = AnswerBuffers(manifest)
+        self._shared = np.empty(0, manifest.dtype)
         self._problems: dict[int, str] = {}
 
     def announce(self, step: int, product: Product, assignment: Assignment) -> int:
@@ -99,12 +100,8 @@ class LocalMasterEnd:
     def collect(self) -> Answers:
         """Let the machines compute, one after the other."""
         adjoint, columns = product = self._product
-        manifest = self._manifest
-        rows = manifest.columns if adjoint else manifest.code.recovery * manifest.rows_per_shard
-        dtype = np.float64 if adjoint else manifest.dtype
-        if self._values.shape != (rows * columns,) or self._values.dtype != dtype:
-            self._values = np.empty(rows * columns, dtype)
-        self._values.fill(0 if adjoint else np.nan)
+        values = self._values.of(product)
+        values.fill(0 if adjoint else np.nan)
         position = 0
         failed = []
         for machine in self._machines:
@@ -121,16 +118,18 @@ class LocalMasterEnd:
                 log.exception("machine %d failed in step %d", n, self._step)
                 self._problems[n] = describe(error)
                 failed.append(n)
+                continue
             if adjoint:
-                self._values += machine.values(product)
+                values += machine.values(product)
             else:
-                self._values[place] = machine.values(product)
+                values[place] = machine.values(product)
         seconds, load_seconds, load_bytes = self._reports
-        return Answers(self._values, seconds, load_seconds, load_bytes, failed)
+        return Answers(values, seconds, load_seconds, load_bytes, failed)
 
     def reports(self) -> dict[int, str]:
         """What went wrong, by machine."""
         return self._problems
 
     def close(self) -> None:
-        """Nothing to do: the machines go with this object."""
+        """Let the shards go."""
+        self._machines = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -40,8 +39,6 @@ class Master:
     recorder : Recorder
     store : int
         Which of the session's stores this is, for the records.
-    steps : iterator of int
-        Numbers the steps of the session.
 
     Attributes
     ----------
@@ -63,7 +60,6 @@ class Master:
         schedule: Schedule,
         recorder: Recorder,
         store: int,
-        steps: Iterator[int],
     ) -> None:
         import scipy.linalg  # noqa: F401 - now, so that the first decoder does not wait for it
 
@@ -77,7 +73,6 @@ class Master:
         self._planner = planner
         self._schedule = schedule
         self._store = store
-        self._steps = steps
         self._closed = False
         self._plan: Plan | None = None
         self._rows: list[int] = []
@@ -179,7 +174,7 @@ class Master:
         buffers = self._buffers_for(columns)
         _take(name, W, buffers.shared.T, buffers.finite.T)
         step = self._begin(Product(False, columns))
-        step.announce()
+        self._announce(step)
         step.share(buffers.shared)
         answers = step.collect(meanwhile=lambda: buffers.prepare(step.plan))
         self._check(step, answers, buffers)
@@ -205,7 +200,7 @@ class Master:
             buffers.codec.coefficients(buffers.parts, buffers.coded)
         if not np.isfinite(buffers.coded, out=buffers.good).all():
             raise InputError(f"{name} is too large: its coded numbers overflow {self._dtype}")
-        step.announce()
+        self._announce(step)
         step.share(buffers.coded)
         answers = step.collect()
         self._check(step, answers, buffers)
@@ -221,11 +216,15 @@ class Master:
         moment = self._schedule.next(self._planner.copies, self._manifest.code.machines)
         speeds = self.speeds.plan_speeds(moment.available)
         plan = self._planner.plan(moment.available, speeds)
-        changed = plan is not self._plan
-        if changed:
-            self._rows = plan.assignment.counts(self._manifest.code.machines).tolist()
-            self._plan = plan
-        return Step(self._end, next(self._steps), product, moment, plan, changed)
+        return Step(self._end, product, moment, plan, plan is not self._plan)
+
+    def _announce(self, step: Step) -> None:
+        """From here on it counts: what was refused before has made no step."""
+        step.announce()
+        self._schedule.taken(step.moment)
+        if step.plan is not self._plan:
+            self._rows = step.plan.assignment.counts(self._manifest.code.machines).tolist()
+            self._plan = step.plan
 
     def _end_of(self, step: Step, answers: Answers, buffers: _Buffers) -> None:
         """Record a step, and learn from it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -24,11 +26,11 @@ class SessionOptions:
     ----------
     availability : Availability, path, callable, set of int, optional
         Who is available (see `as_availability`); by default all machines, always.
-    speeds : tuple of float or "learn"
+    speeds : sequence of float or "learn"
         Relative speed of machines 1..N; by default they are learned from the times that
         machines measure.
     scheme : {"heterogeneous", "cyclic"}
-    machines : tuple of int, optional
+    machines : iterable of int, optional
         Machines that take part; the others are preempted for good. By default all.
     tick_seconds : float, optional
         Wall-clock length of a tick of availability; by default each step is a tick.
@@ -43,18 +45,18 @@ class SessionOptions:
     staged : str, optional
         Where copies of the shards are on each node, with ``{host}`` for its name; by
         default where the store was staged to last. Empty: nowhere.
-    emulate_speeds : tuple of float, optional
+    emulate_speeds : sequence of float, optional
         Make machine n take at least ``rows / (emulate_speeds[n - 1] * base)`` seconds.
     emulate_base : float, optional
         Rows per second; by default measured, so that half of each node is enough.
     emulate_noise : float
-    emulate_changes : tuple of SpeedChange
+    emulate_changes : iterable of SpeedChange
     seed : int
         For the noise.
     """
 
     availability: Any = None
-    speeds: tuple[float, ...] | Literal["learn"] = "learn"
+    speeds: Sequence[float] | Literal["learn"] = "learn"
     scheme: Scheme = "heterogeneous"
     machines: tuple[int, ...] | None = None
     tick_seconds: float | None = None
@@ -90,7 +92,7 @@ class SessionOptions:
         total, recovery = manifest.code.machines, manifest.code.recovery
         machines = tuple(range(1, total + 1))
         if self.machines is not None:
-            machines = tuple(sorted(self.machines))
+            machines = tuple(sorted(_whole("machines", n) for n in self.machines))
             if len(set(machines)) != len(machines):
                 raise InputError(f"machines {_listed(machines)}: one is named twice")
             if not machines or machines[0] < 1 or machines[-1] > total:
@@ -111,17 +113,23 @@ class SessionOptions:
             speeds = "learn"
         else:
             speeds = _checked_speeds("speeds", speeds, total)
+        changes = tuple(self.emulate_changes)
         emulated = self.emulate_speeds
         if emulated is not None:
             emulated = _checked_speeds("emulated speeds", emulated, total)
-        elif self.emulate_base is not None or self.emulate_noise or self.emulate_changes:
+        elif self.emulate_base is not None or self.emulate_noise or changes:
             raise InputError("emulation of a base, noise or change: expected emulated speeds too")
-        for name, value in (
-            ("threads", self.threads),
-            ("emulation base", self.emulate_base),
-        ):
-            if value is not None and not 0 < value < float("inf"):
-                raise InputError(f"{name} {value}: expected a positive number")
+        if self.threads is not None and _whole("threads", self.threads) < 1:
+            raise InputError(f"threads {self.threads}: expected at least 1")
+        if self.staged is not None and not isinstance(self.staged, str):
+            raise InputError(f"staged {self.staged!r}: expected text")
+        if not isinstance(self.wait, bool):
+            raise InputError(f"wait {self.wait!r}: expected True or False")
+        if _whole("seed", self.seed) < 0:
+            raise InputError(f"seed {self.seed}: expected at least 0")
+        base = self.emulate_base
+        if base is not None and not 0 < base < float("inf"):
+            raise InputError(f"emulation base {base}: expected a positive number")
         if self.tick_seconds is not None and not 1e-6 <= self.tick_seconds < float("inf"):
             raise InputError(
                 f"tick {self.tick_seconds}: expected a positive number of seconds, at least 1e-6"
@@ -131,7 +139,9 @@ class SessionOptions:
         slowest = (self.emulate_base or 1.0) * min(emulated or (1.0,))
         if emulated is not None and self.emulate_base is not None and slowest < 1e-3:
             raise InputError(f"emulation of {slowest} rows per second: expected at least 0.001")
-        for change in self.emulate_changes:
+        for change in changes:
+            if not isinstance(change, SpeedChange):
+                raise InputError(f"emulated change {change!r}: expected a SpeedChange")
             if not (1 <= change.machine <= total and 1e-6 <= change.factor <= 1e6):
                 raise InputError(
                     f"emulated change of machine {change.machine} by {change.factor}: expected "
@@ -143,6 +153,7 @@ class SessionOptions:
             machines=machines,
             speeds=speeds,
             emulate_speeds=emulated,
+            emulate_changes=changes,
         )
 
 
@@ -150,7 +161,14 @@ def _listed(machines: tuple[int, ...]) -> str:
     return ",".join(map(str, machines))
 
 
-def _checked_speeds(name: str, speeds: tuple[float, ...], total: int) -> tuple[float, ...]:
+def _whole(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InputError(f"{name} {value!r}: expected whole numbers") from None
+
+
+def _checked_speeds(name: str, speeds: Sequence[float], total: int) -> tuple[float, ...]:
     if len(speeds) != total:
         raise InputError(f"{len(speeds)} {name}: the store has {total} machines")
     try:

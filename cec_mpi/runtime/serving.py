@@ -6,8 +6,8 @@ import logging
 import os
 import socket
 import traceback
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from cec_mpi.runtime.machine import Machine
 from cec_mpi.store.reader import Store
 from cec_mpi.store.staging import staged_file
 
-__all__ = ["describe", "open_machine", "reads_copy", "serve"]
+__all__ = ["describe", "noting_problems", "open_machine", "reads_copy", "serve"]
 
 log = logging.getLogger(__name__)
 
@@ -86,26 +86,35 @@ def _open(
     rank: int, opening: Opening, end: MachineEnd, make: Callable[..., Machine], session: ExitStack
 ) -> Machine | None:
     """Open a store, as all machines do at the same time; None if one of them could not."""
-    machine, problem, rate = None, "", 0.0
+    machine, rate = None, 0.0
     number = opening.machines[rank - 1]
-    try:
+    problems: list[str] = []
+    with noting_problems(number, problems):
         session.enter_context(limit_threads(opening.threads[rank]))
         if opening.logs is not None:
             session.enter_context(log_file(opening.logs / f"machine-{number:04d}.log"))
         machine = open_machine(number, opening, make)
         log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
-    except (CecError, OSError) as error:
-        log.exception("machine %d cannot start", number)
-        problem = f"machine {number} on {socket.gethostname()} cannot start: {error}"
     if opening.measured:
         end.together()
-        rate = machine.measure_rate() if machine is not None else 0.0
+        with noting_problems(number, problems):
+            rate = machine.measure_rate() if machine is not None else 0.0
     copy = machine is not None and reads_copy(machine, opening)
-    verdict = end.opened(Opened(problem, copy, rate))
+    verdict = end.opened(Opened("".join(problems), copy, rate))
     if machine is None or isinstance(verdict, CecError):
         return None
     machine.emulation = verdict
     return machine
+
+
+@contextmanager
+def noting_problems(number: int, problems: list[str]) -> Iterator[None]:
+    """Note why a machine cannot start, in place of raising it: the others wait for it."""
+    try:
+        yield
+    except (CecError, OSError) as error:
+        log.exception("machine %d cannot start", number)
+        problems.append(f"machine {number} on {socket.gethostname()} cannot start: {error}")
 
 
 def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = Machine) -> Machine:

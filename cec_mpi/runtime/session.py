@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cec_mpi.core.learning import SpeedEstimator
-from cec_mpi.core.planner import Planner
+from cec_mpi.core.planner import Planner, Scheme
 from cec_mpi.core.speeds import GivenSpeeds, Speeds
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
 from cec_mpi.records import Recorder
@@ -113,19 +112,24 @@ class Session:
             machines,
             tick_seconds=options.tick_seconds,
             wait=options.wait,
-            first=recorder.next_tick,
+            step=recorder.next_step,
+            tick=recorder.next_tick,
         )
         self._recorder = recorder
-        self._steps = itertools.count(recorder.next_step)
-        self._stores = itertools.count()
+        self._stores = 0
         self._machines = machines
         self._options = options
         self._kept.enter_context(limit_threads(options.threads or self._places[0].threads))
-        return self._open(path, manifest, options)
+        master = self._open(path, manifest, options, self._logs)
+        self._kept.callback(master.close)
+        return master
 
     @contextmanager
     def open_another(
-        self, store: str | os.PathLike[str], speeds: Any = "learn", scheme: Any = "heterogeneous"
+        self,
+        store: str | os.PathLike[str],
+        speeds: Sequence[float] | Literal["learn"],
+        scheme: Scheme,
     ) -> Iterator[Master]:
         """A further store, served by the same machines until the end of the ``with``.
 
@@ -170,7 +174,13 @@ class Session:
         finally:
             master.close()
 
-    def _open(self, path: Path, manifest: Manifest, options: SessionOptions) -> Master:
+    def _open(
+        self,
+        path: Path,
+        manifest: Manifest,
+        options: SessionOptions,
+        logs: Path | None = None,
+    ) -> Master:
         if options.staged is None:
             options = replace(options, staged=remembered_stage(path) or "")
         threads = [options.threads or place.threads for place in self._places]
@@ -181,9 +191,8 @@ class Session:
             tuple(numbers),
             replace(options, availability=None),
             tuple(threads),
-            self._logs,
+            logs,
         )
-        number = next(self._stores)
         opened = self._hub.open(opening)
         problems = [each.problem for each in opened if each.problem]
         if problems:
@@ -193,6 +202,7 @@ class Session:
             raise error
         emulation = self._emulation(opening, opened)
         end = self._hub.admit(emulation)
+        number, self._stores = self._stores, self._stores + 1
         if number == 0:
             copies = [n for n, each in zip(opening.machines, opened, strict=True) if each.copy]
             self._recorder.header(
@@ -200,14 +210,12 @@ class Session:
             )
         code, rows = manifest.code, manifest.rows_per_shard
         speeds: Speeds
-        if isinstance(options.speeds, tuple):
+        if not isinstance(options.speeds, str):
             speeds = GivenSpeeds(options.speeds, code.recovery, rows)
         else:
             speeds = SpeedEstimator(code.machines, code.recovery, rows)
         planner = Planner(code.recovery, rows, options.scheme)
-        return Master(
-            manifest, end, planner, speeds, self.schedule, self._recorder, number, self._steps
-        )
+        return Master(manifest, end, planner, speeds, self.schedule, self._recorder, number)
 
     def _emulation(self, opening: Opening, opened: list[Opened]) -> Emulation | None:
         options = opening.options
@@ -258,7 +266,7 @@ def gathered(comm: MPI.Intracomm | None, logs: Path | None = None) -> Iterator[S
         cores = len(os.sched_getaffinity(0))
         place = Place(socket.gethostname(), 1, cores, cores)
         with ExitStack() as kept:
-            yield Session(LocalHub(), [place], "", kept)
+            yield Session(LocalHub(), [place], "", kept)  # what it opened ends with it
         return
     with _once(comm), _duplicate(comm) as own:
         yield from _take_part(own, logs)
@@ -269,7 +277,7 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
 
     places = place_of_ranks(comm)
     if comm.rank:
-        with ending_the_job(comm):
+        with ending_the_job(comm, known=()):
             error = serve(comm.rank, CollectiveMachineEnd(comm))
         if error is not None:
             time.sleep(_PRINTING_SECONDS)

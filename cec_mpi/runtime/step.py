@@ -23,10 +23,9 @@ class Step:
     Parameters
     ----------
     end : MasterEnd
-    number : int
     product : Product
     moment : Moment
-        When, and with whom.
+        Its number, when, and with whom.
     plan : Plan
     changed : bool
         Whether the plan is another one than in the step before.
@@ -35,13 +34,12 @@ class Step:
     def __init__(
         self,
         end: MasterEnd,
-        number: int,
         product: Product,
         moment: Moment,
         plan: Plan,
         changed: bool,
     ) -> None:
-        self.number = number
+        self.number = moment.step
         self.product = product
         self.moment = moment
         self.plan = plan

@@ -213,3 +213,10 @@ def test_two_codes_do_not_share_decoders():
 def test_machines_out_of_order_are_refused(available):
     with pytest.raises(InputError, match="expected ascending"):
         plan_step(available, (1.0,) * 64, 2, 9)
+
+
+def test_cyclic_plans_do_not_change_with_the_speeds():
+    planner = Planner(2, 90, "cyclic")
+    first = planner.plan((1, 2, 4), (1.0, 1.0, 1.0, 1.0))
+    assert planner.plan((1, 2, 4), (1.0, 3.0, 1.0, 9.0)) is first
+    assert planner.plan((1, 2, 3), (1.0, 3.0, 1.0, 9.0)) is not first

@@ -40,7 +40,17 @@ pytestmark = pytest.mark.mpi(min_size=4)
         ({"machines": (1, 2, 9)}, InputError, "machines 1..3"),
         ({"emulate_noise": 0.1}, InputError, "emulated speeds"),
         ({"threads": 0}, InputError, "threads 0"),
-        ({"threads": "2"}, InputError, "wrong type"),
+        ({"threads": "2"}, InputError, "whole numbers"),
+        ({"threads": 1.5}, InputError, "whole numbers"),
+        ({"machines": (1.0, 2.0, 3.0)}, InputError, "whole numbers"),
+        ({"wait": "no"}, InputError, "True or False"),
+        ({"seed": "a"}, InputError, "whole numbers"),
+        ({"staged": 3}, InputError, "staged 3"),
+        (
+            {"emulate_speeds": (1.0, 1.0, 1.0), "emulate_changes": [(1, 2, 3.0)]},
+            InputError,
+            "SpeedChange",
+        ),
         ({"machines": 3}, InputError, "wrong type"),
         ({"tick_seconds": "x"}, InputError, "wrong type"),
         ({"speeds": ()}, InputError, "0 speeds"),
@@ -74,6 +84,24 @@ def test_a_shard_that_cannot_be_opened_raises_on_all_ranks(comm, store, shared_d
         open_operator(copy, comm),
     ):
         pass
+
+
+def test_a_block_damaged_under_a_measurement_raises_on_all_ranks(comm, store, shared_directory):
+    import shutil
+
+    copy = shared_directory / "altered"
+    if comm.rank == 0:
+        shutil.copytree(store, copy)
+        with (copy / "shard-0001.npy").open("r+b") as file:
+            file.seek(4000)
+            file.write(b"altered")
+    comm.Barrier()
+    for where in (comm, None) if comm.rank == 0 else (comm,):
+        with (
+            pytest.raises(MachineError, match=r"machine 1 .*cannot start: .*shard-0001.npy"),
+            open_operator(copy, where, emulate_speeds=(1.0, 2.0, 3.0)),
+        ):
+            pass
 
 
 def test_an_exception_of_the_caller_leaves_all_ranks(comm, store):

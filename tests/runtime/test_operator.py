@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
+import sys
 
 import numpy as np
 import pytest
-from scipy.sparse.linalg import LinearOperator, lsmr, svds
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, lsmr, svds
 
 from cec_mpi import encode, open_operator
 from cec_mpi.availability import Listed
-from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError, StoreError
+from cec_mpi.errors import InfeasibleError, InputError, MachineError, StoreError
 from cec_mpi.records import Recorder
 
 pytestmark = pytest.mark.mpi(min_size=4)
@@ -214,17 +216,57 @@ def test_parts_of_the_ranks_have_an_operator_each(comm, shared_directory):
     part.Free()
 
 
-class Unsendable(Exception):
-    """An exception whose copy cannot be made."""
+class Unusual(Exception):
+    """An exception that cannot be made from its `args`."""
 
     def __init__(self, one, two):
         super().__init__(f"{one} and {two}")
 
 
-def test_an_exception_that_cannot_be_sent_is_told_in_words(comm, store):
-    kind = Unsendable if comm.rank == 0 else CecError
-    with pytest.raises(kind, match="one and two"), open_operator(store, comm):
-        raise Unsendable("one", "two")
+def test_an_exception_whose_class_takes_other_arguments_is_the_same_on_all_ranks(comm, store):
+    with pytest.raises(Unusual, match="one and two"), open_operator(store, comm):
+        raise Unusual("one", "two")
+
+
+def test_an_exception_of_a_module_that_only_rank_0_has_is_told_in_words(comm, store, tmp_path):
+    if comm.rank == 0:
+        (tmp_path / "only_here.py").write_text("class Own(Exception): pass\n")
+        sys.path.insert(0, str(tmp_path))
+    with pytest.raises(Exception, match="mine") as caught, open_operator(store, comm):
+        raise importlib.import_module("only_here").Own("mine")
+    assert type(caught.value).__name__ == ("CecError" if comm.rank else "Own")
+    assert "mine" in str(caught.value)
+    if comm.rank == 0:
+        sys.path.remove(str(tmp_path))
+
+
+def test_solvers_that_give_up_raise_their_own_error_on_all_ranks(comm, store):
+    with pytest.raises(ArpackNoConvergence), open_operator(store, comm) as X:
+        svds(X, k=3, maxiter=1, tol=1e-300)
+
+
+def test_a_product_after_the_end_is_refused(comm, store):
+    for where in (comm, None):
+        with open_operator(store, where) as X:
+            pass
+        if X is not None:
+            with pytest.raises(InputError, match="closed"):
+                X @ np.ones(40)
+
+
+def test_a_refused_product_makes_no_step(comm, store, X):
+    recorder = Kept()
+    mask = Listed([(2, 3), (1, 2)])
+    largest = np.where(np.arange(1001) < 501, 1, -1) * np.finfo(float).max
+    with open_operator(store, comm, recorder=recorder, availability=mask) as operator:
+        if operator is not None:
+            for refused in (np.full(1001, np.nan), largest):
+                with pytest.raises(InputError, match=r"finite|too large"):
+                    operator.rmatvec(refused)
+            operator.rmatvec(np.ones(1001))
+            record = recorder.records[0]
+            assert (record.step, record.tick, record.plan_changed) == (0, 0, True)
+            assert record.available == (2, 3)
 
 
 def test_the_results_without_mpi_are_the_same(comm, store):
