@@ -17,17 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError, StoppedError
 from cec_mpi.store.files import publish
+from cec_mpi.store.manifest import Manifest
 
-__all__ = ["CHECKPOINT", "CheckpointFile", "TimeLimit", "check_same", "read_checkpoint"]
-
-CHECKPOINT = "checkpoint.npz"
+__all__ = ["CheckpointFile", "TimeLimit", "check_same", "describe_run", "read_checkpoint"]
 
 _VERSION = 1
 _ABOUT = "about"  # beside the task's arrays: version, task, options, shape of X
+_SHARDS = "shards"  # checksums of the store's shards
+_DIGITS = 16  # of a checksum
 _ARRAY = "state."  # before their names
 _STEPS_BETWEEN = 200  # writes, where only the end of the time is known
 _END_OF_JOB = "SLURM_JOB_END_TIME"  # seconds since 1970
@@ -119,15 +121,58 @@ def read_checkpoint(path: Path, about: Mapping[str, Any]) -> dict[str, NDArray[A
     return arrays
 
 
+def describe_run(
+    task: str, options: Mapping[str, Any], manifest: Manifest, vectors: NDArray[Any] | None = None
+) -> dict[str, Any]:
+    """What a run is of: one with another description does not go on from its checkpoint.
+
+    Parameters
+    ----------
+    task : str
+    options : mapping
+        Of the task; that more steps are made does not make it another run.
+    manifest : Manifest
+    vectors : (T, r) ndarray, optional
+        What X is multiplied with.
+    """
+    about = {
+        "task": task,
+        "rows": manifest.rows,
+        "columns": manifest.columns,
+        "options": {k: repr(v) for k, v in sorted(options.items()) if k != "steps"},
+        _SHARDS: [shard.xxh3_128[:_DIGITS] for shard in manifest.shards],
+    }
+    if vectors is not None:
+        about["vectors"] = _digest(vectors)
+    return about
+
+
+def _digest(vectors: NDArray[Any]) -> str:
+    digest = xxhash.xxh3_128()
+    for vector in vectors:
+        digest.update(np.ascontiguousarray(vector).data)
+    return digest.hexdigest()[:_DIGITS]
+
+
 def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuse to go on with what another task, other options or another matrix has left.
+
+    A store of the same matrix has at least one shard in common: repairs and further
+    machines leave others as they were.
 
     Raises
     ------
     InputError
         Names the file and what differs.
     """
-    for name in (*wanted, *found):
+    if not set(found.get(_SHARDS) or ()) & set(wanted[_SHARDS]):
+        raise InputError(
+            f"{path} is of another matrix, or of one that was encoded otherwise: --resume goes on "
+            "with the same task, options and matrix"
+        )
+    for name in dict.fromkeys((*wanted, *found)):
+        if name == _SHARDS:
+            continue
         if found.get(name) != wanted.get(name):
             raise InputError(
                 f"{path} has {name} {found.get(name)!r}, this run {wanted.get(name)!r}: "

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from cec_mpi.availability import Availability, RandomAvailability, read_availability
 from cec_mpi.checkpoints import (
-    CHECKPOINT,
     CheckpointFile,
     TimeLimit,
     check_same,
+    describe_run,
     read_checkpoint,
 )
 from cec_mpi.core.speeds import Speeds
@@ -29,6 +29,7 @@ from cec_mpi.errors import InputError, StoppedError
 from cec_mpi.operator import CodedOperator
 from cec_mpi.progress import progress
 from cec_mpi.records import (
+    CHECKPOINT,
     RESULT,
     STEPS,
     SUMMARY,
@@ -75,11 +76,16 @@ class Job:
         self.session.checked(manifest)
         self.task_name: str = arguments.task
         self.task: Task = find_task(self.task_name)
-        self.task_options = _task_options(self.task, self.task_name, arguments, manifest)
+        self.task_options = _task_options(self.task, self.task_name, arguments)
+        vectors = None
+        if self.task is TASKS["matvec"]:
+            vectors = _read_vectors(arguments.vectors, manifest.columns)
         self.limit = TimeLimit(arguments.time_limit)
         self.every: int | None = arguments.checkpoint_every
         prepare_directory(self.out, arguments.overwrite or arguments.resume)
-        self.about = _about(self.task_name, self.task_options, manifest)
+        self.about = describe_run(self.task_name, self.task_options, manifest, vectors)
+        if vectors is not None:
+            self.task_options["vectors"] = vectors[: arguments.steps]
         self.state: dict[str, NDArray[Any]] = {}
         self.done = arguments.resume and self._is_done()
         if arguments.resume and not self.done:
@@ -110,6 +116,8 @@ class Job:
         if summary is None:
             return False
         check_same(self.out / SUMMARY, summary.get("run") or {}, self.about)
+        if "vectors" in self.task_options:
+            self._check_result(open_npy(self.out / RESULT))
         return summary.get("converged", True) or not (self.out / CHECKPOINT).exists()
 
     def _run(self, session: Session) -> None:
@@ -141,19 +149,27 @@ class Job:
         """Let the products of `matvec` go to their file as they come; NaN until then."""
         if self.task is not TASKS["matvec"]:
             return
-        shape = (len(self.task_options["vectors"]), rows)
         path = self.out / RESULT
         if resumed:
             self.mapped = open_memmap(path, mode="r+")
-            if self.mapped.shape != shape or self.mapped.dtype != np.float64:
-                raise InputError(f"{path} has shape {self.mapped.shape}: expected {shape}")
+            self._check_result(self.mapped)
         else:
+            shape = (len(self.task_options["vectors"]), rows)
             self.mapped = open_memmap(path, mode="w+", dtype=np.float64, shape=shape)
             # A full disk shows here: while the map is filled it would end the process.
             with path.open("r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
             self.mapped[:] = np.nan
         self.task_options["out"] = self.mapped
+
+    def _check_result(self, products: NDArray[Any]) -> None:
+        """Refuse products of another number of vectors than this run has."""
+        shape = (len(self.task_options["vectors"]), self.about["rows"])
+        if products.shape != shape or products.dtype != np.float64:
+            raise InputError(
+                f"{self.out / RESULT} has shape {products.shape}, this run makes {shape}: --resume "
+                "goes on with the same --steps, --overwrite starts anew"
+            )
 
     def _do(self, X: CodedOperator, checkpoint: CheckpointFile) -> dict[str, Any]:
         """Call the task; whatever ends it early, a later run can go on."""
@@ -268,16 +284,13 @@ def _availability(arguments: argparse.Namespace, machines: int) -> Availability 
     return None
 
 
-def _task_options(
-    task: Task, name: str, arguments: argparse.Namespace, manifest: Manifest
-) -> dict[str, Any]:
+def _task_options(task: Task, name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     known = options_of(task)
     options = dict(_parse_setting(setting) for setting in arguments.set)
     if task is TASKS["matvec"]:
         if options:
             raise InputError(f"--set {next(iter(options))}: task matvec has no such option")
-        vectors = _read_vectors(arguments.vectors, manifest.columns)
-        return {"vectors": vectors[: arguments.steps]}
+        return {}
     if arguments.vectors is not None:
         raise InputError(f"--vectors: task {name} takes none, only matvec does")
     if arguments.steps is not None:
@@ -292,17 +305,6 @@ def _task_options(
     except TypeError as error:
         raise InputError(f"task {name} with these options: {error}") from None
     return options
-
-
-def _about(name: str, options: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
-    """What a checkpoint is of; more steps may be made of the same."""
-    kept = {key: value for key, value in options.items() if key not in ("steps", "vectors")}
-    return {
-        "task": name,
-        "rows": manifest.rows,
-        "columns": manifest.columns,
-        "options": {key: repr(value) for key, value in sorted(kept.items())},
-    }
 
 
 def _parse_setting(setting: str) -> tuple[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 from cec_mpi.errors import InputError
 
 __all__ = [
+    "CHECKPOINT",
     "RESULT",
     "STEPS",
     "SUMMARY",
@@ -36,7 +37,8 @@ __all__ = [
 STEPS = "steps.jsonl"
 SUMMARY = "summary.json"
 RESULT = "result.npy"
-_RESULTS = (STEPS, SUMMARY, RESULT)
+CHECKPOINT = "checkpoint.npz"
+_RESULTS = (STEPS, SUMMARY, RESULT, CHECKPOINT)
 _EARLIER = ".earlier"
 
 

@@ -18,7 +18,7 @@ from cec_mpi.records import (
     set_results_aside,
 )
 
-RESULTS = ["steps.jsonl", "summary.json", "result.npy"]
+RESULTS = ["steps.jsonl", "summary.json", "result.npy", "checkpoint.npz"]
 
 
 def record(step, measured=0.5, predicted=None, waited=0, changed=False):

@@ -142,7 +142,7 @@ def test_the_same_machines_and_speeds_give_the_same_plan_back(scheme):
     fewer = planner.plan((1, 2, 3, 5), SPEEDS)
     faster = planner.plan(EVERYONE, speeds_of(0))
     assert fewer is not first
-    assert faster is not first
+    assert (faster is first) == (scheme == "cyclic")  # which looks at no speeds
     assert fewer.assignment.available == (1, 2, 3, 5)
     assert planner.plan(EVERYONE, SPEEDS) is first
     assert planner.plan((1, 2, 3, 5), SPEEDS) is fewer
@@ -213,10 +213,3 @@ def test_two_codes_do_not_share_decoders():
 def test_machines_out_of_order_are_refused(available):
     with pytest.raises(InputError, match="expected ascending"):
         plan_step(available, (1.0,) * 64, 2, 9)
-
-
-def test_cyclic_plans_do_not_change_with_the_speeds():
-    planner = Planner(2, 90, "cyclic")
-    first = planner.plan((1, 2, 4), (1.0, 1.0, 1.0, 1.0))
-    assert planner.plan((1, 2, 4), (1.0, 3.0, 1.0, 9.0)) is first
-    assert planner.plan((1, 2, 3), (1.0, 3.0, 1.0, 9.0)) is not first

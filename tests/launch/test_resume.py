@@ -93,6 +93,40 @@ def test_products_go_on_at_the_next_row(start, cec, large_store, tmp_path):
     np.testing.assert_allclose(result, W @ large_store.X.T, atol=1e-11)
     assert 60 <= steps_of(out) <= 60 + 4 + 1
 
+    np.save(tmp_path / "others.npy", np.vstack((W[:-1], W[:1])))
+    for other, says in (
+        (["--vectors", tmp_path / "others.npy"], "has vectors"),
+        (["--steps", 50], "result.npy has shape (60, "),
+    ):
+        refused = cec(*words, *other, "--resume", ranks=7)
+        assert refused.returncode == 2
+        assert says in refused.told
+    again = cec(*words, "--resume", ranks=7)
+    assert again.returncode == 0
+    assert "nothing to resume" in again.stdout
+
+
+def test_a_killed_run_does_not_go_on_from_what_it_was_to_overwrite(
+    start, cec, slow_store, tmp_path
+):
+    out = tmp_path / "out"
+    words = ["run", slow_store.path, "--out", out, "--task", "power"]
+    stopped = cec(*words, *SLOWLY, "--time-limit", 0.7, ranks=7)
+    assert stopped.returncode == 6
+    process = start(["mpirun", "-n", 7, "cec-mpi", *words, *SLOWLY, "--overwrite"])
+    deadline = time.monotonic() + 30
+    while not (out / ".earlier").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    wait_for_steps(process, out, 1)
+    process.terminate()
+    process.wait(timeout=20)
+    assert not (out / "checkpoint.npz").exists()
+    done = cec(*words, "--resume", ranks=7)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((out / "summary.json").read_text())["steps"] == steps_of(out)
+    assert not (out / ".earlier").exists()
+
 
 def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path):
     out = tmp_path / "out"
@@ -140,8 +174,9 @@ def test_too_few_machines_leave_a_checkpoint_too(cec, slow_store, tmp_path, task
     assert json.loads((out / "summary.json").read_text())["converged"]
 
 
-def test_a_checkpoint_of_something_else_is_refused(cec, slow_store, small_store, tmp_path):
+def test_a_checkpoint_of_something_else_is_refused(cec, slow_store, make_store, tmp_path):
     out = tmp_path / "out"
+    other = make_store(2 * slow_store.X, 6, 3)
     words = ["--out", out, "--task", "power"]
     stopped = cec("run", slow_store.path, *words, *SLOWLY, "--time-limit", 0.7, ranks=7)
     assert stopped.returncode == 6
@@ -149,6 +184,7 @@ def test_a_checkpoint_of_something_else_is_refused(cec, slow_store, small_store,
     for others, says in (
         (["run", slow_store.path, *words, "--set", "tol=1e-3"], "options"),
         (["run", slow_store.path, "--out", out, "--task", "svd"], "task 'power', this run 'svd'"),
+        (["run", other.path, *words], "another matrix"),
     ):
         refused = cec(*others, "--resume", ranks=7)
         assert refused.returncode == 2
