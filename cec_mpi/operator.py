@@ -101,14 +101,16 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         return self._rmatmat(x.reshape(-1, 1)) if np.iscomplexobj(x) else self._master.rmatvec(x)
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        return _apply(self._master.matmat, np.asarray(X))
+        return _apply(self._master.matmat, np.asarray(X), self.shape[0])
 
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        return _apply(self._master.rmatmat, np.asarray(X))
+        return _apply(self._master.rmatmat, np.asarray(X), self.shape[1])
 
 
-def _apply(product: Callable[..., NDArray[Any]], block: NDArray[Any]) -> NDArray[Any]:
-    """Complex vectors are two real ones, side by side in one step."""
+def _apply(product: Callable[..., NDArray[Any]], block: NDArray[Any], rows: int) -> NDArray[Any]:
+    """Complex vectors are two real ones, side by side in one step; no vectors need none."""
+    if not block.shape[1]:
+        return np.empty((rows, 0))
     if not np.iscomplexobj(block):
         return product(block)
     columns = block.shape[1]

@@ -111,9 +111,9 @@ class _Block:
     def decode(self, answers: NDArray[Any], parts: Floats) -> None:
         for row, source in zip(self._work, self._sources, strict=True):
             row[:] = answers[source]
-        self._decoder.apply(self._work, parts[:, self._along])
+        self._decoder.decode(self._work, parts[:, self._along])
 
     def coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
-        self._decoder.apply_transposed(parts[:, self._along], self._work)
+        self._decoder.decode_transposed(parts[:, self._along], self._work)
         for row, source in zip(self._work, self._sources, strict=True):
             coded[source] = row

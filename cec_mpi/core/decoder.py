@@ -86,28 +86,10 @@ class Decoder:
         Parameters
         ----------
         values : (L, rows) ndarray of float64
-            Answers in the order of `order`, C-contiguous; overwritten.
+            Answers in the order of `order`; C-contiguous and aligned; overwritten.
         out : (L, rows) ndarray of float64
             Receives the rows of X_1 w .. X_L w; its rows may lie apart.
-
-        Raises
-        ------
-        InputError
-            `values` or `out` has another dtype, shape or layout.
         """
-        expected = (len(self.order), values.shape[-1] if values.ndim else 0)
-        for name, array in (("answers", values), ("out", out)):
-            if array.dtype != np.float64 or array.shape != expected:
-                raise InputError(
-                    f"{name} of shape {array.shape} and dtype {array.dtype}: expected "
-                    f"{expected} of float64"
-                )
-        if not values.flags.carray:
-            raise InputError("answers to decode: expected C-contiguous, aligned and writeable")
-        self.apply(values, out)
-
-    def apply(self, values: Floats, out: Floats) -> None:
-        """`decode` without looking at the arrays first."""
         if self._inverted:
             np.matmul(self._matrix, values, out=out)
             return
@@ -118,7 +100,7 @@ class Decoder:
         self._triangular_solve(1.0, self._matrix, values.T, **upper)
         out[:] = values
 
-    def apply_transposed(self, values: Floats, out: Floats) -> None:
+    def decode_transposed(self, values: Floats, out: Floats) -> None:
         """The transposed decoder: ``out <- inv(G_P') @ values``, for the adjoint.
 
         Parameters

@@ -14,6 +14,8 @@ from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 
 __all__ = ["pagerank"]
 
+_GAP = 100  # factor between rounding errors and sums of links, at least
+
 
 def pagerank(
     X: Any,
@@ -51,13 +53,13 @@ def pagerank(
     -------
     dict
         ``result``: (n,) ndarray, the scores, of sum 1; ``change``: of the last iteration, as
-        above; ``iterations``; ``converged``.
+        above; ``dangling``: how many nodes have no links; ``iterations``; ``converged``.
 
     Raises
     ------
     InputError
-        X is not square, the links of a node have a negative sum, an option is out of range, or
-        the checkpoint does not fit.
+        X is not square, the links of a node have a negative sum or one that may be a rounding
+        error, an option is out of range, or the checkpoint does not fit.
 
     Notes
     -----
@@ -67,9 +69,11 @@ def pagerank(
         s_i = sum_j A[i, j]
         x_j <- d * (sum_i A[i, j] x_i / s_i + p_j * sum of x_i with s_i = 0) + (1 - d) * p_j
 
-    Products have rounding errors, so a node without links has a sum s_i near 0. Sums of at
-    most ``10 * accuracy * max(s)`` count as 0, where accuracy is ``X.accuracy``, the relative
-    error of a product, or else that of the numbers of X.
+    Products have rounding errors, so a node without links has a sum s_i near 0, of at most
+    ``10 * accuracy * max(s)``, where accuracy is ``X.accuracy``, the relative error that a
+    product can have, or else that of the numbers of X. This is a bound for the worst case, and
+    may reach the sums of real links: the task refuses to guess where the largest sum below it
+    and the smallest one above it differ by a factor of less than 100.
 
     Examples
     --------
@@ -106,6 +110,7 @@ def pagerank(
     return {
         "result": scores,
         "change": change,
+        "dangling": int(size - linked.sum()),
         "iterations": iterations,
         "converged": converged,
     }
@@ -134,11 +139,21 @@ def _accuracy(X: Any) -> float:
 
 def _linked(degrees: NDArray[Any], accuracy: float, links: str) -> NDArray[np.bool_]:
     """Which nodes have an outgoing link, given the sums of their weights."""
-    error = 10 * accuracy * max(float(degrees.max()), 0.0)
+    largest = max(float(degrees.max()), 0.0)
+    error = 10 * accuracy * largest
     lowest = int(degrees.argmin())
     if degrees[lowest] < -error:
         raise InputError(
             f"{links[:-1]} {lowest} of X has the sum {degrees[lowest]}: expected weights of links, "
             "none negative"
         )
-    return degrees > error
+    linked = degrees > error
+    least = float(degrees[linked].min(initial=np.inf))
+    most = float(np.abs(degrees[~linked]).max(initial=0.0))
+    if most * _GAP > least:
+        raise InputError(
+            f"the {links} of X have sums of {most:.2g} and {least:.2g}, and rounding errors may "
+            f"reach {error:.2g}: which nodes have links cannot be known, encode X with dtype "
+            "float64"
+        )
+    return linked

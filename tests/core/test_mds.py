@@ -120,46 +120,6 @@ def test_a_decoder_is_used_again_and_again(rows):
         assert np.allclose(out, parts)
 
 
-def misaligned(shape):
-    size = int(np.prod(shape))
-    return np.frombuffer(bytearray(8 * size + 4), offset=4, count=size).reshape(shape)
-
-
-def read_only(shape):
-    values = np.zeros(shape)
-    values.flags.writeable = False
-    return values
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        pytest.param(np.zeros((3, 4), dtype=np.float32), id="float32"),
-        pytest.param(np.zeros((3, 4), dtype=">f8"), id="big-endian"),
-        pytest.param(np.zeros((3, 4), dtype=np.int64), id="int64"),
-        pytest.param(np.zeros((2, 4)), id="too few rows"),
-        pytest.param(np.zeros((4, 3)), id="too many rows"),
-        pytest.param(np.zeros(3), id="one dimension"),
-        pytest.param(np.zeros((3, 4, 1)), id="three dimensions"),
-        pytest.param(np.zeros((3, 4), order="F"), id="Fortran order"),
-        pytest.param(np.zeros((3, 8))[:, ::2], id="every second column"),
-        pytest.param(misaligned((3, 4)), id="misaligned"),
-        pytest.param(read_only((3, 4)), id="read-only"),
-    ],
-)
-def test_answers_that_cannot_be_decoded_in_place_are_refused(values):
-    decoder = make_code(6, 3).decoder((1, 2, 3))
-    with pytest.raises(InputError, match="answers"):
-        decoder.decode(values, np.empty((3, 4)))
-
-
-@pytest.mark.parametrize("out", [np.empty((3, 5)), np.empty((2, 4)), np.empty((3, 4), np.float32)])
-def test_a_place_for_decoded_rows_that_does_not_fit_is_refused(out):
-    decoder = make_code(6, 3).decoder((1, 2, 3))
-    with pytest.raises(InputError, match="out of shape"):
-        decoder.decode(np.zeros((3, 4)), out)
-
-
 @pytest.mark.parametrize("machines", [(1, 2), (1, 2, 3, 4), (), (0, 1, 2), (1, 2, 7), (1, 1, 2)])
 def test_a_decoder_needs_l_different_machines_of_the_code(machines):
     with pytest.raises(InputError, match="machines"):

@@ -94,6 +94,7 @@ def test_it_is_a_linear_operator_of_scipy(comm, store, X):
     with open_operator(store, comm, availability=Listed(MASKS, repeat=True)) as operator:
         if operator is not None:
             assert isinstance(operator, LinearOperator)
+            assert (operator @ np.empty((40, 0))).shape == (1001, 0)
             w = RNG.standard_normal(40) + 1j * RNG.standard_normal(40)
             assert difference(operator @ w, X @ w) < 1e-13
             gram = operator.H @ operator + 2 * LinearOperator((40, 40), matvec=lambda x: x)

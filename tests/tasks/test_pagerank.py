@@ -57,8 +57,18 @@ def test_nodes_without_links_are_known_despite_rounding_errors(accuracy, links, 
     operator = noisy(weights if links == "rows" else weights.T, accuracy, RNG)
     found = pagerank(operator, tol=1e-5, links=links)
     assert found["converged"]
+    assert found["dangling"] == (weights.sum(axis=1) == 0).sum()
     assert (found["result"] >= 0).all()
     assert np.allclose(found["result"], dense_scores(weights), atol=1e-4 / 5)
+
+
+def test_links_that_may_be_rounding_errors_are_not_guessed(noisy):
+    weights = np.zeros((50, 50))
+    weights[0] = 1  # a hub, beside nodes with one link or none
+    weights[range(1, 49), range(2, 50)] = 1
+    assert pagerank(noisy(weights, 1e-6, RNG))["dangling"] == 1
+    with pytest.raises(InputError, match=r"which nodes have links cannot be known.*float64"):
+        pagerank(noisy(weights, 1e-2, RNG))
 
 
 def test_no_score_is_negative_despite_rounding_errors(noisy):
