@@ -201,10 +201,10 @@ def as_availability(given: Any, machines: int) -> Availability:
 
     Parameters
     ----------
-    given : Availability, path, callable, iterable of int, or None
+    given : Availability, path, callable, iterable of int, sequence of sets, or None
         A path is read as `read_availability` does; a callable is given the tick and
-        returns machine numbers; machine numbers are available until others are chosen;
-        None is everyone.
+        returns machine numbers; machine numbers are available until others are chosen; of
+        several sets there is one per tick, and the last one holds; None is everyone.
     machines : int
         Machines of the store, N.
 
@@ -223,6 +223,13 @@ def as_availability(given: Any, machines: int) -> Availability:
     if callable(given):
         return Asked(machines, given)
     known = frozenset(range(1, machines + 1))
+    if isinstance(given, Sequence) and all(isinstance(up, Iterable) for up in given):
+        return Listed(
+            [
+                checked_set(f"availability at tick {tick}", up, known)
+                for tick, up in enumerate(given)
+            ]
+        )
     return Listed([checked_set("availability", given, known)])
 
 

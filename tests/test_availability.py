@@ -9,6 +9,7 @@ from cec_mpi.availability import (
     PAPER_AVAILABLE,
     Listed,
     RandomAvailability,
+    as_availability,
     everyone,
     from_counts,
     read_availability,
@@ -252,3 +253,23 @@ def test_machines_are_ascending_plain_numbers():
     for available in ticks(RandomAvailability(9, 0.5), 30):
         assert list(available) == sorted(available)
         assert json.dumps(available)
+
+
+def test_what_a_program_may_say_of_who_is_available(tmp_path):
+    path = written(tmp_path, {"available": SETS})
+    for given, expected in (
+        (None, [(1, 2, 3)] * 3),
+        (path, [(1, 2, 3), (1, 3), ()]),
+        (lambda tick: {3, 1 + tick}, [(1, 3), (2, 3), (3,)]),
+        ({3, 1}, [(1, 3)] * 3),
+        (np.array([3, 2]), [(2, 3)] * 3),
+        ([{2, 1}, (3, 2)], [(1, 2), (2, 3), (2, 3)]),
+        (Listed([(2,)]), [(2,)] * 3),
+    ):
+        assert ticks(as_availability(given, 3), 3) == expected
+
+
+@pytest.mark.parametrize("given", [4, {4}, {"one"}, [{1}, {4}], [{1}, 2], "no such file"])
+def test_anything_else_is_refused(given):
+    with pytest.raises(InputError, match=r"availability|no such file"):
+        as_availability(given, 3)

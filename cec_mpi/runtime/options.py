@@ -24,7 +24,7 @@ class SessionOptions:
 
     Attributes
     ----------
-    availability : Availability, path, callable, set of int, optional
+    availability : Availability, path, callable, set of int, sequence of sets, optional
         Who is available (see `as_availability`); by default all machines, always.
     speeds : sequence of float or "learn"
         Relative speed of machines 1..N; by default they are learned from the times that

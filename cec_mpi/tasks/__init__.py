@@ -11,10 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.cg import cg
@@ -32,7 +29,6 @@ __all__ = [
     "NO_CHECKPOINT",
     "TASKS",
     "Checkpoint",
-    "Operator",
     "Task",
     "cg",
     "find_task",
@@ -46,25 +42,6 @@ __all__ = [
     "ridge",
     "svd",
 ]
-
-
-class Operator(Protocol):
-    """What a task needs of X, of shape (q, r)."""
-
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-
-    def matvec(self, w: NDArray[Any]) -> NDArray[Any]:
-        """X w: (q,) for a w of shape (r,)."""
-
-    def rmatvec(self, u: NDArray[Any]) -> NDArray[Any]:
-        """X' u: (r,) for a u of shape (q,)."""
-
-    def matmat(self, W: NDArray[Any]) -> NDArray[Any]:
-        """X W: (q, k) for a W of shape (r, k)."""
-
-    def rmatmat(self, U: NDArray[Any]) -> NDArray[Any]:
-        """X' U: (r, k) for a U of shape (q, k)."""
 
 
 Task = Callable[..., dict[str, Any]]
