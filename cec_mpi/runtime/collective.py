@@ -302,14 +302,15 @@ class CollectiveMachineEnd(_End):
             self._opening = store, opening
             return Announcement(store, open=opening)
         product = Product(bool(adjoint), columns)
-        assignment = None
+        intervals = None
         if length:
             plan = np.empty(length, dtype=np.int64)
             self._broadcast(plan, plan.nbytes)
             assignment = Assignment.from_array(plan)
             served = self._stores[store]
             served.count = assignment.count(served.machine)
-        return Announcement(store, step, product, assignment)
+            intervals = assignment.intervals(served.machine)
+        return Announcement(store, step, product, intervals)
 
     def together(self) -> None:
         """Barrier."""

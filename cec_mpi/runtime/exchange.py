@@ -180,8 +180,8 @@ class Announcement:
     step : int
         The step that begins, counted from 0.
     product : Product
-    assignment : Assignment or None
-        The new assignment; None when the last one still holds.
+    intervals : tuple of (int, int) or None
+        The rows of this machine, ascending; None for the same as in the last step.
     report : bool
         Say what went wrong.
     open : Opening or None
@@ -195,7 +195,7 @@ class Announcement:
     store: int = 0
     step: int = 0
     product: Product = field(default_factory=Product)
-    assignment: Assignment | None = None
+    intervals: tuple[tuple[int, int], ...] | None = None
     report: bool = False
     open: Opening | None = None
     close: bool = False

@@ -88,7 +88,7 @@ class LocalMasterEnd:
         self._step, self._product = step, product
         if assignment is not self._assignment:
             for machine in self._machines:
-                machine.assign(assignment)
+                machine.assign(assignment.intervals(machine.number))
             self._assignment = assignment
         return 0
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from cec_mpi.core.assignment import Assignment
 from cec_mpi.runtime.emulation import Emulation, measure_rate
 from cec_mpi.runtime.exchange import Product
 from cec_mpi.store.reader import Loaded, Shard
@@ -58,10 +57,10 @@ class Machine:
         row_bytes = max(1, columns * self._rows.itemsize)
         self._slab = min(_MOST_ROWS, max(_FEWEST_ROWS, _SLAB_BYTES // row_bytes))
 
-    def assign(self, assignment: Assignment) -> None:
-        """Take the rows that this machine has in a new assignment."""
-        self._intervals = assignment.intervals(self.number)
-        self.count = assignment.count(self.number)
+    def assign(self, intervals: tuple[tuple[int, int], ...]) -> None:
+        """Take other rows than before: intervals ``start <= row < stop``, ascending."""
+        self._intervals = intervals
+        self.count = sum(stop - start for start, stop in intervals)
         self._loaded = False
 
     def load(self) -> Loaded:

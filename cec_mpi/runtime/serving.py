@@ -66,8 +66,8 @@ def serve(
 def _answer(machine: Machine, order: Announcement, end: MachineEnd) -> str:
     """Answer a step; returns what went wrong, or nothing."""
     problem = ""
-    if order.assignment is not None:
-        machine.assign(order.assignment)
+    if order.intervals is not None:
+        machine.assign(order.intervals)
     machine.prepare(order.product)
     values = end.shared(order)
     try:

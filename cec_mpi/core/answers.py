@@ -1,0 +1,235 @@
+"""Answers to rows, whichever machines gave them: what is missing, and decoding from any L."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.decoder import Decoder
+from cec_mpi.core.mds import MDSCode
+from cec_mpi.core.replan import Missing
+
+__all__ = ["Decoders", "RowAnswers", "replacement"]
+
+Floats = NDArray[np.float64]
+
+_DECODER_NUMBERS = 1 << 24  # in decoders that are remembered (128 MiB)
+
+
+class Decoders:
+    """The decoders of a code, factored when first needed; those used longest ago are forgotten.
+
+    Parameters
+    ----------
+    code : MDSCode
+    """
+
+    def __init__(self, code: MDSCode) -> None:
+        self._code = code
+        self._most = max(16, _DECODER_NUMBERS // code.recovery**2)
+        self._kept: OrderedDict[tuple[int, ...], Decoder] = OrderedDict()
+
+    def of(self, machines: tuple[int, ...]) -> Decoder:
+        """The decoder for the answers of these L machines, numbers ascending."""
+        decoder = self._kept.get(machines)
+        if decoder is None:
+            decoder = self._kept[machines] = self._code.decoder(machines)
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(machines)
+        return decoder
+
+
+class _Segment:
+    """Rows ``start <= row < stop`` that have the same answers throughout."""
+
+    __slots__ = ("decoded", "expected", "given", "start", "stop")
+
+    def __init__(
+        self, start: int, stop: int, expected: set[int], given: dict[int, NDArray[np.generic]]
+    ) -> None:
+        self.start, self.stop = start, stop
+        self.expected = expected
+        self.given = given
+        self.decoded = False
+
+
+class RowAnswers:
+    """The answers to one step, decoded row by row as soon as L machines have given theirs.
+
+    Parameters
+    ----------
+    decoders : Decoders
+    recovery : int
+        L.
+    rows : int
+        Rows per shard, R.
+    columns : int
+        k.
+    parts : (L, R * k) ndarray of float64
+        Receives the rows of X_1 W .. X_L W.
+    work : (L * R * k,) ndarray of float64
+        Scratch.
+
+    Attributes
+    ----------
+    condition : float
+        The largest condition number that was decoded with.
+    undecoded : int
+        Rows that wait for more answers.
+
+    Examples
+    --------
+    >>> from cec_mpi.core.mds import make_code
+    >>> code, parts = make_code(3, 2), np.empty((2, 4))
+    >>> answers = RowAnswers(Decoders(code), 2, 4, 1, parts, np.empty(8))
+    >>> whole = code.generator @ [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]
+    >>> answers.expect(1, 0, 4)
+    >>> answers.give(3, 0, 4, whole[2])
+    >>> answers.give(2, 2, 4, whole[1, 2:])
+    >>> answers.undecoded, answers.missing([1, 2, 3])
+    (2, [])
+    >>> answers.give_up(1)
+    >>> answers.missing([1, 2, 3])
+    [Missing(start=0, stop=2, needed=1, eligible=(1, 2))]
+    >>> answers.give(2, 0, 2, whole[1, :2])
+    >>> parts.round(6)
+    array([[1., 2., 3., 4.],
+           [5., 6., 7., 8.]])
+    """
+
+    def __init__(
+        self,
+        decoders: Decoders,
+        recovery: int,
+        rows: int,
+        columns: int,
+        parts: Floats,
+        work: Floats,
+    ) -> None:
+        self._decoders = decoders
+        self._recovery = recovery
+        self._columns = columns
+        self._parts = parts
+        self._work = work
+        self._starts = [0]
+        self._segments = [_Segment(0, rows, set(), {})]
+        self.condition = 1.0
+        self.undecoded = rows
+
+    def expect(self, machine: int, start: int, stop: int) -> None:
+        """A machine was asked for rows ``start <= row < stop``."""
+        for segment in self._between(start, stop):
+            segment.expected.add(machine)
+
+    def give_up(self, machine: int) -> None:
+        """Nothing more is expected of a machine; what it has answered stays."""
+        for segment in self._segments:
+            segment.expected.discard(machine)
+
+    def give(self, machine: int, start: int, stop: int, values: NDArray[np.generic]) -> None:
+        """A machine answered rows ``start <= row < stop``; what can be decoded now, is.
+
+        Parameters
+        ----------
+        machine, start, stop : int
+        values : ((stop - start) * k,) ndarray
+            Row after row. Not copied: it has to stay as it is until all is decoded.
+        """
+        k = self._columns
+        for segment in self._between(start, stop):
+            segment.expected.discard(machine)
+            if not segment.decoded:
+                segment.given[machine] = values[
+                    (segment.start - start) * k : (segment.stop - start) * k
+                ]
+                if len(segment.given) == self._recovery:
+                    self._decode(segment)
+
+    def missing(self, eligible: Iterable[int]) -> list[Missing]:
+        """Rows that will not get L answers, and who of `eligible` may give one."""
+        able = sorted(eligible)
+        found = []
+        for segment in self._segments:
+            hoped = len(segment.given) + len(segment.expected)
+            if not segment.decoded and hoped < self._recovery:
+                others = [n for n in able if n not in segment.given and n not in segment.expected]
+                needed = self._recovery - hoped
+                found.append(Missing(segment.start, segment.stop, needed, tuple(others)))
+        return found
+
+    def _between(self, start: int, stop: int) -> list[_Segment]:
+        """The segments of these rows, cut so that they are of these rows only."""
+        if start >= stop:
+            return []
+        first, last = self._cut(start), self._cut(stop)
+        return self._segments[first:last]
+
+    def _cut(self, row: int) -> int:
+        """Where the segment is that begins with this row; one does afterwards."""
+        place = bisect_left(self._starts, row)
+        if place < len(self._starts) and self._starts[place] == row:
+            return place
+        before = self._segments[place - 1]
+        if row == before.stop:
+            return place
+        size = (row - before.start) * self._columns
+        after = _Segment(
+            row,
+            before.stop,
+            set(before.expected),
+            {machine: values[size:] for machine, values in before.given.items()},
+        )
+        after.decoded = before.decoded
+        before.stop = row
+        before.given = {machine: values[:size] for machine, values in before.given.items()}
+        self._starts.insert(place, row)
+        self._segments.insert(place, after)
+        return place
+
+    def _decode(self, segment: _Segment) -> None:
+        recovery, k = self._recovery, self._columns
+        machines = sorted(segment.given)
+        decoder = self._decoders.of(tuple(machines))
+        size = (segment.stop - segment.start) * k
+        block = self._work[: recovery * size].reshape(recovery, size)
+        for row, which in zip(block, decoder.order, strict=True):
+            row[:] = segment.given[machines[which]]
+        decoder.decode(block, self._parts[:, segment.start * k : segment.stop * k])
+        self.condition = max(self.condition, decoder.condition)
+        self.undecoded -= segment.stop - segment.start
+        segment.decoded = True
+        segment.given = {}
+
+
+def replacement(code: MDSCode, lost: int, others: tuple[int, ...]) -> Floats:
+    """How a shard is made of L others: ``shard_lost = sum over m of c_m shard_m``.
+
+    Parameters
+    ----------
+    code : MDSCode
+    lost : int
+        Number of the machine.
+    others : tuple of int
+        Numbers of L others.
+
+    Returns
+    -------
+    (L,) ndarray of float64
+        ``c = inv(G_others') G_lost``.
+
+    Examples
+    --------
+    >>> from cec_mpi.core.mds import make_code
+    >>> code = make_code(3, 2)
+    >>> c = replacement(code, 3, (1, 2))
+    >>> bool(np.allclose(c @ code.generator[:2], code.generator[2]))
+    True
+    """
+    rows = code.generator[np.array(others) - 1]
+    weights: Floats = np.linalg.solve(rows.T, code.generator[lost - 1])
+    return weights
