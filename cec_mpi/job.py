@@ -240,7 +240,7 @@ class Job:
 
 def run_parallel(comm: MPI.Intracomm, arguments: argparse.Namespace) -> int:
     """Collective: ``cec-mpi run`` on the master and its machines."""
-    with gathered(comm, Path(arguments.out) / "logs") as session:
+    with gathered(comm, Path(arguments.out) / "logs", _waiting(arguments)) as session:
         if session is not None:
             Job(arguments).run(session)
     return 0
@@ -248,10 +248,20 @@ def run_parallel(comm: MPI.Intracomm, arguments: argparse.Namespace) -> int:
 
 def run_serial(arguments: argparse.Namespace) -> int:
     """``cec-mpi run --serial``: all machines in this process."""
-    with gathered(None) as session:
+    with gathered(None, options=_waiting(arguments)) as session:
         assert session is not None
         Job(arguments).run(session)
     return 0
+
+
+def _waiting(arguments: argparse.Namespace) -> dict[str, Any]:
+    """How machines are waited for, and what becomes of a session that loses one."""
+    return {
+        "stragglers": arguments.stragglers,
+        "deadline": arguments.deadline,
+        "on_loss": arguments.on_loss,
+        "spares": arguments.spares,
+    }
 
 
 def _session_options(arguments: argparse.Namespace, manifest: Manifest) -> SessionOptions:
@@ -266,11 +276,13 @@ def _session_options(arguments: argparse.Namespace, manifest: Manifest) -> Sessi
         shards=arguments.shards,
         verify=arguments.verify,
         staged=arguments.staged,
+        **_waiting(arguments),
         emulate_speeds=arguments.emulate_speeds,
         emulate_base=arguments.emulate_base,
         emulate_noise=arguments.emulate_noise,
         emulate_changes=tuple(arguments.emulate_change),
         seed=arguments.seed,
+        inject=arguments.inject,
     )
 
 

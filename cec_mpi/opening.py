@@ -72,7 +72,7 @@ def open_operator(
     array([1., 2., 3., 4.])
     >>> place.cleanup()
     """
-    with gathered(comm) as session:
+    with gathered(comm, options=options) as session:
         if session is None:
             yield None
             return

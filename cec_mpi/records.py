@@ -111,6 +111,7 @@ class StepRecord:
     bytes: dict[str, int]
     plan_changed: bool
     condition: float
+    events: list[dict[str, Any]]
 
 
 class Recorder:

@@ -135,6 +135,38 @@ def add_run(commands: Any) -> None:
         "--staged", metavar="DIR", help="copies of the shards, by default where stage put them"
     )
     how.add_argument("--serial", action="store_true", help="all machines in one process, no MPI")
+    loss = p.add_argument_group("late and lost machines")
+    loss.add_argument(
+        "--stragglers",
+        type=values.whole,
+        default=0,
+        metavar="S",
+        help="each row on L + S machines, of which the first L count",
+    )
+    loss.add_argument(
+        "--deadline",
+        metavar="SECONDS|x1.5",
+        help="give a machine up for the step, after so long or so many times what was expected",
+    )
+    loss.add_argument(
+        "--on-loss",
+        choices=["end", "continue"],
+        default="end",
+        help="whether losing a machine ends the job",
+    )
+    loss.add_argument(
+        "--spares",
+        type=values.whole,
+        default=0,
+        metavar="K",
+        help="ranks more than N + 1, to take the place of lost machines",
+    )
+    loss.add_argument(
+        "--inject",
+        default="",
+        metavar="FAULTS",
+        help="on order, as kill:3@10,stop:2@20,slow:5@30x4,corrupt:1@40,leave:4@50 or random:0.01",
+    )
     emulate = p.add_argument_group("emulation of slower machines")
     emulate.add_argument("--emulate-speeds", type=values.speeds, metavar="LIST")
     emulate.add_argument(

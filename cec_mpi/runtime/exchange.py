@@ -227,8 +227,8 @@ class Hub(Protocol):
     def open(self, opening: Opening) -> list[Opened]:
         """Have the machines open a store; what each has to say, in the order of ranks."""
 
-    def admit(self, emulation: Emulation | None) -> MasterEnd:
-        """The machines serve the store that they opened last."""
+    def admit(self, emulation: Emulation | None) -> Any:
+        """The end for its steps: the machines serve the store that they opened last."""
 
     def refuse(self, error: CecError) -> None:
         """They do not."""

@@ -7,7 +7,9 @@ all, rank 0 alone prints, and all ranks meet before they leave with the same cod
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import signal
 import socket
 import sys
@@ -15,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.launch import detect_launcher, start_mpi
@@ -26,7 +28,11 @@ if TYPE_CHECKING:
 __all__ = [
     "as_cec_error",
     "complain",
+    "dying_alone",
     "ending_the_job",
+    "leave_now",
+    "leave_without_mpi",
+    "leaves_without_mpi",
     "on_master",
     "raised_together",
     "run_together",
@@ -73,9 +79,9 @@ def run_together(body: Callable[[MPI.Intracomm], int]) -> int:
         if comm.rank == 0:
             traceback.print_exc()
         code = CecError.exit_code
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
+    _flush()
+    if leaves_without_mpi():
+        _leave_process(comm.rank, code)
     comm.Barrier()
     return _leave(comm.rank, code) if comm.size > 1 else code
 
@@ -93,6 +99,79 @@ def _leave(rank: int, code: int) -> int:
         return 0
     time.sleep(_LAST_SECONDS)
     return code
+
+
+def leave_now(code: int = _FAILED_MACHINE) -> NoReturn:
+    """Leave at once, as when rank 0 is gone: nothing of MPI can be relied on."""
+    _flush()
+    os._exit(code)
+
+
+def leave_without_mpi(comm: MPI.Intracomm | None = None) -> None:
+    """From now on this process is to end without MPI_Finalize, which waits for lost processes.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm, optional
+        Given where only the launcher can end a process that is stuck: the last one to leave
+        has it do so.
+    """
+    if not _without_mpi:
+        from mpi4py import MPI
+
+        hook = sys.excepthook
+
+        def note(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+            _codes.append(CecError.exit_code)
+            hook(kind, error, trace)
+
+        sys.excepthook = note
+        rank = MPI.COMM_WORLD.rank
+        atexit.register(lambda: _leave_process(rank, max(_codes, default=0)))
+    _without_mpi.append(comm)
+
+
+def leaves_without_mpi() -> bool:
+    """Whether MPI can no more be ended in order."""
+    return bool(_without_mpi)
+
+
+def _leave_process(rank: int, code: int) -> NoReturn:
+    """Rank 0 leaves last, and gives the launcher its code."""
+    _flush()
+    if rank:
+        os._exit(0)
+    time.sleep(_LAST_SECONDS)
+    for comm in _without_mpi:
+        if comm is not None:
+            comm.Abort(code)
+    os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
+_without_mpi: list[MPI.Intracomm | None] = []
+_codes: list[int] = []
+
+
+@contextmanager
+def dying_alone(comm: MPI.Intracomm) -> Iterator[None]:
+    """End this process alone on any exception: the others see that it died, and go on.
+
+    It has to be a signal: under ULFM the exit of a process goes unnoticed.
+    """
+    try:
+        yield
+    except BaseException:
+        log.critical("rank %d ends", comm.rank, exc_info=True)
+        sys.stderr.write(f"cec-mpi: rank {comm.rank} on {socket.gethostname()} failed\n")
+        traceback.print_exc()
+        _flush()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi.runtime.emulation import Emulation, measure_rate
 from cec_mpi.runtime.exchange import Product
+from cec_mpi.runtime.faults import Faults
 from cec_mpi.store.reader import Loaded, Shard
 
 __all__ = ["Machine"]
@@ -41,11 +42,14 @@ class Machine:
     ----------
     emulation : Emulation or None
         Makes it as slow as it is to appear.
+    faults : Faults
+        What goes wrong with it, on order.
     """
 
     def __init__(self, number: int, shard: Shard | None, columns: int, dtype: DTypeLike) -> None:
         self.number = number
         self.emulation: Emulation | None = None
+        self.faults = Faults()
         self._shard = shard
         self._rows = np.empty((0, columns), dtype) if shard is None else shard.rows
         self._forward = np.empty(0, dtype)
@@ -128,6 +132,7 @@ class Machine:
         """
         if not self.count:
             return 0.0
+        self.faults.before(self.number, step)
         begin = time.perf_counter()
         with np.errstate(over="ignore", invalid="ignore"):  # the master looks at the answers
             if product.adjoint:
@@ -139,7 +144,8 @@ class Machine:
         if self.emulation is not None:
             least = self.count / self.emulation.rate(self.number, step)
             time.sleep(max(0.0, begin + least - time.perf_counter()))
-        return time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
+        return self.faults.after(self.number, step, self.values(product), seconds)
 
     def _multiply(self, w: NDArray[Any]) -> None:
         position = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,27 +12,27 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.core.codec import Codec
 from cec_mpi.core.planner import Plan, Planner
 from cec_mpi.core.speeds import Speeds, hindsight_makespan
-from cec_mpi.errors import InputError, MachineError
+from cec_mpi.errors import InputError
 from cec_mpi.records import Recorder
 from cec_mpi.runtime.elastic import Schedule
-from cec_mpi.runtime.exchange import Answers, MasterEnd, Product
+from cec_mpi.runtime.exchange import Answers, Product
 from cec_mpi.runtime.step import Step
 from cec_mpi.store.manifest import Manifest
 
-__all__ = ["Master"]
+__all__ = ["Buffers", "Master"]
 
 Floats = NDArray[np.float64]
 
 
-class Master:
+class Master(ABC):
     """X on machines that come and go: its products with vectors and blocks of vectors.
 
     Parameters
     ----------
+    close : callable
+        Tells the machines that they need not serve this store any more.
     manifest : Manifest
         Of the store that the machines opened.
-    end : MasterEnd
-        The wire.
     planner : Planner
     speeds : Speeds
         Of machines 1..N.
@@ -53,8 +55,8 @@ class Master:
 
     def __init__(
         self,
+        close: Callable[[], None],
         manifest: Manifest,
-        end: MasterEnd,
         planner: Planner,
         speeds: Speeds,
         schedule: Schedule,
@@ -69,14 +71,14 @@ class Master:
         self.recorder = recorder
         self.speeds = speeds
         self._manifest = manifest
-        self._end = end
+        self._tell_closed = close
         self._planner = planner
         self._schedule = schedule
         self._store = store
         self._closed = False
         self._plan: Plan | None = None
         self._rows: list[int] = []
-        self._buffers: dict[int, _Buffers] = {}
+        self._buffers: dict[int, Buffers] = {}
 
     def matvec(self, w: ArrayLike, out: Floats | None = None) -> Floats:
         """Compute y = X w on the machines that are available now: one step.
@@ -165,7 +167,7 @@ class Master:
         """Make no more steps with this store."""
         if not self._closed:
             self._closed = True
-            self._end.close()
+            self._tell_closed()
 
     def _forward(self, name: str, W: NDArray[Any], out: Floats | None) -> Floats:
         """X W; W of shape (r, k)."""
@@ -174,13 +176,9 @@ class Master:
         buffers = self._buffers_for(columns)
         _take(name, W, buffers.shared.T, buffers.finite.T)
         step = self._begin(Product(False, columns))
-        self._announce(step)
-        step.share(buffers.shared)
-        answers = step.collect(meanwhile=lambda: buffers.prepare(step.plan))
-        self._check(step, answers, buffers)
-        with step.coding(), np.errstate(over="ignore", invalid="ignore"):
-            buffers.codec.decode(answers.values, buffers.parts)
-        self._end_of(step, answers, buffers)
+        with np.errstate(over="ignore", invalid="ignore"):
+            answers, condition = self._multiply(step, buffers)
+        self._end_of(step, answers, condition)
         y = buffers.product[: self.shape[0]]
         if out is None:
             return y.copy()
@@ -195,38 +193,45 @@ class Master:
         _take(name, V, buffers.product[:rows])
         buffers.product[rows:] = 0
         step = self._begin(Product(True, columns))
-        with step.coding(), np.errstate(over="ignore"):
+        with step.timed("code"), np.errstate(over="ignore"):
             buffers.prepare(step.plan)
             buffers.codec.coefficients(buffers.parts, buffers.coded)
         if not np.isfinite(buffers.coded, out=buffers.good).all():
             raise InputError(f"{name} is too large: its coded numbers overflow {self._dtype}")
-        self._announce(step)
-        step.share(buffers.coded)
-        answers = step.collect()
-        self._check(step, answers, buffers)
-        self._end_of(step, answers, buffers)
+        answers, condition = self._multiply_transposed(step, buffers)
+        self._end_of(step, answers, condition)
         if out is None:
             return answers.values.reshape(-1, columns).copy()
         np.copyto(out, answers.values)
         return out
 
-    def _begin(self, product: Product) -> Step:
+    @abstractmethod
+    def _multiply(self, step: Step, buffers: Buffers) -> tuple[Answers, float]:
+        """From what is shared to the parts of X W; what the machines did, and the condition."""
+
+    @abstractmethod
+    def _multiply_transposed(self, step: Step, buffers: Buffers) -> tuple[Answers, float]:
+        """From the coefficients of the machines to X' V, as the values of the answers."""
+
+    def _check_open(self) -> None:
         if self._closed:
             raise InputError("this operator is closed: its machines have left")
+
+    def _begin(self, product: Product) -> Step:
+        self._check_open()
         moment = self._schedule.next(self._planner.copies, self._manifest.code.machines)
         speeds = self.speeds.plan_speeds(moment.available)
         plan = self._planner.plan(moment.available, speeds)
-        return Step(self._end, product, moment, plan, plan is not self._plan)
+        return Step(product, moment, plan, plan is not self._plan)
 
-    def _announce(self, step: Step) -> None:
-        """From here on it counts: what was refused before has made no step."""
-        step.announce()
+    def _begun(self, step: Step) -> None:
+        """The machines have heard of it: what was refused before has made no step."""
         self._schedule.taken(step.moment)
         if step.plan is not self._plan:
             self._rows = step.plan.assignment.counts(self._manifest.code.machines).tolist()
             self._plan = step.plan
 
-    def _end_of(self, step: Step, answers: Answers, buffers: _Buffers) -> None:
+    def _end_of(self, step: Step, answers: Answers, condition: float) -> None:
         """Record a step, and learn from it."""
         available = step.moment.available
         manifest, kind = self._manifest, step.product
@@ -243,45 +248,24 @@ class Master:
                     self._planner.copies,
                     manifest.rows_per_shard,
                 ),
-                condition=buffers.codec.condition,
+                condition=condition,
             )
         )
         self.speeds.observe(kind, self._rows, answers.seconds)
-
-    def _check(self, step: Step, answers: Answers, buffers: _Buffers) -> None:
-        if answers.failed:
-            reports = self._end.reports()
-            told = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
-            raise MachineError(f"step {step.number} failed on {'; '.join(told)}")
-        values = answers.values
-        if step.product.adjoint:
-            if not np.isfinite(values).all():
-                raise MachineError(
-                    f"the machines' answers to step {step.number} are not finite: X' v is too "
-                    f"large for {self._dtype}, or an answer was short"
-                )
-        elif not np.isfinite(values, out=buffers.good).all():
-            position = int(np.flatnonzero(~buffers.good)[0])
-            ends = np.cumsum(self._rows) * step.product.columns
-            machine = int(np.searchsorted(ends, position, side="right")) + 1
-            raise MachineError(
-                f"machine {machine} answered {values[position]} in step {step.number}: "
-                f"X w is too large for {self._dtype}, or the answer was short"
-            )
 
     @property
     def _dtype(self) -> np.dtype[Any]:
         return np.dtype(self._manifest.dtype)
 
-    def _buffers_for(self, columns: int) -> _Buffers:
+    def _buffers_for(self, columns: int) -> Buffers:
         """Arrays for products with this many columns; those of one and of the last are kept."""
         if columns not in self._buffers:
             self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
-            self._buffers[columns] = _Buffers(self._manifest, columns)
+            self._buffers[columns] = Buffers(self._manifest, columns)
         return self._buffers[columns]
 
 
-class _Buffers:
+class Buffers:
     """The arrays of products with k columns, and the codec of the last plan.
 
     Attributes
@@ -294,6 +278,8 @@ class _Buffers:
         The rows of X_1 W .. X_L W or of V_1 .. V_L.
     product : (L * R, k) ndarray of float64
         The same as one matrix: X W or V, with zero rows below.
+    work : (L * R * k,) ndarray of float64
+        Scratch for decoding.
     """
 
     codec: Codec
@@ -307,7 +293,7 @@ class _Buffers:
         self.good = np.empty(size, dtype=bool)
         self.parts = np.empty((recovery, rows * columns))
         self.product = self.parts.reshape(recovery * rows, columns)
-        self._work = np.empty(size)
+        self.work = np.empty(size)
         self._code = manifest.code
         self._columns = columns
         self._plan: Plan | None = None
@@ -315,8 +301,13 @@ class _Buffers:
     def prepare(self, plan: Plan) -> None:
         """Have the codec of this plan."""
         if plan is not self._plan:
-            self.codec = Codec(plan, self._code, self._columns, self._work)
+            self.codec = Codec(plan, self._code, self._columns, self.work)
             self._plan = plan
+
+    def renew(self) -> None:
+        """Leave what was sent to machines that may still be receiving it."""
+        self.shared = np.empty_like(self.shared)
+        self.coded = np.empty_like(self.coded)
 
 
 def _column(name: str, vector: ArrayLike, length: int) -> NDArray[Any]:

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from cec_mpi.availability import as_availability
 from cec_mpi.core.load import check_speeds
 from cec_mpi.core.planner import Scheme, check_scheme
 from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.runtime.deadline import Deadline, as_deadline
 from cec_mpi.runtime.emulation import SpeedChange
+from cec_mpi.runtime.faults import read_faults
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import HOLDINGS, VERIFYING, Holding, Verify
 
-__all__ = ["SessionOptions"]
+__all__ = ["OnLoss", "SessionOptions", "needs_messages"]
+
+OnLoss = Literal["end", "continue"]
+_PATIENT = Deadline(factor=10.0, least=2.0)  # where losing a machine may show in no other way
+
+
+def needs_messages(options: Mapping[str, Any]) -> bool:
+    """Whether these options of a session need messages in place of collectives."""
+    return bool(
+        options.get("stragglers")
+        or options.get("deadline") is not None
+        or options.get("on_loss", "end") != "end"
+        or options.get("spares")
+    )
 
 
 @dataclass(frozen=True)
@@ -45,14 +60,26 @@ class SessionOptions:
     staged : str, optional
         Where copies of the shards are on each node, with ``{host}`` for its name; by
         default where the store was staged to last. Empty: nowhere.
-    emulate_speeds : sequence of float, optional
+    stragglers : int
+        S: each row is computed by L + S machines, and X W needs the first L answers only.
+    deadline : float or str, optional
+        A machine that has not answered after so many seconds, or ``"x1.5"`` times the time
+        that was to be expected, is given up for the step. By default never, and with
+        ``on_loss="continue"`` ten times that time, at least 2 s.
+    on_loss : {"end", "continue"}
+        What a machine that is lost ends: the job, or only its part in it.
+    spares : int
+        Ranks more than there are machines, to take the place of lost ones.
+    emulate_speeds : tuple of float, optional
         Make machine n take at least ``rows / (emulate_speeds[n - 1] * base)`` seconds.
     emulate_base : float, optional
         Rows per second; by default measured, so that half of each node is enough.
     emulate_noise : float
     emulate_changes : iterable of SpeedChange
     seed : int
-        For the noise.
+        For the noise, and for random faults.
+    inject : str
+        Faults of machines, as ``kill:3@10`` (see `read_faults`).
     """
 
     availability: Any = None
@@ -65,11 +92,16 @@ class SessionOptions:
     shards: Holding = "mmap"
     verify: Verify = "first-read"
     staged: str | None = None
+    stragglers: int = 0
+    deadline: float | str | Deadline | None = None
+    on_loss: OnLoss = "end"
+    spares: int = 0
     emulate_speeds: tuple[float, ...] | None = None
     emulate_base: float | None = None
     emulate_noise: float = 0.0
     emulate_changes: tuple[SpeedChange, ...] = ()
     seed: int = 0
+    inject: str = ""
 
     def checked(self, manifest: Manifest) -> SessionOptions:
         """These options with every default filled in, checked against a store.
@@ -101,6 +133,20 @@ class SessionOptions:
             raise InfeasibleError(
                 f"{len(machines)} machines take part: a step needs {recovery} of this store"
             )
+        if not 0 <= _whole("stragglers", self.stragglers) <= total - recovery:
+            raise InputError(
+                f"stragglers {self.stragglers}: expected 0 to {total - recovery} (N - L)"
+            )
+        if _whole("spares", self.spares) < 0:
+            raise InputError(f"spares {self.spares}: expected at least 0")
+        if self.on_loss not in get_args(OnLoss):
+            raise InputError(f"on_loss {self.on_loss!r}: expected {' or '.join(get_args(OnLoss))}")
+        if self.spares and self.on_loss == "end":
+            raise InputError("spares: expected on_loss='continue' (--on-loss continue) too")
+        deadline = None if self.deadline is None else as_deadline(self.deadline)
+        if deadline is None and self.on_loss == "continue":
+            deadline = _PATIENT
+        read_faults(self.inject, total, self.seed)
         check_scheme(self.scheme)
         if self.shards not in HOLDINGS:
             raise InputError(f"shards {self.shards!r}: expected {' or '.join(HOLDINGS)}")
@@ -152,6 +198,7 @@ class SessionOptions:
             availability=as_availability(self.availability, total),
             machines=machines,
             speeds=speeds,
+            deadline=deadline,
             emulate_speeds=emulated,
             emulate_changes=changes,
         )

@@ -13,6 +13,7 @@ import numpy as np
 
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.exchange import Announcement, MachineEnd, Opened, Opening, Report
+from cec_mpi.runtime.faults import read_faults
 from cec_mpi.runtime.launch import limit_threads
 from cec_mpi.runtime.logs import log_file
 from cec_mpi.runtime.machine import Machine
@@ -91,7 +92,7 @@ def _open(
     problems: list[str] = []
     with noting_problems(number, problems):
         session.enter_context(limit_threads(opening.threads[rank]))
-        if opening.logs is not None:
+        if opening.logs is not None and number:
             session.enter_context(log_file(opening.logs / f"machine-{number:04d}.log"))
         machine = open_machine(number, opening, make)
         log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
@@ -132,7 +133,9 @@ def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = M
     log.info("machine %d reads %s", number, copy or opening.store)
     store = Store(opening.store, manifest)
     shard = store.open_shard(number, options.shards, options.verify, copy)
-    return make(number, shard, manifest.columns, manifest.dtype)
+    machine = make(number, shard, manifest.columns, manifest.dtype)
+    machine.faults = read_faults(options.inject, manifest.code.machines, options.seed)
+    return machine
 
 
 def reads_copy(machine: Machine, opening: Opening) -> bool:

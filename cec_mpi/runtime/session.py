@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +22,18 @@ from cec_mpi.runtime.emulation import Emulation, fit_base
 from cec_mpi.runtime.exchange import Hub, Opened, Opening
 from cec_mpi.runtime.header import run_header
 from cec_mpi.runtime.launch import Place, library_name, limit_threads, place_of_ranks
-from cec_mpi.runtime.leaving import ending_the_job, raised_together
+from cec_mpi.runtime.leaving import (
+    dying_alone,
+    ending_the_job,
+    leave_now,
+    leave_without_mpi,
+    leaves_without_mpi,
+    raised_together,
+)
 from cec_mpi.runtime.local import LocalHub
+from cec_mpi.runtime.lockstep import LockstepMaster
 from cec_mpi.runtime.master import Master
-from cec_mpi.runtime.options import SessionOptions
+from cec_mpi.runtime.options import SessionOptions, needs_messages
 from cec_mpi.runtime.serving import serve
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import open_store
@@ -58,6 +66,8 @@ class Session:
         What holds until the session ends.
     logs : Path, optional
         Directory for a log of each machine.
+    make : callable
+        Makes the master of a store, as `LockstepMaster` does, on what `hub` gives.
 
     Attributes
     ----------
@@ -74,7 +84,9 @@ class Session:
         library: str,
         kept: ExitStack,
         logs: Path | None = None,
+        make: Callable[..., Master] = LockstepMaster,
     ) -> None:
+        self._make = make
         self._kept = kept
         self._hub = hub
         self._places = places
@@ -106,7 +118,7 @@ class Session:
         options = options.checked(manifest)
         machines = options.machines or ()
         if len(self._places) > 1 or self._library:
-            check_ranks(len(self._places), machines, manifest.code.machines)
+            check_ranks(len(self._places), machines, manifest.code.machines, options.spares)
         self.schedule = Schedule(
             options.availability,
             machines,
@@ -158,8 +170,10 @@ class Session:
         if emulated is not None:
             emulated = (emulated + (1.0,) * total)[:total]
         changes = tuple(c for c in self._options.emulate_changes if c.machine <= total)
+        stragglers = min(self._options.stragglers, total - manifest.code.recovery)
         options = replace(
             self._options,
+            stragglers=stragglers,
             availability=None,
             speeds=speeds,
             scheme=scheme,
@@ -184,7 +198,8 @@ class Session:
         if options.staged is None:
             options = replace(options, staged=remembered_stage(path) or "")
         threads = [options.threads or place.threads for place in self._places]
-        numbers = (n if n in (options.machines or ()) else 0 for n in self._machines)
+        numbers = [n if n in (options.machines or ()) else 0 for n in self._machines]
+        numbers += [0] * options.spares
         opening = Opening(
             path,
             manifest,
@@ -215,7 +230,8 @@ class Session:
         else:
             speeds = SpeedEstimator(code.machines, code.recovery, rows)
         planner = Planner(code.recovery, rows, options.scheme)
-        return Master(manifest, end, planner, speeds, self.schedule, self._recorder, number)
+        given = manifest, planner, speeds, self.schedule, self._recorder, number
+        return self._make(end, options, *given)
 
     def _emulation(self, opening: Opening, opened: list[Opened]) -> Emulation | None:
         options = opening.options
@@ -240,7 +256,9 @@ class Session:
 
 
 @contextmanager
-def gathered(comm: MPI.Intracomm | None, logs: Path | None = None) -> Iterator[Session | None]:
+def gathered(
+    comm: MPI.Intracomm | None, logs: Path | None = None, options: Mapping[str, Any] | None = None
+) -> Iterator[Session | None]:
     """Collective: machines that serve a master on rank 0, until it leaves.
 
     However rank 0 leaves, all ranks leave: with the same exception, if it is by one.
@@ -251,6 +269,9 @@ def gathered(comm: MPI.Intracomm | None, logs: Path | None = None) -> Iterator[S
         The master and one rank per machine; None for all machines in this process.
     logs : Path, optional
         Directory for a log of each machine.
+    options : mapping, optional
+        Those of `SessionOptions` that say how machines are waited for, and whether a session
+        goes on without one that is lost; on rank 0.
 
     Yields
     ------
@@ -260,19 +281,30 @@ def gathered(comm: MPI.Intracomm | None, logs: Path | None = None) -> Iterator[S
     Raises
     ------
     InputError
-        The processes of `comm` serve already.
+        The processes of `comm` serve already, or machines in this process cannot be lost.
     """
+    options = options or {}
     if comm is None:
+        if needs_messages(options):
+            raise InputError(
+                "stragglers, deadline, on_loss and spares are for machines under mpirun"
+            )
         cores = len(os.sched_getaffinity(0))
         place = Place(socket.gethostname(), 1, cores, cores)
         with ExitStack() as kept:
             yield Session(LocalHub(), [place], "", kept)  # what it opened ends with it
         return
     with _once(comm), _duplicate(comm) as own:
-        yield from _take_part(own, logs)
+        continues = options.get("on_loss") == "continue"
+        by_messages, continues = comm.bcast((needs_messages(options), continues), root=0)
+        if by_messages:
+            yield from _take_part_by_messages(own, logs, continues)
+        else:
+            yield from _take_part(own, logs)
 
 
 def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | None]:
+    """Serve, or be served, by collectives."""
     from cec_mpi.runtime.collective import CollectiveHub, CollectiveMachineEnd
 
     places = place_of_ranks(comm)
@@ -293,6 +325,39 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
         raised_together(comm, error)
         raise
     hub.stop(None)
+
+
+def _take_part_by_messages(
+    comm: MPI.Intracomm, logs: Path | None, continues: bool
+) -> Iterator[Session | None]:
+    """Serve, or be served, by messages: processes that are lost hold up nobody."""
+    from cec_mpi.runtime.messages import MessagesHub, MessagesMachineEnd
+    from cec_mpi.runtime.resilient import ResilientMaster
+
+    places = place_of_ranks(comm)
+    if comm.rank:
+        with dying_alone(comm) if continues else ending_the_job(comm, known=()):
+            end = MessagesMachineEnd(comm, leave_now)
+            error = serve(comm.rank, end)
+        if end.others_are_lost:
+            leave_without_mpi()
+        if error is not None:
+            time.sleep(_PRINTING_SECONDS)
+            raise raised_together(comm, error)
+        yield None
+        return
+    hub = MessagesHub(comm, continues)
+    error = None
+    try:
+        with ExitStack() as kept:
+            yield Session(hub, places, library_name(), kept, logs, ResilientMaster)
+    except BaseException as caught:
+        error = raised_together(comm, caught)
+        raise
+    finally:
+        hub.stop(error)
+        if hub.lost_any:
+            leave_without_mpi(comm if hub.out_of_reach else None)
 
 
 @contextmanager
@@ -327,16 +392,19 @@ def _duplicate(comm: MPI.Intracomm) -> Iterator[MPI.Intracomm]:
     try:
         yield own
     finally:
-        own.Free()
+        if not leaves_without_mpi():
+            own.Free()
 
 
-def check_ranks(size: int, machines: tuple[int, ...], total: int) -> None:
-    """Refuse another number of ranks than one for the master and one for each machine."""
-    if size == len(machines) + 1:
+def check_ranks(size: int, machines: tuple[int, ...], total: int, spares: int = 0) -> None:
+    """Refuse another number of ranks than one for the master, each machine and each spare."""
+    needed = len(machines) + 1 + spares
+    if size == needed:
         return
     which = f"{len(machines)} of its {total}" if len(machines) < total else f"its {total}"
+    more = f" and {spares} spares" if spares else ""
     started = "1 rank was" if size == 1 else f"{size} ranks were"
     raise InputError(
-        f"{started} started: the store needs {len(machines) + 1}, one for the master "
-        f"and one for each of {which} machines (mpirun -n {len(machines) + 1})"
+        f"{started} started: the store needs {needed}, one for the master "
+        f"and one for each of {which} machines{more} (mpirun -n {needed})"
     )

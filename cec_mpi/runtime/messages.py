@@ -1,0 +1,678 @@
+"""A step by messages between the master and each machine: the exchange that outlives machines.
+
+A machine has one job at a time, and the buffers of a job are its own: a late answer can
+never be taken for one to a later step. Nothing here is collective, so nobody waits for a
+process that died or is stuck. A death shows as an error of MPI where the launcher and the
+library tell (Open MPI under ``mpirun --with-ft ulfm``), else as an answer that never comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from cec_mpi.core.assignment import Ints
+from cec_mpi.errors import CecError, MachineError
+from cec_mpi.runtime.collective import check_message_sizes
+from cec_mpi.runtime.emulation import Emulation
+from cec_mpi.runtime.exchange import Announcement, Opened, Opening, Product, Report
+from cec_mpi.runtime.packing import pack_error, unpack_error
+from cec_mpi.runtime.waiting import Patience, wait_for
+
+__all__ = ["Answered", "Intervals", "Job", "Joined", "Lost", "MessagesHub", "MessagesMachineEnd"]
+
+log = logging.getLogger(__name__)
+
+Intervals = tuple[tuple[int, int], ...]
+
+_MASTER = 0
+_ORDER, _CONTENT, _REPORT, _VALUES, _OBJECT = 21, 22, 23, 24, 25  # tags
+_STEP, _ASK, _OPEN, _CLOSE, _STOP = 1, 2, 3, 4, 5  # orders
+_HEADER = 6  # kind, store, step, adjoint, columns, bytes of an object that follows
+_REPORTED = 4  # seconds, seconds and bytes of loading, whether it failed
+_BYE_SECONDS = 5.0  # that the master waits for machines to leave
+_IDLE_SLEEP = 5e-3  # of a machine that was not asked for long
+
+
+@dataclass(eq=False)
+class Job:
+    """Rows that a machine was asked for.
+
+    Attributes
+    ----------
+    machine, store, step : int
+    product : Product
+    intervals : tuple of (int, int)
+        The rows, ascending.
+    values : ndarray
+        For X W its answers, (count * k,); for X' V its part of the sum, (r * k,) of float64.
+    begun : float
+        When it was asked, in seconds of `time.monotonic`.
+    """
+
+    machine: int
+    store: int
+    step: int
+    product: Product
+    intervals: Intervals
+    values: NDArray[Any]
+    begun: float = field(default_factory=time.monotonic)
+    _report: NDArray[np.float64] = field(default_factory=lambda: np.zeros(_REPORTED))
+    _requests: list[MPI.Request] = field(default_factory=list)
+    _sent: tuple[Any, ...] = ()  # what must stay as it is until it has gone
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return sum(stop - start for start, stop in self.intervals)
+
+    @property
+    def seconds(self) -> float:
+        """Of the computation."""
+        return float(self._report[0])
+
+    @property
+    def load_seconds(self) -> float:
+        """Of reading rows for the first time."""
+        return float(self._report[1])
+
+    @property
+    def load_bytes(self) -> float:
+        """That were read for the first time."""
+        return float(self._report[2])
+
+    @property
+    def failed(self) -> bool:
+        """The machine raised an exception."""
+        return bool(self._report[3])
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A job was answered, of this step or of an earlier one."""
+
+    job: Job
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A machine has no process any more."""
+
+    machine: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A spare process has become this machine."""
+
+    machine: int
+    rank: int
+
+
+Event = Answered | Lost | Joined
+
+
+@dataclass(eq=False)
+class _Peer:
+    """A process that serves: which machine it is, and what it was asked last."""
+
+    rank: int
+    host: str
+    process: int
+    machine: int = 0  # 0 for a spare
+    job: Job | None = None
+    joining: int = 0  # the machine that it is to become
+    stores_left: list[int] = field(default_factory=list)  # that it has to open to join
+    lost: bool = False
+    left_out: bool = False  # lives, but is not asked any more
+    given_up: bool = False  # taken for lost, until it answers
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.lost or self.left_out or self.job or self.joining)
+
+
+class MessagesHub:
+    """Rank 0's end, for all stores that the machines serve.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+        The master, one rank per machine, and spares.
+    continues : bool
+        Go on without machines that are lost; else losing one is an error.
+
+    Attributes
+    ----------
+    lost_any : bool
+        A process is gone or stuck: MPI_Finalize could wait for it for ever.
+    out_of_reach : bool
+        One is stuck on another node, and only the launcher can end it.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, continues: bool) -> None:
+        self._comm = comm
+        self._continues = continues
+        places = comm.gather((socket.gethostname(), os.getpid()), root=_MASTER) or []
+        self._host = socket.gethostname()
+        self._peers = [_Peer(rank, *place) for rank, place in enumerate(places)][1:]
+        self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
+        self._opening: Opening | None = None
+        self._stores = 0
+        self._events: list[Event] = []
+        self._outbox: list[tuple[MPI.Request, Any]] = []
+        self._stopped = False
+        self.lost_any = self.out_of_reach = False
+
+    def open(self, opening: Opening) -> list[Opened]:
+        """Ask all to open a store, and hear what they say."""
+        check_message_sizes(opening.manifest)
+        if not self._stores:
+            for peer, machine in zip(self._peers, opening.machines, strict=True):
+                peer.machine = machine
+        opening = self._as_it_is(opening)
+        self._opening = opening
+        for peer in self._living():
+            self._order(peer, _OPEN, self._stores, content=pickle.dumps(opening))
+        if opening.measured:
+            self._replies(self._living())  # all are ready
+            for peer in self._living():
+                self._send_object(peer, None)
+        found = self._replies(self._living())
+        return [found.get(peer.rank, Opened()) for peer in self._peers]
+
+    def admit(self, emulation: Emulation | None) -> MessagesMasterEnd:
+        """Tell all that they serve it."""
+        assert self._opening is not None
+        for peer in self._living():
+            self._send_object(peer, emulation)
+        number, self._stores = self._stores, self._stores + 1
+        self._openings[number] = self._opening, emulation
+        return MessagesMasterEnd(self, number, self._opening)
+
+    def refuse(self, error: CecError) -> None:
+        """Tell all that they do not."""
+        for peer in self._living():
+            self._send_object(peer, error)
+
+    def stop(self, error: BaseException | None) -> None:
+        """Tell all to leave, and see that they do."""
+        self._stopped = True
+        message = pack_error(error)
+        stuck = [peer for peer in self._living() if peer.job is not None]
+        self._settle(stuck)
+        stuck = [peer for peer in self._living() if peer.job is not None or peer.joining]
+        self.lost_any = self.lost_any or bool(stuck)
+        leaving = [peer for peer in self._living() if peer not in stuck]
+        for peer in leaving:
+            self._order(peer, _STOP, step=int(self.lost_any), content=message)
+        gone = self._replies([peer for peer in leaving if not peer.lost], _BYE_SECONDS)
+        for peer in self._living():
+            if peer.rank not in gone:
+                self.lost_any = True
+                self._end_process(peer)
+
+    def ask(self, job: Job, content: NDArray[Any]) -> None:
+        """Give a job to its machine, which has none."""
+        peer = self._peer_of(job.machine)
+        assert peer is not None
+        assert peer.is_idle
+        numbers = np.array(job.intervals, dtype=np.int64).ravel()
+        adjoint, columns = job.product
+        header = np.array([_STEP, job.store, job.step, adjoint, columns, 0], dtype=np.int64)
+        order = np.concatenate((header, numbers))
+        peer.job = job
+        job._sent = order, content
+        with self._watching(peer):
+            comm, rank = self._comm, peer.rank
+            job._requests = [
+                comm.Irecv(job._report, source=rank, tag=_REPORT),
+                comm.Irecv(job.values, source=rank, tag=_VALUES),
+                comm.Isend(order, dest=rank, tag=_ORDER),
+                comm.Isend(content, dest=rank, tag=_CONTENT),
+            ]
+
+    def idle(self) -> list[int]:
+        """Machines that can be given a job."""
+        return sorted(peer.machine for peer in self._peers if peer.machine and peer.is_idle)
+
+    def busy(self) -> dict[int, Job]:
+        """The jobs that are not answered."""
+        return {
+            peer.machine: peer.job
+            for peer in self._living()
+            if peer.job and peer.machine and not peer.given_up
+        }
+
+    def joining(self) -> list[int]:
+        """Machines that spares are about to become."""
+        return [peer.joining for peer in self._living() if peer.joining]
+
+    def events(self) -> list[Event]:
+        """What has happened since the last call; never waits."""
+        self._help_along()
+        for peer in self._living():
+            if peer.job is not None:
+                self._look_at_job(peer)
+            elif peer.joining:
+                self._look_at_joining(peer)
+        events, self._events = self._events, []
+        return events
+
+    def give_up(self, machine: int, reason: str) -> None:
+        """Take a machine that does not answer for lost; a spare takes its place.
+
+        When its process answers after all, it becomes a spare, or the same machine again if
+        there was no spare.
+        """
+        peer = self._peer_of(machine)
+        if peer is None or peer.given_up:
+            return
+        peer.given_up = True
+        spare = next((p for p in self._peers if not p.machine and p.is_idle), None)
+        self.lost_any = True
+        if spare is not None and self._continues:
+            peer.machine = 0
+            self._join(spare, machine)
+        self._events.append(Lost(machine, reason))
+
+    def dismiss(self, machine: int, reason: str) -> None:
+        """Ask a machine that raised an exception no more."""
+        peer = self._peer_of(machine)
+        if peer is not None:
+            peer.left_out = True
+            self._without(machine, peer, reason)
+
+    def report(self, machine: int) -> str:
+        """Ask a machine what went wrong."""
+        peer = self._peer_of(machine)
+        if peer is None:
+            return ""
+        self._order(peer, _ASK)
+        return str(self._replies([peer]).get(peer.rank, ""))
+
+    def close(self, store: int) -> None:
+        """The machines need not serve this store any more."""
+        self._openings.pop(store, None)
+        if not self._stopped:
+            for peer in self._living():
+                self._order(peer, _CLOSE, store)
+
+    def _living(self) -> list[_Peer]:
+        return [peer for peer in self._peers if not peer.lost]
+
+    def _peer_of(self, machine: int) -> _Peer | None:
+        return next((p for p in self._peers if p.machine == machine and not p.lost), None)
+
+    def _as_it_is(self, opening: Opening) -> Opening:
+        """With the machines that processes are now."""
+        wanted = set(opening.machines)
+        machines = tuple(p.machine if p.machine in wanted else 0 for p in self._peers)
+        return replace(opening, machines=machines)
+
+    def _order(
+        self, peer: _Peer, kind: int, store: int = 0, step: int = 0, content: bytes = b""
+    ) -> None:
+        header = np.array([kind, store, step, 0, 0, len(content)], dtype=np.int64)
+        with self._watching(peer):
+            self._outbox.append((self._comm.Isend(header, dest=peer.rank, tag=_ORDER), header))
+            if content:
+                request = self._comm.Isend(content, dest=peer.rank, tag=_CONTENT)
+                self._outbox.append((request, content))
+
+    def _send_object(self, peer: _Peer, content: object) -> None:
+        with self._watching(peer):
+            self._outbox.append((self._comm.isend(content, dest=peer.rank, tag=_OBJECT), None))
+
+    def _help_along(self) -> None:
+        """Let what was sent go its way; who is gone shows elsewhere."""
+        if self._outbox:
+            self._outbox = [sent for sent in self._outbox if not _is_done(sent[0])]
+
+    def _replies(self, peers: Iterable[_Peer], limit: float = float("inf")) -> dict[int, Any]:
+        """An object of each of these; lost ones say nothing."""
+        waited = {peer.rank: peer for peer in peers}
+        replies: dict[int, Any] = {}
+        patience, due = Patience(), time.monotonic() + limit
+        while waited and time.monotonic() < due:
+            for rank, peer in list(waited.items()):
+                with self._watching(peer):
+                    if self._comm.Iprobe(source=rank, tag=_OBJECT):
+                        replies[rank] = self._comm.recv(source=rank, tag=_OBJECT)
+                        del waited[rank]
+                if peer.lost:
+                    waited.pop(rank, None)
+            if waited:
+                self._help_along()
+                patience.pause()
+        return replies
+
+    def _look_at_job(self, peer: _Peer) -> None:
+        job = peer.job
+        assert job is not None
+        with self._watching(peer):
+            job._requests = [request for request in job._requests if not request.Test()]
+            if not job._requests:
+                peer.job, job._sent, peer.given_up = None, (), False
+                self._events.append(Answered(job))
+
+    def _look_at_joining(self, peer: _Peer) -> None:
+        with self._watching(peer):
+            if not self._comm.Iprobe(source=peer.rank, tag=_OBJECT):
+                return
+            opened: Opened = self._comm.recv(source=peer.rank, tag=_OBJECT)
+            store = peer.stores_left[0]
+            if opened.problem:
+                log.error("a spare cannot join: %s", opened.problem)
+                self._send_object(peer, MachineError(opened.problem))
+                peer.left_out, machine, peer.joining = True, peer.joining, 0
+                self._without(machine, None, opened.problem)
+                return
+            self._send_object(peer, self._openings[store][1] if store in self._openings else None)
+            del peer.stores_left[0]
+            if peer.stores_left:
+                self._open_next(peer)
+            else:
+                peer.machine, peer.joining = peer.joining, 0
+                self._events.append(Joined(peer.machine, peer.rank))
+
+    def _join(self, peer: _Peer, machine: int) -> None:
+        """Have a spare process open the shards of a machine."""
+        log.info("rank %d is to become machine %d", peer.rank, machine)
+        peer.joining = machine
+        peer.stores_left = list(self._openings)
+        self._open_next(peer)
+
+    def _open_next(self, peer: _Peer) -> None:
+        store = peer.stores_left[0]
+        opening, emulation = self._openings[store]
+        machines = [0] * len(self._peers)
+        if peer.joining in opening.machines or peer.joining <= opening.manifest.code.machines:
+            machines[peer.rank - 1] = peer.joining
+        base = None if emulation is None else emulation.base  # nothing is measured again
+        options = replace(opening.options, emulate_base=base)
+        opening = replace(opening, machines=tuple(machines), options=options)
+        self._order(peer, _OPEN, store, content=pickle.dumps(opening))
+
+    @property
+    def continues(self) -> bool:
+        """Whether it goes on without machines that are lost."""
+        return self._continues
+
+    def _without(self, machine: int, peer: _Peer | None, reason: str) -> None:
+        """A machine has no process: a spare becomes it, if there is one."""
+        if peer is not None:
+            peer.machine = 0
+        if not machine:
+            return
+        self._events.append(Lost(machine, reason))
+        spare = next((p for p in self._peers if not p.machine and p.is_idle), None)
+        if spare is not None and self._continues:
+            self._join(spare, machine)
+
+    def _watching(self, peer: _Peer) -> _Watching:
+        return _Watching(self, peer)
+
+    def _lose(self, peer: _Peer, error: MPI.Exception) -> None:
+        if peer.lost:
+            return
+        peer.lost = self.lost_any = True
+        if peer.job is not None:
+            _unfinished.append(peer.job)
+        machine = peer.joining or peer.machine
+        log.error("rank %d on %s is lost: %s", peer.rank, peer.host, error)
+        peer.joining = 0
+        if not self._stopped:
+            self._without(machine, peer, f"process {peer.process} on {peer.host} is gone")
+
+    def _settle(self, peers: list[_Peer]) -> None:
+        """Wait a little for answers that nobody wants any more."""
+        patience, due = Patience(), time.monotonic() + 1.0
+        while time.monotonic() < due and any(p.job is not None and not p.lost for p in peers):
+            self.events()
+            patience.pause()
+
+    def _end_process(self, peer: _Peer) -> None:
+        """End a process of this job that does not hear: it would keep the launcher waiting."""
+        if peer.host != self._host:
+            self.out_of_reach = True
+        else:
+            log.error("rank %d does not answer: process %d is ended", peer.rank, peer.process)
+            try:
+                os.kill(peer.process, signal.SIGKILL)
+            except ProcessLookupError:
+                log.info("it was gone")
+
+
+def _is_done(request: MPI.Request) -> bool:
+    try:
+        return bool(request.Test())
+    except MPI.Exception:
+        return True
+
+
+_unfinished: list[Job] = []  # with buffers that MPI may still read or write
+
+
+class _Watching:
+    """An error of MPI inside the ``with`` means that a process is lost."""
+
+    __slots__ = ("_hub", "_peer")
+
+    def __init__(self, hub: MessagesHub, peer: _Peer) -> None:
+        self._hub, self._peer = hub, peer
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: object) -> bool:
+        if kind is None or not issubclass(kind, MPI.Exception):
+            return False
+        self._hub._lose(self._peer, error)
+        return True
+
+
+class MessagesMasterEnd:
+    """Rank 0's end for the steps of one store.
+
+    Parameters
+    ----------
+    hub : MessagesHub
+    store : int
+    opening : Opening
+    """
+
+    def __init__(self, hub: MessagesHub, store: int, opening: Opening) -> None:
+        self.hub = hub
+        self._store = store
+        self._manifest = opening.manifest
+        self._buffers: dict[tuple[int, str], list[NDArray[Any]]] = {}
+
+    def ask(
+        self,
+        machine: int,
+        step: int,
+        product: Product,
+        intervals: Intervals,
+        content: NDArray[Any],
+    ) -> Job:
+        """Give a machine that is idle a job.
+
+        Parameters
+        ----------
+        machine, step : int
+        product : Product
+        intervals : tuple of (int, int)
+        content : ndarray
+            W, shape (k, r), or what its rows are multiplied with, (count, k); contiguous, in
+            the dtype of the shards. It has to stay as it is until the answer is there.
+        """
+        if product.adjoint:
+            size, dtype = self._manifest.columns * product.columns, "float64"
+        else:
+            rows = sum(stop - start for start, stop in intervals)
+            size, dtype = rows * product.columns, self._manifest.dtype
+        kept = self._buffers.get((size, dtype))
+        values = kept.pop() if kept else np.empty(size, dtype)
+        job = Job(machine, self._store, step, product, intervals, values)
+        self.hub.ask(job, content)
+        return job
+
+    def release(self, jobs: Iterable[Job]) -> None:
+        """The values of these jobs, all answered, are not needed any more."""
+        if sum(map(len, self._buffers.values())) > _MOST_BUFFERS:
+            self._buffers.clear()
+        for job in jobs:
+            key = job.values.size, job.values.dtype.name
+            self._buffers.setdefault(key, []).append(job.values)
+
+    def reports(self) -> dict[int, str]:
+        """Not needed: a job that failed is reported by itself."""
+        return {}
+
+    def close(self) -> None:
+        """The machines need not serve this store any more."""
+        self.hub.close(self._store)
+
+
+_MOST_BUFFERS = 1000
+
+
+class MessagesMachineEnd:
+    """A machine's end.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    leave : callable
+        Called when the master is gone; does not return.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, leave: Callable[[], Any]) -> None:
+        comm.gather((socket.gethostname(), os.getpid()), root=_MASTER)
+        self._comm = comm
+        self._leave = leave
+        self._report = np.zeros(_REPORTED)
+        self._opening: tuple[int, Opening] | None = None
+        self._served: dict[int, Opening] = {}
+        self.others_are_lost = False
+
+    def announced(self) -> Announcement:
+        """Wait for an order."""
+        with self._to_master():
+            order = self._next_order()
+            kind, store, step, adjoint, columns, length = order[:_HEADER].tolist()
+            content = np.empty(length, dtype=np.uint8)
+            if length:
+                wait_for([self._comm.Irecv(content, source=_MASTER, tag=_CONTENT)], length)
+            if kind == _STOP:
+                self._comm.send(None, dest=_MASTER, tag=_OBJECT)
+        if kind == _STOP:
+            self.others_are_lost = bool(step)
+            return Announcement(stop=unpack_error(content.tobytes()) or True)
+        if kind == _ASK:
+            return Announcement(store, report=True)
+        if kind == _CLOSE:
+            self._served.pop(store, None)
+            return Announcement(store, close=True)
+        if kind == _OPEN:
+            opening: Opening = pickle.loads(content.tobytes())
+            self._opening = store, opening
+            return Announcement(store, open=opening)
+        pairs: Ints = order[_HEADER:].reshape(-1, 2)
+        intervals = tuple((int(start), int(stop)) for start, stop in pairs)
+        return Announcement(store, step, Product(bool(adjoint), columns), intervals)
+
+    def together(self) -> None:
+        """Say that this machine is ready, and wait until all are."""
+        with self._to_master():
+            self._comm.send(None, dest=_MASTER, tag=_OBJECT)
+            self._object()
+
+    def opened(self, opened: Opened) -> Emulation | CecError | None:
+        """Say what became of the opening; returns what the master makes of it."""
+        with self._to_master():
+            self._comm.send(opened, dest=_MASTER, tag=_OBJECT)
+            verdict: Emulation | CecError | None = self._object()
+        assert self._opening is not None
+        store, opening = self._opening
+        if not isinstance(verdict, CecError):
+            self._served[store] = opening
+        return verdict
+
+    def shared(self, order: Announcement) -> NDArray[Any]:
+        """Receive what this job multiplies with."""
+        manifest, (adjoint, columns) = self._served[order.store].manifest, order.product
+        assert order.intervals is not None
+        rows = sum(stop - start for start, stop in order.intervals)
+        shape = (rows, columns) if adjoint else (columns, manifest.columns)
+        values = np.empty(shape, manifest.dtype)
+        with self._to_master():
+            wait_for([self._comm.Irecv(values, source=_MASTER, tag=_CONTENT)], values.nbytes)
+        return values
+
+    def answer(self, order: Announcement, values: NDArray[Any], report: Report) -> None:
+        """Send values and report."""
+        loaded = report.loaded
+        self._report[:] = report.seconds, loaded.seconds, loaded.bytes, report.failed
+        with self._to_master():
+            requests = [
+                self._comm.Isend(self._report, dest=_MASTER, tag=_REPORT),
+                self._comm.Isend(values, dest=_MASTER, tag=_VALUES),
+            ]
+            wait_for(requests, values.nbytes)
+
+    def report(self, text: str) -> None:
+        """Send what went wrong."""
+        with self._to_master():
+            self._comm.send(text, dest=_MASTER, tag=_OBJECT)
+
+    def _next_order(self) -> Ints:
+        patience = Patience(longest=_IDLE_SLEEP)
+        status = MPI.Status()
+        while not self._comm.Iprobe(source=_MASTER, tag=_ORDER, status=status):
+            patience.pause()
+        order = np.empty(status.Get_count(MPI.INT64_T), dtype=np.int64)
+        self._comm.Recv(order, source=_MASTER, tag=_ORDER)
+        return order
+
+    def _object(self) -> Any:
+        patience = Patience()
+        while not self._comm.Iprobe(source=_MASTER, tag=_OBJECT):
+            patience.pause()
+        return self._comm.recv(source=_MASTER, tag=_OBJECT)
+
+    def _to_master(self) -> _ToMaster:
+        return _ToMaster(self._leave)
+
+
+class _ToMaster:
+    """An error of MPI inside the ``with`` means that the master is gone."""
+
+    __slots__ = ("_leave",)
+
+    def __init__(self, leave: Callable[[], Any]) -> None:
+        self._leave = leave
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: Any, trace: object
+    ) -> Literal[False]:
+        if kind is not None and issubclass(kind, MPI.Exception):
+            log.critical("the master is gone: %s", error)
+            self._leave()
+        return False

@@ -1,0 +1,528 @@
+"""The master of the exchange by messages: late and lost machines do not hold up a step."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.answers import Decoders, RowAnswers, replacement
+from cec_mpi.core.planner import Plan, Planner
+from cec_mpi.core.replan import replan
+from cec_mpi.errors import InfeasibleError, MachineError
+from cec_mpi.runtime.deadline import as_deadline
+from cec_mpi.runtime.exchange import Answers, Product
+from cec_mpi.runtime.master import Buffers, Master
+from cec_mpi.runtime.messages import Answered, Intervals, Job, Joined, Lost, MessagesMasterEnd
+from cec_mpi.runtime.options import SessionOptions
+from cec_mpi.runtime.step import Step
+from cec_mpi.runtime.waiting import Patience
+
+__all__ = ["ResilientMaster"]
+
+log = logging.getLogger(__name__)
+
+_LOST_AFTER = 10.0  # deadlines without an answer: the machine is taken for lost
+_LEAST_LOST_AFTER = 5.0  # seconds
+
+
+class ResilientMaster(Master):
+    """A `Master` whose steps end without the answers of machines that are late or lost.
+
+    Parameters
+    ----------
+    end : MessagesMasterEnd
+        The wire.
+    options : SessionOptions
+        With S, stragglers: each row is computed by L + S machines where as many are available.
+    *given
+        As for `Master`.
+    """
+
+    def __init__(self, end: MessagesMasterEnd, options: SessionOptions, *given: Any) -> None:
+        super().__init__(end.close, *given)
+        self._end = end
+        self._stragglers = options.stragglers
+        self._deadline = None if options.deadline is None else as_deadline(options.deadline)
+        code = self._manifest.code
+        self._decoders = Decoders(code)
+        self._planners = {
+            copies: Planner(copies, self._manifest.rows_per_shard, self._planner.scheme)
+            for copies in range(code.recovery, code.recovery + options.stragglers + 1)
+        }
+        self._intervals: tuple[Plan | None, dict[int, Intervals]] = None, {}
+        self._mask: tuple[int, ...] = ()  # machines that are up, lost or not
+        self._planned_with: tuple[float, ...] = ()
+
+    def _begin(self, product: Product) -> Step:
+        self._check_open()
+        recovery = self._manifest.code.recovery
+        moment = self._schedule.next(recovery, self._manifest.code.machines)
+        up, events = moment.available, list[dict[str, Any]]()
+        able = self._wait_for_enough(up, events)
+        moment = replace(moment, available=able)
+        surplus = 0 if product.adjoint else self._stragglers
+        planner = self._planners[min(recovery + surplus, len(able))]
+        self._mask, self._planned_with = up, self.speeds.plan_speeds(able)
+        plan = planner.plan(able, self._planned_with)
+        step = Step(product, moment, plan, plan is not self._plan)
+        step.events.extend(events)
+        return step
+
+    def _wait_for_enough(
+        self, up: tuple[int, ...], events: list[dict[str, Any]]
+    ) -> tuple[int, ...]:
+        """Those of the machines that are up which can be asked; at least L of them."""
+        hub, needed = self._end.hub, self._manifest.code.recovery
+        patience = Patience()
+        while True:
+            for event in hub.events():
+                self._note(events, event)
+                if isinstance(event, Lost):
+                    self._check_loss(event, "between steps")
+            now = time.monotonic()
+            for n, job in hub.busy().items():
+                if now - job.begun > self._lost_after(None):
+                    hub.give_up(n, f"no answer for {now - job.begun:.1f} s")
+            idle = set(hub.idle())
+            able = tuple(n for n in up if n in idle)
+            if len(able) >= needed:
+                return able
+            busy = set(hub.busy()) & set(up)
+            if not busy and not set(hub.joining()) & set(up):
+                raise InfeasibleError(
+                    f"{len(able)} of the machines that are available have not been lost "
+                    f"({', '.join(map(str, able)) or 'none'}): a step needs {needed}"
+                )
+            patience.pause()
+
+    def _multiply(self, step: Step, buffers: Buffers) -> tuple[Answers, float]:
+        manifest, columns = self._manifest, step.product.columns
+        answers = RowAnswers(
+            self._decoders,
+            manifest.code.recovery,
+            manifest.rows_per_shard,
+            columns,
+            buffers.parts,
+            buffers.work,
+        )
+        run = _Forward(self, step, buffers.shared, answers)
+        run.to_its_end()
+        if run.outstanding:
+            buffers.renew()  # a machine may still be receiving the old one
+        return run.collected(answers.condition)
+
+    def _multiply_transposed(self, step: Step, buffers: Buffers) -> tuple[Answers, float]:
+        run = _Adjoint(self, step, buffers.coded, self._manifest.columns)
+        run.to_its_end()
+        if run.outstanding:
+            buffers.renew()
+        return run.collected(buffers.codec.condition)
+
+    def _check_finite(self, machine: int, step: Step, values: NDArray[Any]) -> None:
+        if not np.isfinite(values).all():
+            found = values[~np.isfinite(values)][0]
+            raise MachineError(
+                f"machine {machine} answered {found} in step {step.number}: the product is too "
+                f"large for {self._dtype}, or the answer is wrong"
+            )
+
+    def _intervals_of(self, plan: Plan) -> dict[int, Intervals]:
+        known, intervals = self._intervals
+        if known is not plan:
+            assignment = plan.assignment
+            intervals = {n: assignment.intervals(n) for n in assignment.available}
+            self._intervals = plan, intervals
+        return intervals
+
+    def _check_loss(self, event: Lost, when: str) -> None:
+        if not self._end.hub.continues:
+            raise MachineError(
+                f"machine {event.machine} was lost {when} ({event.reason}): on_loss='continue' "
+                "goes on without it"
+            )
+
+    @staticmethod
+    def _note(events: list[dict[str, Any]], event: object) -> None:
+        """Keep for the records who was lost and who joined."""
+        if isinstance(event, Lost):
+            log.warning("machine %d is lost: %s", event.machine, event.reason)
+            events.append({"lost": event.machine, "reason": event.reason})
+        elif isinstance(event, Joined):
+            log.warning("rank %d is machine %d now", event.rank, event.machine)
+            events.append({"joined": event.machine, "rank": event.rank})
+
+    def _lost_after(self, allowed: float | None) -> float:
+        """Seconds without an answer after which a machine is taken for lost."""
+        if self._deadline is None:
+            return float("inf")
+        return max(_LEAST_LOST_AFTER, _LOST_AFTER * (allowed or self._deadline.seconds or 0.0))
+
+
+@dataclass
+class _Totals:
+    """What machines did in a step, over all their jobs."""
+
+    rows: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+    load_seconds: NDArray[np.float64]
+    load_bytes: NDArray[np.float64]
+    jobs: list[Job] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, machines: int) -> _Totals:
+        seconds, load_seconds, load_bytes = np.zeros((3, machines))
+        return cls(np.zeros(machines, np.int64), seconds, load_seconds, load_bytes)
+
+    def add(self, job: Job) -> None:
+        n = job.machine - 1
+        self.rows[n] += job.count
+        self.seconds[n] += job.seconds
+        self.load_seconds[n] += job.load_seconds
+        self.load_bytes[n] += job.load_bytes
+        self.jobs.append(job)
+
+
+class _Run:
+    """A step on its way: jobs are given, answered, given up and given to others."""
+
+    def __init__(self, master: ResilientMaster, step: Step) -> None:
+        self.master = master
+        self.step = step
+        self.end = master._end
+        self.hub = master._end.hub
+        self.machines = set(step.moment.available)
+        self.outstanding: dict[int, Job] = {}  # of this step, by machine
+        self.given_up: set[int] = set()  # machines, for this step
+        self.totals = _Totals.of(master._manifest.code.machines)
+        self._answered_after: list[float] = []
+        self._plan_seconds: float | None = None
+        self._begin = time.monotonic()
+        self._round = self._begin  # when jobs were last given
+
+    # What differs between X W and X' V.
+
+    def first_jobs(self) -> None:
+        """Give the jobs of the plan."""
+        raise NotImplementedError
+
+    def is_done(self) -> bool:
+        """Whether the result is there."""
+        raise NotImplementedError
+
+    def take(self, job: Job) -> None:
+        """Use an answer."""
+        raise NotImplementedError
+
+    def drop(self, machine: int) -> None:
+        """Expect nothing more of a machine."""
+        raise NotImplementedError
+
+    def hand_on(self) -> None:
+        """Give what is missing to others.
+
+        Raises
+        ------
+        InfeasibleError
+            There are too few.
+        """
+        raise NotImplementedError
+
+    def next_job(self, machine: int) -> None:
+        """Give a machine that has answered what else was put aside for it."""
+
+    # What does not.
+
+    def to_its_end(self) -> None:
+        """Give jobs and take answers until the result is there."""
+        step = self.step
+        kind, rows = step.product, step.plan.assignment.counts(len(self.totals.rows))
+        self._plan_seconds = self.master.speeds.predict(kind, rows)
+        self.master._begun(step)
+        with step.timed("announce"):
+            self.first_jobs()
+        with step.timed("collect"):
+            patience = Patience()
+            while not self.is_done():
+                events = self.hub.events()
+                for event in events:
+                    self._handle(event)
+                if events:
+                    patience = Patience()
+                    continue
+                self._look_at_the_clock()
+                patience.pause()
+
+    def ask(self, machine: int, intervals: Intervals, content: NDArray[Any]) -> None:
+        """Give a job to an idle machine."""
+        step = self.step
+        job = self.end.ask(machine, step.number, step.product, intervals, content)
+        self.outstanding[machine] = job
+        for name, size in (("announce", 16 * len(intervals)), ("share", content.nbytes)):
+            step.bytes[name] = step.bytes.get(name, 0) + size
+        self._round = time.monotonic()
+
+    def helpers(self) -> set[int]:
+        """Machines that may be asked for what others do not answer."""
+        usable = set(self.hub.idle()) | set(self.outstanding)
+        return (self.machines & usable) - self.given_up
+
+    def collected(self, condition: float) -> tuple[Answers, float]:
+        """What the machines did, for the records; their buffers can be used again."""
+        totals = self.totals
+        self.master._rows = totals.rows.tolist()
+        self.step.bytes["collect"] = sum(job.values.nbytes for job in totals.jobs)
+        self.end.release(totals.jobs)
+        return (
+            Answers(self.result(), totals.seconds, totals.load_seconds, totals.load_bytes, []),
+            condition,
+        )
+
+    def result(self) -> NDArray[Any]:
+        """The sum of the answers to X' V; nothing for X W, which is decoded already."""
+        return np.empty(0)
+
+    def _handle(self, event: object) -> None:
+        master, step = self.master, self.step
+        master._note(step.events, event)
+        if isinstance(event, Lost):
+            master._check_loss(event, f"in step {step.number}")
+            self.outstanding.pop(event.machine, None)
+            self._without(event.machine)
+        elif isinstance(event, Joined):
+            if event.machine in self._up():
+                self.machines.add(event.machine)
+                self.given_up.discard(event.machine)
+            self._hand_on()
+        elif isinstance(event, Answered):
+            self._answer(event.job)
+
+    def _answer(self, job: Job) -> None:
+        if job.step != self.step.number or self.outstanding.get(job.machine) is not job:
+            return  # to an earlier step: nobody waits for it
+        del self.outstanding[job.machine]
+        self._answered_after.append(time.monotonic() - self._begin)
+        if job.failed:
+            self._failed(job.machine)
+            return
+        self.master._check_finite(job.machine, self.step, job.values)
+        self.totals.add(job)
+        self.take(job)
+        if job.machine in self.given_up:
+            self.given_up.discard(job.machine)
+        self.next_job(job.machine)
+
+    def _failed(self, machine: int) -> None:
+        text = self.hub.report(machine)
+        if not self.hub.continues:
+            raise MachineError(f"step {self.step.number} failed on machine {machine}: {text}")
+        self.hub.dismiss(machine, text)
+
+    def _without(self, machine: int) -> None:
+        self.given_up.add(machine)
+        self.drop(machine)
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        try:
+            self.hand_on()
+        except InfeasibleError:
+            # Machines that are late may answer after all, and spares may join.
+            if not self.outstanding and not set(self.hub.joining()) & self._up():
+                raise
+
+    def _up(self) -> set[int]:
+        return set(self.master._mask)
+
+    def _look_at_the_clock(self) -> None:
+        now = time.monotonic()
+        allowed = self._allowed()
+        if allowed is not None and now - self._round > allowed:
+            late = [n for n in self.outstanding if n not in self.given_up]
+            self._round = now
+            for n in late:
+                log.warning("machine %d is late in step %d", n, self.step.number)
+                self.step.events.append({"late": n})
+            for n in late:
+                self.given_up.add(n)
+                self.drop(n)
+            if late:
+                self._hand_on()
+        lost_after = self.master._lost_after(allowed)
+        for n, job in list(self.outstanding.items()):
+            if now - job.begun > lost_after:
+                self.hub.give_up(n, f"no answer for {now - job.begun:.1f} s")
+
+    def _allowed(self) -> float | None:
+        """Seconds that a machine has for its answer, if that is limited and known by now."""
+        deadline = self.master._deadline
+        if deadline is None:
+            return None
+        expected = [median(self._answered_after)] if self._answered_after else []
+        if self._plan_seconds is not None:
+            expected.append(self._plan_seconds)
+        return deadline.allowed(max(expected, default=None))
+
+
+class _Forward(_Run):
+    """X W: any L answers to a row will do."""
+
+    def __init__(
+        self, master: ResilientMaster, step: Step, shared: NDArray[Any], answers: RowAnswers
+    ) -> None:
+        super().__init__(master, step)
+        self._shared = shared
+        self._answers = answers
+        self._aside: dict[int, list[tuple[int, int]]] = defaultdict(list)
+
+    def first_jobs(self) -> None:
+        for n, intervals in self.master._intervals_of(self.step.plan).items():
+            if intervals:
+                for start, stop in intervals:
+                    self._answers.expect(n, start, stop)
+                self.ask(n, intervals, self._shared)
+
+    def is_done(self) -> bool:
+        return not self._answers.undecoded
+
+    def take(self, job: Job) -> None:
+        with self.step.timed("code"):
+            position = 0
+            for start, stop in job.intervals:
+                size = (stop - start) * job.product.columns
+                self._answers.give(job.machine, start, stop, job.values[position : position + size])
+                position += size
+
+    def drop(self, machine: int) -> None:
+        self._answers.give_up(machine)
+        self._aside.pop(machine, None)
+
+    def hand_on(self) -> None:
+        missing = self._answers.missing(self.helpers())
+        shares = replan(missing, self.master._planned_with)
+        for share in shares:
+            self._answers.expect(share.machine, share.start, share.stop)
+            self._aside[share.machine].append((share.start, share.stop))
+        idle = set(self.hub.idle())
+        for machine in list(self._aside):
+            if machine in idle:
+                self.next_job(machine)
+
+    def next_job(self, machine: int) -> None:
+        rows = _merged(self._aside.pop(machine, ()))
+        if rows:
+            self.ask(machine, rows, self._shared)
+
+
+def _merged(intervals: Iterable[tuple[int, int]]) -> Intervals:
+    """The same rows in as few intervals as possible, ascending."""
+    cuts = sorted(intervals)
+    merged = cuts[:1]
+    for _, (start, stop) in pairwise(cuts):
+        if start == merged[-1][1]:
+            merged[-1] = merged[-1][0], stop
+        else:
+            merged.append((start, stop))
+    return tuple(merged)
+
+
+@dataclass(eq=False)
+class _Term:
+    """A part of the sum X' V: some rows of one shard, each with its coefficients."""
+
+    machine: int
+    intervals: Intervals
+    coefficients: NDArray[Any]
+
+
+class _Adjoint(_Run):
+    """X' V: every term is needed, and one that is missing is made of L others.
+
+    ``shard_lost[rows]' u`` is the sum of ``shard_m[rows]' (c_m u)`` over L other machines m
+    (see `replacement`).
+    """
+
+    def __init__(
+        self, master: ResilientMaster, step: Step, coded: NDArray[Any], columns: int
+    ) -> None:
+        super().__init__(master, step)
+        self._coded = coded
+        self._size = columns * step.product.columns
+        self._asked: dict[Job, _Term] = {}
+        self._aside: dict[int, list[_Term]] = defaultdict(list)
+        self._lost: list[_Term] = []
+        self._parts: list[tuple[int, int, NDArray[Any]]] = []
+
+    def first_jobs(self) -> None:
+        k = self.step.product.columns
+        position = 0
+        for n, intervals in self.master._intervals_of(self.step.plan).items():
+            size = sum(stop - start for start, stop in intervals) * k
+            if size:
+                content = self._coded[position : position + size]
+                self._give(_Term(n, intervals, content))
+            position += size
+
+    def is_done(self) -> bool:
+        return not (self._lost or self._asked or any(self._aside.values()))
+
+    def take(self, job: Job) -> None:
+        if self._asked.pop(job, None) is not None:
+            self._parts.append((job.machine, len(self._parts), job.values))
+
+    def drop(self, machine: int) -> None:
+        for job, term in list(self._asked.items()):
+            if term.machine == machine:
+                del self._asked[job]
+                self._lost.append(term)
+        self._lost += self._aside.pop(machine, [])
+
+    def hand_on(self) -> None:
+        code, dtype = self.master._manifest.code, self._coded.dtype
+        while self._lost:
+            term = self._lost[-1]
+            others = self._others(term.machine)
+            weights = replacement(code, term.machine, others)
+            self._lost.pop()
+            for machine, weight in zip(others, weights.tolist(), strict=True):
+                if weight:
+                    part = (weight * term.coefficients).astype(dtype, copy=False)
+                    self._aside[machine].append(_Term(machine, term.intervals, part))
+        idle = set(self.hub.idle())
+        for machine in list(self._aside):
+            if machine in idle:
+                self.next_job(machine)
+
+    def next_job(self, machine: int) -> None:
+        terms = self._aside.get(machine)
+        if terms:
+            self._give(terms.pop(0))
+
+    def result(self) -> NDArray[Any]:
+        total = np.zeros(self._size)
+        for _, _, part in sorted(self._parts, key=lambda each: each[:2]):
+            total += part
+        return total
+
+    def _give(self, term: _Term) -> None:
+        self.ask(term.machine, term.intervals, term.coefficients)
+        self._asked[self.outstanding[term.machine]] = term
+
+    def _others(self, machine: int) -> tuple[int, ...]:
+        """The L fastest machines that can stand in for one."""
+        needed, speeds = self.master._manifest.code.recovery, self.master._planned_with
+        able = sorted(self.helpers() - {machine}, key=lambda n: -speeds[n - 1])
+        if len(able) < needed:
+            raise InfeasibleError(
+                f"step {self.step.number} has lost machine {machine}: its part can be made with "
+                f"{needed} others, and {len(able)} are left"
+            )
+        return tuple(sorted(able[:needed]))
