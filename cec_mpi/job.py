@@ -41,7 +41,7 @@ from cec_mpi.records import (
     resume_steps,
     set_results_aside,
 )
-from cec_mpi.runtime.leaving import as_cec_error
+from cec_mpi.runtime.leaving import as_cec_error, leave_without_mpi
 from cec_mpi.runtime.logs import log_file
 from cec_mpi.runtime.options import SessionOptions
 from cec_mpi.runtime.session import Session, gathered
@@ -240,6 +240,8 @@ class Job:
 
 def run_parallel(comm: MPI.Intracomm, arguments: argparse.Namespace) -> int:
     """Collective: ``cec-mpi run`` on the master and its machines."""
+    if arguments.on_loss == "continue":
+        leave_without_mpi()  # a machine may be lost at any moment up to the end
     with gathered(comm, Path(arguments.out) / "logs", _waiting(arguments)) as session:
         if session is not None:
             Job(arguments).run(session)

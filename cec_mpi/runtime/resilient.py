@@ -258,6 +258,10 @@ class _Run:
                 if events:
                     patience = Patience()
                     continue
+                if not self.outstanding and not self.hub.joining():
+                    self._hand_on()
+                    if not self.outstanding:
+                        raise RuntimeError(f"step {step.number} waits for nobody")
                 self._look_at_the_clock()
                 patience.pause()
 
@@ -269,6 +273,10 @@ class _Run:
         for name, size in (("announce", 16 * len(intervals)), ("share", content.nbytes)):
             step.bytes[name] = step.bytes.get(name, 0) + size
         self._round = time.monotonic()
+
+    def ready(self) -> set[int]:
+        """Machines that can be given a job: idle, and their last answer is taken."""
+        return set(self.hub.idle()) - set(self.outstanding)
 
     def helpers(self) -> set[int]:
         """Machines that may be asked for what others do not answer."""
@@ -336,8 +344,14 @@ class _Run:
             self.hand_on()
         except InfeasibleError:
             # Machines that are late may answer after all, and spares may join.
-            if not self.outstanding and not set(self.hub.joining()) & self._up():
-                raise
+            if self.outstanding or set(self.hub.joining()) & self._up():
+                return
+            left = sorted(self.helpers())
+            raise InfeasibleError(
+                f"step {self.step.number} cannot end: {len(left)} of its machines are left "
+                f"({', '.join(map(str, left)) or 'none'}), and each row needs "
+                f"{self.master._manifest.code.recovery}"
+            ) from None
 
     def _up(self) -> set[int]:
         return set(self.master._mask)
@@ -411,10 +425,8 @@ class _Forward(_Run):
         for share in shares:
             self._answers.expect(share.machine, share.start, share.stop)
             self._aside[share.machine].append((share.start, share.stop))
-        idle = set(self.hub.idle())
-        for machine in list(self._aside):
-            if machine in idle:
-                self.next_job(machine)
+        for machine in self.ready() & set(self._aside):
+            self.next_job(machine)
 
     def next_job(self, machine: int) -> None:
         rows = _merged(self._aside.pop(machine, ()))
@@ -496,10 +508,8 @@ class _Adjoint(_Run):
                 if weight:
                     part = (weight * term.coefficients).astype(dtype, copy=False)
                     self._aside[machine].append(_Term(machine, term.intervals, part))
-        idle = set(self.hub.idle())
-        for machine in list(self._aside):
-            if machine in idle:
-                self.next_job(machine)
+        for machine in self.ready() & set(self._aside):
+            self.next_job(machine)
 
     def next_job(self, machine: int) -> None:
         terms = self._aside.get(machine)
