@@ -180,10 +180,14 @@ class Parity:
         -----
         Terms of changing sign sum up to about the length of their vector, and their rounding
         errors to about sqrt(r) u times that: then the largest sum of many bounds them as S
-        does. This fails where w is such that all of X w is much smaller than its terms: who
-        knows a bound of S should give it. Of m numbers that are not 0, all can be small by
-        chance: the largest is below q of the typical one with a probability of about
-        ``q ** m``, so it is divided by ``q = 10 ** (-6 / m)``.
+        does. Of m numbers that are not 0, all can be small by chance: the largest is below q
+        times the typical one with a probability of about ``q ** m``, so it is divided by
+        ``q = 10 ** (-6 / m)``.
+
+        Where w is such that all of X w is much smaller than its terms, rounding does not
+        shrink with it, and the estimate is too small. Who sees many steps can give a floor:
+        the largest quotient of the scale and norm(w) in steps that passed, times norm(w) of
+        this step. That fails only where all steps so far have cancelled.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             parts = np.abs(self._parts @ answers)
@@ -206,7 +210,11 @@ class Parity:
         return left
 
     def inconsistent(
-        self, answers: NDArray[np.floating], scale: ArrayLike | None = None, least: float = 0.0
+        self,
+        answers: NDArray[np.floating],
+        scale: ArrayLike | None = None,
+        floor: float = 0.0,
+        least: float = 0.0,
     ) -> Bools:
         """Which rows fail the checks.
 
@@ -216,6 +224,8 @@ class Parity:
             Of the machines, in their order.
         scale : float or (rows,) array_like of float, optional
             S, or a bound of it; estimated from the answers when left out.
+        floor : float
+            What S is at least, for the estimate.
         least : float
             What underflow can make of ``norm(C a)``.
 
@@ -253,7 +263,8 @@ class Parity:
             bounds = np.asarray(scale, dtype=np.float64)
             return np.asarray(failed | ~(left <= self.tolerance * bounds + least), dtype=bool)
         while not failed.all():
-            found = failed | ~(left <= self.tolerance * self.scale(values[:, ~failed]) + least)
+            estimate = max(self.scale(values[:, ~failed]), floor)
+            found = failed | ~(left <= self.tolerance * estimate + least)
             if not (found & ~failed).any():
                 break
             failed = np.asarray(found, dtype=bool)
@@ -272,11 +283,14 @@ class Observation:
         In the order of the machines.
     scale : float or (rows,) ndarray of float, optional
         S, or a bound of it.
+    floor : float
+        What S is at least, where it is estimated.
     """
 
     machines: tuple[int, ...]
     answers: NDArray[np.floating]
     scale: float | Floats | None = None
+    floor: float = 0.0
 
 
 class ParityChecker:
@@ -324,6 +338,7 @@ class ParityChecker:
         machines: Sequence[int],
         answers: NDArray[np.floating],
         scale: ArrayLike | None = None,
+        floor: float = 0.0,
     ) -> Bools:
         """Which rows fail the checks of these machines: see `Parity.inconsistent`.
 
@@ -333,13 +348,14 @@ class ParityChecker:
             More than L.
         answers : (m, rows) ndarray of float
         scale : float or (rows,) array_like of float, optional
+        floor : float
 
         Returns
         -------
         (rows,) ndarray of bool
         """
         least = self._tiny * len(machines) ** 0.5
-        return self.parity(tuple(machines)).inconsistent(answers, scale, least)
+        return self.parity(tuple(machines)).inconsistent(answers, scale, floor, least)
 
     def locate(self, observations: Sequence[Observation], most: int = 1) -> Verdict:
         """Name the machine without which all observations are consistent.
@@ -399,7 +415,8 @@ class ParityChecker:
         if len(kept) <= self._generator.shape[1]:
             return False
         machines = tuple(seen.machines[k] for k in kept)
-        return bool(self.inconsistent(machines, seen.answers[kept], seen.scale).any())
+        failed = self.inconsistent(machines, seen.answers[kept], seen.scale, seen.floor)
+        return bool(failed.any())
 
     def _witnessed(self, observations: Sequence[Observation], wrong: tuple[int, ...]) -> bool:
         """Whether each is among the machines of an observation that can name as many."""

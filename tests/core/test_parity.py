@@ -207,6 +207,24 @@ def test_a_known_scale_raises_no_alarm_where_products_cancel():
     assert not checker_of(code, "float32", 400).inconsistent(range(1, 7), answers, scale).any()
 
 
+def test_an_earlier_step_gives_the_floor_where_products_cancel():
+    rng = np.random.default_rng(0)
+    code = make_code(6, 3, dtype="float32")
+    X = (1 + 1e-6 * rng.standard_normal((3, 50, 400))).astype("float32")
+    first, cancelling = rng.random(400), rng.standard_normal(400)
+    cancelling -= cancelling.mean()
+    before = answered(code, X, first.astype("float32"))
+    answers = answered(code, X, cancelling.astype("float32"))
+    checker = checker_of(code, "float32", 400)
+    everybody = (1, 2, 3, 4, 5, 6)
+    reach = checker.parity(everybody).scale(before) / np.linalg.norm(first)
+    floor = reach * np.linalg.norm(cancelling)
+    assert checker.inconsistent(everybody, answers).any()  # nothing but rounding is left
+    assert not checker.inconsistent(everybody, answers, floor=floor).any()
+    assert checker.locate([Observation(everybody, answers, floor=floor)]).agree
+    assert checker.locate([Observation(everybody, answers)]).wrong == ()
+
+
 # --- errors that are seen -----------------------------------------------------------------
 
 
