@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -279,9 +280,24 @@ def test_a_store_is_made_described_and_verified(cec, made, tmp_path):
     assert (code, err) == (0, "")
     assert described in out
     assert "all 10 sets of machines" in out
+    assert re.search(r"any 4 machines see an error of \S+ of .*; any 5 say whose it is\n", out)
     code, out, err = cec("verify", store)
     assert (code, err) == (0, "")
     assert out == "".join(f"shard-000{n}.npy: good\n" for n in range(1, 6))
+
+
+@pytest.mark.parametrize(
+    ("machines", "recovery", "said"),
+    [
+        (3, 3, r"not seen, since all machines are needed\n"),
+        (4, 3, r"any 4 machines see an error of \d\.\de-\d\d of .* \(half of all sets \S+\)\n"),
+        (16, 8, r"any 9 machines see .*; any 10 say whose it is\n"),
+    ],
+)
+def test_info_says_what_becomes_of_wrong_answers(cec, made, tmp_path, machines, recovery, said):
+    words = ["--machines", machines, "--recovery", recovery]
+    assert cec("encode", made / "X.npy", tmp_path / "new", *words)[0] == 0
+    assert re.search(f"\nwrong answers: {said}", cec("info", tmp_path / "new")[1])
 
 
 @pytest.mark.parametrize("command", ["info", "verify"])

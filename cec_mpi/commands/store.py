@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi import values
@@ -12,6 +13,7 @@ from cec_mpi.runtime.launch import detect_launcher
 from cec_mpi.runtime.leaving import run_together
 
 if TYPE_CHECKING:
+    from cec_mpi.store.manifest import Manifest
     from cec_mpi.store.work import Runner
 
 __all__ = [
@@ -40,6 +42,7 @@ def _info(arguments: argparse.Namespace) -> int:
     measured = manifest.code.conditioning
     which = "all" if measured.complete else "a sample of"
     print(f"condition numbers: measured on {which} {measured.measured} sets of machines")
+    print(_wrong_answers(manifest), end="")
     grid = manifest.grid
     print(
         f"shards: {sum(shard.bytes for shard in manifest.shards)} bytes in all; each in "
@@ -53,6 +56,27 @@ def _info(arguments: argparse.Namespace) -> int:
             )
     store.check_files()
     return 0
+
+
+def _wrong_answers(manifest: Manifest) -> str:
+    """How small an error in an answer is seen; empty where that was not measured."""
+    import numpy as np
+
+    found, recovery = manifest.sensitivity, manifest.code.recovery
+    if found is None:
+        return ""
+    if manifest.code.machines == recovery:
+        return "wrong answers: not seen, since all machines are needed\n"
+    some = "" if found.complete else f"; a sample of {found.measured} sets was measured"
+    if found.detectable == math.inf:
+        return f"wrong answers: not seen by some {recovery + 1} machines{some}\n"
+    eps = float(np.finfo(manifest.dtype).eps)
+    who = f"; any {recovery + 2} say whose it is" if found.locatable < math.inf else ""
+    return (
+        f"wrong answers: any {recovery + 1} machines see an error of {found.detectable * eps:.1e} "
+        f"of what the terms of a row add up to (half of all sets {found.median * eps:.1e}){who}"
+        f"{some}\n"
+    )
 
 
 def add_verify(commands: Any) -> None:

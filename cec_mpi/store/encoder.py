@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cec_mpi.core.mds import make_code
+from cec_mpi.core.parity import measure_sensitivity
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.store import journal
 from cec_mpi.store.encoding import Encoding, NotEncodable
@@ -184,6 +185,9 @@ def _skeleton(
         header=header,
         checksums=checksums_name(1),
         shards=tuple(ShardEntry(shard_name(n), size, "") for n in range(1, machines + 1)),
+        sensitivity=measure_sensitivity(
+            code.generator, kind, columns, code.conditioning.worst_machines
+        ),
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from cec_mpi.core.growth import add_row
+from cec_mpi.core.parity import measure_sensitivity
 from cec_mpi.errors import InputError
 from cec_mpi.store.checksums import publish_generation, read_rows, row_sum
 from cec_mpi.store.computing import Computing, compute_all
@@ -96,4 +98,8 @@ def _add(directory: Path, manifest: Manifest, seed: int, memory: int, runner: Ru
     marks = merge_marks(manifest, (), {each.number: each.error_bound for each in found})
     entry = ShardEntry(name, manifest.shard_bytes, row_sum(new), marks)
     shards = (*manifest.shards, entry)
-    return publish_generation(directory, manifest, code, shards, np.vstack((sums, new)))
+    sensitivity = measure_sensitivity(
+        code.generator, manifest.dtype, manifest.columns, code.conditioning.worst_machines
+    )
+    grown = replace(manifest, sensitivity=sensitivity)
+    return publish_generation(directory, grown, code, shards, np.vstack((sums, new)))

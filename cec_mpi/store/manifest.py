@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 
 import cec_mpi
 from cec_mpi.core.mds import MDSCode
+from cec_mpi.core.parity import Sensitivity
 from cec_mpi.errors import InputError
 from cec_mpi.store.grid import Block, Grid
 
@@ -146,6 +148,9 @@ class Manifest:
         Name of the file with the checksums of all blocks.
     shards : tuple of ShardEntry
         Machines 1..N.
+    sensitivity : Sensitivity or None
+        How small an error the answers of more than L machines show; None in stores that
+        were written before this was measured.
     """
 
     rows: int
@@ -156,6 +161,7 @@ class Manifest:
     header: str
     checksums: str
     shards: tuple[ShardEntry, ...]
+    sensitivity: Sensitivity | None = None
 
     @property
     def rows_per_shard(self) -> int:
@@ -204,6 +210,7 @@ class Manifest:
                 "conditioning": asdict(code.conditioning),
                 "generator": code.generator.tolist(),
             },
+            **self._parity(),
             "grid": {
                 "block_rows": self.grid.block_rows,
                 "block_columns": self.grid.block_columns,
@@ -217,6 +224,17 @@ class Manifest:
         content["code"]["generator"] = "@generator"  # a row of the matrix is a line of text
         text = json.dumps(content, indent=2)
         return text.replace('"@generator"', f"[\n      {rows}\n    ]") + "\n"
+
+    def _parity(self) -> dict[str, Any]:
+        if self.sensitivity is None:
+            return {}
+        measured = asdict(self.sensitivity).items()
+        return {
+            "parity": {
+                name: None if value == math.inf else value  # JSON has no infinity
+                for name, value in measured
+            }
+        }
 
 
 def own_sum(content: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from cec_mpi.core.conditioning import Conditioning
 from cec_mpi.core.mds import MDSCode
+from cec_mpi.core.parity import Sensitivity
 from cec_mpi.errors import DamagedStoreError, StoreError
 from cec_mpi.store.files import publish
 from cec_mpi.store.grid import Grid
@@ -157,7 +159,17 @@ def _parse(content: dict[str, Any]) -> Manifest:
         header=str(content["shard_header"]),
         checksums=str(content["checksums"]["file"]),
         shards=tuple(_shard_entry(shard) for shard in content["shards"]),
+        sensitivity=_sensitivity(content["parity"]) if "parity" in content else None,
     )
+
+
+def _sensitivity(content: dict[str, Any]) -> Sensitivity:
+    sizes = {
+        name: math.inf if content[name] is None else content[name]
+        for name in ("median", "detectable", "locatable")
+    }
+    machines = tuple(content["machines"])
+    return _typed(Sensitivity(**{**content, **sizes, "machines": machines}))
 
 
 def _shard_entry(content: dict[str, Any]) -> ShardEntry:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 from cec_mpi.store import encode, grid, open_store, repair, verify
+from cec_mpi.store.manifest import own_sum
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100  # shards of 120 kB, so with more than a head
 
@@ -333,6 +334,8 @@ def with_manifest(path, *keys, value=None, remove=False):
         ("code", "generator", 2, 1),
         ("code", "conditioning"),
         ("code", "conditioning", "worst"),
+        ("parity", "detectable"),
+        ("parity", "machines"),
         ("shards",),
         ("shards", 1),
         ("shards", 1, "file"),
@@ -383,6 +386,11 @@ def test_a_manifest_without_one_of_its_entries(path, keys):
         (("code", "conditioning", "worst"), None),
         (("code", "conditioning", "worst"), float("inf")),
         (("code", "conditioning", "unknown"), 1),
+        (("parity",), None),
+        (("parity",), []),
+        (("parity", "detectable"), "small"),
+        (("parity", "machines"), None),
+        (("parity", "unknown"), 1),
         (("shards",), []),
         (("shards",), {}),
         (("shards", 0), "shard-0001.npy"),
@@ -412,6 +420,17 @@ def test_a_manifest_with_a_wrong_entry(path, keys, value):
     with_manifest(path, *keys, value=value)
     with pytest.raises(StoreError, match=r"manifest\.json"):
         open_store(path)
+
+
+def test_a_store_from_before_parity_was_measured_is_read(path):
+    file = path / "manifest.json"
+    content = json.loads(file.read_text())
+    del content["parity"]
+    content["sha256"] = own_sum(content)
+    file.write_text(json.dumps(content))
+    manifest = open_store(path).manifest
+    assert manifest.sensitivity is None
+    assert "parity" not in json.loads(manifest.to_json())
 
 
 def test_a_lost_manifest_says_that_repair_restores_it(path):
@@ -451,6 +470,7 @@ def test_an_unknown_version_says_which_one_is_read(path):
         (("rows",), ROWS - 1),
         (("code", "generator", 0, 0), 0.25),
         (("code", "conditioning", "worst"), 1.0),
+        (("parity", "detectable"), 1.0),
         (("shards", 0, "xxh3_128"), "0" * 32),
         (("created_by",), "somebody else"),
     ],
