@@ -363,6 +363,34 @@ def test_a_machine_that_is_wrong_in_all_rows_is_named():
     assert checker.locate([Observation((1, 2, 3, 4, 5, 6), answers)]).wrong == (2,)
 
 
+@given(
+    size=st.sampled_from([(5, 3), (6, 3), (9, 4), (12, 8)]),
+    family=st.sampled_from(sorted(FAMILIES)),
+    dtype=st.sampled_from(["float32", "float64"]),
+    magnitude=st.floats(-18, 30),
+    everywhere=st.booleans(),
+    seed=st.integers(0, 30),
+    data=st.data(),
+)
+@settings(max_examples=150, deadline=None)
+def test_no_error_of_any_size_makes_an_innocent_machine_be_named(
+    size, family, dtype, magnitude, everywhere, seed, data
+):
+    machines, recovery = size
+    code, answers, _ = made(machines, recovery, family, dtype, seed)
+    wrong = data.draw(st.integers(1, machines))
+    errors = 10**magnitude * np.random.default_rng(seed).standard_normal(answers.shape[1])
+    answers[wrong - 1] += errors if everywhere else errors * (np.arange(len(errors)) == 3)
+    cut = data.draw(st.integers(1, answers.shape[1] - 1))
+    blocks = []
+    for rows in (slice(0, cut), slice(cut, None)):
+        count = data.draw(st.integers(recovery, machines))
+        some = tuple(data.draw(st.permutations(range(1, machines + 1)))[:count])
+        blocks.append(Observation(some, answers[indices(some), rows]))
+    checker = checker_of(code, dtype)
+    assert checker.locate(blocks).wrong in ((), (wrong,))
+
+
 def test_nobody_is_named_with_one_answer_to_spare():
     code, answers, _ = made(6, 3, "fourier", "float64", 0)
     answers[1] += 1
