@@ -33,6 +33,7 @@ __all__ = [
     "Sensitivity",
     "answer_error",
     "decode_error_bound",
+    "likely_scale",
     "measure_sensitivity",
 ]
 
@@ -41,6 +42,7 @@ Bools = NDArray[np.bool_]
 
 _DEVIATIONS = 8.0  # standard deviations of a sum's rounding that are taken for a bound
 _LUCK = 6.0  # one in 10**6 samples of answers may all be smaller than they are taken to be
+_LARGEST = float(np.finfo(np.float64).max)
 _KEPT = 1024  # parities
 _MOST_SUSPECTS = 5_000  # sets of machines that are tried before nobody is named
 _UNDERESTIMATE = 3.0  # at most by this factor LAPACK's condition number is too small
@@ -92,6 +94,44 @@ def answer_error(
     given = encoding_error(matrix, dtype) if shard_errors is None else np.asarray(shard_errors)
     sizes = np.abs(matrix).sum(axis=1) + given
     return np.asarray(given + _summing(columns, dtype) * sizes, dtype=np.float64)
+
+
+def likely_scale(parts: Floats) -> float:
+    """Estimate S from what a step came to, pooled over its rows.
+
+    Parameters
+    ----------
+    parts : (L, rows) ndarray of float
+        X_1 w .. X_L w, as decoded.
+
+    Returns
+    -------
+    float
+        The largest of these numbers; where they are few, more than that.
+
+    Notes
+    -----
+    Terms of changing sign sum up to about the length of their vector, and their rounding
+    errors to about sqrt(r) u times that: then the largest sum of many bounds them as S
+    does. Of m numbers that are not 0, all can be small by chance: the largest is below q
+    times the typical one with a probability of about ``q ** m``, so it is divided by
+    ``q = 10 ** (-6 / m)``.
+
+    Where w is such that all of X w is much smaller than its terms, rounding does not
+    shrink with it, and the estimate is too small. Who sees many steps can give a floor:
+    the largest quotient of the scale and norm(w) in steps that passed, times norm(w) of
+    this step. That fails only where all steps so far have cancelled.
+
+    Examples
+    --------
+    >>> round(likely_scale(np.array([[3.0] * 50, [-4.0] * 50])), 2)
+    4.59
+    """
+    sizes = np.abs(parts)
+    samples = int(np.count_nonzero(sizes))
+    if not samples:
+        return 0.0
+    return min(float(sizes.max()) * float(10.0 ** (_LUCK / samples)), _LARGEST)
 
 
 class Parity:
@@ -174,25 +214,10 @@ class Parity:
         Returns
         -------
         float
-            The largest number of X_1 w .. X_L w; where these are few, more than that.
-
-        Notes
-        -----
-        Terms of changing sign sum up to about the length of their vector, and their rounding
-        errors to about sqrt(r) u times that: then the largest sum of many bounds them as S
-        does. Of m numbers that are not 0, all can be small by chance: the largest is below q
-        times the typical one with a probability of about ``q ** m``, so it is divided by
-        ``q = 10 ** (-6 / m)``.
-
-        Where w is such that all of X w is much smaller than its terms, rounding does not
-        shrink with it, and the estimate is too small. Who sees many steps can give a floor:
-        the largest quotient of the scale and norm(w) in steps that passed, times norm(w) of
-        this step. That fails only where all steps so far have cancelled.
+            Of what the answers are decoded to: see `likely_scale`.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            parts = np.abs(self._parts @ answers)
-        samples = int(np.count_nonzero(parts))
-        return float(parts.max()) * float(10.0 ** (_LUCK / samples)) if samples else 0.0
+            return likely_scale(self._parts @ answers)
 
     def residuals(self, answers: Floats) -> Floats:
         """What the checks leave of each row: ``norm(C a)``.
@@ -206,7 +231,8 @@ class Parity:
         (rows,) ndarray of float
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            left: Floats = np.linalg.norm(self.checks @ answers, axis=0)
+            # hypot, since squares of what is no error would overflow from 1e154 on
+            left: Floats = np.hypot.reduce(np.abs(self.checks @ answers), axis=0)
         return left
 
     def inconsistent(
@@ -262,8 +288,11 @@ class Parity:
         if scale is not None:
             bounds = np.asarray(scale, dtype=np.float64)
             return np.asarray(failed | ~(left <= self.tolerance * bounds + least), dtype=bool)
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts = self._parts @ values
+        failed |= ~np.isfinite(parts).all(axis=0)  # no X that is finite gives such answers
         while not failed.all():
-            estimate = max(self.scale(values[:, ~failed]), floor)
+            estimate = max(likely_scale(parts[:, ~failed]), floor)
             found = failed | ~(left <= self.tolerance * estimate + least)
             if not (found & ~failed).any():
                 break
@@ -564,7 +593,8 @@ def decode_error_bound(
         Of one block, or of as many as were decoded with this condition or a smaller one and
         have the same errors.
     scale : float
-        The largest S of the rows, or a bound of it.
+        The largest S of the rows, or a bound of it; with `likely_scale` the result is as
+        likely a bound as that.
 
     Returns
     -------
