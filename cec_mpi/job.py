@@ -6,9 +6,11 @@ import argparse
 import ast
 import inspect
 import json
+import logging
 import math
 import os
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +21,11 @@ from numpy.typing import NDArray
 from cec_mpi.availability import Availability, RandomAvailability, read_availability
 from cec_mpi.checkpoints import (
     CheckpointFile,
+    Found,
     TimeLimit,
     check_same,
     describe_run,
+    has_checkpoint,
     read_checkpoint,
 )
 from cec_mpi.core.speeds import Speeds
@@ -29,7 +33,6 @@ from cec_mpi.errors import InputError, StoppedError
 from cec_mpi.operator import CodedOperator
 from cec_mpi.progress import progress
 from cec_mpi.records import (
-    CHECKPOINT,
     RESULT,
     STEPS,
     SUMMARY,
@@ -55,6 +58,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = ["run_parallel", "run_serial"]
+
+log = logging.getLogger(__name__)
 
 _SAVED = object()  # in the place of an output that has a file of its own
 
@@ -86,10 +91,12 @@ class Job:
         self.about = describe_run(self.task_name, self.task_options, manifest, vectors)
         if vectors is not None:
             self.task_options["vectors"] = vectors[: arguments.steps]
-        self.state: dict[str, NDArray[Any]] = {}
+        self.found = Found({})
         self.done = arguments.resume and self._is_done()
         if arguments.resume and not self.done:
-            self.state = read_checkpoint(self.out / CHECKPOINT, self.about)
+            self.found = read_checkpoint(self.out, self.about)
+        if self.found.problem:
+            warnings.warn(self.found.problem, stacklevel=2)
         self.mapped: np.memmap[Any, Any] | None = None
 
     def run(self, session: Session) -> None:
@@ -118,10 +125,10 @@ class Job:
         check_same(self.out / SUMMARY, summary.get("run") or {}, self.about)
         if "vectors" in self.task_options:
             self._check_result(open_npy(self.out / RESULT))
-        return summary.get("converged", True) or not (self.out / CHECKPOINT).exists()
+        return summary.get("converged", True) or not has_checkpoint(self.out)
 
     def _run(self, session: Session) -> None:
-        resumed = bool(self.state)
+        resumed = bool(self.found.state)
         recorder = Recorder(earlier=resume_steps(self.out / STEPS) if resumed else ())
         before = recorder.steps
         master = session.open(self.store, self.session, recorder)
@@ -135,6 +142,8 @@ class Job:
                 (self.out / STEPS).open("a" if resumed else "w", encoding="utf-8") as stream,
                 progress() as watch,
             ):
+                if self.found.problem:
+                    log.warning("%s", self.found.problem)
                 recorder.write_to(stream, watch)
                 self._map_result(master.shape[0], resumed)
                 self._work(CodedOperator(session, master), recorder, master.speeds)
@@ -178,7 +187,7 @@ class Job:
         except BaseException as error:
             written = checkpoint.write()
             if isinstance(error, StoppedError):
-                goes_on = written or (self.out / CHECKPOINT).exists()
+                goes_on = written or has_checkpoint(self.out)
                 raise StoppedError(
                     f"{error}, after {checkpoint.steps()} steps: the same command with --resume "
                     f"{'goes on' if goes_on else 'starts anew'}"
@@ -190,9 +199,9 @@ class Job:
 
     def _work(self, X: CodedOperator, recorder: Recorder, speeds: Speeds) -> None:
         checkpoint = CheckpointFile(
-            self.out / CHECKPOINT,
+            self.out,
             self.about,
-            self.state,
+            self.found,
             self.every,
             self.limit.is_known,
             lambda: recorder.steps,

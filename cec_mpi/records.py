@@ -20,6 +20,7 @@ from cec_mpi.errors import InputError
 
 __all__ = [
     "CHECKPOINT",
+    "PREVIOUS",
     "RESULT",
     "STEPS",
     "SUMMARY",
@@ -38,7 +39,8 @@ STEPS = "steps.jsonl"
 SUMMARY = "summary.json"
 RESULT = "result.npy"
 CHECKPOINT = "checkpoint.npz"
-_RESULTS = (STEPS, SUMMARY, RESULT, CHECKPOINT)
+PREVIOUS = "checkpoint.previous.npz"
+_RESULTS = (STEPS, SUMMARY, RESULT, CHECKPOINT, PREVIOUS)
 _EARLIER = ".earlier"
 
 
@@ -270,6 +272,9 @@ def read_summary(path: Path) -> dict[str, Any] | None:
 
 def resume_steps(path: Path) -> list[dict[str, Any]]:
     """The steps of a run that is to go on, without a last line that was cut off.
+
+    Steps after the checkpoint are among them: they were made, and their numbers are taken.
+    What they computed is computed again, in steps with numbers of their own.
 
     Raises
     ------

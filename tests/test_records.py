@@ -18,7 +18,13 @@ from cec_mpi.records import (
     set_results_aside,
 )
 
-RESULTS = ["steps.jsonl", "summary.json", "result.npy", "checkpoint.npz"]
+RESULTS = [
+    "steps.jsonl",
+    "summary.json",
+    "result.npy",
+    "checkpoint.npz",
+    "checkpoint.previous.npz",
+]
 
 
 def record(step, measured=0.5, predicted=None, waited=0, changed=False):

@@ -14,7 +14,16 @@ from typing import Any
 
 from cec_mpi.errors import InputError
 
-__all__ = ["check_room", "WriteHandles", "locked", "publish", "read_at", "sync", "write_at"]
+__all__ = [
+    "check_room",
+    "WriteHandles",
+    "locked",
+    "publish",
+    "read_at",
+    "rename_copy",
+    "sync",
+    "write_at",
+]
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +73,20 @@ def publish(path: Path, data: bytes) -> None:
         partial.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def rename_copy(path: Path, other: Path) -> None:
+    """Put what is in a file in the place of another at once; the file stays as it is."""
+    partial = other.with_name(f".{other.name}.partial")
+    partial.unlink(missing_ok=True)
+    try:
+        partial.hardlink_to(path)
+    except OSError:  # a file system without links
+        publish(other, path.read_bytes())
+        return
+    partial.rename(other)
+    partial.unlink(missing_ok=True)  # it is still there when both were one file already
+    sync(other.parent)
 
 
 def check_room(target: Path, needed: int) -> None:

@@ -196,6 +196,47 @@ def test_a_checkpoint_of_something_else_is_refused(cec, slow_store, make_store, 
     assert "checkpoint.npz is no checkpoint" in refused.told
 
 
+def damage(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_leaves_the_one_before(cec, slow_store, tmp_path):
+    out = tmp_path / "out"
+    words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
+    words += ["--checkpoint-every", 5]
+    assert cec(*words, *SLOWLY, "--time-limit", 1, ranks=7).returncode == 6
+    damage(out / "checkpoint.npz")
+    done = cec(*words, "--resume", ranks=7)
+    assert done.returncode == 0, done.stderr
+    assert done.told.count("cec-mpi: warning: ") == 1
+    for told in done.told, (out / "logs" / "master.log").read_text():
+        assert f"{out / 'checkpoint.npz'} is no checkpoint that can be read" in told
+        assert "goes on from checkpoint.previous.npz" in told
+    assert json.loads((out / "summary.json").read_text())["converged"]
+    assert not list(out.glob("checkpoint*"))
+
+
+def test_products_after_a_damaged_checkpoint_are_made_again(cec, large_store, tmp_path):
+    W = np.random.default_rng(7).standard_normal((60, 12))
+    np.save(tmp_path / "W.npy", W)
+    ticks = [[1, 2, 3, 4, 5, 6]] * 25 + [[1]]
+    (tmp_path / "a.json").write_text(json.dumps({"available": ticks}))
+    out = tmp_path / "out"
+    words = ["run", large_store.path, "--out", out, "--vectors", tmp_path / "W.npy", "--serial"]
+    words += ["--checkpoint-every", 10]
+    assert cec(*words, "--availability", tmp_path / "a.json").returncode == 4
+    damage(out / "checkpoint.npz")  # of 25 products; the one before is of 20
+    done = cec(*words, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "cec-mpi: warning: " in done.told
+    np.testing.assert_allclose(np.load(out / "result.npy"), W @ large_store.X.T, atol=1e-11)
+    _, steps = read_steps(out / "steps.jsonl")
+    assert [step["step"] for step in steps] == list(range(25 + 60 - 20))
+    assert json.loads((out / "summary.json").read_text())["steps"] == len(steps)
+
+
 def test_with_nothing_to_resume_a_run_begins(cec, slow_store, tmp_path):
     words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "power", "--resume"]
     assert cec(*words, ranks=7).returncode == 0
