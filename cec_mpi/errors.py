@@ -8,7 +8,7 @@
     │   └── DamagedStoreError   exit code 5   a shard is missing, truncated or altered
     ├── MachineError            exit code 3   a machine failed and the run could not go on
     ├── InfeasibleError         exit code 4   too few machines for a plan (also a ValueError)
-    └── StoppedError            exit code 6   stopped at the time limit, to be resumed
+    └── StoppedError            exit code 6   stopped by a time limit or a signal, to be resumed
 
 Each message says what was looked at, what was found and what was expected, in one
 sentence: the command line prints it as it stands.

@@ -48,6 +48,7 @@ from cec_mpi.runtime.leaving import as_cec_error, leave_without_mpi
 from cec_mpi.runtime.logs import log_file
 from cec_mpi.runtime.options import SessionOptions
 from cec_mpi.runtime.session import Session, gathered
+from cec_mpi.runtime.signals import NotedSignals
 from cec_mpi.store.arrays import open_npy
 from cec_mpi.store.files import locked, publish
 from cec_mpi.store.manifest import Manifest
@@ -71,9 +72,11 @@ class Job:
     ----------
     arguments : argparse.Namespace
         The options of ``cec-mpi run``.
+    signals : NotedSignals
+        Of this process: one that came ends the run before its next step.
     """
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, signals: NotedSignals) -> None:
         self.store: str = arguments.store
         self.out = Path(arguments.out)
         manifest = open_store(self.store).manifest
@@ -86,6 +89,7 @@ class Job:
         if self.task is TASKS["matvec"]:
             vectors = _read_vectors(arguments.vectors, manifest.columns)
         self.limit = TimeLimit(arguments.time_limit)
+        self.signals = signals
         self.every: int | None = arguments.checkpoint_every
         prepare_directory(self.out, arguments.overwrite or arguments.resume)
         self.about = describe_run(self.task_name, self.task_options, manifest, vectors)
@@ -132,7 +136,7 @@ class Job:
         recorder = Recorder(earlier=resume_steps(self.out / STEPS) if resumed else ())
         before = recorder.steps
         master = session.open(self.store, self.session, recorder)
-        session.schedule.gate = self.limit.check
+        session.schedule.gate = self._gate
         if not resumed:
             set_results_aside(self.out)
         finished = False
@@ -153,6 +157,12 @@ class Job:
                 keep_results(self.out)
             else:
                 restore_results(self.out)
+
+    def _gate(self) -> None:
+        """Raise `StoppedError` when the run has to end."""
+        if self.signals.received is not None:
+            raise StoppedError(f"stopped by the signal {self.signals.received.name}")
+        self.limit.check()
 
     def _map_result(self, rows: int, resumed: bool) -> None:
         """Let the products of `matvec` go to their file as they come; NaN until then."""
@@ -247,21 +257,24 @@ class Job:
         return _SAVED
 
 
-def run_parallel(comm: MPI.Intracomm, arguments: argparse.Namespace) -> int:
-    """Collective: ``cec-mpi run`` on the master and its machines."""
+def run_parallel(comm: MPI.Intracomm, arguments: argparse.Namespace, signals: NotedSignals) -> int:
+    """Collective: ``cec-mpi run`` on the master and its machines.
+
+    Signals end a run where they come to rank 0; machines serve until the master leaves.
+    """
     if arguments.on_loss == "continue":
         leave_without_mpi()  # a machine may be lost at any moment up to the end
     with gathered(comm, Path(arguments.out) / "logs", _waiting(arguments)) as session:
         if session is not None:
-            Job(arguments).run(session)
+            Job(arguments, signals).run(session)
     return 0
 
 
-def run_serial(arguments: argparse.Namespace) -> int:
+def run_serial(arguments: argparse.Namespace, signals: NotedSignals) -> int:
     """``cec-mpi run --serial``: all machines in this process."""
     with gathered(None, options=_waiting(arguments)) as session:
         assert session is not None
-        Job(arguments).run(session)
+        Job(arguments, signals).run(session)
     return 0
 
 

@@ -13,6 +13,7 @@ from cec_mpi import values
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.launch import detect_launcher
 from cec_mpi.runtime.leaving import run_together
+from cec_mpi.runtime.signals import NotedSignals
 
 __all__ = ["add_doctor", "add_plan", "add_run"]
 
@@ -205,13 +206,15 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.serial:
         if launcher is not None and launcher.size > 1:
             raise InputError(f"--serial: {launcher.name} started {launcher.size} processes")
-        return run_serial(arguments)
+        with NotedSignals(second_ends=True) as signals:
+            return run_serial(arguments, signals)
     if launcher is None:
         raise InputError(
             "run is started by an MPI launcher: mpirun -n N+1 cec-mpi run ... "
             "(or --serial for all machines in one process)"
         )
-    return run_together(lambda comm: run_parallel(comm, arguments))
+    with NotedSignals(second_ends=launcher.rank == 0) as signals:
+        return run_together(lambda comm: run_parallel(comm, arguments, signals))
 
 
 def add_doctor(commands: Any) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 
 import numpy as np
+import psutil
 import pytest
 
 from cec_mpi.records import read_steps
@@ -106,22 +108,45 @@ def test_products_go_on_at_the_next_row(start, cec, large_store, tmp_path):
     assert "nothing to resume" in again.stdout
 
 
+def ranks_of(process):
+    """The processes of mpirun, by rank."""
+    ranks = {}
+    for child in psutil.Process(process.pid).children(recursive=True):
+        variables = child.environ()
+        if "OMPI_COMM_WORLD_RANK" in variables:
+            ranks[int(variables["OMPI_COMM_WORLD_RANK"])] = child
+    return ranks
+
+
+def kill_master(process):
+    ranks_of(process)[0].kill()
+
+
+def end_launcher(process):
+    process.terminate()
+
+
+@pytest.mark.parametrize("end", [kill_master, end_launcher])
 def test_a_killed_run_does_not_go_on_from_what_it_was_to_overwrite(
-    start, cec, slow_store, tmp_path
+    start, cec, slow_store, tmp_path, end
 ):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", "power"]
     stopped = cec(*words, *SLOWLY, "--time-limit", 0.7, ranks=7)
     assert stopped.returncode == 6
+    earlier = (out / "checkpoint.npz").read_bytes()
     process = start(["mpirun", "-n", 7, "cec-mpi", *words, *SLOWLY, "--overwrite"])
     deadline = time.monotonic() + 30
     while not (out / ".earlier").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     wait_for_steps(process, out, 1)
-    process.terminate()
+    end(process)
     process.wait(timeout=20)
-    assert not (out / "checkpoint.npz").exists()
+    if end is kill_master:
+        assert not (out / "checkpoint.npz").exists()
+    else:  # there may have been time for one
+        assert all(path.read_bytes() != earlier for path in out.glob("checkpoint*"))
     done = cec(*words, "--resume", ranks=7)
     assert done.returncode == 0, done.stderr
     assert json.loads((out / "summary.json").read_text())["steps"] == steps_of(out)
@@ -155,6 +180,117 @@ def test_the_end_of_a_slurm_job_is_a_time_limit(cec, slow_store, tmp_path):
     done = cec(*words, *SLOWLY, "--set", "tol=1e-12", ranks=7, variables=end)
     assert done.returncode == 6
     assert "time of the job is nearly over" in done.told
+
+
+def warn_launcher(process):
+    process.send_signal(signal.SIGUSR1)  # mpirun passes it on to all ranks
+
+
+def warn_master(process):
+    ranks_of(process)[0].send_signal(signal.SIGTERM)
+
+
+def warn_all(process):
+    for rank in ranks_of(process).values():
+        rank.send_signal(signal.SIGTERM)
+
+
+def warn_all_twice(process):
+    """As a batch system does that warns first and then ends the job."""
+    ranks = ranks_of(process).values()
+    for number in (signal.SIGUSR1, signal.SIGTERM):
+        for rank in ranks:
+            rank.send_signal(number)
+
+
+@pytest.mark.parametrize(
+    ("warn", "name"),
+    [
+        (warn_launcher, "SIGUSR1"),
+        (warn_master, "SIGTERM"),
+        (warn_all, "SIGTERM"),
+        (warn_all_twice, "SIGUSR1"),
+    ],
+)
+def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_path, warn, name):
+    out = tmp_path / "out"
+    words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
+    process = start(["mpirun", "-n", 7, "cec-mpi", *words, *SLOWLY])
+    wait_for_steps(process, out, 10)
+    warn(process)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 6, stderr
+    assert stderr.count("cec-mpi: error: ") == 1
+    assert f"stopped by the signal {name}, after " in stderr
+    assert "--resume goes on" in stderr
+    assert "Traceback" not in stderr
+    before = steps_of(out)
+    done = cec(*words, "--resume", ranks=7)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["converged"]
+    assert summary["steps"] == summary["iterations"] > before  # none was made again
+
+
+def test_a_signal_to_a_machine_alone_does_not_end_the_run(start, slow_store, tmp_path):
+    out = tmp_path / "out"
+    words = ["run", slow_store.path, "--out", out, "--task", "power", *SLOWLY]
+    process = start(["mpirun", "-n", 7, "cec-mpi", *words])
+    wait_for_steps(process, out, 5)
+    ranks = ranks_of(process)
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM):
+        ranks[2].send_signal(number)
+        time.sleep(0.05)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 0, stderr
+    assert json.loads((out / "summary.json").read_text())["converged"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_ends_a_run_in_one_process_too(start, cec, slow_store, tmp_path, number):
+    out = tmp_path / "out"
+    words = ["run", slow_store.path, "--out", out, "--task", "power", "--serial"]
+    process = start(["cec-mpi", *words, *SLOWLY])
+    wait_for_steps(process, out, 5)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 6
+    assert stderr.count("\n") == 1
+    assert f"stopped by the signal {number.name}" in stderr
+    assert cec(*words, "--resume").returncode == 0
+
+
+def test_a_signal_ends_a_run_that_waits_for_machines(start, slow_store, tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"available": [[1, 2, 3], [1], [1, 2, 3]]}))
+    out = tmp_path / "out"
+    words = ["run", slow_store.path, "--out", out, "--task", "power", "--serial", *SLOWLY]
+    words += ["--availability", tmp_path / "a.json", "--repeat", "--wait", "--tick", 2]
+    process = start(["cec-mpi", *words])
+    wait_for_steps(process, out, 1)
+    time.sleep(2)
+    begin = steps_of(out)
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(timeout=20) == 6
+    assert steps_of(out) <= begin + 1
+    assert (out / "checkpoint.npz").exists()
+
+
+def test_a_second_sigterm_ends_a_run_at_once(start, slow_store, tmp_path):
+    """The first step takes longer than this test would wait."""
+    out = tmp_path / "out"
+    words = ["run", slow_store.path, "--out", out, "--task", "power"]
+    slowest = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 0.2)
+    process = start(["mpirun", "-n", 7, "cec-mpi", *words, *slowest])
+    deadline = time.monotonic() + 30
+    while not (out / "steps.jsonl").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    master = ranks_of(process)[0]
+    master.send_signal(signal.SIGTERM)
+    time.sleep(0.5)
+    assert process.poll() is None
+    master.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) not in (0, 6)
 
 
 @pytest.mark.parametrize(

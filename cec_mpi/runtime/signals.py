@@ -1,0 +1,55 @@
+"""Warnings that a process is to end soon: noted, and looked at between two steps."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+from typing import Any
+
+__all__ = ["NotedSignals"]
+
+_WARNINGS = (signal.SIGTERM, signal.SIGUSR1)
+
+
+class NotedSignals:
+    """Within a ``with``, SIGTERM and SIGUSR1 are noted and do not end the process.
+
+    Parameters
+    ----------
+    second_ends : bool
+        A second SIGTERM does what the first would have done without this.
+
+    Attributes
+    ----------
+    received : signal.Signals or None
+        The first that came.
+
+    Examples
+    --------
+    >>> with NotedSignals() as signals:
+    ...     signal.raise_signal(signal.SIGTERM)
+    >>> signals.received.name
+    'SIGTERM'
+    """
+
+    def __init__(self, second_ends: bool = False) -> None:
+        self.received: signal.Signals | None = None
+        self._second_ends = second_ends
+        self._terms = 0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> NotedSignals:
+        for number in _WARNINGS:
+            self._before[number] = signal.signal(number, self._note) or signal.SIG_DFL
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._before:
+            signal.signal(*self._before.popitem())
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.received = self.received or signal.Signals(number)
+        self._terms += number == signal.SIGTERM
+        if self._second_ends and self._terms > 1:
+            self.__exit__()
+            signal.raise_signal(number)
