@@ -1,7 +1,8 @@
 """Who is up when: one set of available machines per tick.
 
 A tick is a step unless wall-clock time is asked for. Availability comes from files (JSON
-or CSV), from a seeded random model, or is simply everyone.
+or CSV), from a seeded random model, from a function or command that is asked, or is simply
+everyone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,12 @@ import csv
 import json
 import operator
 import os
+import shlex
+import signal
+import subprocess
+import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,11 +34,16 @@ __all__ = [
     "as_availability",
     "checked_set",
     "everyone",
+    "from_command",
     "from_counts",
     "read_availability",
+    "seconds_between",
 ]
 
 Machines = tuple[int, ...]
+
+_TICK = "CEC_TICK"  # tells a command which tick it is asked for
+_SHOWN = 200  # characters of what a command printed
 
 PAPER_AVAILABLE: tuple[Machines, ...] = (
     (1, 2, 3, 4, 5, 6),
@@ -144,6 +155,8 @@ class Asked:
         Machines of the store, N.
     function : callable
         Tick to numbers of the available machines.
+    every : float
+        Seconds that an answer holds, for all ticks: it is asked again only after them.
 
     Examples
     --------
@@ -151,15 +164,24 @@ class Asked:
     (2, 4)
     """
 
-    def __init__(self, machines: int, function: Callable[[int], Iterable[int]]) -> None:
+    def __init__(
+        self, machines: int, function: Callable[[int], Iterable[int]], every: float = 0.0
+    ) -> None:
+        self.every = every
         self._function = function
         self._machines = frozenset(range(1, machines + 1))
         self._kept = self._machines
+        self._answer: Machines = ()
+        self._holds_until = float("-inf")
 
     def at(self, tick: int) -> Machines:
         """Numbers of the available machines at tick 0, 1, .., ascending."""
-        up = checked_set(f"availability at tick {tick}", self._function(tick), self._machines)
-        return up if self._kept is self._machines else tuple(n for n in up if n in self._kept)
+        if time.monotonic() >= self._holds_until:
+            answer = self._function(tick)
+            up = checked_set(f"availability at tick {tick}", answer, self._machines)
+            self._answer = tuple(n for n in up if n in self._kept)
+            self._holds_until = time.monotonic() + self.every
+        return self._answer
 
     def most_from(self, tick: int) -> int:
         """No tick from this one on has more machines available."""
@@ -167,9 +189,116 @@ class Asked:
 
     def among(self, machines: Sequence[int]) -> Asked:
         """The same with only these machines; the others are preempted for good."""
-        fewer = Asked(len(self._machines), self._function)
+        fewer = Asked(len(self._machines), self._function, self.every)
         fewer._kept = self._kept & frozenset(machines)
         return fewer
+
+
+def seconds_between(availability: Availability) -> float:
+    """Seconds in which availability cannot change, whatever the tick; 0 for most."""
+    return float(getattr(availability, "every", 0.0))
+
+
+def from_command(command: str, machines: int, every: float = 1.0, limit: float = 10.0) -> Asked:
+    """Availability that a command prints.
+
+    Parameters
+    ----------
+    command : str
+        Words as for a shell, but none is started. The environment variable ``CEC_TICK``
+        has the tick. It prints machine numbers with white space or commas between them,
+        or as a JSON list; nothing where no machine is available.
+    machines : int
+        Machines of the store, N.
+    every : float
+        Seconds that an answer holds.
+    limit : float
+        Seconds that an answer may take.
+
+    Returns
+    -------
+    Asked
+        Raises `InputError` when an answer cannot be had, or names an unknown machine.
+
+    Raises
+    ------
+    InputError
+        The command has no words.
+
+    Examples
+    --------
+    >>> from_command("echo 3, 1", 4).at(0)
+    (1, 3)
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"command {command!r}: {error}, expected words as for a shell") from None
+    if not words:
+        raise InputError(
+            f"command {command!r} is empty: expected a program to ask who is available"
+        )
+    known = frozenset(range(1, machines + 1))
+
+    def ask(tick: int) -> Machines:
+        name = f"command {command!r} for tick {tick}"
+        printed = _printed_by(name, words, {**os.environ, _TICK: str(tick)}, limit)
+        return checked_set(f"{name} printed {_shown(printed)}: it", _numbers(name, printed), known)
+
+    return Asked(machines, ask, every)
+
+
+def _printed_by(name: str, words: list[str], environment: dict[str, str], limit: float) -> str:
+    """The standard output of a program; a process group of its own is ended with it."""
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            env=environment,
+            process_group=0,
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(f"{name} cannot be started: {error}") from None
+    with process:
+        try:
+            printed, complaints = process.communicate(timeout=limit)
+        except BaseException as error:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise InputError(
+                    f"{name} was not done after {limit:g} seconds: expected numbers of machines"
+                ) from None
+            raise
+    if process.returncode:
+        raise InputError(
+            f"{name} ended with code {process.returncode} and printed "
+            f"{_shown(complaints or printed)}: expected numbers of machines and code 0"
+        )
+    return printed
+
+
+def _numbers(name: str, printed: str) -> list[int]:
+    try:
+        if printed.lstrip().startswith("["):
+            numbers: list[int] = json.loads(printed)
+            if not all(type(number) is int for number in numbers):
+                raise ValueError
+            return numbers
+        return [int(word) for word in printed.replace(",", " ").split()]
+    except (ValueError, RecursionError):
+        raise InputError(
+            f"{name} printed {_shown(printed)}: expected numbers of machines, as 1 2 5 or [1, 2, 5]"
+        ) from None
+
+
+def _shown(text: str) -> str:
+    text = text.strip()
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...") if text else "nothing"
 
 
 def checked_set(name: str, machines: Iterable[int], known: frozenset[int]) -> Machines:

@@ -18,7 +18,12 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from cec_mpi.availability import Availability, RandomAvailability, read_availability
+from cec_mpi.availability import (
+    Availability,
+    RandomAvailability,
+    from_command,
+    read_availability,
+)
 from cec_mpi.checkpoints import (
     CheckpointFile,
     Found,
@@ -315,6 +320,12 @@ def _availability(arguments: argparse.Namespace, machines: int) -> Availability 
         return read_availability(arguments.availability, machines, arguments.repeat)
     if arguments.repeat:
         raise InputError("--repeat: expected --availability FILE with it")
+    every = arguments.availability_every
+    if arguments.availability_command is not None:
+        command = arguments.availability_command
+        return from_command(command, machines, 1.0 if every is None else every)
+    if every is not None:
+        raise InputError("--availability-every: expected --availability-command CMD with it")
     if arguments.available_probability is not None:
         return RandomAvailability(machines, arguments.available_probability, arguments.seed)
     return None

@@ -11,6 +11,7 @@ from cec_mpi.availability import (
     RandomAvailability,
     as_availability,
     everyone,
+    from_command,
     from_counts,
     read_availability,
 )
@@ -273,3 +274,84 @@ def test_what_a_program_may_say_of_who_is_available(tmp_path):
 def test_anything_else_is_refused(given):
     with pytest.raises(InputError, match=r"availability|no such file"):
         as_availability(given, 3)
+
+
+# --- a command that is asked --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ("1 2 5", (1, 2, 5)),
+        ("5,1, 2\n", (1, 2, 5)),
+        ("1\n2\n\n5\n", (1, 2, 5)),
+        (" [5, 1, 2]\n", (1, 2, 5)),
+        ("2 2", (2,)),
+        ("", ()),
+        ("\n", ()),
+        ("[]", ()),
+    ],
+)
+def test_what_a_command_may_print(tmp_path, printed, expected):
+    path = tmp_path / "up to date.txt"
+    path.write_text(printed)
+    assert from_command(f"cat '{path}'", 6).at(0) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("echo one", "printed 'one': expected numbers"),
+        ("echo 1.5", "printed '1.5': expected numbers"),
+        ("echo [1,true]", "expected numbers"),
+        ("echo [1", "expected numbers"),
+        ("echo [[1]]", "expected numbers"),
+        ("echo {}", "expected numbers"),
+        ("echo 1 7", r"printed '1 7': it names machine 7: expected some of 1\.\.6"),
+        ("echo 0", r"names machine 0: expected some of 1\.\.6"),
+        ("echo -1", "names machine -1"),
+        ("false", "ended with code 1 and printed nothing: expected numbers"),
+        ("sh -c 'echo 1; echo no luck >&2; exit 3'", "code 3 and printed 'no luck'"),
+        ("sh -c 'kill $$'", "ended with code -15"),
+        ("head -c 10000 /dev/zero", r"\.\.\.': expected numbers"),
+        ("no-such-program 1", "cannot be started: .*No such file"),
+        ("/", "cannot be started: .*Permission denied"),
+        ("sh -c 'sleep 30 & sleep 30'", "not done after 0.3 seconds: expected numbers"),
+    ],
+)
+def test_a_command_that_gives_no_answer_is_named_with_what_it_said(command, says):
+    availability = from_command(command, 6, limit=0.3 if "sleep" in command else 10)
+    with pytest.raises(InputError, match=says) as refused:
+        availability.at(3)
+    assert f"command {command!r} for tick 3 " in str(refused.value)
+    assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize("command", ["", " ", "echo 'one"])
+def test_a_command_without_words(command):
+    with pytest.raises(InputError, match=f"command {command!r}.*expected"):
+        from_command(command, 6)
+
+
+def test_a_command_is_told_the_tick_and_starts_no_shell():
+    told = from_command("printenv CEC_TICK", 6, every=0)
+    assert [told.at(tick) for tick in (1, 2, 3)] == [(1,), (2,), (3,)]
+    with pytest.raises(InputError, match=r"printed '\$CEC_TICK'"):
+        from_command("echo $CEC_TICK", 6).at(1)
+
+
+def test_an_answer_holds_for_its_seconds_whatever_the_tick(tmp_path):
+    path = tmp_path / "asked"
+    command = f"sh -c 'echo >> {path}; echo $CEC_TICK'"
+    held = from_command(command, 6, every=3600).among([1, 2, 3])
+    assert [held.at(tick) for tick in (2, 3, 4, 2)] == [(2,)] * 4
+    assert path.read_text() == "\n"
+    again = from_command(command, 6, every=1e-9).among([1, 2, 3])
+    assert [again.at(tick) for tick in (2, 3, 4)] == [(2,), (3,), ()]
+    assert path.read_text() == "\n" * 4
+
+
+def test_machines_that_take_no_part_are_never_available():
+    availability = from_command("echo 1 2 3 4", 4).among([2, 3])
+    assert availability.at(0) == (2, 3)
+    assert availability.most_from(0) == 2

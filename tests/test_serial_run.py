@@ -272,6 +272,45 @@ def test_ticks_with_too_few_machines_are_waited_for(run, tmp_path):
     assert relative_error(done.result, W[:4] @ X.T) < 1e-12
 
 
+def test_a_command_is_asked_between_steps(run, tmp_path):
+    """It is up to the file which machines the step of a tick has."""
+    for tick in range(20):
+        (tmp_path / str(tick)).write_text("2, 3, 5" if tick % 2 else "[1, 4, 6, 2]")
+    command = f"sh -c 'cat {tmp_path}/$CEC_TICK'"
+    done = run("--availability-command", command, "--availability-every", 1e-9)
+    assert (done.code, done.err) == (0, "")
+    assert done.of_steps("available") == [[1, 2, 4, 6], [2, 3, 5]] * (STEPS // 2)
+    assert relative_error(done.result, W @ X.T) < 1e-12
+
+
+def test_an_answer_of_a_command_holds_for_a_second(run, tmp_path):
+    command = f"sh -c 'echo >> {tmp_path}/asked; echo 1 2 3'"
+    assert run("--availability-command", command).code == 0
+    assert 1 <= len((tmp_path / "asked").read_text()) < STEPS
+
+
+def test_a_command_is_asked_again_while_machines_are_waited_for(run, tmp_path):
+    """Ticks cost no time here, but it is asked only when its answer may be another."""
+    command = "sh -c 'test $CEC_TICK -lt 5 || echo 1 2 4'"
+    done = run("--availability-command", command, "--availability-every", 0.05, "--wait")
+    assert done.code == 0
+    assert done.steps[0]["waited_ticks"] == 5
+    assert done.of_steps("available") == [[1, 2, 4]] * STEPS
+    assert run("--availability-command", command, out="other").code == 4
+
+
+def test_a_command_that_fails_ends_a_run_that_can_go_on(run, tmp_path):
+    command = "sh -c 'test $CEC_TICK -lt 7 && echo 1 2 3'"
+    words = ["--availability-command", command, "--availability-every", 1e-9]
+    failed = run(*words)
+    assert failed.code == 2
+    assert f"command {command!r} for tick 7 ended with code 1" in failed.err
+    assert len(failed.steps) == 7
+    done = run("--resume")
+    assert (done.code, len(done.steps)) == (0, STEPS)
+    assert relative_error(done.result, W @ X.T) < 1e-12
+
+
 @pytest.mark.parametrize("wait", [[], ["--wait"]])
 def test_too_few_machines_for_ever_end_the_run(run, tmp_path, wait):
     path = written(tmp_path, {"available": [[1, 2, 3], [2, 3, 4, 5], [4, 5]]})

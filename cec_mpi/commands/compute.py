@@ -110,6 +110,15 @@ def add_run(commands: Any) -> None:
         "--availability", nargs="+", default=[], metavar="FILE", help="JSON or CSV, one tick a step"
     )
     source.add_argument("--available-probability", type=values.number, metavar="P")
+    source.add_argument(
+        "--availability-command", metavar="CMD", help="prints the numbers of those that are up"
+    )
+    who.add_argument(
+        "--availability-every",
+        type=values.seconds,
+        metavar="SECONDS",
+        help="that an answer of the command holds, by default 1",
+    )
     who.add_argument("--repeat", action="store_true", help="start the availability file again")
     who.add_argument("--tick", type=values.number, metavar="SECONDS", help="wall-clock ticks")
     who.add_argument("--wait", action="store_true", help="wait while too few are available")

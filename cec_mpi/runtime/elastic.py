@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from cec_mpi.availability import Availability, Listed, checked_set
+from cec_mpi.availability import Availability, Listed, checked_set, seconds_between
 from cec_mpi.errors import InfeasibleError
 
 __all__ = ["Moment", "Schedule"]
@@ -135,11 +135,13 @@ class Schedule:
         return int((now - self._start) / self._tick_seconds)
 
     def _sleep_until(self, tick: int) -> None:
+        """Sleep until a tick begins; where ticks are steps, until it can bring other machines."""
+        due = time.monotonic() + seconds_between(self._availability)
         if self._tick_seconds is not None and self._start is not None:
             due = self._start + tick * self._tick_seconds
-            while (left := due - time.monotonic()) > 0:
-                self.gate()
-                time.sleep(min(left, _LONGEST_SLEEP))
+        while (left := due - time.monotonic()) > 0:
+            self.gate()
+            time.sleep(min(left, _LONGEST_SLEEP))
 
     def _complaint(self, tick: int, available: tuple[int, ...], needed: int) -> str:
         found = ", ".join(map(str, available)) if available else "none"
