@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 
@@ -372,30 +373,29 @@ def test_other_commands_print_once(cec, small_store, tmp_path, ranks):
 
 
 def test_a_file_says_who_is_up_while_a_run_goes_on(start, large_store, tmp_path):
-    np.save(tmp_path / "W.npy", np.ones((40, large_store.columns)))
-    up, steps = tmp_path / "up.txt", tmp_path / "out" / "steps.jsonl"
+    np.save(tmp_path / "W.npy", np.ones((5000, large_store.columns)))  # for a minute or two
+    up, path = tmp_path / "up.txt", tmp_path / "out" / "steps.jsonl"
     up.write_text("1 2\n")
     words = ["run", large_store.path, "--out", "out", "--vectors", "W.npy", "--wait"]
     words += ["--availability-command", "cat up.txt", "--availability-every", 0.1]
     words += ["--emulate-speeds", "2,2,3,3,4,4", "--emulate-base", 5000]
     process = start(["mpirun", "-n", 7, "cec-mpi", *words])
 
-    def wait_for(number):
+    def wait_for(text):
         by = time.monotonic() + 30
-        while not steps.exists() or len(steps.read_text().splitlines()) <= number:
+        while not path.exists() or text not in path.read_text():
             assert process.poll() is None
             assert time.monotonic() < by
             time.sleep(0.02)
 
-    wait_for(0)  # the header: no step can be made yet
-    for who, number in (("1,2,3,4,5,6", 5), ("[2, 3, 5]", 12), ("[2, 3, 5, 6]", 40)):
-        (tmp_path / "new").write_text(who)
+    wait_for("header")  # and no step can be made yet
+    sets = [(1, 2, 3, 4, 5, 6), (2, 3, 5), (2, 3, 5, 6)]
+    for printed, available in zip(("1,2,3,4,5,6", "[2, 3, 5]", "6 5\n3 2"), sets, strict=True):
+        (tmp_path / "new").write_text(printed)
         (tmp_path / "new").rename(up)
-        if number < 40:
-            wait_for(number)
+        wait_for(f'"available": {list(available)}')
+    process.send_signal(signal.SIGUSR1)
     _, stderr = process.communicate(timeout=30)
-    assert process.returncode == 0, stderr
-    _, made = read_steps(steps)
-    sets = [tuple(step["available"]) for step in made]
-    assert list(dict.fromkeys(sets)) == [(1, 2, 3, 4, 5, 6), (2, 3, 5), (2, 3, 5, 6)]
-    assert made[0]["waited_ticks"] >= 1
+    assert process.returncode == 6, stderr
+    _, made = read_steps(path)
+    assert list(dict.fromkeys(tuple(step["available"]) for step in made)) == sets
