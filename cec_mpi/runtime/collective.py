@@ -29,6 +29,7 @@ from cec_mpi.runtime.exchange import (
     Report,
 )
 from cec_mpi.runtime.packing import pack_error, unpack_error
+from cec_mpi.runtime.signals import NotedSignals
 from cec_mpi.runtime.waiting import wait_for
 from cec_mpi.store.manifest import Manifest
 
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 _MASTER = 0
 _STEP, _REPORT, _OPEN, _CLOSE, _STOP = 1, 2, 3, 4, 5
 _HEADER = 6  # kind, store, step, adjoint, columns, length of what follows
-_REPORTED = 4  # numbers of a machine's report
+_REPORTED = 5  # numbers of a machine's report
 _MOST = 2**31 - 1  # numbers in one message: Open MPI 5 fails beyond
 
 
@@ -241,9 +242,9 @@ class CollectiveMasterEnd(_End):
         wait_for([answered], values.nbytes)
         self._hub.between_verbs = False
         self._reported[:, self._machines] = self._reports[1:][self._ranks].T
-        seconds, load_seconds, load_bytes, failures = self._reported
-        failed = [int(n) + 1 for n in np.flatnonzero(failures)]
-        return Answers(values, seconds, load_seconds, load_bytes, failed)
+        seconds, load_seconds, load_bytes, *flags = self._reported
+        failed, leaving = ((np.flatnonzero(flag) + 1).tolist() for flag in flags)
+        return Answers(values, seconds, load_seconds, load_bytes, failed, leaving)
 
     def reports(self) -> dict[int, str]:
         """Gather of texts, for the rare case."""
@@ -284,8 +285,8 @@ class CollectiveMachineEnd(_End):
         self._stores: dict[int, _Served] = {}
         self._opening: tuple[int, Opening] | None = None
 
-    def announced(self) -> Announcement:
-        """Receive the header, and the assignment if it is new."""
+    def announced(self, signals: NotedSignals) -> Announcement:
+        """Receive the header, and the assignment if it is new; reports tell of signals."""
         self._broadcast(self._header)
         kind, store, step, adjoint, columns, length = self._header.tolist()
         if kind == _REPORT:
@@ -340,7 +341,8 @@ class CollectiveMachineEnd(_End):
         """Send values and report."""
         served, product = self._stores[order.store], order.product
         loaded = report.loaded
-        self._report[:] = report.seconds, loaded.seconds, loaded.bytes, report.failed
+        self._report[:3] = report.seconds, loaded.seconds, loaded.bytes
+        self._report[3:] = report.failed, report.leaving
         if product.adjoint:
             size = served.columns * product.columns
             _check_buffer("the answer", values, np.dtype(np.float64), size)

@@ -58,6 +58,7 @@ class Schedule:
     ) -> None:
         self._given = self._availability = availability.among(present)
         self._present = frozenset(present)
+        self._left: set[int] = set()
         self._tick_seconds = tick_seconds
         self._wait = wait
         self._step = step
@@ -69,7 +70,7 @@ class Schedule:
     def available(self) -> tuple[int, ...]:
         """The machines that the next step finds, as far as is known."""
         waits = self._tick_seconds is not None and self._start is None  # for the first step
-        return self._availability.at(0 if waits else self._current())
+        return self._staying(self._availability.at(0 if waits else self._current()))
 
     def choose(self, machines: Iterable[int] | None) -> None:
         """From now on these machines are available; None: what was given at first.
@@ -84,6 +85,12 @@ class Schedule:
             return
         chosen = checked_set("available", machines, self._present)
         self._availability = Listed([chosen])
+
+    def leave(self, machine: int) -> bool:
+        """A machine has to leave: it is not available any more. False if that was known."""
+        known = machine in self._left
+        self._left.add(machine)
+        return not known
 
     def next(self, needed: int, machines: int) -> Moment:
         """The moment of the next step; sleeps through ticks that have to be waited for.
@@ -105,7 +112,8 @@ class Schedule:
         self.gate()
         tick, waited = self._current(), 0
         while len(available := self._at(tick, machines)) < needed:
-            if not self._wait or self._availability.most_from(tick) < needed:
+            most = min(self._availability.most_from(tick), len(self._present - self._left))
+            if not self._wait or most < needed:
                 raise InfeasibleError(self._complaint(tick, available, needed))
             if waited >= _MOST_TICKS:
                 complaint = self._complaint(tick, available, needed)
@@ -121,10 +129,15 @@ class Schedule:
         self._step, self._tick = moment.step + 1, moment.tick + 1
 
     def _at(self, tick: int, machines: int) -> tuple[int, ...]:
-        available = self._availability.at(tick)
+        available = self._staying(self._availability.at(tick))
         if available and available[-1] > machines:
             return tuple(n for n in available if n <= machines)
         return available
+
+    def _staying(self, machines: tuple[int, ...]) -> tuple[int, ...]:
+        if not self._left:
+            return machines
+        return tuple(n for n in machines if n not in self._left)
 
     def _current(self) -> int:
         if self._tick_seconds is None:

@@ -19,6 +19,7 @@ from cec_mpi.core.assignment import Assignment
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.emulation import Emulation
 from cec_mpi.runtime.options import SessionOptions
+from cec_mpi.runtime.signals import NotedSignals
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import Loaded
 
@@ -68,6 +69,8 @@ class Answers:
         many bytes that was.
     failed : list of int
         Machines that raised an exception.
+    leaving : list of int
+        Machines that have to leave soon.
     """
 
     values: NDArray[Any]
@@ -75,6 +78,7 @@ class Answers:
     load_seconds: NDArray[np.float64]
     load_bytes: NDArray[np.float64]
     failed: list[int]
+    leaving: list[int] = field(default_factory=list)
 
 
 class AnswerBuffers:
@@ -112,11 +116,14 @@ class Report:
         What was read first.
     failed : bool
         It raised an exception.
+    leaving : bool
+        It was warned that it has to leave soon.
     """
 
     seconds: float = 0.0
     loaded: Loaded = field(default_factory=Loaded)
     failed: bool = False
+    leaving: bool = False
 
 
 @dataclass(frozen=True)
@@ -240,8 +247,11 @@ class Hub(Protocol):
 class MachineEnd(Protocol):
     """A machine's end."""
 
-    def announced(self) -> Announcement:
-        """Wait for what the master says next, without burning a core."""
+    def announced(self, signals: NotedSignals) -> Announcement:
+        """Wait for what the master says next, without burning a core.
+
+        Where nothing else would tell the master of signals that have come, say so.
+        """
 
     def opened(self, opened: Opened) -> Emulation | CecError | None:
         """Say whether a store could be opened; returns what the master makes of it."""

@@ -57,6 +57,9 @@ class LockstepMaster(Master):
                 answers = self._end.collect()
         step.bytes["collect"] = answers.values.nbytes
         self._check(step, answers, buffers)
+        for machine in answers.leaving:
+            if self._schedule.leave(machine):
+                step.events.append({"leaving": machine})
         return answers
 
     def _check(self, step: Step, answers: Answers, buffers: Buffers) -> None:

@@ -28,19 +28,29 @@ from cec_mpi.runtime.collective import check_message_sizes
 from cec_mpi.runtime.emulation import Emulation
 from cec_mpi.runtime.exchange import Announcement, Opened, Opening, Product, Report
 from cec_mpi.runtime.packing import pack_error, unpack_error
+from cec_mpi.runtime.signals import NotedSignals
 from cec_mpi.runtime.waiting import Patience, wait_for
 
-__all__ = ["Answered", "Intervals", "Job", "Joined", "Lost", "MessagesHub", "MessagesMachineEnd"]
+__all__ = [
+    "Answered",
+    "Intervals",
+    "Job",
+    "Joined",
+    "Left",
+    "Lost",
+    "MessagesHub",
+    "MessagesMachineEnd",
+]
 
 log = logging.getLogger(__name__)
 
 Intervals = tuple[tuple[int, int], ...]
 
 _MASTER = 0
-_ORDER, _CONTENT, _REPORT, _VALUES, _OBJECT = 21, 22, 23, 24, 25  # tags
+_ORDER, _CONTENT, _REPORT, _VALUES, _OBJECT, _NOTE = 21, 22, 23, 24, 25, 26  # tags
 _STEP, _ASK, _OPEN, _CLOSE, _STOP = 1, 2, 3, 4, 5  # orders
 _HEADER = 6  # kind, store, step, adjoint, columns, bytes of an object that follows
-_REPORTED = 4  # seconds, seconds and bytes of loading, whether it failed
+_REPORTED = 5  # seconds, seconds and bytes of loading, whether it failed, and is leaving
 _BYE_SECONDS = 5.0  # that the master waits for machines to leave
 _IDLE_SLEEP = 5e-3  # of a machine that was not asked for long
 
@@ -97,6 +107,11 @@ class Job:
         """The machine raised an exception."""
         return bool(self._report[3])
 
+    @property
+    def leaving(self) -> bool:
+        """The machine has to leave soon."""
+        return bool(self._report[4])
+
 
 @dataclass(frozen=True)
 class Answered:
@@ -114,6 +129,13 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class Left:
+    """A machine was warned that it has to leave soon, and is asked no more."""
+
+    machine: int
+
+
+@dataclass(frozen=True)
 class Joined:
     """A spare process has become this machine."""
 
@@ -121,7 +143,7 @@ class Joined:
     rank: int
 
 
-Event = Answered | Lost | Joined
+Event = Answered | Lost | Left | Joined
 
 
 @dataclass(eq=False)
@@ -244,6 +266,14 @@ class MessagesHub:
                 comm.Isend(content, dest=rank, tag=_CONTENT),
             ]
 
+    def hear(self) -> None:
+        """Notice machines that were warned while they had nothing to do."""
+        for peer in self._living():
+            with self._watching(peer):
+                if self._comm.Iprobe(source=peer.rank, tag=_NOTE):
+                    self._comm.recv(source=peer.rank, tag=_NOTE)
+                    self._let_go(peer)
+
     def idle(self) -> list[int]:
         """Machines that can be given a job."""
         return sorted(peer.machine for peer in self._peers if peer.machine and peer.is_idle)
@@ -280,12 +310,9 @@ class MessagesHub:
         peer = self._peer_of(machine)
         if peer is None or peer.given_up:
             return
-        peer.given_up = True
-        spare = next((p for p in self._peers if not p.machine and p.is_idle), None)
-        self.lost_any = True
-        if spare is not None and self._continues:
+        peer.given_up = self.lost_any = True
+        if self._replace(machine):
             peer.machine = 0
-            self._join(spare, machine)
         self._events.append(Lost(machine, reason))
 
     def dismiss(self, machine: int, reason: str) -> None:
@@ -367,6 +394,8 @@ class MessagesHub:
             if not job._requests:
                 peer.job, job._sent, peer.given_up = None, (), False
                 self._events.append(Answered(job))
+                if job.leaving:
+                    self._let_go(peer)
 
     def _look_at_joining(self, peer: _Peer) -> None:
         with self._watching(peer):
@@ -411,6 +440,23 @@ class MessagesHub:
         """Whether it goes on without machines that are lost."""
         return self._continues
 
+    def _let_go(self, peer: _Peer) -> None:
+        """Ask a machine no more that has to leave soon; a spare takes its place."""
+        if peer.left_out:
+            return
+        machine, peer.machine, peer.left_out = peer.machine, 0, True
+        if machine:
+            self._events.append(Left(machine))
+            self._replace(machine)
+
+    def _replace(self, machine: int) -> bool:
+        """Have a spare become this machine, if there is one."""
+        spare = next((p for p in self._peers if not p.machine and p.is_idle), None)
+        if spare is None or not self._continues:
+            return False
+        self._join(spare, machine)
+        return True
+
     def _without(self, machine: int, peer: _Peer | None, reason: str) -> None:
         """A machine has no process: a spare becomes it, if there is one."""
         if peer is not None:
@@ -418,9 +464,7 @@ class MessagesHub:
         if not machine:
             return
         self._events.append(Lost(machine, reason))
-        spare = next((p for p in self._peers if not p.machine and p.is_idle), None)
-        if spare is not None and self._continues:
-            self._join(spare, machine)
+        self._replace(machine)
 
     def _watching(self, peer: _Peer) -> _Watching:
         return _Watching(self, peer)
@@ -567,12 +611,13 @@ class MessagesMachineEnd:
         self._report = np.zeros(_REPORTED)
         self._opening: tuple[int, Opening] | None = None
         self._served: dict[int, Opening] = {}
+        self._told = False  # that this machine has to leave
         self.others_are_lost = False
 
-    def announced(self) -> Announcement:
-        """Wait for an order."""
+    def announced(self, signals: NotedSignals) -> Announcement:
+        """Wait for an order; tell the master of signals that come meanwhile."""
         with self._to_master():
-            order = self._next_order()
+            order = self._next_order(signals)
             kind, store, step, adjoint, columns, length = order[:_HEADER].tolist()
             content = np.empty(length, dtype=np.uint8)
             if length:
@@ -626,7 +671,9 @@ class MessagesMachineEnd:
     def answer(self, order: Announcement, values: NDArray[Any], report: Report) -> None:
         """Send values and report."""
         loaded = report.loaded
-        self._report[:] = report.seconds, loaded.seconds, loaded.bytes, report.failed
+        self._report[:3] = report.seconds, loaded.seconds, loaded.bytes
+        self._report[3:] = report.failed, report.leaving
+        self._told = self._told or report.leaving
         with self._to_master():
             requests = [
                 self._comm.Isend(self._report, dest=_MASTER, tag=_REPORT),
@@ -639,10 +686,13 @@ class MessagesMachineEnd:
         with self._to_master():
             self._comm.send(text, dest=_MASTER, tag=_OBJECT)
 
-    def _next_order(self) -> Ints:
+    def _next_order(self, signals: NotedSignals) -> Ints:
         patience = Patience(longest=_IDLE_SLEEP)
         status = MPI.Status()
         while not self._comm.Iprobe(source=_MASTER, tag=_ORDER, status=status):
+            if signals.received is not None and not self._told:
+                self._told = True
+                self._comm.send(None, dest=_MASTER, tag=_NOTE)
             patience.pause()
         order = np.empty(status.Get_count(MPI.INT64_T), dtype=np.int64)
         self._comm.Recv(order, source=_MASTER, tag=_ORDER)

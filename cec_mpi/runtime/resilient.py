@@ -21,7 +21,7 @@ from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.deadline import as_deadline
 from cec_mpi.runtime.exchange import Answers, Product
 from cec_mpi.runtime.master import Buffers, Master
-from cec_mpi.runtime.messages import Answered, Intervals, Job, Joined, Lost, MessagesMasterEnd
+from cec_mpi.runtime.messages import Answered, Intervals, Job, Joined, Left, Lost, MessagesMasterEnd
 from cec_mpi.runtime.options import SessionOptions
 from cec_mpi.runtime.step import Step
 from cec_mpi.runtime.waiting import Patience
@@ -83,6 +83,7 @@ class ResilientMaster(Master):
         """Those of the machines that are up which can be asked; at least L of them."""
         hub, needed = self._end.hub, self._manifest.code.recovery
         patience = Patience()
+        hub.hear()
         while True:
             for event in hub.events():
                 self._note(events, event)
@@ -156,6 +157,9 @@ class ResilientMaster(Master):
         if isinstance(event, Lost):
             log.warning("machine %d is lost: %s", event.machine, event.reason)
             events.append({"lost": event.machine, "reason": event.reason})
+        elif isinstance(event, Left):
+            log.warning("machine %d has to leave", event.machine)
+            events.append({"leaving": event.machine})
         elif isinstance(event, Joined):
             log.warning("rank %d is machine %d now", event.rank, event.machine)
             events.append({"joined": event.machine, "rank": event.rank})
@@ -305,6 +309,8 @@ class _Run:
             master._check_loss(event, f"in step {step.number}")
             self.outstanding.pop(event.machine, None)
             self._without(event.machine)
+        elif isinstance(event, Left):
+            self._without(event.machine)
         elif isinstance(event, Joined):
             if event.machine in self._up():
                 self.machines.add(event.machine)
@@ -326,7 +332,8 @@ class _Run:
         self.take(job)
         if job.machine in self.given_up:
             self.given_up.discard(job.machine)
-        self.next_job(job.machine)
+        if job.machine in self.ready():
+            self.next_job(job.machine)
 
     def _failed(self, machine: int) -> None:
         text = self.hub.report(machine)

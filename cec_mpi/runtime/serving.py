@@ -17,6 +17,7 @@ from cec_mpi.runtime.faults import read_faults
 from cec_mpi.runtime.launch import limit_threads
 from cec_mpi.runtime.logs import log_file
 from cec_mpi.runtime.machine import Machine
+from cec_mpi.runtime.signals import NotedSignals
 from cec_mpi.store.reader import Store
 from cec_mpi.store.staging import staged_file
 
@@ -31,7 +32,8 @@ def serve(
     """Open stores and answer steps until the master says stop.
 
     An exception in a computation is logged and reported; the machine then stays in step
-    with the others until the master ends the run.
+    with the others until the master ends the run. SIGTERM and SIGUSR1 are warnings that the
+    machine has to leave soon: it tells the master, and serves on.
 
     Parameters
     ----------
@@ -47,9 +49,9 @@ def serve(
     """
     machines: dict[int, Machine] = {}
     problem = ""
-    with ExitStack() as session:
+    with ExitStack() as session, NotedSignals() as signals:
         while True:
-            order = end.announced()
+            order = end.announced(signals)
             if order.stop:
                 return order.stop if isinstance(order.stop, BaseException) else None
             if order.report:
@@ -61,10 +63,10 @@ def serve(
                 if machine is not None:
                     machines[order.store] = machine
             else:
-                problem = _answer(machines[order.store], order, end) or problem
+                problem = _answer(machines[order.store], order, end, signals) or problem
 
 
-def _answer(machine: Machine, order: Announcement, end: MachineEnd) -> str:
+def _answer(machine: Machine, order: Announcement, end: MachineEnd, signals: NotedSignals) -> str:
     """Answer a step; returns what went wrong, or nothing."""
     problem = ""
     if order.intervals is not None:
@@ -73,7 +75,8 @@ def _answer(machine: Machine, order: Announcement, end: MachineEnd) -> str:
     values = end.shared(order)
     try:
         loaded = machine.load()
-        report = Report(machine.compute(order.product, values, order.step), loaded)
+        seconds = machine.compute(order.product, values, order.step)
+        report = Report(seconds, loaded, leaving=signals.received is not None)
     except Exception as error:
         log.exception("machine %d failed in step %d", machine.number, order.step)
         problem = describe(error)

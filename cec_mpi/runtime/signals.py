@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from types import FrameType
 from typing import Any
 
@@ -39,6 +40,8 @@ class NotedSignals:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> NotedSignals:
+        if threading.current_thread() is not threading.main_thread():
+            return self  # Python lets no other one handle signals
         for number in _WARNINGS:
             self._before[number] = signal.signal(number, self._note) or signal.SIG_DFL
         return self
