@@ -290,6 +290,7 @@ def _waiting(arguments: argparse.Namespace) -> dict[str, Any]:
         "deadline": arguments.deadline,
         "on_loss": arguments.on_loss,
         "spares": arguments.spares,
+        "check": arguments.check,
     }
 
 

@@ -172,6 +172,12 @@ def add_run(commands: Any) -> None:
         help="ranks more than N + 1, to take the place of lost machines",
     )
     loss.add_argument(
+        "--check",
+        choices=["none", "parity"],
+        default="none",
+        help="compare one answer more than needed, and replace wrong ones",
+    )
+    loss.add_argument(
         "--inject",
         default="",
         metavar="FAULTS",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.decoder import Decoder
 from cec_mpi.core.mds import MDSCode
+from cec_mpi.core.parity import Observation, ParityChecker
 from cec_mpi.core.replan import Missing
 
 __all__ = ["Decoders", "RowAnswers", "replacement"]
@@ -47,14 +48,13 @@ class Decoders:
 class _Segment:
     """Rows ``start <= row < stop`` that have the same answers throughout."""
 
-    __slots__ = ("decoded", "expected", "given", "start", "stop")
+    __slots__ = ("decoded", "expected", "given", "needed", "start", "stop")
 
-    def __init__(
-        self, start: int, stop: int, expected: set[int], given: dict[int, NDArray[np.generic]]
-    ) -> None:
+    def __init__(self, start: int, stop: int, needed: int) -> None:
         self.start, self.stop = start, stop
-        self.expected = expected
-        self.given = given
+        self.needed = needed  # answers, before they are looked at
+        self.expected: set[int] = set()
+        self.given: dict[int, NDArray[np.floating]] = {}
         self.decoded = False
 
 
@@ -74,6 +74,11 @@ class RowAnswers:
         Receives the rows of X_1 W .. X_L W.
     work : (L * R * k,) ndarray of float64
         Scratch.
+    checker : ParityChecker, optional
+        Then rows are decoded when L + 1 machines agree. Where they do not, further machines
+        are needed, until two to spare or more name the wrong one.
+    floor : float
+        For the checker: what the scale of the answers is at least.
 
     Attributes
     ----------
@@ -81,6 +86,8 @@ class RowAnswers:
         The largest condition number that was decoded with.
     undecoded : int
         Rows that wait for more answers.
+    accused : set of int
+        Machines whose answers were found wrong. They are not used.
 
     Examples
     --------
@@ -110,14 +117,20 @@ class RowAnswers:
         columns: int,
         parts: Floats,
         work: Floats,
+        checker: ParityChecker | None = None,
+        floor: float = 0.0,
     ) -> None:
+        self._checker = checker
+        self._floor = floor
         self._decoders = decoders
         self._recovery = recovery
         self._columns = columns
         self._parts = parts
         self._work = work
         self._starts = [0]
-        self._segments = [_Segment(0, rows, set(), {})]
+        self._enough = recovery if checker is None else recovery + 1
+        self._segments = [_Segment(0, rows, self._enough)]
+        self.accused: set[int] = set()
         self.condition = 1.0
         self.undecoded = rows
 
@@ -131,7 +144,7 @@ class RowAnswers:
         for segment in self._segments:
             segment.expected.discard(machine)
 
-    def give(self, machine: int, start: int, stop: int, values: NDArray[np.generic]) -> None:
+    def give(self, machine: int, start: int, stop: int, values: NDArray[np.floating]) -> None:
         """A machine answered rows ``start <= row < stop``; what can be decoded now, is.
 
         Parameters
@@ -143,24 +156,31 @@ class RowAnswers:
         k = self._columns
         for segment in self._between(start, stop):
             segment.expected.discard(machine)
-            if not segment.decoded:
+            if not segment.decoded and machine not in self.accused:
                 segment.given[machine] = values[
                     (segment.start - start) * k : (segment.stop - start) * k
                 ]
-                if len(segment.given) == self._recovery:
-                    self._decode(segment)
+                self._look_at(segment)
 
     def missing(self, eligible: Iterable[int]) -> list[Missing]:
-        """Rows that will not get L answers, and who of `eligible` may give one."""
-        able = sorted(eligible)
+        """Rows that will not get enough answers, and who of `eligible` may give one."""
+        able = sorted(set(eligible) - self.accused)
         found = []
         for segment in self._segments:
             hoped = len(segment.given) + len(segment.expected)
-            if not segment.decoded and hoped < self._recovery:
+            if not segment.decoded and hoped < segment.needed:
                 others = [n for n in able if n not in segment.given and n not in segment.expected]
-                needed = self._recovery - hoped
+                needed = segment.needed - hoped
                 found.append(Missing(segment.start, segment.stop, needed, tuple(others)))
         return found
+
+    def doubtful(self) -> list[tuple[int, int, tuple[int, ...]]]:
+        """Rows ``start <= row < stop`` whose answers disagree, and whose these are."""
+        return [
+            (segment.start, segment.stop, tuple(sorted(segment.given)))
+            for segment in self._segments
+            if not segment.decoded and segment.needed > self._enough
+        ]
 
     def _between(self, start: int, stop: int) -> list[_Segment]:
         """The segments of these rows, cut so that they are of these rows only."""
@@ -178,12 +198,9 @@ class RowAnswers:
         if row == before.stop:
             return place
         size = (row - before.start) * self._columns
-        after = _Segment(
-            row,
-            before.stop,
-            set(before.expected),
-            {machine: values[size:] for machine, values in before.given.items()},
-        )
+        after = _Segment(row, before.stop, before.needed)
+        after.expected = set(before.expected)
+        after.given = {machine: values[size:] for machine, values in before.given.items()}
         after.decoded = before.decoded
         before.stop = row
         before.given = {machine: values[:size] for machine, values in before.given.items()}
@@ -191,9 +208,44 @@ class RowAnswers:
         self._segments.insert(place, after)
         return place
 
+    def _look_at(self, segment: _Segment) -> None:
+        """Decode rows that have enough answers, if these agree."""
+        if segment.decoded or len(segment.given) < segment.needed:
+            return
+        if self._checker is not None:
+            seen = self._seen(segment)
+            failed = self._checker.inconsistent(seen.machines, seen.answers, floor=self._floor)
+            if failed.any():
+                segment.needed = max(len(segment.given), self._enough) + 1
+                self._name_the_wrong()
+                return
+        self._decode(segment)
+
+    def _seen(self, segment: _Segment) -> Observation:
+        machines = tuple(sorted(segment.given))
+        answers = np.array([segment.given[n] for n in machines], dtype=np.float64)
+        return Observation(machines, answers, floor=self._floor)
+
+    def _name_the_wrong(self) -> None:
+        """Do without the machine that explains all rows that disagree, if only one does."""
+        assert self._checker is not None
+        doubtful = [s for s in self._segments if not s.decoded and s.needed > self._enough]
+        verdict = self._checker.locate([self._seen(segment) for segment in doubtful])
+        if not verdict.wrong:
+            return
+        self.accused |= set(verdict.wrong)
+        for segment in self._segments:
+            for machine in verdict.wrong:
+                segment.given.pop(machine, None)
+                segment.expected.discard(machine)
+        for segment in doubtful:
+            segment.needed = self._enough
+        for segment in doubtful:
+            self._look_at(segment)
+
     def _decode(self, segment: _Segment) -> None:
         recovery, k = self._recovery, self._columns
-        machines = sorted(segment.given)
+        machines = sorted(segment.given)[:recovery]
         decoder = self._decoders.of(tuple(machines))
         size = (segment.stop - segment.start) * k
         block = self._work[: recovery * size].reshape(recovery, size)

@@ -130,9 +130,10 @@ class Lost:
 
 @dataclass(frozen=True)
 class Left:
-    """A machine was warned that it has to leave soon, and is asked no more."""
+    """A machine is asked no more, though its process lives."""
 
     machine: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -440,13 +441,18 @@ class MessagesHub:
         """Whether it goes on without machines that are lost."""
         return self._continues
 
-    def _let_go(self, peer: _Peer) -> None:
-        """Ask a machine no more that has to leave soon; a spare takes its place."""
+    def let_go(self, machine: int, reason: str) -> None:
+        """Ask a machine no more; a spare takes its place."""
+        peer = self._peer_of(machine)
+        if peer is not None:
+            self._let_go(peer, reason)
+
+    def _let_go(self, peer: _Peer, reason: str = "it was warned") -> None:
         if peer.left_out:
             return
         machine, peer.machine, peer.left_out = peer.machine, 0, True
         if machine:
-            self._events.append(Left(machine))
+            self._events.append(Left(machine, reason))
             self._replace(machine)
 
     def _replace(self, machine: int) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from cec_mpi.availability import as_availability
 from cec_mpi.core.load import check_speeds
 from cec_mpi.core.planner import Scheme, check_scheme
@@ -17,9 +19,10 @@ from cec_mpi.runtime.faults import read_faults
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import HOLDINGS, VERIFYING, Holding, Verify
 
-__all__ = ["OnLoss", "SessionOptions", "needs_messages"]
+__all__ = ["Check", "OnLoss", "SessionOptions", "needs_messages"]
 
 OnLoss = Literal["end", "continue"]
+Check = Literal["none", "parity"]
 _PATIENT = Deadline(factor=10.0, least=2.0)  # where losing a machine may show in no other way
 
 
@@ -30,6 +33,7 @@ def needs_messages(options: Mapping[str, Any]) -> bool:
         or options.get("deadline") is not None
         or options.get("on_loss", "end") != "end"
         or options.get("spares")
+        or options.get("check", "none") != "none"
     )
 
 
@@ -70,6 +74,9 @@ class SessionOptions:
         What a machine that is lost ends: the job, or only its part in it.
     spares : int
         Ranks more than there are machines, to take the place of lost ones.
+    check : {"none", "parity"}
+        With "parity", rows of X W need L + 1 answers that agree; the machine whose answers
+        are wrong is named by one more, and replaced. Needs ``stragglers`` of at least 1.
     emulate_speeds : tuple of float, optional
         Make machine n take at least ``rows / (emulate_speeds[n - 1] * base)`` seconds.
     emulate_base : float, optional
@@ -96,6 +103,7 @@ class SessionOptions:
     deadline: float | str | Deadline | None = None
     on_loss: OnLoss = "end"
     spares: int = 0
+    check: Check = "none"
     emulate_speeds: tuple[float, ...] | None = None
     emulate_base: float | None = None
     emulate_noise: float = 0.0
@@ -143,6 +151,10 @@ class SessionOptions:
             raise InputError(f"on_loss {self.on_loss!r}: expected {' or '.join(get_args(OnLoss))}")
         if self.spares and self.on_loss == "end":
             raise InputError("spares: expected on_loss='continue' (--on-loss continue) too")
+        if self.check not in get_args(Check):
+            raise InputError(f"check {self.check!r}: expected {' or '.join(get_args(Check))}")
+        if self.check == "parity":
+            _check_parity(self.stragglers, manifest)
         deadline = None if self.deadline is None else as_deadline(self.deadline)
         if deadline is None and self.on_loss == "continue":
             deadline = _PATIENT
@@ -206,6 +218,22 @@ class SessionOptions:
 
 def _listed(machines: tuple[int, ...]) -> str:
     return ",".join(map(str, machines))
+
+
+def _check_parity(stragglers: int, manifest: Manifest) -> None:
+    """Refuse to look for wrong answers with what cannot show them."""
+    if stragglers < 1:
+        raise InputError(
+            "check parity: expected stragglers of at least 1 (--stragglers 1): each row needs one "
+            "answer more than it is decoded from"
+        )
+    seen = manifest.sensitivity
+    if seen is not None and seen.detectable * float(np.finfo(manifest.dtype).eps) >= 1:
+        raise InputError(
+            f"check parity: this code ({manifest.code.family}, {manifest.dtype}) does not show a "
+            f"wrong answer of machine {seen.machines[0]} beside all sets of others: encode with "
+            "dtype float64, or another code"
+        )
 
 
 def _whole(name: str, value: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.answers import Decoders, RowAnswers, replacement
+from cec_mpi.core.parity import ParityChecker, likely_scale
 from cec_mpi.core.planner import Plan, Planner
+from cec_mpi.core.recombine import encoding_error
 from cec_mpi.core.replan import replan
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.deadline import as_deadline
@@ -32,6 +34,7 @@ log = logging.getLogger(__name__)
 
 _LOST_AFTER = 10.0  # deadlines without an answer: the machine is taken for lost
 _LEAST_LOST_AFTER = 5.0  # seconds
+_QUARANTINE = 3  # steps with wrong answers, after which a machine is asked no more
 
 
 class ResilientMaster(Master):
@@ -53,21 +56,32 @@ class ResilientMaster(Master):
         self._stragglers = options.stragglers
         self._deadline = None if options.deadline is None else as_deadline(options.deadline)
         code = self._manifest.code
+        shards = self._manifest.shards
         self._decoders = Decoders(code)
         self._planners = {
             copies: Planner(copies, self._manifest.rows_per_shard, self._planner.scheme)
             for copies in range(code.recovery, code.recovery + options.stragglers + 1)
         }
         self._intervals: tuple[Plan | None, dict[int, Intervals]] = None, {}
+        self._checker: ParityChecker | None = None
+        if options.check == "parity":
+            rebuilt = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in shards]
+            errors = np.maximum(encoding_error(code.generator, self._dtype), rebuilt)
+            self._checker = ParityChecker(
+                code.generator, self._dtype, self._manifest.columns, errors
+            )
+        self._reach = 0.0  # the largest scale of X W so far, over norm(W)
+        self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
         self._mask: tuple[int, ...] = ()  # machines that are up, lost or not
         self._planned_with: tuple[float, ...] = ()
 
     def _begin(self, product: Product) -> Step:
         self._check_open()
         recovery = self._manifest.code.recovery
-        moment = self._schedule.next(recovery, self._manifest.code.machines)
+        needed = recovery if product.adjoint or self._checker is None else recovery + 1
+        moment = self._schedule.next(needed, self._manifest.code.machines)
         up, events = moment.available, list[dict[str, Any]]()
-        able = self._wait_for_enough(up, events)
+        able = self._wait_for_enough(up, needed, events)
         moment = replace(moment, available=able)
         surplus = 0 if product.adjoint else self._stragglers
         planner = self._planners[min(recovery + surplus, len(able))]
@@ -78,10 +92,10 @@ class ResilientMaster(Master):
         return step
 
     def _wait_for_enough(
-        self, up: tuple[int, ...], events: list[dict[str, Any]]
+        self, up: tuple[int, ...], needed: int, events: list[dict[str, Any]]
     ) -> tuple[int, ...]:
-        """Those of the machines that are up which can be asked; at least L of them."""
-        hub, needed = self._end.hub, self._manifest.code.recovery
+        """Those of the machines that are up which can be asked, at least as many as needed."""
+        hub = self._end.hub
         patience = Patience()
         hub.hear()
         while True:
@@ -114,11 +128,16 @@ class ResilientMaster(Master):
             columns,
             buffers.parts,
             buffers.work,
+            self._checker,
+            floor=self._reach * float(np.linalg.norm(buffers.shared)),
         )
         run = _Forward(self, step, buffers.shared, answers)
         run.to_its_end()
         if run.outstanding:
             buffers.renew()  # a machine may still be receiving the old one
+        if self._checker is not None:
+            self._learn_reach(buffers)
+            self._count_wrong(answers.accused)
         return run.collected(answers.condition)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> tuple[Answers, float]:
@@ -135,6 +154,19 @@ class ResilientMaster(Master):
                 f"machine {machine} answered {found} in step {step.number}: the product is too "
                 f"large for {self._dtype}, or the answer is wrong"
             )
+
+    def _learn_reach(self, buffers: Buffers) -> None:
+        """How large rounding errors can be, also in steps where X W happens to be small."""
+        length = float(np.linalg.norm(buffers.shared))
+        if length:
+            self._reach = max(self._reach, likely_scale(buffers.parts) / length)
+
+    def _count_wrong(self, machines: Iterable[int]) -> None:
+        """Ask a machine no more that was wrong in several steps."""
+        for n in machines:
+            self._wrong[n] += 1
+            if self._wrong[n] >= _QUARANTINE:
+                self._end.hub.let_go(n, f"wrong in {self._wrong[n]} steps")
 
     def _intervals_of(self, plan: Plan) -> dict[int, Intervals]:
         known, intervals = self._intervals
@@ -158,8 +190,8 @@ class ResilientMaster(Master):
             log.warning("machine %d is lost: %s", event.machine, event.reason)
             events.append({"lost": event.machine, "reason": event.reason})
         elif isinstance(event, Left):
-            log.warning("machine %d has to leave", event.machine)
-            events.append({"leaving": event.machine})
+            log.warning("machine %d is asked no more: %s", event.machine, event.reason)
+            events.append({"leaving": event.machine, "reason": event.reason})
         elif isinstance(event, Joined):
             log.warning("rank %d is machine %d now", event.rank, event.machine)
             events.append({"joined": event.machine, "rank": event.rank})
@@ -242,6 +274,9 @@ class _Run:
 
     def next_job(self, machine: int) -> None:
         """Give a machine that has answered what else was put aside for it."""
+
+    def cannot_end(self) -> None:
+        """Say why there are too few machines, if it is another reason than losses."""
 
     # What does not.
 
@@ -327,7 +362,8 @@ class _Run:
         if job.failed:
             self._failed(job.machine)
             return
-        self.master._check_finite(job.machine, self.step, job.values)
+        if self.master._checker is None or job.product.adjoint:
+            self.master._check_finite(job.machine, self.step, job.values)
         self.totals.add(job)
         self.take(job)
         if job.machine in self.given_up:
@@ -353,6 +389,7 @@ class _Run:
             # Machines that are late may answer after all, and spares may join.
             if self.outstanding or set(self.hub.joining()) & self._up():
                 return
+            self.cannot_end()
             left = sorted(self.helpers())
             raise InfeasibleError(
                 f"step {self.step.number} cannot end: {len(left)} of its machines are left "
@@ -402,6 +439,7 @@ class _Forward(_Run):
         super().__init__(master, step)
         self._shared = shared
         self._answers = answers
+        self._accused: set[int] = set()
         self._aside: dict[int, list[tuple[int, int]]] = defaultdict(list)
 
     def first_jobs(self) -> None:
@@ -421,6 +459,12 @@ class _Forward(_Run):
                 size = (stop - start) * job.product.columns
                 self._answers.give(job.machine, start, stop, job.values[position : position + size])
                 position += size
+        for machine in sorted(self._answers.accused - self._accused):
+            log.error("machine %d answered wrong numbers in step %d", machine, self.step.number)
+            self.step.events.append({"wrong": machine})
+        self._accused = set(self._answers.accused)
+        if self._answers.missing(()):
+            self._hand_on()
 
     def drop(self, machine: int) -> None:
         self._answers.give_up(machine)
@@ -434,6 +478,17 @@ class _Forward(_Run):
             self._aside[share.machine].append((share.start, share.stop))
         for machine in self.ready() & set(self._aside):
             self.next_job(machine)
+
+    def cannot_end(self) -> None:
+        doubtful = self._answers.doubtful()
+        if doubtful:
+            start, stop, machines = doubtful[0]
+            more = f" (and {len(doubtful) - 1} more such places)" if len(doubtful) > 1 else ""
+            raise MachineError(
+                f"step {self.step.number} is refused: the answers of machines "
+                f"{', '.join(map(str, machines))} to rows {start}..{stop - 1} of their shards "
+                f"disagree{more}, and no further machine can tell which of them is wrong"
+            )
 
     def next_job(self, machine: int) -> None:
         rows = _merged(self._aside.pop(machine, ()))
