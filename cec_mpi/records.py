@@ -89,6 +89,13 @@ class StepRecord:
         Whether the assignment was sent.
     condition : float
         The largest condition number that the step was decoded with.
+    error_bound : float or None
+        For X W a bound of the error of a row of the L parts over the largest row, both in the
+        1-norm (see `decode_error_bound`): certain only as far as rounding was not larger than
+        in all steps before. None for X' V.
+    events : list of dict
+        What happened to machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
+        ``{"leaving": n}``, ``{"wrong": n}``, ``{"joined": n, "rank": r}``.
     """
 
     step: int
@@ -113,6 +120,7 @@ class StepRecord:
     bytes: dict[str, int]
     plan_changed: bool
     condition: float
+    error_bound: float | None
     events: list[dict[str, Any]]
 
 

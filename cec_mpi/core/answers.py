@@ -82,8 +82,8 @@ class RowAnswers:
 
     Attributes
     ----------
-    condition : float
-        The largest condition number that was decoded with.
+    condition, gain : float
+        The largest condition number that was decoded with, and norm of an inverse.
     undecoded : int
         Rows that wait for more answers.
     accused : set of int
@@ -131,7 +131,7 @@ class RowAnswers:
         self._enough = recovery if checker is None else recovery + 1
         self._segments = [_Segment(0, rows, self._enough)]
         self.accused: set[int] = set()
-        self.condition = 1.0
+        self.condition, self.gain = 1.0, 0.0
         self.undecoded = rows
 
     def expect(self, machine: int, start: int, stop: int) -> None:
@@ -253,6 +253,7 @@ class RowAnswers:
             row[:] = segment.given[machines[which]]
         decoder.decode(block, self._parts[:, segment.start * k : segment.stop * k])
         self.condition = max(self.condition, decoder.condition)
+        self.gain = max(self.gain, decoder.gain)
         self.undecoded -= segment.stop - segment.start
         segment.decoded = True
         segment.given = {}

@@ -34,6 +34,8 @@ class Decoder:
         `machines`: the row exchanges of the factorisation, done for free.
     condition : float
         Condition number (1-norm, as estimated by LAPACK) of the L x L matrix.
+    gain : float
+        The 1-norm of its inverse, estimated likewise: how much errors of answers can grow.
 
     Raises
     ------
@@ -68,6 +70,7 @@ class Decoder:
         norm = float(np.abs(matrix).sum(axis=0).max())
         reciprocal, _ = lapack.dgecon(factors, norm)
         self.condition = 1 / reciprocal if reciprocal > 0 else float("inf")
+        self.gain = self.condition / norm
         self._triangular_solve = blas.dtrsm
         self._matrix: Floats = factors
         self._inverted = self.condition <= _WELL_CONDITIONED

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import MachineError
 from cec_mpi.runtime.exchange import Answers, MasterEnd
-from cec_mpi.runtime.master import Buffers, Master
+from cec_mpi.runtime.master import Buffers, Master, Multiplied
 from cec_mpi.runtime.options import SessionOptions
 from cec_mpi.runtime.step import Step
 
@@ -32,14 +32,15 @@ class LockstepMaster(Master):
         super().__init__(end.close, *given)
         self._end = end
 
-    def _multiply(self, step: Step, buffers: Buffers) -> tuple[Answers, float]:
+    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
         answers = self._exchange(step, buffers.shared, buffers)
         with step.timed("code"):
             buffers.codec.decode(answers.values, buffers.parts)
-        return answers, buffers.codec.condition
+        return Multiplied(answers, buffers.codec.condition, buffers.codec.gain)
 
-    def _multiply_transposed(self, step: Step, buffers: Buffers) -> tuple[Answers, float]:
-        return self._exchange(step, buffers.coded, buffers), buffers.codec.condition
+    def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
+        answers = self._exchange(step, buffers.coded, buffers)
+        return Multiplied(answers, buffers.codec.condition, buffers.codec.gain)
 
     def _exchange(self, step: Step, values: NDArray[Any], buffers: Buffers) -> Answers:
         """Announce, share and collect; the codec is prepared while the machines compute."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.codec import Codec
+from cec_mpi.core.parity import answer_error, decode_error_bound, likely_scale
 from cec_mpi.core.planner import Plan, Planner
+from cec_mpi.core.recombine import encoding_error
 from cec_mpi.core.speeds import Speeds, hindsight_makespan
 from cec_mpi.errors import InputError
 from cec_mpi.records import Recorder
@@ -19,7 +21,7 @@ from cec_mpi.runtime.exchange import Answers, Product
 from cec_mpi.runtime.step import Step
 from cec_mpi.store.manifest import Manifest
 
-__all__ = ["Buffers", "Master"]
+__all__ = ["Buffers", "Master", "Multiplied", "shard_errors"]
 
 Floats = NDArray[np.float64]
 
@@ -75,6 +77,13 @@ class Master(ABC):
         self._planner = planner
         self._schedule = schedule
         self._store = store
+        code = manifest.code
+        self._answer_error = float(
+            answer_error(
+                code.generator, manifest.dtype, manifest.columns, shard_errors(manifest)
+            ).max()
+        )
+        self._reach = 0.0  # the largest scale of X W so far, over norm(W)
         self._closed = False
         self._plan: Plan | None = None
         self._rows: list[int] = []
@@ -177,8 +186,9 @@ class Master(ABC):
         _take(name, W, buffers.shared.T, buffers.finite.T)
         step = self._begin(Product(False, columns))
         with np.errstate(over="ignore", invalid="ignore"):
-            answers, condition = self._multiply(step, buffers)
-        self._end_of(step, answers, condition)
+            done = self._multiply(step, buffers)
+            bound = self._error_bound(done, buffers)
+        self._end_of(step, done, bound)
         y = buffers.product[: self.shape[0]]
         if out is None:
             return y.copy()
@@ -198,19 +208,20 @@ class Master(ABC):
             buffers.codec.coefficients(buffers.parts, buffers.coded)
         if not np.isfinite(buffers.coded, out=buffers.good).all():
             raise InputError(f"{name} is too large: its coded numbers overflow {self._dtype}")
-        answers, condition = self._multiply_transposed(step, buffers)
-        self._end_of(step, answers, condition)
+        done = self._multiply_transposed(step, buffers)
+        self._end_of(step, done)
+        answers = done.answers
         if out is None:
             return answers.values.reshape(-1, columns).copy()
         np.copyto(out, answers.values)
         return out
 
     @abstractmethod
-    def _multiply(self, step: Step, buffers: Buffers) -> tuple[Answers, float]:
-        """From what is shared to the parts of X W; what the machines did, and the condition."""
+    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
+        """From what is shared to the parts of X W."""
 
     @abstractmethod
-    def _multiply_transposed(self, step: Step, buffers: Buffers) -> tuple[Answers, float]:
+    def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
         """From the coefficients of the machines to X' V, as the values of the answers."""
 
     def _check_open(self) -> None:
@@ -231,8 +242,18 @@ class Master(ABC):
             self._rows = step.plan.assignment.counts(self._manifest.code.machines).tolist()
             self._plan = step.plan
 
-    def _end_of(self, step: Step, answers: Answers, condition: float) -> None:
+    def _error_bound(self, done: Multiplied, buffers: Buffers) -> float:
+        """Of X W: rounding can be as large as in any step so far, for a W as long as this."""
+        length = float(np.linalg.norm(buffers.shared))
+        if length:
+            self._reach = max(self._reach, likely_scale(buffers.parts) / length)
+        errors = np.full(len(buffers.parts), self._answer_error)
+        scale = self._reach * length
+        return decode_error_bound(done.condition, done.gain, errors, buffers.parts, scale)
+
+    def _end_of(self, step: Step, done: Multiplied, error_bound: float | None = None) -> None:
         """Record a step, and learn from it."""
+        answers = done.answers
         available = step.moment.available
         manifest, kind = self._manifest, step.product
         self.recorder.step(
@@ -248,7 +269,8 @@ class Master(ABC):
                     self._planner.copies,
                     manifest.rows_per_shard,
                 ),
-                condition=condition,
+                condition=done.condition,
+                error_bound=error_bound,
             )
         )
         self.speeds.observe(kind, self._rows, answers.seconds)
@@ -263,6 +285,22 @@ class Master(ABC):
             self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
             self._buffers[columns] = Buffers(self._manifest, columns)
         return self._buffers[columns]
+
+
+class Multiplied(NamedTuple):
+    """What a product came to.
+
+    Attributes
+    ----------
+    answers : Answers
+        What the machines did; for X' V with the result.
+    condition, gain : float
+        The largest condition number, and norm of an inverse, that was decoded with.
+    """
+
+    answers: Answers
+    condition: float
+    gain: float
 
 
 class Buffers:
@@ -308,6 +346,12 @@ class Buffers:
         """Leave what was sent to machines that may still be receiving it."""
         self.shared = np.empty_like(self.shared)
         self.coded = np.empty_like(self.coded)
+
+
+def shard_errors(manifest: Manifest) -> NDArray[np.float64]:
+    """Error bounds of the shards, (N,): of encoding, or of what was rebuilt from others."""
+    rebuilt = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in manifest.shards]
+    return np.maximum(encoding_error(manifest.code.generator, manifest.dtype), rebuilt)
 
 
 def _column(name: str, vector: ArrayLike, length: int) -> NDArray[Any]:

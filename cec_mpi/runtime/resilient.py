@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.answers import Decoders, RowAnswers, replacement
-from cec_mpi.core.parity import ParityChecker, likely_scale
+from cec_mpi.core.parity import ParityChecker
 from cec_mpi.core.planner import Plan, Planner
-from cec_mpi.core.recombine import encoding_error
 from cec_mpi.core.replan import replan
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.deadline import as_deadline
 from cec_mpi.runtime.exchange import Answers, Product
-from cec_mpi.runtime.master import Buffers, Master
+from cec_mpi.runtime.master import Buffers, Master, Multiplied, shard_errors
 from cec_mpi.runtime.messages import Answered, Intervals, Job, Joined, Left, Lost, MessagesMasterEnd
 from cec_mpi.runtime.options import SessionOptions
 from cec_mpi.runtime.step import Step
@@ -56,7 +55,6 @@ class ResilientMaster(Master):
         self._stragglers = options.stragglers
         self._deadline = None if options.deadline is None else as_deadline(options.deadline)
         code = self._manifest.code
-        shards = self._manifest.shards
         self._decoders = Decoders(code)
         self._planners = {
             copies: Planner(copies, self._manifest.rows_per_shard, self._planner.scheme)
@@ -65,12 +63,12 @@ class ResilientMaster(Master):
         self._intervals: tuple[Plan | None, dict[int, Intervals]] = None, {}
         self._checker: ParityChecker | None = None
         if options.check == "parity":
-            rebuilt = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in shards]
-            errors = np.maximum(encoding_error(code.generator, self._dtype), rebuilt)
             self._checker = ParityChecker(
-                code.generator, self._dtype, self._manifest.columns, errors
+                code.generator,
+                self._dtype,
+                self._manifest.columns,
+                shard_errors(self._manifest),
             )
-        self._reach = 0.0  # the largest scale of X W so far, over norm(W)
         self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
         self._mask: tuple[int, ...] = ()  # machines that are up, lost or not
         self._planned_with: tuple[float, ...] = ()
@@ -119,7 +117,7 @@ class ResilientMaster(Master):
                 )
             patience.pause()
 
-    def _multiply(self, step: Step, buffers: Buffers) -> tuple[Answers, float]:
+    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
         manifest, columns = self._manifest, step.product.columns
         answers = RowAnswers(
             self._decoders,
@@ -135,17 +133,15 @@ class ResilientMaster(Master):
         run.to_its_end()
         if run.outstanding:
             buffers.renew()  # a machine may still be receiving the old one
-        if self._checker is not None:
-            self._learn_reach(buffers)
-            self._count_wrong(answers.accused)
-        return run.collected(answers.condition)
+        self._count_wrong(answers.accused)
+        return run.collected(answers.condition, answers.gain)
 
-    def _multiply_transposed(self, step: Step, buffers: Buffers) -> tuple[Answers, float]:
+    def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
         run = _Adjoint(self, step, buffers.coded, self._manifest.columns)
         run.to_its_end()
         if run.outstanding:
             buffers.renew()
-        return run.collected(buffers.codec.condition)
+        return run.collected(buffers.codec.condition, buffers.codec.gain)
 
     def _check_finite(self, machine: int, step: Step, values: NDArray[Any]) -> None:
         if not np.isfinite(values).all():
@@ -154,12 +150,6 @@ class ResilientMaster(Master):
                 f"machine {machine} answered {found} in step {step.number}: the product is too "
                 f"large for {self._dtype}, or the answer is wrong"
             )
-
-    def _learn_reach(self, buffers: Buffers) -> None:
-        """How large rounding errors can be, also in steps where X W happens to be small."""
-        length = float(np.linalg.norm(buffers.shared))
-        if length:
-            self._reach = max(self._reach, likely_scale(buffers.parts) / length)
 
     def _count_wrong(self, machines: Iterable[int]) -> None:
         """Ask a machine no more that was wrong in several steps."""
@@ -322,16 +312,14 @@ class _Run:
         usable = set(self.hub.idle()) | set(self.outstanding)
         return (self.machines & usable) - self.given_up
 
-    def collected(self, condition: float) -> tuple[Answers, float]:
+    def collected(self, condition: float, gain: float) -> Multiplied:
         """What the machines did, for the records; their buffers can be used again."""
         totals = self.totals
         self.master._rows = totals.rows.tolist()
         self.step.bytes["collect"] = sum(job.values.nbytes for job in totals.jobs)
         self.end.release(totals.jobs)
-        return (
-            Answers(self.result(), totals.seconds, totals.load_seconds, totals.load_bytes, []),
-            condition,
-        )
+        answers = Answers(self.result(), totals.seconds, totals.load_seconds, totals.load_bytes, [])
+        return Multiplied(answers, condition, gain)
 
     def result(self) -> NDArray[Any]:
         """The sum of the answers to X' V; nothing for X W, which is decoded already."""
