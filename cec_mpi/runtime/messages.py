@@ -15,6 +15,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -51,7 +52,8 @@ _ORDER, _CONTENT, _REPORT, _VALUES, _OBJECT, _NOTE = 21, 22, 23, 24, 25, 26  # t
 _STEP, _ASK, _OPEN, _CLOSE, _STOP = 1, 2, 3, 4, 5  # orders
 _HEADER = 6  # kind, store, step, adjoint, columns, bytes of an object that follows
 _REPORTED = 5  # seconds, seconds and bytes of loading, whether it failed, and is leaving
-_BYE_SECONDS = 5.0  # that the master waits for machines to leave
+_HEAR_SECONDS = 2.0  # that the master waits for machines to say that they hear, at the end
+_BYE_SECONDS = 5.0  # and for them to leave
 _IDLE_SLEEP = 5e-3  # of a machine that was not asked for long
 
 
@@ -161,6 +163,7 @@ class _Peer:
     lost: bool = False
     left_out: bool = False  # lives, but is not asked any more
     given_up: bool = False  # taken for lost, until it answers
+    pinged: bool = False  # asked whether it hears
 
     @property
     def is_idle(self) -> bool:
@@ -233,15 +236,12 @@ class MessagesHub:
     def stop(self, error: BaseException | None) -> None:
         """Tell all to leave, and see that they do."""
         self._stopped = True
-        message = pack_error(error)
-        stuck = [peer for peer in self._living() if peer.job is not None]
-        self._settle(stuck)
-        stuck = [peer for peer in self._living() if peer.job is not None or peer.joining]
-        self.lost_any = self.lost_any or bool(stuck)
-        leaving = [peer for peer in self._living() if peer not in stuck]
-        for peer in leaving:
-            self._order(peer, _STOP, step=int(self.lost_any), content=message)
-        gone = self._replies([peer for peer in leaving if not peer.lost], _BYE_SECONDS)
+        hears = self._all_that_hear()
+        self.lost_any = self.lost_any or any(peer.lost for peer in self._peers)
+        self.lost_any = self.lost_any or len(hears) < len(self._living())
+        for peer in hears:
+            self._order(peer, _STOP, step=int(self.lost_any), content=pack_error(error))
+        gone = self._replies(hears, _BYE_SECONDS)
         for peer in self._living():
             if peer.rank not in gone:
                 self.lost_any = True
@@ -311,7 +311,7 @@ class MessagesHub:
         peer = self._peer_of(machine)
         if peer is None or peer.given_up:
             return
-        peer.given_up = self.lost_any = True
+        peer.given_up = True
         if self._replace(machine):
             peer.machine = 0
         self._events.append(Lost(machine, reason))
@@ -431,8 +431,10 @@ class MessagesHub:
         machines = [0] * len(self._peers)
         if peer.joining in opening.machines or peer.joining <= opening.manifest.code.machines:
             machines[peer.rank - 1] = peer.joining
-        base = None if emulation is None else emulation.base  # nothing is measured again
-        options = replace(opening.options, emulate_base=base)
+        # Nothing is measured again, and faults on order were those of the lost process.
+        base = None if emulation is None else emulation.base
+        inject = ",".join(w for w in opening.options.inject.split(",") if w.startswith("random"))
+        options = replace(opening.options, emulate_base=base, inject=inject)
         opening = replace(opening, machines=tuple(machines), options=options)
         self._order(peer, _OPEN, store, content=pickle.dumps(opening))
 
@@ -458,7 +460,7 @@ class MessagesHub:
     def _replace(self, machine: int) -> bool:
         """Have a spare become this machine, if there is one."""
         spare = next((p for p in self._peers if not p.machine and p.is_idle), None)
-        if spare is None or not self._continues:
+        if spare is None or not self._continues or self._stopped:
             return False
         self._join(spare, machine)
         return True
@@ -487,12 +489,37 @@ class MessagesHub:
         if not self._stopped:
             self._without(machine, peer, f"process {peer.process} on {peer.host} is gone")
 
-    def _settle(self, peers: list[_Peer]) -> None:
-        """Wait a little for answers that nobody wants any more."""
-        patience, due = Patience(), time.monotonic() + 1.0
-        while time.monotonic() < due and any(p.job is not None and not p.lost for p in peers):
-            self.events()
-            patience.pause()
+    def _all_that_hear(self) -> list[_Peer]:
+        """Processes that answer, if need be after they were woken up."""
+        hear: list[_Peer] = []
+        silent = self._living()
+        for attempt in range(2):
+            if attempt:
+                self._wake(silent)
+            patience, due = Patience(), time.monotonic() + _HEAR_SECONDS
+            while time.monotonic() < due and any(
+                (p.job is not None or p.joining) and not p.lost for p in silent
+            ):
+                self.events()
+                patience.pause()
+            asked = [p for p in silent if not p.lost and p.job is None and not p.joining]
+            for peer in asked:
+                if not peer.pinged:
+                    self._order(peer, _ASK)
+                    peer.pinged = True
+            answered = self._replies(asked, _HEAR_SECONDS)
+            hear += [peer for peer in asked if peer.rank in answered]
+            silent = [p for p in silent if not p.lost and p not in hear]
+            if not silent:
+                break
+        return [peer for peer in hear if not peer.lost]
+
+    def _wake(self, peers: list[_Peer]) -> None:
+        """Let processes go on that somebody has stopped."""
+        for peer in peers:
+            if peer.host == self._host:
+                with suppress(ProcessLookupError):
+                    os.kill(peer.process, signal.SIGCONT)
 
     def _end_process(self, peer: _Peer) -> None:
         """End a process of this job that does not hear: it would keep the launcher waiting."""
@@ -500,10 +527,8 @@ class MessagesHub:
             self.out_of_reach = True
         else:
             log.error("rank %d does not answer: process %d is ended", peer.rank, peer.process)
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(peer.process, signal.SIGKILL)
-            except ProcessLookupError:
-                log.info("it was gone")
 
 
 def _is_done(request: MPI.Request) -> bool:

@@ -1,0 +1,212 @@
+"""Processes that die, hang or are told to leave, as on a real cluster: runs go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import chaos_kill
+import numpy as np
+import pytest
+
+from cec_mpi.records import read_steps
+
+ULFM = ("mpirun", "--with-ft", "ulfm", "-n")
+
+
+@pytest.fixture(scope="module")
+def X():
+    return np.random.default_rng(4).standard_normal((600, 60))
+
+
+@pytest.fixture(scope="module")
+def store(make_store, X):
+    return make_store(X, 6, 3)
+
+
+@pytest.fixture
+def multiply(run, store, tmp_path):
+    """Thirty products on a store of six machines, three of which are enough."""
+    W = np.random.default_rng(5).standard_normal((30, 60))
+    np.save(tmp_path / "W.npy", W)
+
+    def multiply(*options, ranks=7, launcher=ULFM, code=0):
+        out = tmp_path / "out"
+        words = ["cec-mpi", "run", store.path, "--out", out, "--vectors", tmp_path / "W.npy"]
+        done = run([*launcher, ranks, *words, *options])
+        assert done.returncode == code, done.stderr
+        if not code:
+            assert np.allclose(np.load(out / "result.npy"), W @ store.X.T, atol=1e-10)
+        return done
+
+    return multiply
+
+
+def events(out):
+    _, steps = read_steps(out / "steps.jsonl")
+    return [(step["step"], event) for step in steps for event in step["events"]]
+
+
+CONTINUE = ("--on-loss", "continue")
+
+
+def test_a_killed_machine_is_left_out_from_the_very_step(multiply, tmp_path):
+    multiply(*CONTINUE, "--inject", "kill:3@10,kill:5@20")
+    assert [(step, event["lost"]) for step, event in events(tmp_path / "out")] == [(10, 3), (20, 5)]
+    _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
+    assert steps[10]["available"] == [1, 2, 3, 4, 5, 6]
+    assert steps[10]["rows"][2] == 0
+    assert sum(steps[10]["rows"]) == 3 * 200
+    assert steps[-1]["available"] == [1, 2, 4, 6]
+
+
+def test_several_machines_killed_in_one_step(multiply, tmp_path):
+    multiply(*CONTINUE, "--inject", "kill:1@10,kill:3@10,kill:6@10")
+    assert {event["lost"] for _, event in events(tmp_path / "out")} == {1, 3, 6}
+
+
+def test_a_spare_takes_the_number_of_a_lost_machine(multiply, tmp_path):
+    multiply(*CONTINUE, "--spares", 1, "--inject", "kill:3@5", ranks=8)
+    found = events(tmp_path / "out")
+    assert [set(event) for _, event in found] == [{"lost", "reason"}, {"joined", "rank"}]
+    assert found[1][1] == {"joined": 3, "rank": 7}
+    _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
+    assert steps[-1]["available"] == [1, 2, 3, 4, 5, 6]
+    assert "machine 3 on" in (tmp_path / "out" / "logs" / "machine-0003.log").read_text()
+
+
+def test_spares_carry_on_where_too_few_would_be_left(multiply, tmp_path):
+    kills = "kill:1@5,kill:2@5,kill:3@5,kill:4@5"
+    multiply(*CONTINUE, "--spares", 2, "--inject", kills, ranks=9)
+    assert sum("joined" in event for _, event in events(tmp_path / "out")) == 2
+
+
+def test_too_few_machines_leave_a_checkpoint_and_code_4(multiply, tmp_path):
+    kills = "kill:1@5,kill:2@10,kill:3@12,kill:4@12"
+    done = multiply(*CONTINUE, "--checkpoint-every", 4, "--inject", kills, code=4)
+    assert "cec-mpi: error: step 12 cannot end: 2 of its machines are left (5, 6)" in done.told
+    assert (tmp_path / "out" / "checkpoint.npz").exists()
+    multiply("--checkpoint-every", 4, "--resume", "--machines", "2,3,4", ranks=4)
+
+
+def test_an_exception_of_a_machine_is_a_loss_too(multiply, tmp_path, run, store):
+    (tmp_path / "sitecustomize.py").write_text(
+        "from cec_mpi.runtime.machine import Machine\n"
+        "whole = Machine.compute\n"
+        "def compute(self, product, values, step):\n"
+        "    if self.number == 2 and step == 7:\n"
+        "        raise ArithmeticError('no luck')\n"
+        "    return whole(self, product, values, step)\n"
+        "Machine.compute = compute\n"
+    )
+    words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", *CONTINUE]
+    words += ["--vectors", tmp_path / "W.npy", "--spares", 1]
+    done = run([*ULFM, 8, *words], variables={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    (lost, joined) = events(tmp_path / "out")
+    assert lost == (7, {"lost": 2, "reason": "ArithmeticError: no luck"})
+    assert joined[1]["joined"] == 2
+    _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
+    assert len(steps) == 30
+
+
+@pytest.mark.parametrize("launcher", [ULFM, ("mpirun", "-n")], ids=["ulfm", "plain"])
+def test_a_stopped_machine_is_given_up_and_ended_with_the_run(multiply, tmp_path, launcher):
+    multiply("--deadline", 0.3, "--inject", "stop:4@10", launcher=launcher)
+    assert events(tmp_path / "out") == [(10, {"late": 4})]
+
+
+def test_a_machine_that_wakes_up_comes_back(start, store, tmp_path):
+    np.save(tmp_path / "W.npy", np.ones((400, 60)))
+    out = tmp_path / "out"
+    words = ["cec-mpi", "run", store.path, "--out", out, "--vectors", tmp_path / "W.npy"]
+    slowly = ["--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 10_000]
+    process = start(["mpirun", "-n", 7, *words, *slowly, "--deadline", 0.1, "--inject", "stop:4@9"])
+    deadline = time.monotonic() + 20
+    while not any("late" in event for _, event in _events_so_far(out)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    for pid in _machines_of(out, 4):
+        os.kill(pid, signal.SIGCONT)
+    assert process.wait(timeout=30) == 0
+    _, steps = read_steps(out / "steps.jsonl")
+    assert 4 not in steps[11]["available"]
+    assert 4 in steps[-1]["available"]
+    assert np.allclose(np.load(out / "result.npy"), np.ones((400, 60)) @ store.X.T)
+
+
+def _events_so_far(out):
+    try:
+        lines = (out / "steps.jsonl").read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    steps = []
+    for line in lines:
+        try:
+            steps.append(json.loads(line))
+        except ValueError:  # it is being written
+            break
+    return [(s["step"], e) for s in steps if s["kind"] == "step" for e in s["events"]]
+
+
+def _machines_of(out, number):
+    text = (out / "logs" / f"machine-{number:04d}.log").read_text()
+    return [int(text.split("process ")[1].split()[0])]
+
+
+def test_machines_leave_when_the_master_is_killed(start, store, tmp_path):
+    np.save(tmp_path / "W.npy", np.ones((400, 60)))
+    out = tmp_path / "out"
+    words = ["cec-mpi", "run", store.path, "--out", out, "--vectors", tmp_path / "W.npy"]
+    words += [*CONTINUE, "--spares", 1, "--checkpoint-every", 5]
+    slowly = ["--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 10_000]
+    process = start([*ULFM, 8, *words, *slowly])
+    deadline = time.monotonic() + 20
+    while not (out / "checkpoint.npz").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    (master,) = _masters(out)
+    os.kill(master, signal.SIGKILL)
+    assert process.wait(timeout=20) != 0
+    resumed = start([*ULFM, 8, *words, "--resume"])
+    assert resumed.wait(timeout=30) == 0
+    assert np.allclose(np.load(out / "result.npy"), np.ones((400, 60)) @ store.X.T)
+
+
+def _masters(out):
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            own = str(out).encode() in (directory / "cmdline").read_bytes()
+            if own and b"OMPI_COMM_WORLD_RANK=0\0" in (directory / "environ").read_bytes():
+                yield int(directory.name)
+        except OSError:
+            continue
+
+
+def test_a_users_program_survives_too(run, store, tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import sys\nimport numpy as np\nfrom mpi4py import MPI\nimport cec_mpi\n"
+        "options = dict(on_loss='continue', spares=1, inject='kill:2@3,kill:5@6')\n"
+        "with cec_mpi.open_operator(sys.argv[1], MPI.COMM_WORLD, **options) as X:\n"
+        "    if X is not None:\n"
+        "        for _ in range(5):\n"
+        "            v = X.rmatvec(X @ np.ones(60))\n"
+        "        np.save(sys.argv[2], v)\n"
+    )
+    found = tmp_path / "v.npy"
+    done = run([*ULFM, 8, "python", tmp_path / "program.py", store.path, found])
+    assert done.returncode == 0, done.stderr
+    assert np.allclose(np.load(found), store.X.T @ (store.X @ np.ones(60)))
+
+
+def test_random_kills(tmp_path):
+    """A short version of ``scripts/chaos_kill.py``."""
+    campaign = chaos_kill.Campaign(tmp_path, random.Random(11))
+    for kills in (1, 2, 3, 4, 2, 3):
+        campaign.run(kills)
+    assert campaign.kills >= 6  # a run may be over before its last one
+    assert campaign.problems == 0
