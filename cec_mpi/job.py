@@ -49,6 +49,7 @@ from cec_mpi.records import (
     resume_steps,
     set_results_aside,
 )
+from cec_mpi.runtime.launch import survives_losses
 from cec_mpi.runtime.leaving import as_cec_error, leave_without_mpi
 from cec_mpi.runtime.logs import log_file
 from cec_mpi.runtime.options import SessionOptions
@@ -267,7 +268,7 @@ def run_parallel(comm: MPI.Intracomm, arguments: argparse.Namespace, signals: No
 
     Signals end a run where they come to rank 0; machines serve until the master leaves.
     """
-    if arguments.on_loss == "continue":
+    if arguments.on_loss == "continue" and survives_losses():
         leave_without_mpi()  # a machine may be lost at any moment up to the end
     with gathered(comm, Path(arguments.out) / "logs", _waiting(arguments)) as session:
         if session is not None:

@@ -2,8 +2,9 @@
 
     mpirun -n 7 python scripts/bench_step.py [--rows 24000] [--columns 1000] [--recovery 3]
 
-Prints the median time of a step of the runtime, of bare blocking Bcast, products and Gatherv,
-and of the same without products; alternating in one run, so that they compare.
+Prints the median time of a step of the runtime, of one by messages in place of collectives, of
+bare blocking Bcast, products and Gatherv, and of the same without products; alternating in one
+run, so that they compare.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -37,9 +39,10 @@ def main() -> None:
             np.save(store.with_name("X.npy"), rng.standard_normal((chosen.rows, chosen.columns)))
             cec_mpi.encode(store.with_name("X.npy"), store, machines, chosen.recovery)
         comm.Barrier()
-        times: dict[str, list[float]] = {"step": [], "bare": [], "wire": []}
+        times: dict[str, list[float]] = {"step": [], "messages": [], "bare": [], "wire": []}
         for _ in range(ROUNDS):
             times["step"] += elastic(comm, store, chosen.columns)
+            times["messages"] += elastic(comm, store, chosen.columns, deadline=60)
             times["bare"] += bare(comm, store, chosen, products=True)
             times["wire"] += bare(comm, store, chosen, products=False)
         comm.Barrier()
@@ -48,12 +51,14 @@ def main() -> None:
         print(f"{comm.size} ranks, {chosen.rows} x {chosen.columns}, L = {chosen.recovery}")
         print(", ".join(f"{name} {value:.2f} ms" for name, value in medians.items()))
         print(f"step / bare = {medians['step'] / medians['bare']:.2f}")
+        print(f"messages / step = {medians['messages'] / medians['step']:.2f}")
 
 
-def elastic(comm: MPI.Intracomm, store: Path, columns: int) -> list[float]:
+def elastic(comm: MPI.Intracomm, store: Path, columns: int, **options: Any) -> list[float]:
     times = []
     w = np.ones(columns)
-    with cec_mpi.open_operator(store, comm) as X:
+    speeds = (1.0,) * (comm.size - 1)
+    with cec_mpi.open_operator(store, comm, speeds=speeds, **options) as X:
         if X is not None:
             for _ in range(STEPS):
                 begin = time.perf_counter()

@@ -21,6 +21,7 @@ __all__ = [
     "limit_threads",
     "place_of_ranks",
     "start_mpi",
+    "survives_losses",
 ]
 
 # What launchers set for each process: its launcher's name, the number of processes, its rank.
@@ -143,6 +144,17 @@ def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
     finally:
         node.Free()
     return comm.allgather(place)
+
+
+def survives_losses() -> bool:
+    """Whether the launcher and the library let a job go on that has lost a process.
+
+    Open MPI under ``mpirun --with-ft ulfm`` does; MPICH and Intel MPI under an srun that was
+    told so, which cannot be seen from here.
+    """
+    if library_name().startswith("Open MPI"):
+        return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - its name
+    return "SLURM_STEP_ID" in os.environ
 
 
 def limit_threads(threads: int) -> Any:

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -21,7 +22,13 @@ from cec_mpi.runtime.elastic import Schedule
 from cec_mpi.runtime.emulation import Emulation, fit_base
 from cec_mpi.runtime.exchange import Hub, Opened, Opening
 from cec_mpi.runtime.header import run_header
-from cec_mpi.runtime.launch import Place, library_name, limit_threads, place_of_ranks
+from cec_mpi.runtime.launch import (
+    Place,
+    library_name,
+    limit_threads,
+    place_of_ranks,
+    survives_losses,
+)
 from cec_mpi.runtime.leaving import (
     dying_alone,
     ending_the_job,
@@ -346,6 +353,12 @@ def _take_part_by_messages(
             raise raised_together(comm, error)
         yield None
         return
+    if continues and not survives_losses():
+        warnings.warn(
+            "on_loss='continue': this launcher ends the job when a process is lost (Open MPI's "
+            "mpirun --with-ft ulfm does not); --resume then goes on from the checkpoint",
+            stacklevel=2,
+        )
     hub = MessagesHub(comm, continues)
     error = None
     try:

@@ -1,4 +1,4 @@
-"""What docs/solvers.md shows runs, all of it, and prints what the page says."""
+"""What the pages in docs show runs, all of it, and prints what they say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 from cec_mpi.tasks import TASKS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "solvers.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "solvers.md").read_text()
 
 
 @dataclass
@@ -70,8 +71,9 @@ def blocks_of(page: str) -> list[Block]:
     return found
 
 
-def test_the_page_runs_from_top_to_bottom(run, tmp_path):
-    for block in blocks_of(PAGE):
+@pytest.mark.parametrize("page", ["solvers", "failures"])
+def test_the_page_runs_from_top_to_bottom(run, tmp_path, page):
+    for block in blocks_of((DOCS / f"{page}.md").read_text()):
         if block.kind == "sh":
             command = ["bash", "-e", "-o", "pipefail", "-c", block.text]
         else:

@@ -64,6 +64,13 @@ def test_a_killed_machine_is_left_out_from_the_very_step(multiply, tmp_path):
     assert steps[-1]["available"] == [1, 2, 4, 6]
 
 
+def test_a_launcher_that_ends_the_job_is_named_at_the_start(multiply):
+    done = multiply(*CONTINUE, launcher=("mpirun", "-n"))
+    assert done.told.count("this launcher ends the job when a process is lost") == 1
+    assert "warning" in done.told
+    assert "warning" not in multiply(*CONTINUE, "--overwrite").told
+
+
 def test_several_machines_killed_in_one_step(multiply, tmp_path):
     multiply(*CONTINUE, "--inject", "kill:1@10,kill:3@10,kill:6@10")
     assert {event["lost"] for _, event in events(tmp_path / "out")} == {1, 3, 6}
