@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.records import Recorder
+from cec_mpi.runtime.gathering import gathered
 from cec_mpi.runtime.options import SessionOptions
-from cec_mpi.runtime.session import gathered
 
 if TYPE_CHECKING:
     from mpi4py import MPI

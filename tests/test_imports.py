@@ -28,7 +28,7 @@ LAYERS = [
 LEVEL = {room: level for level, layer in enumerate(LAYERS) for room in layer}
 USE_MPI = {
     f"cec_mpi.runtime.{name}"
-    for name in ("launch", "leaving", "collective", "messages", "parallel")
+    for name in ("launch", "leaving", "collective", "messages", "answering", "parallel")
 }
 ASK_MPI_ITS_VERSION = {"cec_mpi.runtime.session", "cec_mpi.doctor"}
 USE_SCIPY_IN_CORE = {f"cec_mpi.core.{name}" for name in ("mds", "decoder", "recombine", "replan")}

@@ -17,8 +17,8 @@ from cec_mpi.core.planner import plan_step
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.records import Recorder, read_steps
 from cec_mpi.runtime.emulation import Emulation, SpeedChange
+from cec_mpi.runtime.gathering import gathered
 from cec_mpi.runtime.options import SessionOptions
-from cec_mpi.runtime.session import gathered
 from cec_mpi.store.files import locked
 
 MACHINES, RECOVERY = 6, 3

@@ -31,16 +31,17 @@ class LockstepMaster(Master):
     def __init__(self, end: MasterEnd, options: SessionOptions, *given: Any) -> None:
         super().__init__(end.close, *given)
         self._end = end
+        self._rows: list[int] = []
 
     def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
         answers = self._exchange(step, buffers.shared, buffers)
         with step.timed("code"):
             buffers.codec.decode(answers.values, buffers.parts)
-        return Multiplied(answers, buffers.codec.condition, buffers.codec.gain)
+        return Multiplied(answers, buffers.codec.condition, buffers.codec.gain, self._rows)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
         answers = self._exchange(step, buffers.coded, buffers)
-        return Multiplied(answers, buffers.codec.condition, buffers.codec.gain)
+        return Multiplied(answers, buffers.codec.condition, buffers.codec.gain, self._rows)
 
     def _exchange(self, step: Step, values: NDArray[Any], buffers: Buffers) -> Answers:
         """Announce, share and collect; the codec is prepared while the machines compute."""
@@ -48,7 +49,9 @@ class LockstepMaster(Master):
             step.bytes["announce"] = self._end.announce(
                 step.number, step.product, step.plan.assignment
             )
-        self._begun(step)
+        if step.plan is not self._plan:
+            self._rows = step.plan.assignment.counts(self.manifest.code.machines).tolist()
+        self.begun(step)
         with step.timed("share"):
             step.bytes["share"] = self._end.share(values)
         with step.timed("collect"):

@@ -53,6 +53,8 @@ class Master(ABC):
     accuracy : float
         Relative error that products can have: the machine epsilon of the shards times the
         worst condition number of the code.
+    manifest : Manifest
+        Of the store.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Master(ABC):
         self.accuracy = manifest.code.conditioning.worst * float(np.finfo(manifest.dtype).eps)
         self.recorder = recorder
         self.speeds = speeds
-        self._manifest = manifest
+        self.manifest = manifest
         self._tell_closed = close
         self._planner = planner
         self._schedule = schedule
@@ -86,7 +88,6 @@ class Master(ABC):
         self._reach = 0.0  # the largest scale of X W so far, over norm(W)
         self._closed = False
         self._plan: Plan | None = None
-        self._rows: list[int] = []
         self._buffers: dict[int, Buffers] = {}
 
     def matvec(self, w: ArrayLike, out: Floats | None = None) -> Floats:
@@ -230,41 +231,41 @@ class Master(ABC):
 
     def _begin(self, product: Product) -> Step:
         self._check_open()
-        moment = self._schedule.next(self._planner.copies, self._manifest.code.machines)
+        moment = self._schedule.next(self._planner.copies, self.manifest.code.machines)
         speeds = self.speeds.plan_speeds(moment.available)
         plan = self._planner.plan(moment.available, speeds)
         return Step(product, moment, plan, plan is not self._plan)
 
-    def _begun(self, step: Step) -> None:
+    def begun(self, step: Step) -> None:
         """The machines have heard of it: what was refused before has made no step."""
         self._schedule.taken(step.moment)
-        if step.plan is not self._plan:
-            self._rows = step.plan.assignment.counts(self._manifest.code.machines).tolist()
-            self._plan = step.plan
+        self._plan = step.plan
 
     def _error_bound(self, done: Multiplied, buffers: Buffers) -> float:
         """Of X W: rounding can be as large as in any step so far, for a W as long as this."""
         length = float(np.linalg.norm(buffers.shared))
+        sizes = buffers.work.reshape(buffers.parts.shape)
+        scale = likely_scale(buffers.parts, sizes)
         if length:
-            self._reach = max(self._reach, likely_scale(buffers.parts) / length)
-        errors = np.full(len(buffers.parts), self._answer_error)
-        scale = self._reach * length
-        return decode_error_bound(done.condition, done.gain, errors, buffers.parts, scale)
+            self._reach = max(self._reach, scale / length)
+        errors = [self._answer_error] * len(sizes)
+        largest, scale = float(sizes.max()), self._reach * length
+        return decode_error_bound(done.condition, done.gain, errors, largest, scale)
 
     def _end_of(self, step: Step, done: Multiplied, error_bound: float | None = None) -> None:
         """Record a step, and learn from it."""
-        answers = done.answers
+        answers, rows = done.answers, done.rows
         available = step.moment.available
-        manifest, kind = self._manifest, step.product
+        manifest, kind = self.manifest, step.product
         self.recorder.step(
             step.record(
                 answers,
                 store=self._store,
-                rows=self._rows,
-                predicted_makespan=self.speeds.predict(kind, self._rows),
+                rows=rows,
+                predicted_makespan=self.speeds.predict(kind, rows),
                 bound=self.speeds.bound(kind, available),
                 hindsight_makespan=hindsight_makespan(
-                    self._rows,
+                    rows,
                     answers.seconds,
                     self._planner.copies,
                     manifest.rows_per_shard,
@@ -273,17 +274,17 @@ class Master(ABC):
                 error_bound=error_bound,
             )
         )
-        self.speeds.observe(kind, self._rows, answers.seconds)
+        self.speeds.observe(kind, rows, answers.seconds)
 
     @property
     def _dtype(self) -> np.dtype[Any]:
-        return np.dtype(self._manifest.dtype)
+        return np.dtype(self.manifest.dtype)
 
     def _buffers_for(self, columns: int) -> Buffers:
         """Arrays for products with this many columns; those of one and of the last are kept."""
         if columns not in self._buffers:
             self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
-            self._buffers[columns] = Buffers(self._manifest, columns)
+            self._buffers[columns] = Buffers(self.manifest, columns)
         return self._buffers[columns]
 
 
@@ -296,11 +297,14 @@ class Multiplied(NamedTuple):
         What the machines did; for X' V with the result.
     condition, gain : float
         The largest condition number, and norm of an inverse, that was decoded with.
+    rows : list of int
+        That machines 1..N computed.
     """
 
     answers: Answers
     condition: float
     gain: float
+    rows: list[int]
 
 
 class Buffers:

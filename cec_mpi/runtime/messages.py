@@ -14,139 +14,50 @@ import pickle
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from cec_mpi.core.assignment import Ints
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.runtime.collective import check_message_sizes
 from cec_mpi.runtime.emulation import Emulation
-from cec_mpi.runtime.exchange import Announcement, Opened, Opening, Product, Report
-from cec_mpi.runtime.packing import pack_error, unpack_error
-from cec_mpi.runtime.signals import NotedSignals
-from cec_mpi.runtime.waiting import Patience, wait_for
+from cec_mpi.runtime.exchange import Opened, Opening, Product
+from cec_mpi.runtime.jobs import (
+    ASK,
+    CLOSE,
+    CONTENT,
+    MASTER,
+    NOTE,
+    OBJECT,
+    OPEN,
+    ORDER,
+    REPORT,
+    STEP,
+    STOP,
+    VALUES,
+    Answered,
+    Event,
+    Intervals,
+    Job,
+    Joined,
+    Left,
+    Lost,
+)
+from cec_mpi.runtime.packing import pack_error
+from cec_mpi.runtime.waiting import Patience
 
-__all__ = [
-    "Answered",
-    "Intervals",
-    "Job",
-    "Joined",
-    "Left",
-    "Lost",
-    "MessagesHub",
-    "MessagesMachineEnd",
-]
+__all__ = ["MessagesHub", "MessagesMasterEnd"]
 
 log = logging.getLogger(__name__)
 
-Intervals = tuple[tuple[int, int], ...]
-
-_MASTER = 0
-_ORDER, _CONTENT, _REPORT, _VALUES, _OBJECT, _NOTE = 21, 22, 23, 24, 25, 26  # tags
-_STEP, _ASK, _OPEN, _CLOSE, _STOP = 1, 2, 3, 4, 5  # orders
-_HEADER = 6  # kind, store, step, adjoint, columns, bytes of an object that follows
-_REPORTED = 5  # seconds, seconds and bytes of loading, whether it failed, and is leaving
 _HEAR_SECONDS = 2.0  # that the master waits for machines to say that they hear, at the end
 _BYE_SECONDS = 5.0  # and for them to leave
-_IDLE_SLEEP = 5e-3  # of a machine that was not asked for long
-
-
-@dataclass(eq=False)
-class Job:
-    """Rows that a machine was asked for.
-
-    Attributes
-    ----------
-    machine, store, step : int
-    product : Product
-    intervals : tuple of (int, int)
-        The rows, ascending.
-    values : ndarray
-        For X W its answers, (count * k,); for X' V its part of the sum, (r * k,) of float64.
-    begun : float
-        When it was asked, in seconds of `time.monotonic`.
-    """
-
-    machine: int
-    store: int
-    step: int
-    product: Product
-    intervals: Intervals
-    values: NDArray[Any]
-    begun: float = field(default_factory=time.monotonic)
-    _report: NDArray[np.float64] = field(default_factory=lambda: np.zeros(_REPORTED))
-    _requests: list[MPI.Request] = field(default_factory=list)
-    _sent: tuple[Any, ...] = ()  # what must stay as it is until it has gone
-
-    @property
-    def count(self) -> int:
-        """Rows."""
-        return sum(stop - start for start, stop in self.intervals)
-
-    @property
-    def seconds(self) -> float:
-        """Of the computation."""
-        return float(self._report[0])
-
-    @property
-    def load_seconds(self) -> float:
-        """Of reading rows for the first time."""
-        return float(self._report[1])
-
-    @property
-    def load_bytes(self) -> float:
-        """That were read for the first time."""
-        return float(self._report[2])
-
-    @property
-    def failed(self) -> bool:
-        """The machine raised an exception."""
-        return bool(self._report[3])
-
-    @property
-    def leaving(self) -> bool:
-        """The machine has to leave soon."""
-        return bool(self._report[4])
-
-
-@dataclass(frozen=True)
-class Answered:
-    """A job was answered, of this step or of an earlier one."""
-
-    job: Job
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A machine has no process any more."""
-
-    machine: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Left:
-    """A machine is asked no more, though its process lives."""
-
-    machine: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A spare process has become this machine."""
-
-    machine: int
-    rank: int
-
-
-Event = Answered | Lost | Left | Joined
+_MOST_BUFFERS = 1000  # that are kept for further answers
 
 
 @dataclass(eq=False)
@@ -191,7 +102,7 @@ class MessagesHub:
     def __init__(self, comm: MPI.Intracomm, continues: bool) -> None:
         self._comm = comm
         self._continues = continues
-        places = comm.gather((socket.gethostname(), os.getpid()), root=_MASTER) or []
+        places = comm.gather((socket.gethostname(), os.getpid()), root=MASTER) or []
         self._host = socket.gethostname()
         self._peers = [_Peer(rank, *place) for rank, place in enumerate(places)][1:]
         self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
@@ -211,7 +122,7 @@ class MessagesHub:
         opening = self._as_it_is(opening)
         self._opening = opening
         for peer in self._living():
-            self._order(peer, _OPEN, self._stores, content=pickle.dumps(opening))
+            self._order(peer, OPEN, self._stores, content=pickle.dumps(opening))
         if opening.measured:
             self._replies(self._living())  # all are ready
             for peer in self._living():
@@ -240,7 +151,7 @@ class MessagesHub:
         self.lost_any = self.lost_any or any(peer.lost for peer in self._peers)
         self.lost_any = self.lost_any or len(hears) < len(self._living())
         for peer in hears:
-            self._order(peer, _STOP, step=int(self.lost_any), content=pack_error(error))
+            self._order(peer, STOP, step=int(self.lost_any), content=pack_error(error))
         gone = self._replies(hears, _BYE_SECONDS)
         for peer in self._living():
             if peer.rank not in gone:
@@ -254,25 +165,25 @@ class MessagesHub:
         assert peer.is_idle
         numbers = np.array(job.intervals, dtype=np.int64).ravel()
         adjoint, columns = job.product
-        header = np.array([_STEP, job.store, job.step, adjoint, columns, 0], dtype=np.int64)
+        header = np.array([STEP, job.store, job.step, adjoint, columns, 0], dtype=np.int64)
         order = np.concatenate((header, numbers))
         peer.job = job
-        job._sent = order, content
+        job.sent = order, content
         with self._watching(peer):
             comm, rank = self._comm, peer.rank
-            job._requests = [
-                comm.Irecv(job._report, source=rank, tag=_REPORT),
-                comm.Irecv(job.values, source=rank, tag=_VALUES),
-                comm.Isend(order, dest=rank, tag=_ORDER),
-                comm.Isend(content, dest=rank, tag=_CONTENT),
+            job.requests = [
+                comm.Irecv(job.report, source=rank, tag=REPORT),
+                comm.Irecv(job.values, source=rank, tag=VALUES),
+                comm.Isend(order, dest=rank, tag=ORDER),
+                comm.Isend(content, dest=rank, tag=CONTENT),
             ]
 
     def hear(self) -> None:
         """Notice machines that were warned while they had nothing to do."""
         for peer in self._living():
             with self._watching(peer):
-                if self._comm.Iprobe(source=peer.rank, tag=_NOTE):
-                    self._comm.recv(source=peer.rank, tag=_NOTE)
+                if self._comm.Iprobe(source=peer.rank, tag=NOTE):
+                    self._comm.recv(source=peer.rank, tag=NOTE)
                     self._let_go(peer)
 
     def idle(self) -> list[int]:
@@ -328,7 +239,7 @@ class MessagesHub:
         peer = self._peer_of(machine)
         if peer is None:
             return ""
-        self._order(peer, _ASK)
+        self._order(peer, ASK)
         return str(self._replies([peer]).get(peer.rank, ""))
 
     def close(self, store: int) -> None:
@@ -336,7 +247,7 @@ class MessagesHub:
         self._openings.pop(store, None)
         if not self._stopped:
             for peer in self._living():
-                self._order(peer, _CLOSE, store)
+                self._order(peer, CLOSE, store)
 
     def _living(self) -> list[_Peer]:
         return [peer for peer in self._peers if not peer.lost]
@@ -355,14 +266,14 @@ class MessagesHub:
     ) -> None:
         header = np.array([kind, store, step, 0, 0, len(content)], dtype=np.int64)
         with self._watching(peer):
-            self._outbox.append((self._comm.Isend(header, dest=peer.rank, tag=_ORDER), header))
+            self._outbox.append((self._comm.Isend(header, dest=peer.rank, tag=ORDER), header))
             if content:
-                request = self._comm.Isend(content, dest=peer.rank, tag=_CONTENT)
+                request = self._comm.Isend(content, dest=peer.rank, tag=CONTENT)
                 self._outbox.append((request, content))
 
     def _send_object(self, peer: _Peer, content: object) -> None:
         with self._watching(peer):
-            self._outbox.append((self._comm.isend(content, dest=peer.rank, tag=_OBJECT), None))
+            self._outbox.append((self._comm.isend(content, dest=peer.rank, tag=OBJECT), None))
 
     def _help_along(self) -> None:
         """Let what was sent go its way; who is gone shows elsewhere."""
@@ -377,8 +288,8 @@ class MessagesHub:
         while waited and time.monotonic() < due:
             for rank, peer in list(waited.items()):
                 with self._watching(peer):
-                    if self._comm.Iprobe(source=rank, tag=_OBJECT):
-                        replies[rank] = self._comm.recv(source=rank, tag=_OBJECT)
+                    if self._comm.Iprobe(source=rank, tag=OBJECT):
+                        replies[rank] = self._comm.recv(source=rank, tag=OBJECT)
                         del waited[rank]
                 if peer.lost:
                     waited.pop(rank, None)
@@ -391,18 +302,18 @@ class MessagesHub:
         job = peer.job
         assert job is not None
         with self._watching(peer):
-            job._requests = [request for request in job._requests if not request.Test()]
-            if not job._requests:
-                peer.job, job._sent, peer.given_up = None, (), False
+            job.requests = [request for request in job.requests if not request.Test()]
+            if not job.requests:
+                peer.job, job.sent, peer.given_up = None, (), False
                 self._events.append(Answered(job))
                 if job.leaving:
                     self._let_go(peer)
 
     def _look_at_joining(self, peer: _Peer) -> None:
         with self._watching(peer):
-            if not self._comm.Iprobe(source=peer.rank, tag=_OBJECT):
+            if not self._comm.Iprobe(source=peer.rank, tag=OBJECT):
                 return
-            opened: Opened = self._comm.recv(source=peer.rank, tag=_OBJECT)
+            opened: Opened = self._comm.recv(source=peer.rank, tag=OBJECT)
             store = peer.stores_left[0]
             if opened.problem:
                 log.error("a spare cannot join: %s", opened.problem)
@@ -436,7 +347,7 @@ class MessagesHub:
         inject = ",".join(w for w in opening.options.inject.split(",") if w.startswith("random"))
         options = replace(opening.options, emulate_base=base, inject=inject)
         opening = replace(opening, machines=tuple(machines), options=options)
-        self._order(peer, _OPEN, store, content=pickle.dumps(opening))
+        self._order(peer, OPEN, store, content=pickle.dumps(opening))
 
     @property
     def continues(self) -> bool:
@@ -505,7 +416,7 @@ class MessagesHub:
             asked = [p for p in silent if not p.lost and p.job is None and not p.joining]
             for peer in asked:
                 if not peer.pinged:
-                    self._order(peer, _ASK)
+                    self._order(peer, ASK)
                     peer.pinged = True
             answered = self._replies(asked, _HEAR_SECONDS)
             hear += [peer for peer in asked if peer.rank in answered]
@@ -613,147 +524,6 @@ class MessagesMasterEnd:
             key = job.values.size, job.values.dtype.name
             self._buffers.setdefault(key, []).append(job.values)
 
-    def reports(self) -> dict[int, str]:
-        """Not needed: a job that failed is reported by itself."""
-        return {}
-
     def close(self) -> None:
         """The machines need not serve this store any more."""
         self.hub.close(self._store)
-
-
-_MOST_BUFFERS = 1000
-
-
-class MessagesMachineEnd:
-    """A machine's end.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-    leave : callable
-        Called when the master is gone; does not return.
-    """
-
-    def __init__(self, comm: MPI.Intracomm, leave: Callable[[], Any]) -> None:
-        comm.gather((socket.gethostname(), os.getpid()), root=_MASTER)
-        self._comm = comm
-        self._leave = leave
-        self._report = np.zeros(_REPORTED)
-        self._opening: tuple[int, Opening] | None = None
-        self._served: dict[int, Opening] = {}
-        self._told = False  # that this machine has to leave
-        self.others_are_lost = False
-
-    def announced(self, signals: NotedSignals) -> Announcement:
-        """Wait for an order; tell the master of signals that come meanwhile."""
-        with self._to_master():
-            order = self._next_order(signals)
-            kind, store, step, adjoint, columns, length = order[:_HEADER].tolist()
-            content = np.empty(length, dtype=np.uint8)
-            if length:
-                wait_for([self._comm.Irecv(content, source=_MASTER, tag=_CONTENT)], length)
-            if kind == _STOP:
-                self._comm.send(None, dest=_MASTER, tag=_OBJECT)
-        if kind == _STOP:
-            self.others_are_lost = bool(step)
-            return Announcement(stop=unpack_error(content.tobytes()) or True)
-        if kind == _ASK:
-            return Announcement(store, report=True)
-        if kind == _CLOSE:
-            self._served.pop(store, None)
-            return Announcement(store, close=True)
-        if kind == _OPEN:
-            opening: Opening = pickle.loads(content.tobytes())
-            self._opening = store, opening
-            return Announcement(store, open=opening)
-        pairs: Ints = order[_HEADER:].reshape(-1, 2)
-        intervals = tuple((int(start), int(stop)) for start, stop in pairs)
-        return Announcement(store, step, Product(bool(adjoint), columns), intervals)
-
-    def together(self) -> None:
-        """Say that this machine is ready, and wait until all are."""
-        with self._to_master():
-            self._comm.send(None, dest=_MASTER, tag=_OBJECT)
-            self._object()
-
-    def opened(self, opened: Opened) -> Emulation | CecError | None:
-        """Say what became of the opening; returns what the master makes of it."""
-        with self._to_master():
-            self._comm.send(opened, dest=_MASTER, tag=_OBJECT)
-            verdict: Emulation | CecError | None = self._object()
-        assert self._opening is not None
-        store, opening = self._opening
-        if not isinstance(verdict, CecError):
-            self._served[store] = opening
-        return verdict
-
-    def shared(self, order: Announcement) -> NDArray[Any]:
-        """Receive what this job multiplies with."""
-        manifest, (adjoint, columns) = self._served[order.store].manifest, order.product
-        assert order.intervals is not None
-        rows = sum(stop - start for start, stop in order.intervals)
-        shape = (rows, columns) if adjoint else (columns, manifest.columns)
-        values = np.empty(shape, manifest.dtype)
-        with self._to_master():
-            wait_for([self._comm.Irecv(values, source=_MASTER, tag=_CONTENT)], values.nbytes)
-        return values
-
-    def answer(self, order: Announcement, values: NDArray[Any], report: Report) -> None:
-        """Send values and report."""
-        loaded = report.loaded
-        self._report[:3] = report.seconds, loaded.seconds, loaded.bytes
-        self._report[3:] = report.failed, report.leaving
-        self._told = self._told or report.leaving
-        with self._to_master():
-            requests = [
-                self._comm.Isend(self._report, dest=_MASTER, tag=_REPORT),
-                self._comm.Isend(values, dest=_MASTER, tag=_VALUES),
-            ]
-            wait_for(requests, values.nbytes)
-
-    def report(self, text: str) -> None:
-        """Send what went wrong."""
-        with self._to_master():
-            self._comm.send(text, dest=_MASTER, tag=_OBJECT)
-
-    def _next_order(self, signals: NotedSignals) -> Ints:
-        patience = Patience(longest=_IDLE_SLEEP)
-        status = MPI.Status()
-        while not self._comm.Iprobe(source=_MASTER, tag=_ORDER, status=status):
-            if signals.received is not None and not self._told:
-                self._told = True
-                self._comm.send(None, dest=_MASTER, tag=_NOTE)
-            patience.pause()
-        order = np.empty(status.Get_count(MPI.INT64_T), dtype=np.int64)
-        self._comm.Recv(order, source=_MASTER, tag=_ORDER)
-        return order
-
-    def _object(self) -> Any:
-        patience = Patience()
-        while not self._comm.Iprobe(source=_MASTER, tag=_OBJECT):
-            patience.pause()
-        return self._comm.recv(source=_MASTER, tag=_OBJECT)
-
-    def _to_master(self) -> _ToMaster:
-        return _ToMaster(self._leave)
-
-
-class _ToMaster:
-    """An error of MPI inside the ``with`` means that the master is gone."""
-
-    __slots__ = ("_leave",)
-
-    def __init__(self, leave: Callable[[], Any]) -> None:
-        self._leave = leave
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: Any, trace: object
-    ) -> Literal[False]:
-        if kind is not None and issubclass(kind, MPI.Exception):
-            log.critical("the master is gone: %s", error)
-            self._leave()
-        return False

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from statistics import median
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.answers import Decoders, RowAnswers, replacement
+from cec_mpi.core.answers import Decoders, RowAnswers
 from cec_mpi.core.parity import ParityChecker
 from cec_mpi.core.planner import Plan, Planner
-from cec_mpi.core.replan import replan
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.deadline import as_deadline
-from cec_mpi.runtime.exchange import Answers, Product
+from cec_mpi.runtime.exchange import Product
+from cec_mpi.runtime.jobs import Intervals, Joined, Left, Lost
 from cec_mpi.runtime.master import Buffers, Master, Multiplied, shard_errors
-from cec_mpi.runtime.messages import Answered, Intervals, Job, Joined, Left, Lost, MessagesMasterEnd
+from cec_mpi.runtime.messages import MessagesMasterEnd
 from cec_mpi.runtime.options import SessionOptions
+from cec_mpi.runtime.running import AdjointRun, ForwardRun
 from cec_mpi.runtime.step import Step
 from cec_mpi.runtime.waiting import Patience
 
@@ -51,40 +50,40 @@ class ResilientMaster(Master):
 
     def __init__(self, end: MessagesMasterEnd, options: SessionOptions, *given: Any) -> None:
         super().__init__(end.close, *given)
-        self._end = end
+        self.end = end
         self._stragglers = options.stragglers
-        self._deadline = None if options.deadline is None else as_deadline(options.deadline)
-        code = self._manifest.code
+        self.deadline = None if options.deadline is None else as_deadline(options.deadline)
+        code = self.manifest.code
         self._decoders = Decoders(code)
         self._planners = {
-            copies: Planner(copies, self._manifest.rows_per_shard, self._planner.scheme)
+            copies: Planner(copies, self.manifest.rows_per_shard, self._planner.scheme)
             for copies in range(code.recovery, code.recovery + options.stragglers + 1)
         }
         self._intervals: tuple[Plan | None, dict[int, Intervals]] = None, {}
-        self._checker: ParityChecker | None = None
+        self.checker: ParityChecker | None = None
         if options.check == "parity":
-            self._checker = ParityChecker(
+            self.checker = ParityChecker(
                 code.generator,
                 self._dtype,
-                self._manifest.columns,
-                shard_errors(self._manifest),
+                self.manifest.columns,
+                shard_errors(self.manifest),
             )
         self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
-        self._mask: tuple[int, ...] = ()  # machines that are up, lost or not
-        self._planned_with: tuple[float, ...] = ()
+        self.mask: tuple[int, ...] = ()  # machines that are up, lost or not
+        self.planned_with: tuple[float, ...] = ()
 
     def _begin(self, product: Product) -> Step:
         self._check_open()
-        recovery = self._manifest.code.recovery
-        needed = recovery if product.adjoint or self._checker is None else recovery + 1
-        moment = self._schedule.next(needed, self._manifest.code.machines)
+        recovery = self.manifest.code.recovery
+        needed = recovery if product.adjoint or self.checker is None else recovery + 1
+        moment = self._schedule.next(needed, self.manifest.code.machines)
         up, events = moment.available, list[dict[str, Any]]()
         able = self._wait_for_enough(up, needed, events)
         moment = replace(moment, available=able)
         surplus = 0 if product.adjoint else self._stragglers
         planner = self._planners[min(recovery + surplus, len(able))]
-        self._mask, self._planned_with = up, self.speeds.plan_speeds(able)
-        plan = planner.plan(able, self._planned_with)
+        self.mask, self.planned_with = up, self.speeds.plan_speeds(able)
+        plan = planner.plan(able, self.planned_with)
         step = Step(product, moment, plan, plan is not self._plan)
         step.events.extend(events)
         return step
@@ -93,17 +92,17 @@ class ResilientMaster(Master):
         self, up: tuple[int, ...], needed: int, events: list[dict[str, Any]]
     ) -> tuple[int, ...]:
         """Those of the machines that are up which can be asked, at least as many as needed."""
-        hub = self._end.hub
+        hub = self.end.hub
         patience = Patience()
         hub.hear()
         while True:
             for event in hub.events():
-                self._note(events, event)
+                self.note(events, event)
                 if isinstance(event, Lost):
-                    self._check_loss(event, "between steps")
+                    self.check_loss(event, "between steps")
             now = time.monotonic()
             for n, job in hub.busy().items():
-                if now - job.begun > self._lost_after(None):
+                if now - job.begun > self.lost_after(None):
                     hub.give_up(n, f"no answer for {now - job.begun:.1f} s")
             idle = set(hub.idle())
             able = tuple(n for n in up if n in idle)
@@ -118,7 +117,7 @@ class ResilientMaster(Master):
             patience.pause()
 
     def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
-        manifest, columns = self._manifest, step.product.columns
+        manifest, columns = self.manifest, step.product.columns
         answers = RowAnswers(
             self._decoders,
             manifest.code.recovery,
@@ -126,10 +125,10 @@ class ResilientMaster(Master):
             columns,
             buffers.parts,
             buffers.work,
-            self._checker,
+            self.checker,
             floor=self._reach * float(np.linalg.norm(buffers.shared)),
         )
-        run = _Forward(self, step, buffers.shared, answers)
+        run = ForwardRun(self, step, buffers.shared, answers)
         run.to_its_end()
         if run.outstanding:
             buffers.renew()  # a machine may still be receiving the old one
@@ -137,13 +136,14 @@ class ResilientMaster(Master):
         return run.collected(answers.condition, answers.gain)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
-        run = _Adjoint(self, step, buffers.coded, self._manifest.columns)
+        run = AdjointRun(self, step, buffers.coded, self.manifest.columns)
         run.to_its_end()
         if run.outstanding:
             buffers.renew()
         return run.collected(buffers.codec.condition, buffers.codec.gain)
 
-    def _check_finite(self, machine: int, step: Step, values: NDArray[Any]) -> None:
+    def check_finite(self, machine: int, step: Step, values: NDArray[Any]) -> None:
+        """Refuse answers that are not numbers."""
         if not np.isfinite(values).all():
             found = values[~np.isfinite(values)][0]
             raise MachineError(
@@ -156,9 +156,10 @@ class ResilientMaster(Master):
         for n in machines:
             self._wrong[n] += 1
             if self._wrong[n] >= _QUARANTINE:
-                self._end.hub.let_go(n, f"wrong in {self._wrong[n]} steps")
+                self.end.hub.let_go(n, f"wrong in {self._wrong[n]} steps")
 
-    def _intervals_of(self, plan: Plan) -> dict[int, Intervals]:
+    def intervals_of(self, plan: Plan) -> dict[int, Intervals]:
+        """The rows of each machine."""
         known, intervals = self._intervals
         if known is not plan:
             assignment = plan.assignment
@@ -166,15 +167,16 @@ class ResilientMaster(Master):
             self._intervals = plan, intervals
         return intervals
 
-    def _check_loss(self, event: Lost, when: str) -> None:
-        if not self._end.hub.continues:
+    def check_loss(self, event: Lost, when: str) -> None:
+        """Refuse to lose a machine, where the session does not go on without it."""
+        if not self.end.hub.continues:
             raise MachineError(
                 f"machine {event.machine} was lost {when} ({event.reason}): on_loss='continue' "
                 "goes on without it"
             )
 
     @staticmethod
-    def _note(events: list[dict[str, Any]], event: object) -> None:
+    def note(events: list[dict[str, Any]], event: object) -> None:
         """Keep for the records who was lost and who joined."""
         if isinstance(event, Lost):
             log.warning("machine %d is lost: %s", event.machine, event.reason)
@@ -186,403 +188,8 @@ class ResilientMaster(Master):
             log.warning("rank %d is machine %d now", event.rank, event.machine)
             events.append({"joined": event.machine, "rank": event.rank})
 
-    def _lost_after(self, allowed: float | None) -> float:
+    def lost_after(self, allowed: float | None) -> float:
         """Seconds without an answer after which a machine is taken for lost."""
-        if self._deadline is None:
+        if self.deadline is None:
             return float("inf")
-        return max(_LEAST_LOST_AFTER, _LOST_AFTER * (allowed or self._deadline.seconds or 0.0))
-
-
-@dataclass
-class _Totals:
-    """What machines did in a step, over all their jobs."""
-
-    rows: NDArray[np.int64]
-    seconds: NDArray[np.float64]
-    load_seconds: NDArray[np.float64]
-    load_bytes: NDArray[np.float64]
-    jobs: list[Job] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, machines: int) -> _Totals:
-        seconds, load_seconds, load_bytes = np.zeros((3, machines))
-        return cls(np.zeros(machines, np.int64), seconds, load_seconds, load_bytes)
-
-    def add(self, job: Job) -> None:
-        n = job.machine - 1
-        self.rows[n] += job.count
-        self.seconds[n] += job.seconds
-        self.load_seconds[n] += job.load_seconds
-        self.load_bytes[n] += job.load_bytes
-        self.jobs.append(job)
-
-
-class _Run:
-    """A step on its way: jobs are given, answered, given up and given to others."""
-
-    def __init__(self, master: ResilientMaster, step: Step) -> None:
-        self.master = master
-        self.step = step
-        self.end = master._end
-        self.hub = master._end.hub
-        self.machines = set(step.moment.available)
-        self.outstanding: dict[int, Job] = {}  # of this step, by machine
-        self.given_up: set[int] = set()  # machines, for this step
-        self.totals = _Totals.of(master._manifest.code.machines)
-        self._answered_after: list[float] = []
-        self._plan_seconds: float | None = None
-        self._begin = time.monotonic()
-        self._round = self._begin  # when jobs were last given
-
-    # What differs between X W and X' V.
-
-    def first_jobs(self) -> None:
-        """Give the jobs of the plan."""
-        raise NotImplementedError
-
-    def is_done(self) -> bool:
-        """Whether the result is there."""
-        raise NotImplementedError
-
-    def take(self, job: Job) -> None:
-        """Use an answer."""
-        raise NotImplementedError
-
-    def drop(self, machine: int) -> None:
-        """Expect nothing more of a machine."""
-        raise NotImplementedError
-
-    def hand_on(self) -> None:
-        """Give what is missing to others.
-
-        Raises
-        ------
-        InfeasibleError
-            There are too few.
-        """
-        raise NotImplementedError
-
-    def next_job(self, machine: int) -> None:
-        """Give a machine that has answered what else was put aside for it."""
-
-    def cannot_end(self) -> None:
-        """Say why there are too few machines, if it is another reason than losses."""
-
-    # What does not.
-
-    def to_its_end(self) -> None:
-        """Give jobs and take answers until the result is there."""
-        step = self.step
-        kind, rows = step.product, step.plan.assignment.counts(len(self.totals.rows))
-        self._plan_seconds = self.master.speeds.predict(kind, rows)
-        self.master._begun(step)
-        with step.timed("announce"):
-            self.first_jobs()
-        with step.timed("collect"):
-            patience = Patience()
-            while not self.is_done():
-                events = self.hub.events()
-                for event in events:
-                    self._handle(event)
-                if events:
-                    patience = Patience()
-                    continue
-                if not self.outstanding and not self.hub.joining():
-                    self._hand_on()
-                    if not self.outstanding:
-                        raise RuntimeError(f"step {step.number} waits for nobody")
-                self._look_at_the_clock()
-                patience.pause()
-
-    def ask(self, machine: int, intervals: Intervals, content: NDArray[Any]) -> None:
-        """Give a job to an idle machine."""
-        step = self.step
-        job = self.end.ask(machine, step.number, step.product, intervals, content)
-        self.outstanding[machine] = job
-        for name, size in (("announce", 16 * len(intervals)), ("share", content.nbytes)):
-            step.bytes[name] = step.bytes.get(name, 0) + size
-        self._round = time.monotonic()
-
-    def ready(self) -> set[int]:
-        """Machines that can be given a job: idle, and their last answer is taken."""
-        return set(self.hub.idle()) - set(self.outstanding)
-
-    def helpers(self) -> set[int]:
-        """Machines that may be asked for what others do not answer."""
-        usable = set(self.hub.idle()) | set(self.outstanding)
-        return (self.machines & usable) - self.given_up
-
-    def collected(self, condition: float, gain: float) -> Multiplied:
-        """What the machines did, for the records; their buffers can be used again."""
-        totals = self.totals
-        self.master._rows = totals.rows.tolist()
-        self.step.bytes["collect"] = sum(job.values.nbytes for job in totals.jobs)
-        self.end.release(totals.jobs)
-        answers = Answers(self.result(), totals.seconds, totals.load_seconds, totals.load_bytes, [])
-        return Multiplied(answers, condition, gain)
-
-    def result(self) -> NDArray[Any]:
-        """The sum of the answers to X' V; nothing for X W, which is decoded already."""
-        return np.empty(0)
-
-    def _handle(self, event: object) -> None:
-        master, step = self.master, self.step
-        master._note(step.events, event)
-        if isinstance(event, Lost):
-            master._check_loss(event, f"in step {step.number}")
-            self.outstanding.pop(event.machine, None)
-            self._without(event.machine)
-        elif isinstance(event, Left):
-            self._without(event.machine)
-        elif isinstance(event, Joined):
-            if event.machine in self._up():
-                self.machines.add(event.machine)
-                self.given_up.discard(event.machine)
-            self._hand_on()
-        elif isinstance(event, Answered):
-            self._answer(event.job)
-
-    def _answer(self, job: Job) -> None:
-        if job.step != self.step.number or self.outstanding.get(job.machine) is not job:
-            return  # to an earlier step: nobody waits for it
-        del self.outstanding[job.machine]
-        self._answered_after.append(time.monotonic() - self._begin)
-        if job.failed:
-            self._failed(job.machine)
-            return
-        if self.master._checker is None or job.product.adjoint:
-            self.master._check_finite(job.machine, self.step, job.values)
-        self.totals.add(job)
-        self.take(job)
-        if job.machine in self.given_up:
-            self.given_up.discard(job.machine)
-        if job.machine in self.ready():
-            self.next_job(job.machine)
-
-    def _failed(self, machine: int) -> None:
-        text = self.hub.report(machine)
-        if not self.hub.continues:
-            raise MachineError(f"step {self.step.number} failed on machine {machine}: {text}")
-        self.hub.dismiss(machine, text)
-
-    def _without(self, machine: int) -> None:
-        self.given_up.add(machine)
-        self.drop(machine)
-        self._hand_on()
-
-    def _hand_on(self) -> None:
-        try:
-            self.hand_on()
-        except InfeasibleError:
-            # Machines that are late may answer after all, and spares may join.
-            if self.outstanding or set(self.hub.joining()) & self._up():
-                return
-            self.cannot_end()
-            left = sorted(self.helpers())
-            raise InfeasibleError(
-                f"step {self.step.number} cannot end: {len(left)} of its machines are left "
-                f"({', '.join(map(str, left)) or 'none'}), and each row needs "
-                f"{self.master._manifest.code.recovery}"
-            ) from None
-
-    def _up(self) -> set[int]:
-        return set(self.master._mask)
-
-    def _look_at_the_clock(self) -> None:
-        now = time.monotonic()
-        allowed = self._allowed()
-        if allowed is not None and now - self._round > allowed:
-            late = [n for n in self.outstanding if n not in self.given_up]
-            self._round = now
-            for n in late:
-                log.warning("machine %d is late in step %d", n, self.step.number)
-                self.step.events.append({"late": n})
-            for n in late:
-                self.given_up.add(n)
-                self.drop(n)
-            if late:
-                self._hand_on()
-        lost_after = self.master._lost_after(allowed)
-        for n, job in list(self.outstanding.items()):
-            if now - job.begun > lost_after:
-                self.hub.give_up(n, f"no answer for {now - job.begun:.1f} s")
-
-    def _allowed(self) -> float | None:
-        """Seconds that a machine has for its answer, if that is limited and known by now."""
-        deadline = self.master._deadline
-        if deadline is None:
-            return None
-        expected = [median(self._answered_after)] if self._answered_after else []
-        if self._plan_seconds is not None:
-            expected.append(self._plan_seconds)
-        return deadline.allowed(max(expected, default=None))
-
-
-class _Forward(_Run):
-    """X W: any L answers to a row will do."""
-
-    def __init__(
-        self, master: ResilientMaster, step: Step, shared: NDArray[Any], answers: RowAnswers
-    ) -> None:
-        super().__init__(master, step)
-        self._shared = shared
-        self._answers = answers
-        self._accused: set[int] = set()
-        self._aside: dict[int, list[tuple[int, int]]] = defaultdict(list)
-
-    def first_jobs(self) -> None:
-        for n, intervals in self.master._intervals_of(self.step.plan).items():
-            if intervals:
-                for start, stop in intervals:
-                    self._answers.expect(n, start, stop)
-                self.ask(n, intervals, self._shared)
-
-    def is_done(self) -> bool:
-        return not self._answers.undecoded
-
-    def take(self, job: Job) -> None:
-        with self.step.timed("code"):
-            position = 0
-            for start, stop in job.intervals:
-                size = (stop - start) * job.product.columns
-                self._answers.give(job.machine, start, stop, job.values[position : position + size])
-                position += size
-        for machine in sorted(self._answers.accused - self._accused):
-            log.error("machine %d answered wrong numbers in step %d", machine, self.step.number)
-            self.step.events.append({"wrong": machine})
-        self._accused = set(self._answers.accused)
-        if self._answers.missing(()):
-            self._hand_on()
-
-    def drop(self, machine: int) -> None:
-        self._answers.give_up(machine)
-        self._aside.pop(machine, None)
-
-    def hand_on(self) -> None:
-        missing = self._answers.missing(self.helpers())
-        shares = replan(missing, self.master._planned_with)
-        for share in shares:
-            self._answers.expect(share.machine, share.start, share.stop)
-            self._aside[share.machine].append((share.start, share.stop))
-        for machine in self.ready() & set(self._aside):
-            self.next_job(machine)
-
-    def cannot_end(self) -> None:
-        doubtful = self._answers.doubtful()
-        if doubtful:
-            start, stop, machines = doubtful[0]
-            more = f" (and {len(doubtful) - 1} more such places)" if len(doubtful) > 1 else ""
-            raise MachineError(
-                f"step {self.step.number} is refused: the answers of machines "
-                f"{', '.join(map(str, machines))} to rows {start}..{stop - 1} of their shards "
-                f"disagree{more}, and no further machine can tell which of them is wrong"
-            )
-
-    def next_job(self, machine: int) -> None:
-        rows = _merged(self._aside.pop(machine, ()))
-        if rows:
-            self.ask(machine, rows, self._shared)
-
-
-def _merged(intervals: Iterable[tuple[int, int]]) -> Intervals:
-    """The same rows in as few intervals as possible, ascending."""
-    cuts = sorted(intervals)
-    merged = cuts[:1]
-    for _, (start, stop) in pairwise(cuts):
-        if start == merged[-1][1]:
-            merged[-1] = merged[-1][0], stop
-        else:
-            merged.append((start, stop))
-    return tuple(merged)
-
-
-@dataclass(eq=False)
-class _Term:
-    """A part of the sum X' V: some rows of one shard, each with its coefficients."""
-
-    machine: int
-    intervals: Intervals
-    coefficients: NDArray[Any]
-
-
-class _Adjoint(_Run):
-    """X' V: every term is needed, and one that is missing is made of L others.
-
-    ``shard_lost[rows]' u`` is the sum of ``shard_m[rows]' (c_m u)`` over L other machines m
-    (see `replacement`).
-    """
-
-    def __init__(
-        self, master: ResilientMaster, step: Step, coded: NDArray[Any], columns: int
-    ) -> None:
-        super().__init__(master, step)
-        self._coded = coded
-        self._size = columns * step.product.columns
-        self._asked: dict[Job, _Term] = {}
-        self._aside: dict[int, list[_Term]] = defaultdict(list)
-        self._lost: list[_Term] = []
-        self._parts: list[tuple[int, int, NDArray[Any]]] = []
-
-    def first_jobs(self) -> None:
-        k = self.step.product.columns
-        position = 0
-        for n, intervals in self.master._intervals_of(self.step.plan).items():
-            size = sum(stop - start for start, stop in intervals) * k
-            if size:
-                content = self._coded[position : position + size]
-                self._give(_Term(n, intervals, content))
-            position += size
-
-    def is_done(self) -> bool:
-        return not (self._lost or self._asked or any(self._aside.values()))
-
-    def take(self, job: Job) -> None:
-        if self._asked.pop(job, None) is not None:
-            self._parts.append((job.machine, len(self._parts), job.values))
-
-    def drop(self, machine: int) -> None:
-        for job, term in list(self._asked.items()):
-            if term.machine == machine:
-                del self._asked[job]
-                self._lost.append(term)
-        self._lost += self._aside.pop(machine, [])
-
-    def hand_on(self) -> None:
-        code, dtype = self.master._manifest.code, self._coded.dtype
-        while self._lost:
-            term = self._lost[-1]
-            others = self._others(term.machine)
-            weights = replacement(code, term.machine, others)
-            self._lost.pop()
-            for machine, weight in zip(others, weights.tolist(), strict=True):
-                if weight:
-                    part = (weight * term.coefficients).astype(dtype, copy=False)
-                    self._aside[machine].append(_Term(machine, term.intervals, part))
-        for machine in self.ready() & set(self._aside):
-            self.next_job(machine)
-
-    def next_job(self, machine: int) -> None:
-        terms = self._aside.get(machine)
-        if terms:
-            self._give(terms.pop(0))
-
-    def result(self) -> NDArray[Any]:
-        total = np.zeros(self._size)
-        for _, _, part in sorted(self._parts, key=lambda each: each[:2]):
-            total += part
-        return total
-
-    def _give(self, term: _Term) -> None:
-        self.ask(term.machine, term.intervals, term.coefficients)
-        self._asked[self.outstanding[term.machine]] = term
-
-    def _others(self, machine: int) -> tuple[int, ...]:
-        """The L fastest machines that can stand in for one."""
-        needed, speeds = self.master._manifest.code.recovery, self.master._planned_with
-        able = sorted(self.helpers() - {machine}, key=lambda n: -speeds[n - 1])
-        if len(able) < needed:
-            raise InfeasibleError(
-                f"step {self.step.number} has lost machine {machine}: its part can be made with "
-                f"{needed} others, and {len(able)} are left"
-            )
-        return tuple(sorted(able[:needed]))
+        return max(_LEAST_LOST_AFTER, _LOST_AFTER * (allowed or self.deadline.seconds or 0.0))

@@ -216,6 +216,7 @@ def test_an_exception_of_a_machine_ends_a_session_that_does_not_continue(
         ({"inject": "random:2"}, "fault 'random:2'"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:on_loss")  # of this launcher
 def test_wrong_options_raise_on_all_ranks(comm, store, options, says):
     with pytest.raises(InputError, match=says), open_operator(store, comm, **options):
         pass

@@ -12,8 +12,8 @@ from cec_mpi import open_operator
 from cec_mpi.availability import Listed, RandomAvailability
 from cec_mpi.records import Recorder
 from cec_mpi.runtime.emulation import SpeedChange
+from cec_mpi.runtime.gathering import gathered
 from cec_mpi.runtime.options import SessionOptions
-from cec_mpi.runtime.session import gathered
 from cec_mpi.tasks import power
 
 pytestmark = pytest.mark.mpi(min_size=4)

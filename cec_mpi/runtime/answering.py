@@ -1,0 +1,177 @@
+"""A machine's end of the exchange by messages."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import socket
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from cec_mpi.core.assignment import Ints
+from cec_mpi.errors import CecError
+from cec_mpi.runtime.emulation import Emulation
+from cec_mpi.runtime.exchange import Announcement, Opened, Opening, Product, Report
+from cec_mpi.runtime.jobs import (
+    ASK,
+    CLOSE,
+    CONTENT,
+    HEADER,
+    MASTER,
+    NOTE,
+    OBJECT,
+    OPEN,
+    ORDER,
+    REPORT,
+    REPORTED,
+    STOP,
+    VALUES,
+)
+from cec_mpi.runtime.packing import unpack_error
+from cec_mpi.runtime.signals import NotedSignals
+from cec_mpi.runtime.waiting import Patience, wait_for
+
+__all__ = ["MessagesMachineEnd"]
+
+log = logging.getLogger(__name__)
+
+_IDLE_SLEEP = 5e-3  # seconds, of a machine that was not asked for long
+
+
+class MessagesMachineEnd:
+    """A machine's end.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    leave : callable
+        Called when the master is gone; does not return.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, leave: Callable[[], Any]) -> None:
+        comm.gather((socket.gethostname(), os.getpid()), root=MASTER)
+        self._comm = comm
+        self._leave = leave
+        self._report = np.zeros(REPORTED)
+        self._opening: tuple[int, Opening] | None = None
+        self._served: dict[int, Opening] = {}
+        self._told = False  # that this machine has to leave
+        self.others_are_lost = False
+
+    def announced(self, signals: NotedSignals) -> Announcement:
+        """Wait for an order; tell the master of signals that come meanwhile."""
+        with self._to_master():
+            order = self._next_order(signals)
+            kind, store, step, adjoint, columns, length = order[:HEADER].tolist()
+            content = np.empty(length, dtype=np.uint8)
+            if length:
+                wait_for([self._comm.Irecv(content, source=MASTER, tag=CONTENT)], length)
+            if kind == STOP:
+                self._comm.send(None, dest=MASTER, tag=OBJECT)
+        if kind == STOP:
+            self.others_are_lost = bool(step)
+            return Announcement(stop=unpack_error(content.tobytes()) or True)
+        if kind == ASK:
+            return Announcement(store, report=True)
+        if kind == CLOSE:
+            self._served.pop(store, None)
+            return Announcement(store, close=True)
+        if kind == OPEN:
+            opening: Opening = pickle.loads(content.tobytes())
+            self._opening = store, opening
+            return Announcement(store, open=opening)
+        pairs: Ints = order[HEADER:].reshape(-1, 2)
+        intervals = tuple((int(start), int(stop)) for start, stop in pairs)
+        return Announcement(store, step, Product(bool(adjoint), columns), intervals)
+
+    def together(self) -> None:
+        """Say that this machine is ready, and wait until all are."""
+        with self._to_master():
+            self._comm.send(None, dest=MASTER, tag=OBJECT)
+            self._object()
+
+    def opened(self, opened: Opened) -> Emulation | CecError | None:
+        """Say what became of the opening; returns what the master makes of it."""
+        with self._to_master():
+            self._comm.send(opened, dest=MASTER, tag=OBJECT)
+            verdict: Emulation | CecError | None = self._object()
+        assert self._opening is not None
+        store, opening = self._opening
+        if not isinstance(verdict, CecError):
+            self._served[store] = opening
+        return verdict
+
+    def shared(self, order: Announcement) -> NDArray[Any]:
+        """Receive what this job multiplies with."""
+        manifest, (adjoint, columns) = self._served[order.store].manifest, order.product
+        assert order.intervals is not None
+        rows = sum(stop - start for start, stop in order.intervals)
+        shape = (rows, columns) if adjoint else (columns, manifest.columns)
+        values = np.empty(shape, manifest.dtype)
+        with self._to_master():
+            wait_for([self._comm.Irecv(values, source=MASTER, tag=CONTENT)], values.nbytes)
+        return values
+
+    def answer(self, order: Announcement, values: NDArray[Any], report: Report) -> None:
+        """Send values and report."""
+        loaded = report.loaded
+        self._report[:3] = report.seconds, loaded.seconds, loaded.bytes
+        self._report[3:] = report.failed, report.leaving
+        self._told = self._told or report.leaving
+        with self._to_master():
+            requests = [
+                self._comm.Isend(self._report, dest=MASTER, tag=REPORT),
+                self._comm.Isend(values, dest=MASTER, tag=VALUES),
+            ]
+            wait_for(requests, values.nbytes)
+
+    def report(self, text: str) -> None:
+        """Send what went wrong."""
+        with self._to_master():
+            self._comm.send(text, dest=MASTER, tag=OBJECT)
+
+    def _next_order(self, signals: NotedSignals) -> Ints:
+        patience = Patience(longest=_IDLE_SLEEP)
+        status = MPI.Status()
+        while not self._comm.Iprobe(source=MASTER, tag=ORDER, status=status):
+            if signals.received is not None and not self._told:
+                self._told = True
+                self._comm.send(None, dest=MASTER, tag=NOTE)
+            patience.pause()
+        order = np.empty(status.Get_count(MPI.INT64_T), dtype=np.int64)
+        self._comm.Recv(order, source=MASTER, tag=ORDER)
+        return order
+
+    def _object(self) -> Any:
+        patience = Patience()
+        while not self._comm.Iprobe(source=MASTER, tag=OBJECT):
+            patience.pause()
+        return self._comm.recv(source=MASTER, tag=OBJECT)
+
+    def _to_master(self) -> _ToMaster:
+        return _ToMaster(self._leave)
+
+
+class _ToMaster:
+    """An error of MPI inside the ``with`` means that the master is gone."""
+
+    __slots__ = ("_leave",)
+
+    def __init__(self, leave: Callable[[], Any]) -> None:
+        self._leave = leave
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: Any, trace: object
+    ) -> Literal[False]:
+        if kind is not None and issubclass(kind, MPI.Exception):
+            log.critical("the master is gone: %s", error)
+            self._leave()
+        return False

@@ -1,0 +1,184 @@
+"""Machines gathered around a master until it leaves, on the exchange that options ask for."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.launch import Place, library_name, place_of_ranks, survives_losses
+from cec_mpi.runtime.leaving import (
+    dying_alone,
+    ending_the_job,
+    leave_now,
+    leave_without_mpi,
+    leaves_without_mpi,
+    raised_together,
+)
+from cec_mpi.runtime.local import LocalHub
+from cec_mpi.runtime.options import needs_messages
+from cec_mpi.runtime.serving import serve
+from cec_mpi.runtime.session import Session
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["gathered"]
+
+_PRINTING_SECONDS = 0.1  # for rank 0: under `python -m mpi4py` the first that raises ends all
+
+_serving: list[Any] = []  # groups of processes that are gathered around this one
+
+
+@contextmanager
+def gathered(
+    comm: MPI.Intracomm | None, logs: Path | None = None, options: Mapping[str, Any] | None = None
+) -> Iterator[Session | None]:
+    """Collective: machines that serve a master on rank 0, until it leaves.
+
+    However rank 0 leaves, all ranks leave: with the same exception, if it is by one.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm or None
+        The master and one rank per machine; None for all machines in this process.
+    logs : Path, optional
+        Directory for a log of each machine.
+    options : mapping, optional
+        Those of `SessionOptions` that say how machines are waited for, and whether a session
+        goes on without one that is lost; on rank 0.
+
+    Yields
+    ------
+    Session or None
+        None on the machines, when rank 0 has left.
+
+    Raises
+    ------
+    InputError
+        The processes of `comm` serve already, or machines in this process cannot be lost.
+    """
+    options = options or {}
+    if comm is None:
+        if needs_messages(options):
+            raise InputError(
+                "stragglers, deadline, on_loss and spares are for machines under mpirun"
+            )
+        cores = len(os.sched_getaffinity(0))
+        place = Place(socket.gethostname(), 1, cores, cores)
+        with ExitStack() as kept:
+            yield Session(LocalHub(), [place], "", kept)  # what it opened ends with it
+        return
+    with _once(comm), _duplicate(comm) as own:
+        continues = options.get("on_loss") == "continue"
+        by_messages, continues = comm.bcast((needs_messages(options), continues), root=0)
+        if by_messages:
+            yield from _take_part_by_messages(own, logs, continues)
+        else:
+            yield from _take_part(own, logs)
+
+
+def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | None]:
+    """Serve, or be served, by collectives."""
+    from cec_mpi.runtime.collective import CollectiveHub, CollectiveMachineEnd
+
+    places = place_of_ranks(comm)
+    if comm.rank:
+        with ending_the_job(comm, known=()):
+            error = serve(comm.rank, CollectiveMachineEnd(comm))
+        if error is not None:
+            time.sleep(_PRINTING_SECONDS)
+            raise raised_together(comm, error)
+        yield None
+        return
+    hub = CollectiveHub(comm)
+    try:
+        with ExitStack() as kept:
+            yield Session(hub, places, library_name(), kept, logs)
+    except BaseException as error:
+        hub.stop(error)
+        raised_together(comm, error)
+        raise
+    hub.stop(None)
+
+
+def _take_part_by_messages(
+    comm: MPI.Intracomm, logs: Path | None, continues: bool
+) -> Iterator[Session | None]:
+    """Serve, or be served, by messages: processes that are lost hold up nobody."""
+    from cec_mpi.runtime.answering import MessagesMachineEnd
+    from cec_mpi.runtime.messages import MessagesHub
+    from cec_mpi.runtime.resilient import ResilientMaster
+
+    places = place_of_ranks(comm)
+    if comm.rank:
+        with dying_alone(comm) if continues else ending_the_job(comm, known=()):
+            end = MessagesMachineEnd(comm, leave_now)
+            error = serve(comm.rank, end)
+        if end.others_are_lost:
+            leave_without_mpi()
+        if error is not None:
+            time.sleep(_PRINTING_SECONDS)
+            raise raised_together(comm, error)
+        yield None
+        return
+    hub = MessagesHub(comm, continues)
+    error = None
+    try:
+        if continues and not survives_losses():
+            warnings.warn(
+                "on_loss='continue': this launcher ends the job when a process is lost (Open MPI's "
+                "mpirun --with-ft ulfm does not); --resume then goes on from the checkpoint",
+                stacklevel=2,
+            )
+        with ExitStack() as kept:
+            yield Session(hub, places, library_name(), kept, logs, ResilientMaster)
+    except BaseException as caught:
+        error = raised_together(comm, caught)
+        raise
+    finally:
+        hub.stop(error)
+        if hub.lost_any:
+            leave_without_mpi(comm if hub.out_of_reach else None)
+
+
+@contextmanager
+def _once(comm: MPI.Intracomm) -> Iterator[None]:
+    """Refuse processes that serve already: they would wait for ever."""
+    group = comm.Get_group()
+    try:
+        for other in _serving:
+            common = type(group).Intersection(group, other)
+            size = common.size
+            common.Free()
+            if size > 1:
+                raise raised_together(
+                    comm,
+                    InputError(
+                        "the machines of this communicator serve another operator: open a "
+                        "further store with X.open(store)"
+                    ),
+                )
+        _serving.append(group)
+        try:
+            yield
+        finally:
+            _serving.remove(group)
+    finally:
+        group.Free()
+
+
+@contextmanager
+def _duplicate(comm: MPI.Intracomm) -> Iterator[MPI.Intracomm]:
+    own = comm.Dup()
+    try:
+        yield own
+    finally:
+        if not leaves_without_mpi():
+            own.Free()
