@@ -6,6 +6,7 @@ import logging
 import os
 import pickle
 import socket
+import time
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -32,15 +33,17 @@ from cec_mpi.runtime.jobs import (
     STOP,
     VALUES,
 )
+from cec_mpi.runtime.lifelines import Lifeline
 from cec_mpi.runtime.packing import unpack_error
 from cec_mpi.runtime.signals import NotedSignals
-from cec_mpi.runtime.waiting import Patience, wait_for
+from cec_mpi.runtime.waiting import Patience
 
 __all__ = ["MessagesMachineEnd"]
 
 log = logging.getLogger(__name__)
 
 _IDLE_SLEEP = 5e-3  # seconds, of a machine that was not asked for long
+_LOOK_SECONDS = 0.05  # between two looks whether rank 0 is there
 
 
 class MessagesMachineEnd:
@@ -54,12 +57,16 @@ class MessagesMachineEnd:
     """
 
     def __init__(self, comm: MPI.Intracomm, leave: Callable[[], Any]) -> None:
-        comm.gather((socket.gethostname(), os.getpid()), root=MASTER)
+        address = comm.bcast(None, root=MASTER)
+        self._lifeline = None if address is None else Lifeline(address, comm.rank)
+        called = self._lifeline is not None and self._lifeline.is_up
+        comm.gather((socket.gethostname(), os.getpid(), called), root=MASTER)
         self._comm = comm
         self._leave = leave
         self._report = np.zeros(REPORTED)
         self._opening: tuple[int, Opening] | None = None
         self._served: dict[int, Opening] = {}
+        self._next_look = 0.0
         self._told = False  # that this machine has to leave
         self.others_are_lost = False
 
@@ -70,7 +77,7 @@ class MessagesMachineEnd:
             kind, store, step, adjoint, columns, length = order[:HEADER].tolist()
             content = np.empty(length, dtype=np.uint8)
             if length:
-                wait_for([self._comm.Irecv(content, source=MASTER, tag=CONTENT)], length)
+                self._wait_for([self._comm.Irecv(content, source=MASTER, tag=CONTENT)], length)
             if kind == STOP:
                 self._comm.send(None, dest=MASTER, tag=OBJECT)
         if kind == STOP:
@@ -114,7 +121,7 @@ class MessagesMachineEnd:
         shape = (rows, columns) if adjoint else (columns, manifest.columns)
         values = np.empty(shape, manifest.dtype)
         with self._to_master():
-            wait_for([self._comm.Irecv(values, source=MASTER, tag=CONTENT)], values.nbytes)
+            self._wait_for([self._comm.Irecv(values, source=MASTER, tag=CONTENT)], values.nbytes)
         return values
 
     def answer(self, order: Announcement, values: NDArray[Any], report: Report) -> None:
@@ -128,7 +135,7 @@ class MessagesMachineEnd:
                 self._comm.Isend(self._report, dest=MASTER, tag=REPORT),
                 self._comm.Isend(values, dest=MASTER, tag=VALUES),
             ]
-            wait_for(requests, values.nbytes)
+            self._wait_for(requests, values.nbytes)
 
     def report(self, text: str) -> None:
         """Send what went wrong."""
@@ -142,7 +149,7 @@ class MessagesMachineEnd:
             if signals.received is not None and not self._told:
                 self._told = True
                 self._comm.send(None, dest=MASTER, tag=NOTE)
-            patience.pause()
+            self._pause(patience)
         order = np.empty(status.Get_count(MPI.INT64_T), dtype=np.int64)
         self._comm.Recv(order, source=MASTER, tag=ORDER)
         return order
@@ -150,8 +157,23 @@ class MessagesMachineEnd:
     def _object(self) -> Any:
         patience = Patience()
         while not self._comm.Iprobe(source=MASTER, tag=OBJECT):
-            patience.pause()
+            self._pause(patience)
         return self._comm.recv(source=MASTER, tag=OBJECT)
+
+    def _wait_for(self, requests: list[MPI.Request], transfer: int = 0) -> None:
+        patience = Patience(transfer)
+        while not all(request.Test() for request in requests):
+            self._pause(patience)
+
+    def _pause(self, patience: Patience) -> None:
+        """Wait a little, unless rank 0 is gone."""
+        patience.pause()
+        now = time.monotonic()
+        if self._lifeline is not None and now >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            if self._lifeline.is_cut:
+                log.critical("the connection to the master has ended")
+                self._leave()
 
     def _to_master(self) -> _ToMaster:
         return _ToMaster(self._leave)

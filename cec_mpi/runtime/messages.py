@@ -48,6 +48,7 @@ from cec_mpi.runtime.jobs import (
     Left,
     Lost,
 )
+from cec_mpi.runtime.lifelines import Lifelines
 from cec_mpi.runtime.packing import pack_error
 from cec_mpi.runtime.waiting import Patience
 
@@ -70,7 +71,7 @@ class _Peer:
     machine: int = 0  # 0 for a spare
     job: Job | None = None
     joining: int = 0  # the machine that it is to become
-    stores_left: list[int] = field(default_factory=list)  # that it has to open to join
+    stores_left: list[int] = field(default_factory=list)  # that it has to open first
     lost: bool = False
     left_out: bool = False  # lives, but is not asked any more
     given_up: bool = False  # taken for lost, until it answers
@@ -102,15 +103,20 @@ class MessagesHub:
     def __init__(self, comm: MPI.Intracomm, continues: bool) -> None:
         self._comm = comm
         self._continues = continues
-        places = comm.gather((socket.gethostname(), os.getpid()), root=MASTER) or []
+        self._lifelines = Lifelines() if continues else None
+        comm.bcast(self._lifelines and self._lifelines.address, root=MASTER)
+        places = (comm.gather(None, root=MASTER) or [])[1:]
         self._host = socket.gethostname()
-        self._peers = [_Peer(rank, *place) for rank, place in enumerate(places)][1:]
+        self._peers = [_Peer(rank, *place[:2]) for rank, place in enumerate(places, start=1)]
+        if self._lifelines is not None:
+            self._lifelines.accept(sum(called for _, _, called in places))
         self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
         self._opening: Opening | None = None
+        self._asked: list[_Peer] = []  # to open it
         self._stores = 0
         self._events: list[Event] = []
         self._outbox: list[tuple[MPI.Request, Any]] = []
-        self._stopped = False
+        self._stopped = self._leaving = False
         self.lost_any = self.out_of_reach = False
 
     def open(self, opening: Opening) -> list[Opened]:
@@ -119,29 +125,33 @@ class MessagesHub:
         if not self._stores:
             for peer, machine in zip(self._peers, opening.machines, strict=True):
                 peer.machine = machine
+        self._asked = [peer for peer in self._living() if peer.is_idle]
         opening = self._as_it_is(opening)
         self._opening = opening
-        for peer in self._living():
+        for peer in self._asked:
             self._order(peer, OPEN, self._stores, content=pickle.dumps(opening))
         if opening.measured:
-            self._replies(self._living())  # all are ready
-            for peer in self._living():
+            self._replies(self._asked)  # all are ready
+            for peer in self._asked:
                 self._send_object(peer, None)
-        found = self._replies(self._living())
+        found = self._replies(self._asked)
         return [found.get(peer.rank, Opened()) for peer in self._peers]
 
     def admit(self, emulation: Emulation | None) -> MessagesMasterEnd:
         """Tell all that they serve it."""
         assert self._opening is not None
-        for peer in self._living():
-            self._send_object(peer, emulation)
         number, self._stores = self._stores, self._stores + 1
+        for peer in self._living():
+            if peer in self._asked:
+                self._send_object(peer, emulation)
+            else:
+                peer.stores_left.append(number)  # it opens it when it is not busy any more
         self._openings[number] = self._opening, emulation
         return MessagesMasterEnd(self, number, self._opening)
 
     def refuse(self, error: CecError) -> None:
         """Tell all that they do not."""
-        for peer in self._living():
+        for peer in self._asked:
             self._send_object(peer, error)
 
     def stop(self, error: BaseException | None) -> None:
@@ -150,6 +160,7 @@ class MessagesHub:
         hears = self._all_that_hear()
         self.lost_any = self.lost_any or any(peer.lost for peer in self._peers)
         self.lost_any = self.lost_any or len(hears) < len(self._living())
+        self._leaving = True
         for peer in hears:
             self._order(peer, STOP, step=int(self.lost_any), content=pack_error(error))
         gone = self._replies(hears, _BYE_SECONDS)
@@ -157,6 +168,8 @@ class MessagesHub:
             if peer.rank not in gone:
                 self.lost_any = True
                 self._end_process(peer)
+        if self._lifelines is not None:
+            self._lifelines.close()
 
     def ask(self, job: Job, content: NDArray[Any]) -> None:
         """Give a job to its machine, which has none."""
@@ -205,6 +218,7 @@ class MessagesHub:
     def events(self) -> list[Event]:
         """What has happened since the last call; never waits."""
         self._help_along()
+        self._look_for_the_dead()
         for peer in self._living():
             if peer.job is not None:
                 self._look_at_job(peer)
@@ -243,10 +257,12 @@ class MessagesHub:
         return str(self._replies([peer]).get(peer.rank, ""))
 
     def close(self, store: int) -> None:
-        """The machines need not serve this store any more."""
+        """The machines need not serve this store any more; those that are busy keep it open."""
         self._openings.pop(store, None)
-        if not self._stopped:
-            for peer in self._living():
+        for peer in self._living():
+            if store in peer.stores_left:
+                peer.stores_left.remove(store)
+            elif peer.is_idle and not self._stopped:
                 self._order(peer, CLOSE, store)
 
     def _living(self) -> list[_Peer]:
@@ -258,7 +274,9 @@ class MessagesHub:
     def _as_it_is(self, opening: Opening) -> Opening:
         """With the machines that processes are now."""
         wanted = set(opening.machines)
-        machines = tuple(p.machine if p.machine in wanted else 0 for p in self._peers)
+        machines = tuple(
+            p.machine if p.machine in wanted and p in self._asked else 0 for p in self._peers
+        )
         return replace(opening, machines=machines)
 
     def _order(
@@ -295,8 +313,15 @@ class MessagesHub:
                     waited.pop(rank, None)
             if waited:
                 self._help_along()
+                self._look_for_the_dead()
                 patience.pause()
         return replies
+
+    def _look_for_the_dead(self) -> None:
+        if self._lifelines is None or self._leaving:
+            return
+        for rank in self._lifelines.gone():
+            self._lose(self._peers[rank - 1], "its connection has ended")
 
     def _look_at_job(self, peer: _Peer) -> None:
         job = peer.job
@@ -308,6 +333,9 @@ class MessagesHub:
                 self._events.append(Answered(job))
                 if job.leaving:
                     self._let_go(peer)
+                elif peer.stores_left and peer.machine:
+                    peer.joining, peer.machine = peer.machine, 0
+                    self._open_next(peer)
 
     def _look_at_joining(self, peer: _Peer) -> None:
         with self._watching(peer):
@@ -388,7 +416,7 @@ class MessagesHub:
     def _watching(self, peer: _Peer) -> _Watching:
         return _Watching(self, peer)
 
-    def _lose(self, peer: _Peer, error: MPI.Exception) -> None:
+    def _lose(self, peer: _Peer, error: object) -> None:
         if peer.lost:
             return
         peer.lost = self.lost_any = True
