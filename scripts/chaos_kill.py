@@ -109,14 +109,14 @@ class Campaign:
         """Kill machines of this run at random moments, until it has ended."""
         moments = sorted(self._rng.uniform(0.0, 0.9) for _ in range(kills))
         deadline = time.monotonic() + LIMIT
-        while not _steps(out):
+        while not made_steps(out):
             if started.process.poll() is not None or time.monotonic() > deadline:
                 return 0
             time.sleep(0.005)
         begin, killed = time.monotonic(), 0
         for moment in moments:
             time.sleep(max(0.0, begin + moment - time.monotonic()))
-            machines = [pid for rank, pid in _ranks(started).items() if rank]
+            machines = [pid for rank, pid in processes_by_rank(started).items() if rank]
             if not machines or started.process.poll() is not None:
                 break
             try:
@@ -157,7 +157,8 @@ class Campaign:
             )
 
 
-def _steps(out: Path) -> int:
+def made_steps(out: Path) -> int:
+    """Steps that a run has recorded so far."""
     try:
         return (out / "steps.jsonl").read_bytes().count(b'"kind": "step"')
     except FileNotFoundError:
@@ -168,7 +169,7 @@ def _seconds(step: dict[str, Any]) -> float:
     return float(step["announce_seconds"] + step["share_seconds"] + step["collect_seconds"])
 
 
-def _ranks(started: Started) -> dict[int, int]:
+def processes_by_rank(started: Started) -> dict[int, int]:
     """The processes of a command that have a rank."""
     found = {}
     for pid in started.processes():

@@ -33,7 +33,7 @@ class LockstepMaster(Master):
         self._end = end
         self._rows: list[int] = []
 
-    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
+    def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
         answers = self._exchange(step, buffers.shared, buffers)
         with step.timed("code"):
             buffers.codec.decode(answers.values, buffers.parts)

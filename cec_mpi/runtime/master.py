@@ -186,9 +186,10 @@ class Master(ABC):
         buffers = self._buffers_for(columns)
         _take(name, W, buffers.shared.T, buffers.finite.T)
         step = self._begin(Product(False, columns))
+        length = float(np.linalg.norm(buffers.shared))
         with np.errstate(over="ignore", invalid="ignore"):
-            done = self._multiply(step, buffers)
-            bound = self._error_bound(done, buffers)
+            done = self._multiply(step, buffers, self._reach * length)
+            bound = self._error_bound(done, buffers, length)
         self._end_of(step, done, bound)
         y = buffers.product[: self.shape[0]]
         if out is None:
@@ -218,8 +219,8 @@ class Master(ABC):
         return out
 
     @abstractmethod
-    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
-        """From what is shared to the parts of X W."""
+    def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
+        """From what is shared to the parts of X W, whose rounding has at least this scale."""
 
     @abstractmethod
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
@@ -241,9 +242,8 @@ class Master(ABC):
         self._schedule.taken(step.moment)
         self._plan = step.plan
 
-    def _error_bound(self, done: Multiplied, buffers: Buffers) -> float:
+    def _error_bound(self, done: Multiplied, buffers: Buffers, length: float) -> float:
         """Of X W: rounding can be as large as in any step so far, for a W as long as this."""
-        length = float(np.linalg.norm(buffers.shared))
         sizes = buffers.work.reshape(buffers.parts.shape)
         scale = likely_scale(buffers.parts, sizes)
         if length:

@@ -116,7 +116,7 @@ class ResilientMaster(Master):
                 )
             patience.pause()
 
-    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
+    def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
         manifest, columns = self.manifest, step.product.columns
         answers = RowAnswers(
             self._decoders,
@@ -126,7 +126,7 @@ class ResilientMaster(Master):
             buffers.parts,
             buffers.work,
             self.checker,
-            floor=self._reach * float(np.linalg.norm(buffers.shared)),
+            floor=scale,
         )
         run = ForwardRun(self, step, buffers.shared, answers)
         run.to_its_end()
