@@ -81,6 +81,8 @@ class MessagesMachineEnd:
             if kind == STOP:
                 self._comm.send(None, dest=MASTER, tag=OBJECT)
         if kind == STOP:
+            if self._lifeline is not None:
+                self._lifeline.close()
             self.others_are_lost = bool(step)
             return Announcement(stop=unpack_error(content.tobytes()) or True)
         if kind == ASK:
