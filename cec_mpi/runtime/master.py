@@ -186,8 +186,9 @@ class Master(ABC):
         buffers = self._buffers_for(columns)
         _take(name, W, buffers.shared.T, buffers.finite.T)
         step = self._begin(Product(False, columns))
-        length = float(np.linalg.norm(buffers.shared))
         with np.errstate(over="ignore", invalid="ignore"):
+            length = float(np.linalg.norm(buffers.shared))
+            length = length if np.isfinite(length) else 0.0  # only this step tells then
             done = self._multiply(step, buffers, self._reach * length)
             bound = self._error_bound(done, buffers, length)
         self._end_of(step, done, bound)
@@ -249,7 +250,7 @@ class Master(ABC):
         if length:
             self._reach = max(self._reach, scale / length)
         errors = [self._answer_error] * len(sizes)
-        largest, scale = float(sizes.max()), self._reach * length
+        largest, scale = float(sizes.max()), max(scale, self._reach * length)
         return decode_error_bound(done.condition, done.gain, errors, largest, scale)
 
     def _end_of(self, step: Step, done: Multiplied, error_bound: float | None = None) -> None:
