@@ -173,9 +173,9 @@ def add_run(commands: Any) -> None:
     )
     loss.add_argument(
         "--check",
-        choices=["none", "parity"],
+        choices=["none", "parity", "sample"],
         default="none",
-        help="compare one answer more than needed, and replace wrong ones",
+        help="compare one answer more than needed, of all rows or of a few, and replace wrong ones",
     )
     loss.add_argument(
         "--inject",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,14 +48,20 @@ class Decoders:
 class _Segment:
     """Rows ``start <= row < stop`` that have the same answers throughout."""
 
-    __slots__ = ("decoded", "expected", "given", "needed", "start", "stop")
+    __slots__ = ("decoded", "enough", "expected", "given", "needed", "start", "stop", "used")
 
-    def __init__(self, start: int, stop: int, needed: int) -> None:
+    def __init__(self, start: int, stop: int, enough: int) -> None:
         self.start, self.stop = start, stop
-        self.needed = needed  # answers, before they are looked at
+        self.enough = enough  # answers that agree: L, or more where they are compared
+        self.needed = enough  # answers, before they are looked at
+        self.used: tuple[int, ...] = ()  # machines whose answers were decoded
         self.expected: set[int] = set()
         self.given: dict[int, NDArray[np.floating]] = {}
         self.decoded = False
+
+    @property
+    def is_doubtful(self) -> bool:
+        return not self.decoded and self.needed > self.enough
 
 
 class RowAnswers:
@@ -77,6 +83,8 @@ class RowAnswers:
     checker : ParityChecker, optional
         Then rows are decoded when L + 1 machines agree. Where they do not, further machines
         are needed, until two to spare or more name the wrong one.
+    sample : sequence of int, optional
+        With a checker: only these rows are compared.
     floor : float
         For the checker: what the scale of the answers is at least.
 
@@ -119,6 +127,7 @@ class RowAnswers:
         work: Floats,
         checker: ParityChecker | None = None,
         floor: float = 0.0,
+        sample: Sequence[int] | None = None,
     ) -> None:
         self._checker = checker
         self._floor = floor
@@ -128,11 +137,14 @@ class RowAnswers:
         self._parts = parts
         self._work = work
         self._starts = [0]
-        self._enough = recovery if checker is None else recovery + 1
-        self._segments = [_Segment(0, rows, self._enough)]
+        compared = checker is not None and sample is None
+        self._segments = [_Segment(0, rows, recovery + compared)]
         self.accused: set[int] = set()
         self.condition, self.gain = 1.0, 0.0
         self.undecoded = rows
+        for row in sample or ():
+            for segment in self._between(row, row + 1):
+                segment.enough = segment.needed = recovery + 1
 
     def expect(self, machine: int, start: int, stop: int) -> None:
         """A machine was asked for rows ``start <= row < stop``."""
@@ -179,7 +191,7 @@ class RowAnswers:
         return [
             (segment.start, segment.stop, tuple(sorted(segment.given)))
             for segment in self._segments
-            if not segment.decoded and segment.needed > self._enough
+            if segment.is_doubtful
         ]
 
     def _between(self, start: int, stop: int) -> list[_Segment]:
@@ -198,7 +210,8 @@ class RowAnswers:
         if row == before.stop:
             return place
         size = (row - before.start) * self._columns
-        after = _Segment(row, before.stop, before.needed)
+        after = _Segment(row, before.stop, before.enough)
+        after.needed, after.used = before.needed, before.used
         after.expected = set(before.expected)
         after.given = {machine: values[size:] for machine, values in before.given.items()}
         after.decoded = before.decoded
@@ -212,11 +225,12 @@ class RowAnswers:
         """Decode rows that have enough answers, if these agree."""
         if segment.decoded or len(segment.given) < segment.needed:
             return
-        if self._checker is not None:
+        if segment.enough > self._recovery:
+            assert self._checker is not None
             seen = self._seen(segment)
             failed = self._checker.inconsistent(seen.machines, seen.answers, floor=self._floor)
             if failed.any():
-                segment.needed = max(len(segment.given), self._enough) + 1
+                segment.needed = max(len(segment.given), segment.enough) + 1
                 self._name_the_wrong()
                 return
         self._decode(segment)
@@ -229,7 +243,7 @@ class RowAnswers:
     def _name_the_wrong(self) -> None:
         """Do without the machine that explains all rows that disagree, if only one does."""
         assert self._checker is not None
-        doubtful = [s for s in self._segments if not s.decoded and s.needed > self._enough]
+        doubtful = [segment for segment in self._segments if segment.is_doubtful]
         verdict = self._checker.locate([self._seen(segment) for segment in doubtful])
         if not verdict.wrong:
             return
@@ -238,9 +252,12 @@ class RowAnswers:
             for machine in verdict.wrong:
                 segment.given.pop(machine, None)
                 segment.expected.discard(machine)
-        for segment in doubtful:
-            segment.needed = self._enough
-        for segment in doubtful:
+            segment.needed = segment.enough
+            compared = segment.enough > self._recovery
+            if segment.decoded and not compared and self.accused & set(segment.used):
+                segment.decoded = False
+                self.undecoded += segment.stop - segment.start
+        for segment in self._segments:
             self._look_at(segment)
 
     def _decode(self, segment: _Segment) -> None:
@@ -255,8 +272,9 @@ class RowAnswers:
         self.condition = max(self.condition, decoder.condition)
         self.gain = max(self.gain, decoder.gain)
         self.undecoded -= segment.stop - segment.start
-        segment.decoded = True
-        segment.given = {}
+        segment.decoded, segment.used = True, tuple(machines)
+        if self._checker is None:
+            segment.given = {}
 
 
 def replacement(code: MDSCode, lost: int, others: tuple[int, ...]) -> Floats:

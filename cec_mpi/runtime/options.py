@@ -22,7 +22,7 @@ from cec_mpi.store.reader import HOLDINGS, VERIFYING, Holding, Verify
 __all__ = ["Check", "OnLoss", "SessionOptions", "needs_messages"]
 
 OnLoss = Literal["end", "continue"]
-Check = Literal["none", "parity"]
+Check = Literal["none", "parity", "sample"]
 _PATIENT = Deadline(factor=10.0, least=2.0)  # where losing a machine may show in no other way
 
 
@@ -74,9 +74,10 @@ class SessionOptions:
         What a machine that is lost ends: the job, or only its part in it.
     spares : int
         Ranks more than there are machines, to take the place of lost ones.
-    check : {"none", "parity"}
+    check : {"none", "parity", "sample"}
         With "parity", rows of X W need L + 1 answers that agree; the machine whose answers
         are wrong is named by one more, and replaced. Needs ``stragglers`` of at least 1.
+        With "sample" this holds for four random rows of the shards in each step.
     emulate_speeds : tuple of float, optional
         Make machine n take at least ``rows / (emulate_speeds[n - 1] * base)`` seconds.
     emulate_base : float, optional
@@ -153,8 +154,13 @@ class SessionOptions:
             raise InputError("spares: expected on_loss='continue' (--on-loss continue) too")
         if self.check not in get_args(Check):
             raise InputError(f"check {self.check!r}: expected {' or '.join(get_args(Check))}")
-        if self.check == "parity":
-            _check_parity(self.stragglers, manifest)
+        if self.check != "none":
+            _check_sensitivity(self.check, manifest)
+        if self.check == "parity" and self.stragglers < 1:
+            raise InputError(
+                "check parity: expected stragglers of at least 1 (--stragglers 1): each row needs "
+                "one answer more than it is decoded from"
+            )
         deadline = None if self.deadline is None else as_deadline(self.deadline)
         if deadline is None and self.on_loss == "continue":
             deadline = _PATIENT
@@ -220,17 +226,12 @@ def _listed(machines: tuple[int, ...]) -> str:
     return ",".join(map(str, machines))
 
 
-def _check_parity(stragglers: int, manifest: Manifest) -> None:
-    """Refuse to look for wrong answers with what cannot show them."""
-    if stragglers < 1:
-        raise InputError(
-            "check parity: expected stragglers of at least 1 (--stragglers 1): each row needs one "
-            "answer more than it is decoded from"
-        )
+def _check_sensitivity(check: Check, manifest: Manifest) -> None:
+    """Refuse to look for wrong answers with a code that does not show them."""
     seen = manifest.sensitivity
     if seen is not None and seen.detectable * float(np.finfo(manifest.dtype).eps) >= 1:
         raise InputError(
-            f"check parity: this code ({manifest.code.family}, {manifest.dtype}) does not show a "
+            f"check {check}: this code ({manifest.code.family}, {manifest.dtype}) does not show a "
             f"wrong answer of machine {seen.machines[0]} beside all sets of others: encode with "
             "dtype float64, or another code"
         )

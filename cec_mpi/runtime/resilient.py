@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _LOST_AFTER = 10.0  # deadlines without an answer: the machine is taken for lost
 _LEAST_LOST_AFTER = 5.0  # seconds
+_SAMPLE = 4  # rows that are compared in a step, with check="sample"
 _QUARANTINE = 3  # steps with wrong answers, after which a machine is asked no more
 
 
@@ -61,7 +62,9 @@ class ResilientMaster(Master):
         }
         self._intervals: tuple[Plan | None, dict[int, Intervals]] = None, {}
         self.checker: ParityChecker | None = None
-        if options.check == "parity":
+        self._sampling = options.check == "sample"
+        self._random = np.random.default_rng(options.seed)
+        if options.check != "none":
             self.checker = ParityChecker(
                 code.generator,
                 self._dtype,
@@ -75,7 +78,8 @@ class ResilientMaster(Master):
     def _begin(self, product: Product) -> Step:
         self._check_open()
         recovery = self.manifest.code.recovery
-        needed = recovery if product.adjoint or self.checker is None else recovery + 1
+        compares = not product.adjoint and self.checker is not None and not self._sampling
+        needed = recovery + compares
         moment = self._schedule.next(needed, self.manifest.code.machines)
         up, events = moment.available, list[dict[str, Any]]()
         able = self._wait_for_enough(up, needed, events)
@@ -127,6 +131,7 @@ class ResilientMaster(Master):
             buffers.work,
             self.checker,
             floor=scale,
+            sample=self._sample(step) if self._sampling else None,
         )
         run = ForwardRun(self, step, buffers.shared, answers)
         run.to_its_end()
@@ -150,6 +155,13 @@ class ResilientMaster(Master):
                 f"machine {machine} answered {found} in step {step.number}: the product is too "
                 f"large for {self._dtype}, or the answer is wrong"
             )
+
+    def _sample(self, step: Step) -> list[int]:
+        """Rows to be compared; none where no machine is to spare."""
+        if len(step.moment.available) <= self.manifest.code.recovery:
+            return []
+        rows: list[int] = self._random.integers(self.manifest.rows_per_shard, size=_SAMPLE).tolist()
+        return rows
 
     def _count_wrong(self, machines: Iterable[int]) -> None:
         """Ask a machine no more that was wrong in several steps."""

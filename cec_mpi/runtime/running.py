@@ -269,10 +269,19 @@ class ForwardRun(Run):
 
     def first_jobs(self) -> None:
         """Give the jobs of the plan."""
-        for n, intervals in self.master.intervals_of(self.step.plan).items():
+        planned = self.master.intervals_of(self.step.plan)
+        for n, intervals in planned.items():
+            for start, stop in intervals:
+                self._answers.expect(n, start, stop)
+        missing = self._answers.missing(planned)  # rows to be compared
+        if missing:
+            more = {n: list(intervals) for n, intervals in planned.items()}
+            for share in replan(missing, self.master.planned_with):
+                self._answers.expect(share.machine, share.start, share.stop)
+                more[share.machine].append((share.start, share.stop))
+            planned = {n: _merged(intervals) for n, intervals in more.items()}
+        for n, intervals in planned.items():
             if intervals:
-                for start, stop in intervals:
-                    self._answers.expect(n, start, stop)
                 self.ask(n, intervals, self._shared)
 
     def is_done(self) -> bool:

@@ -15,7 +15,7 @@ from cec_mpi.core.replan import replan
 class Step:
     """A product of known numbers: what each machine would answer, and what is collected."""
 
-    def __init__(self, machines, recovery, rows, columns, *, check=False, seed=0):
+    def __init__(self, machines, recovery, rows, columns, *, check=False, sample=None, seed=0):
         self.code = make_code(machines, recovery)
         self.rows, self.columns = rows, columns
         self.exact = np.random.default_rng(seed).standard_normal((recovery, rows * columns))
@@ -24,7 +24,7 @@ class Step:
         checker = ParityChecker(self.code.generator, "float64", 30) if check else None
         work = np.empty(self.parts.size)
         self.answers = RowAnswers(
-            Decoders(self.code), recovery, rows, columns, self.parts, work, checker
+            Decoders(self.code), recovery, rows, columns, self.parts, work, checker, sample=sample
         )
 
     def give(self, machine, start, stop, wrong=0.0):
@@ -93,6 +93,42 @@ def test_a_wrong_machine_is_named_and_done_without(size, wrong, factor, order):
     assert step.error() < 1e-11
     assert step.answers.accused <= {wrong}
     assert step.answers.accused or not plan.intervals(wrong)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    size=st.sampled_from([(6, 3), (5, 2), (12, 8)]),
+    wrong=st.integers(1, 5),
+    order=st.randoms(use_true_random=False),
+)
+def test_a_sample_of_rows_names_a_machine_that_is_wrong_in_all(size, wrong, order):
+    machines, recovery = size
+    sample = order.sample(range(60), 6)
+    step = Step(machines, recovery, 60, 1, check=True, sample=sample)
+    step.right[wrong - 1] += 1.0
+    speeds, everyone = [1.0] * machines, range(1, machines + 1)
+    plan = plan_step(everyone, speeds, recovery, 60).assignment
+    jobs = [(n, a, b) for n in plan.available for a, b in plan.intervals(n)]
+    for job in jobs:
+        step.answers.expect(*job)
+    for share in replan(step.answers.missing(everyone), speeds):
+        jobs.append((share.machine, share.start, share.stop))
+        step.answers.expect(*jobs[-1])
+    assert sum(b - a for _, a, b in jobs) == recovery * 60 + 6
+    order.shuffle(jobs)
+    answered_by_the_wrong = False
+    while step.answers.undecoded:
+        machine, start, stop = jobs.pop()
+        answered_by_the_wrong |= machine == wrong and any(start <= row < stop for row in sample)
+        step.give(machine, start, stop)
+        for share in replan(step.answers.missing(everyone), speeds):
+            jobs.append((share.machine, share.start, share.stop))
+            step.answers.expect(*jobs[-1])
+    if step.answers.accused:
+        assert step.answers.accused == {wrong}
+        assert step.error() < 1e-11
+    else:
+        assert not answered_by_the_wrong
 
 
 def test_with_one_to_spare_rows_are_doubted_and_nobody_is_accused():

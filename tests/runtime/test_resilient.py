@@ -150,13 +150,39 @@ def test_with_one_to_spare_a_step_with_a_wrong_answer_is_refused(comm, store, X)
                 operator @ np.ones(40)
 
 
-def test_right_answers_are_never_doubted(comm, stores):
+def test_a_sample_of_rows_finds_a_wrong_answer(comm, shared_directory):
+    matrix = np.random.default_rng(9).standard_normal((3, 40))
+    path = shared_directory / "tiny"
+    if comm.rank == 0:
+        np.save(shared_directory / "tiny.npy", matrix)
+        encode(shared_directory / "tiny.npy", path, 3, 1)
+    comm.Barrier()
+    recorder = Kept()
+    faults = ",".join(f"corrupt:2@{step}" for step in range(30))
+    options = {"check": "sample", "speeds": (1.0, 1.0, 1.0), "inject": faults}
+    with open_operator(path, comm, recorder=recorder, **options) as operator:
+        if operator is not None:
+            errors = []
+            for _ in range(30):
+                w = RNG.standard_normal(40)
+                errors.append(np.abs(operator @ w - matrix @ w).max())
+            found = [r.step for r in recorder.records if {"wrong": 2} in r.events]
+            assert len(found) == 3
+            assert all(errors[step] < 1e-10 for step in found)
+            assert max(errors[found[-1] + 1 :]) < 1e-10  # it is asked no more
+
+
+@pytest.mark.parametrize("check", ["parity", "sample"])
+def test_right_answers_are_never_doubted(comm, stores, check):
     for dtype in ("float32", "float64"):
-        with open_operator(stores[dtype], comm, stragglers=1, check="parity") as operator:
+        recorder = Kept()
+        options = {"stragglers": int(check == "parity"), "check": check, "recorder": recorder}
+        with open_operator(stores[dtype], comm, **options) as operator:
             if operator is not None:
                 for step in range(200):
                     w = RNG.standard_normal(40) * 10.0 ** (step % 30 - 15)
                     operator @ w
+                assert recorder.events == []
 
 
 def test_errors_are_within_the_bounds_of_their_steps(comm, stores, X):
