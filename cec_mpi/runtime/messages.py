@@ -113,6 +113,7 @@ class MessagesHub:
         self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
         self._opening: Opening | None = None
         self._asked: list[_Peer] = []  # to open it
+        self._vacant: list[int] = []  # machines that were lost while it was opened
         self._stores = 0
         self._events: list[Event] = []
         self._outbox: list[tuple[MPI.Request, Any]] = []
@@ -147,6 +148,9 @@ class MessagesHub:
             else:
                 peer.stores_left.append(number)  # it opens it when it is not busy any more
         self._openings[number] = self._opening, emulation
+        vacant, self._vacant = self._vacant, []
+        for machine in vacant:
+            self._replace(machine)
         return MessagesMasterEnd(self, number, self._opening)
 
     def refuse(self, error: CecError) -> None:
@@ -400,6 +404,9 @@ class MessagesHub:
         """Have a spare become this machine, if there is one."""
         spare = next((p for p in self._peers if not p.machine and p.is_idle), None)
         if spare is None or not self._continues or self._stopped:
+            return False
+        if not self._openings:
+            self._vacant.append(machine)  # until the first store is open
             return False
         self._join(spare, machine)
         return True

@@ -217,3 +217,20 @@ def test_random_kills(tmp_path):
         campaign.run(kills)
     assert campaign.kills >= 6  # a run may be over before its last one
     assert campaign.problems == 0
+
+
+def test_a_machine_that_dies_while_it_opens_its_shard(multiply, tmp_path, run, store):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal\n"
+        "if os.environ.get('OMPI_COMM_WORLD_RANK') == '3':\n"
+        "    from cec_mpi.runtime import serving\n"
+        "    serving.open_machine = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", *CONTINUE]
+    words += ["--vectors", tmp_path / "W.npy", "--spares", 1]
+    done = run([*ULFM, 8, *words], variables={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert [set(event) for _, event in events(tmp_path / "out")] == [
+        {"lost", "reason"},
+        {"joined", "rank"},
+    ]
