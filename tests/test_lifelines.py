@@ -53,7 +53,7 @@ def test_both_ends_see_that_the_other_is_closed(lifelines):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_process_that_is_killed_is_gone_at_once(lifelines, number):
-    host, port, token = lifelines.address
+    _, port, token = lifelines.address
     words = [sys.executable, "-c", CHILD, "127.0.0.1", str(port), token.hex()]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
         try:

@@ -92,6 +92,7 @@ class Lifelines:
 
     def close(self) -> None:
         """End all connections."""
+        self._listener.close()
         for rank in list(self._sockets):
             self._drop(rank)
 
