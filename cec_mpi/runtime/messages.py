@@ -256,15 +256,15 @@ class MessagesHub:
         """Ask a machine what went wrong."""
         peer = self._peer_of(machine)
         if peer is None:
-            return ""
+            return "no report"
         self._order(peer, ASK)
-        return str(self._replies([peer]).get(peer.rank, ""))
+        return str(self._replies([peer], _HEAR_SECONDS).get(peer.rank, "no report"))
 
     def close(self, store: int) -> None:
         """The machines need not serve this store any more; those that are busy keep it open."""
         self._openings.pop(store, None)
         for peer in self._living():
-            if store in peer.stores_left:
+            if store in peer.stores_left[bool(peer.joining) :]:  # not the one that it opens now
                 peer.stores_left.remove(store)
             elif peer.is_idle and not self._stopped:
                 self._order(peer, CLOSE, store)
@@ -353,7 +353,10 @@ class MessagesHub:
                 peer.left_out, machine, peer.joining = True, peer.joining, 0
                 self._without(machine, None, opened.problem)
                 return
-            self._send_object(peer, self._openings[store][1] if store in self._openings else None)
+            if store in self._openings:
+                self._send_object(peer, self._openings[store][1])
+            else:
+                self._send_object(peer, MachineError("the store was closed meanwhile"))
             del peer.stores_left[0]
             if peer.stores_left:
                 self._open_next(peer)

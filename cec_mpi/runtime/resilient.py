@@ -134,17 +134,13 @@ class ResilientMaster(Master):
             sample=self._sample(step) if self._sampling else None,
         )
         run = ForwardRun(self, step, buffers.shared, answers)
-        run.to_its_end()
-        if run.outstanding:
-            buffers.renew()  # a machine may still be receiving the old one
+        run.to_its_end(buffers)
         self._count_wrong(answers.accused)
         return run.collected(answers.condition, answers.gain)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
         run = AdjointRun(self, step, buffers.coded, self.manifest.columns)
-        run.to_its_end()
-        if run.outstanding:
-            buffers.renew()
+        run.to_its_end(buffers)
         return run.collected(buffers.codec.condition, buffers.codec.gain)
 
     def check_finite(self, machine: int, step: Step, values: NDArray[Any]) -> None:

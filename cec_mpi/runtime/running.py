@@ -19,7 +19,7 @@ from cec_mpi.core.replan import replan
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.exchange import Answers
 from cec_mpi.runtime.jobs import Answered, Intervals, Job, Joined, Left, Lost
-from cec_mpi.runtime.master import Multiplied
+from cec_mpi.runtime.master import Buffers, Multiplied
 from cec_mpi.runtime.step import Step
 from cec_mpi.runtime.waiting import Patience
 
@@ -70,7 +70,6 @@ class Run:
         self._answered_after: list[float] = []
         self._plan_seconds: float | None = None
         self._begin = time.monotonic()
-        self._round = self._begin  # when jobs were last given
 
     # What differs between X W and X' V.
 
@@ -108,8 +107,21 @@ class Run:
 
     # What does not.
 
-    def to_its_end(self) -> None:
-        """Give jobs and take answers until the result is there."""
+    def to_its_end(self, buffers: Buffers) -> None:
+        """Give jobs and take answers until the result is there.
+
+        Parameters
+        ----------
+        buffers : Buffers
+            With what is sent; others take its place where a machine may not have all of it.
+        """
+        try:
+            self._go()
+        finally:
+            if self.outstanding:
+                buffers.renew()
+
+    def _go(self) -> None:
         step = self.step
         kind, rows = step.product, step.plan.assignment.counts(len(self.totals.rows))
         self._plan_seconds = self.master.speeds.predict(kind, rows)
@@ -139,7 +151,6 @@ class Run:
         self.outstanding[machine] = job
         for name, size in (("announce", 16 * len(intervals)), ("share", content.nbytes)):
             step.bytes[name] = step.bytes.get(name, 0) + size
-        self._round = time.monotonic()
 
     def ready(self) -> set[int]:
         """Machines that can be given a job: idle, and their last answer is taken."""
@@ -228,17 +239,18 @@ class Run:
     def _look_at_the_clock(self) -> None:
         now = time.monotonic()
         allowed = self._allowed()
-        if allowed is not None and now - self._round > allowed:
-            late = [n for n in self.outstanding if n not in self.given_up]
-            self._round = now
-            for n in late:
-                log.warning("machine %d is late in step %d", n, self.step.number)
-                self.step.events.append({"late": n})
-            for n in late:
-                self.given_up.add(n)
-                self.drop(n)
-            if late:
-                self._hand_on()
+        late = [
+            n
+            for n, job in self.outstanding.items()
+            if allowed is not None and now - job.begun > allowed and n not in self.given_up
+        ]
+        for n in late:
+            log.warning("machine %d is late in step %d", n, self.step.number)
+            self.step.events.append({"late": n})
+            self.given_up.add(n)
+            self.drop(n)
+        if late:
+            self._hand_on()
         lost_after = self.master.lost_after(allowed)
         for n, job in list(self.outstanding.items()):
             if now - job.begun > lost_after:

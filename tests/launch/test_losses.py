@@ -128,22 +128,22 @@ def test_a_stopped_machine_is_given_up_and_ended_with_the_run(multiply, tmp_path
 
 
 def test_a_machine_that_wakes_up_comes_back(start, store, tmp_path):
-    np.save(tmp_path / "W.npy", np.ones((400, 60)))
+    np.save(tmp_path / "W.npy", np.ones((200, 60)))
     out = tmp_path / "out"
     words = ["cec-mpi", "run", store.path, "--out", out, "--vectors", tmp_path / "W.npy"]
     slowly = ["--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 10_000]
-    process = start(["mpirun", "-n", 7, *words, *slowly, "--deadline", 0.1, "--inject", "stop:4@9"])
+    process = start(["mpirun", "-n", 7, *words, *slowly, "--deadline", 0.5, "--inject", "stop:4@9"])
     deadline = time.monotonic() + 20
-    while not any("late" in event for _, event in _events_so_far(out)):
+    while (9, {"late": 4}) not in _events_so_far(out):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     for pid in _machines_of(out, 4):
         os.kill(pid, signal.SIGCONT)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=60) == 0
     _, steps = read_steps(out / "steps.jsonl")
-    assert 4 not in steps[11]["available"]
-    assert 4 in steps[-1]["available"]
-    assert np.allclose(np.load(out / "result.npy"), np.ones((400, 60)) @ store.X.T)
+    assert 4 not in steps[10]["available"]
+    assert any(4 in step["available"] for step in steps[-20:])
+    assert np.allclose(np.load(out / "result.npy"), np.ones((200, 60)) @ store.X.T)
 
 
 def _events_so_far(out):
