@@ -56,6 +56,7 @@ __all__ = ["MessagesHub", "MessagesMasterEnd"]
 
 log = logging.getLogger(__name__)
 
+_OPEN_SECONDS = 60.0  # without a word of any machine that opens its shard
 _HEAR_SECONDS = 2.0  # that the master waits for machines to say that they hear, at the end
 _BYE_SECONDS = 5.0  # and for them to leave
 _MOST_BUFFERS = 1000  # that are kept for further answers
@@ -132,10 +133,10 @@ class MessagesHub:
         for peer in self._asked:
             self._order(peer, OPEN, self._stores, content=pickle.dumps(opening))
         if opening.measured:
-            self._replies(self._asked)  # all are ready
+            self._heard(self._asked)  # all are ready
             for peer in self._asked:
                 self._send_object(peer, None)
-        found = self._replies(self._asked)
+        found = self._heard(self._asked)
         return [found.get(peer.rank, Opened()) for peer in self._peers]
 
     def admit(self, emulation: Emulation | None) -> MessagesMasterEnd:
@@ -303,7 +304,7 @@ class MessagesHub:
             self._outbox = [sent for sent in self._outbox if not _is_done(sent[0])]
 
     def _replies(self, peers: Iterable[_Peer], limit: float = float("inf")) -> dict[int, Any]:
-        """An object of each of these; lost ones say nothing."""
+        """An object of each of these; lost ones say nothing, nor those that are silent so long."""
         waited = {peer.rank: peer for peer in peers}
         replies: dict[int, Any] = {}
         patience, due = Patience(), time.monotonic() + limit
@@ -313,6 +314,7 @@ class MessagesHub:
                     if self._comm.Iprobe(source=rank, tag=OBJECT):
                         replies[rank] = self._comm.recv(source=rank, tag=OBJECT)
                         del waited[rank]
+                        due = time.monotonic() + limit
                 if peer.lost:
                     waited.pop(rank, None)
             if waited:
@@ -320,6 +322,17 @@ class MessagesHub:
                 self._look_for_the_dead()
                 patience.pause()
         return replies
+
+    def _heard(self, peers: list[_Peer]) -> dict[int, Any]:
+        """An object of each of these; where it can, a session goes on without silent ones."""
+        found = self._replies(peers, _OPEN_SECONDS if self._continues else float("inf"))
+        for peer in list(peers):
+            if peer.rank not in found:
+                self._asked.remove(peer)
+                if not peer.lost:
+                    peer.left_out = True
+                    self._without(peer.machine, peer, "it does not open its shard")
+        return found
 
     def _look_for_the_dead(self) -> None:
         if self._lifelines is None or self._leaving:
