@@ -269,11 +269,13 @@ def run_parallel(comm: MPI.Intracomm, arguments: argparse.Namespace, signals: No
 
     Signals end a run where they come to rank 0; machines serve until the master leaves.
     """
-    if arguments.on_loss == "continue" and survives_losses():
-        leave_without_mpi()  # a machine may be lost at any moment up to the end
-    with gathered(comm, Path(arguments.out) / "logs", _waiting(arguments)) as session:
-        if session is not None:
-            Job(arguments, signals).run(session)
+    try:
+        with gathered(comm, Path(arguments.out) / "logs", _waiting(arguments)) as session:
+            if session is not None:
+                Job(arguments, signals).run(session)
+    finally:
+        if arguments.on_loss == "continue" and survives_losses():
+            leave_without_mpi()  # a machine may be lost at any moment up to the end
     return 0
 
 
@@ -293,6 +295,7 @@ def _waiting(arguments: argparse.Namespace) -> dict[str, Any]:
         "on_loss": arguments.on_loss,
         "spares": arguments.spares,
         "check": arguments.check,
+        "inject": arguments.inject,
     }
 
 
@@ -314,7 +317,6 @@ def _session_options(arguments: argparse.Namespace, manifest: Manifest) -> Sessi
         emulate_noise=arguments.emulate_noise,
         emulate_changes=tuple(arguments.emulate_change),
         seed=arguments.seed,
-        inject=arguments.inject,
     )
 
 

@@ -64,5 +64,7 @@ def as_deadline(given: float | str | Deadline) -> Deadline:
     except ValueError:
         number = float("nan")
     if not (1 <= number <= _MOST_FACTOR if is_factor else 0 < number < float("inf")):
-        raise InputError(f"deadline {given}: expected seconds, as 5, or a factor above 1, as x1.5")
+        raise InputError(
+            f"deadline {given}: expected seconds, as 5, or a factor of at least 1, as x1.5"
+        )
     return Deadline(factor=number) if is_factor else Deadline(seconds=number)

@@ -42,6 +42,8 @@ class Schedule:
 
     Attributes
     ----------
+    waits : bool
+        Whether the next tick is waited for when too few machines are available.
     gate : callable
         Called before each step and while one is waited for; what it raises ends the run.
     """
@@ -60,7 +62,7 @@ class Schedule:
         self._present = frozenset(present)
         self._left: set[int] = set()
         self._tick_seconds = tick_seconds
-        self._wait = wait
+        self.waits = wait
         self._step = step
         self._tick = tick
         self._start: float | None = None
@@ -87,10 +89,18 @@ class Schedule:
         self._availability = Listed([chosen])
 
     def leave(self, machine: int) -> bool:
-        """A machine has to leave: it is not available any more. False if that was known."""
+        """A machine is not available any more. False if that was known."""
         known = machine in self._left
         self._left.add(machine)
         return not known
+
+    def come_back(self, machine: int) -> None:
+        """A machine that had left is there again."""
+        self._left.discard(machine)
+
+    def listed(self, moment: Moment) -> set[int]:
+        """Machines that would be available at a moment, those that have left among them."""
+        return set(self._availability.at(moment.tick))
 
     def next(self, needed: int, machines: int) -> Moment:
         """The moment of the next step; sleeps through ticks that have to be waited for.
@@ -113,7 +123,7 @@ class Schedule:
         tick, waited = self._current(), 0
         while len(available := self._at(tick, machines)) < needed:
             most = min(self._availability.most_from(tick), len(self._present - self._left))
-            if not self._wait or most < needed:
+            if not self.waits or most < needed:
                 raise InfeasibleError(self._complaint(tick, available, needed))
             if waited >= _MOST_TICKS:
                 complaint = self._complaint(tick, available, needed)
@@ -158,8 +168,10 @@ class Schedule:
 
     def _complaint(self, tick: int, available: tuple[int, ...], needed: int) -> str:
         found = ", ".join(map(str, available)) if available else "none"
-        hint = "" if self._wait else " (--wait, or wait=True, waits for the next tick)"
+        gone = ", ".join(map(str, sorted(self._left)))
+        left = f"; {gone} are lost or have left" if gone else ""
+        hint = "" if self.waits else " (--wait, or wait=True, waits for the next tick)"
         return (
             f"{len(available)} machines are available at tick {tick} ({found}): "
-            f"a step needs {needed}{hint}"
+            f"a step needs {needed}{left}{hint}"
         )

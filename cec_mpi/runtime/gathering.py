@@ -19,6 +19,7 @@ from cec_mpi.runtime.leaving import (
     leave_now,
     leave_without_mpi,
     leaves_without_mpi,
+    note_exit_status,
     raised_together,
 )
 from cec_mpi.runtime.local import LocalHub
@@ -33,6 +34,7 @@ __all__ = ["gathered"]
 
 _PRINTING_SECONDS = 0.1  # for rank 0: under `python -m mpi4py` the first that raises ends all
 
+_not_freed: list[Any] = []  # communicators: Free would wait for a process that is lost just then
 _serving: list[Any] = []  # groups of processes that are gathered around this one
 
 
@@ -68,16 +70,30 @@ def gathered(
     if comm is None:
         if needs_messages(options):
             raise InputError(
-                "stragglers, deadline, on_loss and spares are for machines under mpirun"
+                "stragglers, deadline, on_loss, spares and check are for machines under mpirun"
             )
+        if options.get("inject"):
+            raise InputError("inject is for machines under mpirun: here it would be this process")
         cores = len(os.sched_getaffinity(0))
         place = Place(socket.gethostname(), 1, cores, cores)
         with ExitStack() as kept:
             yield Session(LocalHub(), [place], "", kept)  # what it opened ends with it
         return
+    if leaves_without_mpi():
+        raise raised_together(
+            comm, InputError("a process was lost before: this program cannot open another operator")
+        )
     with _once(comm), _duplicate(comm) as own:
         continues = options.get("on_loss") == "continue"
         by_messages, continues = comm.bcast((needs_messages(options), continues), root=0)
+        if continues and comm.size < _world_size():
+            raise raised_together(
+                comm,
+                InputError(
+                    f"on_loss='continue' with {comm.size} of {_world_size()} processes: those that "
+                    "have no part would wait for lost ones when MPI ends"
+                ),
+            )
         if by_messages:
             yield from _take_part_by_messages(own, logs, continues)
         else:
@@ -119,6 +135,8 @@ def _take_part_by_messages(
     places = place_of_ranks(comm)
     if comm.rank:
         with dying_alone(comm) if continues else ending_the_job(comm, known=()):
+            if continues:
+                _not_freed.append(comm)
             end = MessagesMachineEnd(comm, leave_now)
             error = serve(comm.rank, end)
         if end.others_are_lost:
@@ -129,6 +147,8 @@ def _take_part_by_messages(
         yield None
         return
     hub = MessagesHub(comm, continues)
+    if continues:
+        _not_freed.append(comm)
     error = None
     try:
         if continues and not survives_losses():
@@ -141,11 +161,19 @@ def _take_part_by_messages(
             yield Session(hub, places, library_name(), kept, logs, ResilientMaster)
     except BaseException as caught:
         error = raised_together(comm, caught)
+        if isinstance(caught, SystemExit):
+            note_exit_status(caught.code)
         raise
     finally:
         hub.stop(error)
         if hub.lost_any:
             leave_without_mpi(comm if hub.out_of_reach else None)
+
+
+def _world_size() -> int:
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.size
 
 
 @contextmanager
@@ -180,5 +208,5 @@ def _duplicate(comm: MPI.Intracomm) -> Iterator[MPI.Intracomm]:
     try:
         yield own
     finally:
-        if not leaves_without_mpi():
+        if own not in _not_freed and not leaves_without_mpi():
             own.Free()

@@ -14,7 +14,7 @@ from cec_mpi.runtime.exchange import Product
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Answered", "Event", "Intervals", "Job", "Joined", "Left", "Lost"]
+__all__ = ["Answered", "Event", "GivenUp", "Intervals", "Job", "Joined", "Left", "Lost"]
 
 Intervals = tuple[tuple[int, int], ...]
 
@@ -105,6 +105,14 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class GivenUp:
+    """A machine has not answered for so long that it counts as lost, until it does."""
+
+    machine: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Left:
     """A machine is asked no more, though its process lives."""
 
@@ -114,10 +122,10 @@ class Left:
 
 @dataclass(frozen=True)
 class Joined:
-    """A spare process has become this machine."""
+    """A spare process has become this machine, or one that was given up is back."""
 
     machine: int
     rank: int
 
 
-Event = Answered | Lost | Left | Joined
+Event = Answered | Lost | GivenUp | Left | Joined

@@ -8,6 +8,8 @@ all, rank 0 alone prints, and all ranks meet before they leave with the same cod
 from __future__ import annotations
 
 import atexit
+import gc
+import io
 import logging
 import os
 import signal
@@ -16,7 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from cec_mpi.errors import CecError, InputError
@@ -33,6 +35,7 @@ __all__ = [
     "leave_now",
     "leave_without_mpi",
     "leaves_without_mpi",
+    "note_exit_status",
     "on_master",
     "raised_together",
     "run_together",
@@ -117,18 +120,39 @@ def leave_without_mpi(comm: MPI.Intracomm | None = None) -> None:
         has it do so.
     """
     if not _without_mpi:
-        from mpi4py import MPI
-
-        hook = sys.excepthook
+        hook, leave = sys.excepthook, sys.exit
 
         def note(kind: type[BaseException], error: BaseException, trace: Any) -> None:
             _codes.append(CecError.exit_code)
             hook(kind, error, trace)
 
-        sys.excepthook = note
-        rank = MPI.COMM_WORLD.rank
-        atexit.register(lambda: _leave_process(rank, max(_codes, default=0)))
+        def note_exit(status: Any = None, /) -> NoReturn:
+            note_exit_status(status)
+            leave(status)
+
+        sys.excepthook, sys.exit = note, note_exit
     _without_mpi.append(comm)
+
+
+def note_exit_status(status: Any) -> None:
+    """Remember what this process is to leave with: Python does not say so at its end."""
+    _codes.append(0 if status is None else status if isinstance(status, int) else 1)
+
+
+def _leave_in_the_end() -> None:
+    """As the last of what is to be done at exit: in the place of MPI_Finalize."""
+    if not _without_mpi:
+        return
+    from mpi4py import MPI
+
+    for file in gc.get_objects():
+        if isinstance(file, io.TextIOWrapper | io.BufferedWriter) and not file.closed:
+            with suppress(OSError, ValueError):
+                file.flush()
+    _leave_process(MPI.COMM_WORLD.rank, max(_codes, default=0))
+
+
+atexit.register(_leave_in_the_end)  # now: what is registered first is done last
 
 
 def leaves_without_mpi() -> bool:

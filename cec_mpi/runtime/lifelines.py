@@ -63,10 +63,14 @@ class Lifelines:
             self._listener.settimeout(left)
             try:
                 connection, _ = self._listener.accept()
+            except OSError:
+                continue
+            try:
                 connection.settimeout(_CONNECT_SECONDS)
                 greeting = connection.recv(_GREETING.size, socket.MSG_WAITALL)
                 token, rank = _GREETING.unpack(greeting)
             except (OSError, struct.error):
+                connection.close()
                 continue
             if secrets.compare_digest(token, self.address.token):
                 self._keep(rank, connection)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from cec_mpi.errors import MachineError
 from cec_mpi.runtime.emulation import Emulation, measure_rate
 from cec_mpi.runtime.exchange import Product
 from cec_mpi.runtime.faults import Faults
@@ -132,6 +133,8 @@ class Machine:
         """
         if not self.count:
             return 0.0
+        if self._shard is None:
+            raise MachineError(f"machine {self.number} has no shard, and was asked for rows")
         self.faults.before(self.number, step)
         begin = time.perf_counter()
         with np.errstate(over="ignore", invalid="ignore"):  # the master looks at the answers

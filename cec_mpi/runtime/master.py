@@ -18,7 +18,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.records import Recorder
 from cec_mpi.runtime.elastic import Schedule
 from cec_mpi.runtime.exchange import Answers, Product
-from cec_mpi.runtime.step import Step
+from cec_mpi.runtime.step import CannotEnd, Step
 from cec_mpi.store.manifest import Manifest
 
 __all__ = ["Buffers", "Master", "Multiplied", "shard_errors"]
@@ -113,7 +113,7 @@ class Master(ABC):
         MachineError
             A machine failed.
         """
-        return self._forward("w", _column("w", w, self.shape[1]), out).reshape(-1)
+        return self._until_it_ends(self._forward, "w", _column("w", w, self.shape[1]), out)[:, 0]
 
     def rmatvec(self, v: ArrayLike, out: Floats | None = None) -> Floats:
         """Compute X' v: one step with the assignment, the load and the time of X w.
@@ -133,7 +133,7 @@ class Master(ABC):
         InputError, InfeasibleError, MachineError
             As `matvec`.
         """
-        return self._adjoint("v", _column("v", v, self.shape[0]), out).reshape(-1)
+        return self._until_it_ends(self._adjoint, "v", _column("v", v, self.shape[0]), out)[:, 0]
 
     def matmat(self, W: ArrayLike) -> Floats:
         """Compute X W for all columns of W in one step.
@@ -152,7 +152,7 @@ class Master(ABC):
         InputError, InfeasibleError, MachineError
             As `matvec`.
         """
-        return self._forward("W", _block("W", W, self.shape[1]), None)
+        return self._until_it_ends(self._forward, "W", _block("W", W, self.shape[1]), None)
 
     def rmatmat(self, V: ArrayLike) -> Floats:
         """Compute X' V for all columns of V in one step.
@@ -171,13 +171,28 @@ class Master(ABC):
         InputError, InfeasibleError, MachineError
             As `matvec`.
         """
-        return self._adjoint("V", _block("V", V, self.shape[0]), None)
+        return self._until_it_ends(self._adjoint, "V", _block("V", V, self.shape[0]), None)
 
     def close(self) -> None:
         """Make no more steps with this store."""
         if not self._closed:
             self._closed = True
             self._tell_closed()
+
+    def _until_it_ends(
+        self,
+        product: Callable[[str, NDArray[Any], Floats | None], Floats],
+        name: str,
+        block: NDArray[Any],
+        out: Floats | None,
+    ) -> Floats:
+        """Make a step, and if machines are waited for another one where it cannot end."""
+        while True:
+            try:
+                return product(name, block, out).reshape(-1, block.shape[1])
+            except CannotEnd:
+                if not self._schedule.waits:
+                    raise
 
     def _forward(self, name: str, W: NDArray[Any], out: Floats | None) -> Floats:
         """X W; W of shape (r, k)."""

@@ -42,6 +42,7 @@ from cec_mpi.runtime.jobs import (
     VALUES,
     Answered,
     Event,
+    GivenUp,
     Intervals,
     Job,
     Joined,
@@ -56,7 +57,8 @@ __all__ = ["MessagesHub", "MessagesMasterEnd"]
 
 log = logging.getLogger(__name__)
 
-_OPEN_SECONDS = 60.0  # without a word of any machine that opens its shard
+_OPEN_SECONDS = 30.0  # without a word of any machine that opens its shard
+_JOIN_SECONDS = 10.0  # that a spare has to open shards
 _HEAR_SECONDS = 2.0  # that the master waits for machines to say that they hear, at the end
 _BYE_SECONDS = 5.0  # and for them to leave
 _MOST_BUFFERS = 1000  # that are kept for further answers
@@ -72,6 +74,7 @@ class _Peer:
     machine: int = 0  # 0 for a spare
     job: Job | None = None
     joining: int = 0  # the machine that it is to become
+    asked: float = 0.0  # when
     stores_left: list[int] = field(default_factory=list)  # that it has to open first
     lost: bool = False
     left_out: bool = False  # lives, but is not asked any more
@@ -114,7 +117,8 @@ class MessagesHub:
         self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
         self._opening: Opening | None = None
         self._asked: list[_Peer] = []  # to open it
-        self._vacant: list[int] = []  # machines that were lost while it was opened
+        self._is_opening = False
+        self._vacant: list[int] = []  # machines without a process
         self._stores = 0
         self._events: list[Event] = []
         self._outbox: list[tuple[MPI.Request, Any]] = []
@@ -127,6 +131,7 @@ class MessagesHub:
         if not self._stores:
             for peer, machine in zip(self._peers, opening.machines, strict=True):
                 peer.machine = machine
+        self._is_opening = True
         self._asked = [peer for peer in self._living() if peer.is_idle]
         opening = self._as_it_is(opening)
         self._opening = opening
@@ -149,15 +154,16 @@ class MessagesHub:
             else:
                 peer.stores_left.append(number)  # it opens it when it is not busy any more
         self._openings[number] = self._opening, emulation
-        vacant, self._vacant = self._vacant, []
-        for machine in vacant:
-            self._replace(machine)
+        self._is_opening = False
+        self._fill_vacancies()
         return MessagesMasterEnd(self, number, self._opening)
 
     def refuse(self, error: CecError) -> None:
         """Tell all that they do not."""
         for peer in self._asked:
             self._send_object(peer, error)
+        self._is_opening = False
+        self._fill_vacancies()
 
     def stop(self, error: BaseException | None) -> None:
         """Tell all to leave, and see that they do."""
@@ -224,11 +230,15 @@ class MessagesHub:
         """What has happened since the last call; never waits."""
         self._help_along()
         self._look_for_the_dead()
+        self._fill_vacancies()
         for peer in self._living():
             if peer.job is not None:
                 self._look_at_job(peer)
             elif peer.joining:
                 self._look_at_joining(peer)
+                if peer.joining and time.monotonic() - peer.asked > _JOIN_SECONDS:
+                    peer.left_out, machine, peer.joining = True, peer.joining, 0
+                    self._without(machine, None, f"rank {peer.rank} does not open its shard")
         events, self._events = self._events, []
         return events
 
@@ -242,9 +252,11 @@ class MessagesHub:
         if peer is None or peer.given_up:
             return
         peer.given_up = True
-        if self._replace(machine):
+        self._events.append(GivenUp(machine, reason))
+        spare = self._spare()
+        if spare is not None:
             peer.machine = 0
-        self._events.append(Lost(machine, reason))
+            self._join(spare, machine)
 
     def dismiss(self, machine: int, reason: str) -> None:
         """Ask a machine that raised an exception no more."""
@@ -346,12 +358,16 @@ class MessagesHub:
         with self._watching(peer):
             job.requests = [request for request in job.requests if not request.Test()]
             if not job.requests:
-                peer.job, job.sent, peer.given_up = None, (), False
+                peer.job, job.sent = None, ()
                 self._events.append(Answered(job))
+                if peer.given_up and peer.machine and not (job.leaving or peer.stores_left):
+                    self._events.append(Joined(peer.machine, peer.rank))
+                peer.given_up = False
                 if job.leaving:
                     self._let_go(peer)
                 elif peer.stores_left and peer.machine:
                     peer.joining, peer.machine = peer.machine, 0
+                    peer.asked = time.monotonic()
                     self._open_next(peer)
 
     def _look_at_joining(self, peer: _Peer) -> None:
@@ -380,7 +396,7 @@ class MessagesHub:
     def _join(self, peer: _Peer, machine: int) -> None:
         """Have a spare process open the shards of a machine."""
         log.info("rank %d is to become machine %d", peer.rank, machine)
-        peer.joining = machine
+        peer.joining, peer.asked = machine, time.monotonic()
         peer.stores_left = list(self._openings)
         self._open_next(peer)
 
@@ -414,18 +430,19 @@ class MessagesHub:
         machine, peer.machine, peer.left_out = peer.machine, 0, True
         if machine:
             self._events.append(Left(machine, reason))
-            self._replace(machine)
+            self._vacant.append(machine)
+            self._fill_vacancies()
 
-    def _replace(self, machine: int) -> bool:
-        """Have a spare become this machine, if there is one."""
-        spare = next((p for p in self._peers if not p.machine and p.is_idle), None)
-        if spare is None or not self._continues or self._stopped:
-            return False
-        if not self._openings:
-            self._vacant.append(machine)  # until the first store is open
-            return False
-        self._join(spare, machine)
-        return True
+    def _spare(self) -> _Peer | None:
+        """A process that can become another machine now."""
+        if self._is_opening or self._stopped or not self._continues or not self._openings:
+            return None
+        return next((p for p in self._peers if not p.machine and p.is_idle), None)
+
+    def _fill_vacancies(self) -> None:
+        """Have spares become machines that have no process."""
+        while self._vacant and (spare := self._spare()) is not None:
+            self._join(spare, self._vacant.pop(0))
 
     def _without(self, machine: int, peer: _Peer | None, reason: str) -> None:
         """A machine has no process: a spare becomes it, if there is one."""
@@ -434,7 +451,8 @@ class MessagesHub:
         if not machine:
             return
         self._events.append(Lost(machine, reason))
-        self._replace(machine)
+        self._vacant.append(machine)
+        self._fill_vacancies()
 
     def _watching(self, peer: _Peer) -> _Watching:
         return _Watching(self, peer)

@@ -17,8 +17,9 @@ from cec_mpi.core.parity import ParityChecker
 from cec_mpi.core.planner import Plan, Planner
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.deadline import as_deadline
+from cec_mpi.runtime.elastic import Moment
 from cec_mpi.runtime.exchange import Product
-from cec_mpi.runtime.jobs import Intervals, Joined, Left, Lost
+from cec_mpi.runtime.jobs import GivenUp, Intervals, Joined, Left, Lost
 from cec_mpi.runtime.master import Buffers, Master, Multiplied, shard_errors
 from cec_mpi.runtime.messages import MessagesMasterEnd
 from cec_mpi.runtime.options import SessionOptions
@@ -72,7 +73,7 @@ class ResilientMaster(Master):
                 shard_errors(self.manifest),
             )
         self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
-        self.mask: tuple[int, ...] = ()  # machines that are up, lost or not
+        self.mask: set[int] = set()  # machines that are up, lost or not
         self.planned_with: tuple[float, ...] = ()
 
     def _begin(self, product: Product) -> Step:
@@ -80,24 +81,21 @@ class ResilientMaster(Master):
         recovery = self.manifest.code.recovery
         compares = not product.adjoint and self.checker is not None and not self._sampling
         needed = recovery + compares
-        moment = self._schedule.next(needed, self.manifest.code.machines)
-        up, events = moment.available, list[dict[str, Any]]()
-        able = self._wait_for_enough(up, needed, events)
-        moment = replace(moment, available=able)
+        events: list[dict[str, Any]] = []
+        moment = self._moment(needed, events)
+        able = moment.available
         surplus = 0 if product.adjoint else self._stragglers
         planner = self._planners[min(recovery + surplus, len(able))]
-        self.mask, self.planned_with = up, self.speeds.plan_speeds(able)
+        self.mask = self._schedule.listed(moment)
+        self.planned_with = self.speeds.plan_speeds(able)
         plan = planner.plan(able, self.planned_with)
         step = Step(product, moment, plan, plan is not self._plan)
         step.events.extend(events)
         return step
 
-    def _wait_for_enough(
-        self, up: tuple[int, ...], needed: int, events: list[dict[str, Any]]
-    ) -> tuple[int, ...]:
-        """Those of the machines that are up which can be asked, at least as many as needed."""
-        hub = self.end.hub
-        patience = Patience()
+    def _moment(self, needed: int, events: list[dict[str, Any]]) -> Moment:
+        """The moment of the next step, with the machines that can be asked then."""
+        hub, patience = self.end.hub, Patience()
         hub.hear()
         while True:
             for event in hub.events():
@@ -108,16 +106,18 @@ class ResilientMaster(Master):
             for n, job in hub.busy().items():
                 if now - job.begun > self.lost_after(None):
                     hub.give_up(n, f"no answer for {now - job.begun:.1f} s")
-            idle = set(hub.idle())
-            able = tuple(n for n in up if n in idle)
-            if len(able) >= needed:
-                return able
-            busy = set(hub.busy()) & set(up)
-            if not busy and not set(hub.joining()) & set(up):
-                raise InfeasibleError(
-                    f"{len(able)} of the machines that are available have not been lost "
-                    f"({', '.join(map(str, able)) or 'none'}): a step needs {needed}"
-                )
+            awaited = {*hub.busy(), *hub.joining()}
+            try:
+                moment = self._schedule.next(needed, self.manifest.code.machines)
+            except InfeasibleError:
+                if not awaited:
+                    raise
+            else:
+                idle = set(hub.idle())
+                able = tuple(n for n in moment.available if n in idle)
+                if len(able) >= needed:
+                    return replace(moment, available=able)
+            self._schedule.gate()
             patience.pause()
 
     def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
@@ -183,12 +183,22 @@ class ResilientMaster(Master):
                 "goes on without it"
             )
 
-    @staticmethod
-    def note(events: list[dict[str, Any]], event: object) -> None:
-        """Keep for the records who was lost and who joined."""
+    def gate(self) -> None:
+        """Raise what ends the run, where something does."""
+        self._schedule.gate()
+
+    def note(self, events: list[dict[str, Any]], event: object) -> None:
+        """Keep who is there, for the records and for the next steps."""
+        if isinstance(event, Lost | Left | GivenUp):
+            self._schedule.leave(event.machine)
+        elif isinstance(event, Joined):
+            self._schedule.come_back(event.machine)
         if isinstance(event, Lost):
             log.warning("machine %d is lost: %s", event.machine, event.reason)
             events.append({"lost": event.machine, "reason": event.reason})
+        elif isinstance(event, GivenUp):
+            log.warning("machine %d is given up: %s", event.machine, event.reason)
+            events.append({"given up": event.machine, "reason": event.reason})
         elif isinstance(event, Left):
             log.warning("machine %d is asked no more: %s", event.machine, event.reason)
             events.append({"leaving": event.machine, "reason": event.reason})

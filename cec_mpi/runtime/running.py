@@ -18,9 +18,9 @@ from cec_mpi.core.answers import RowAnswers, replacement
 from cec_mpi.core.replan import replan
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.exchange import Answers
-from cec_mpi.runtime.jobs import Answered, Intervals, Job, Joined, Left, Lost
+from cec_mpi.runtime.jobs import Answered, GivenUp, Intervals, Job, Joined, Left, Lost
 from cec_mpi.runtime.master import Buffers, Multiplied
-from cec_mpi.runtime.step import Step
+from cec_mpi.runtime.step import CannotEnd, Step
 from cec_mpi.runtime.waiting import Patience
 
 if TYPE_CHECKING:
@@ -142,6 +142,7 @@ class Run:
                     if not self.outstanding:
                         raise RuntimeError(f"step {step.number} waits for nobody")
                 self._look_at_the_clock()
+                self.master.gate()
                 patience.pause()
 
     def ask(self, machine: int, intervals: Intervals, content: NDArray[Any]) -> None:
@@ -178,6 +179,9 @@ class Run:
         master.note(step.events, event)
         if isinstance(event, Lost):
             master.check_loss(event, f"in step {step.number}")
+            self.outstanding.pop(event.machine, None)
+            self._without(event.machine)
+        elif isinstance(event, GivenUp):
             self.outstanding.pop(event.machine, None)
             self._without(event.machine)
         elif isinstance(event, Left):
@@ -227,14 +231,14 @@ class Run:
                 return
             self.cannot_end()
             left = sorted(self.helpers())
-            raise InfeasibleError(
+            raise CannotEnd(
                 f"step {self.step.number} cannot end: {len(left)} of its machines are left "
                 f"({', '.join(map(str, left)) or 'none'}), and each row needs "
                 f"{self.master.manifest.code.recovery}"
             ) from None
 
     def _up(self) -> set[int]:
-        return set(self.master.mask)
+        return self.master.mask
 
     def _look_at_the_clock(self) -> None:
         now = time.monotonic()
@@ -363,11 +367,38 @@ def _merged(intervals: Iterable[tuple[int, int]]) -> Intervals:
 
 @dataclass(eq=False)
 class _Term:
-    """A part of the sum X' V: some rows of one shard, each with its coefficients."""
+    """A part of the sum X' V: some rows of one shard, each with its coefficients.
+
+    Its value comes from its machine, or from others that it was made of: whichever is first.
+    """
 
     machine: int
     intervals: Intervals
     coefficients: NDArray[Any]
+    stands_in_for: _Term | None = None
+    made_of: list[_Term] = field(default_factory=list)
+    value: NDArray[Any] | None = None
+    lost: bool = False  # its machine will not answer
+
+    @property
+    def is_known(self) -> bool:
+        return self.value is not None or (
+            bool(self.made_of) and all(term.is_known for term in self.made_of)
+        )
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether neither it nor what it stands in for is known."""
+        above = self.stands_in_for
+        return not self.is_known and (above is None or above.is_wanted)
+
+    def add_to(self, total: NDArray[np.float64]) -> None:
+        """Add its value."""
+        if self.value is not None:
+            total += self.value
+        else:
+            for term in self.made_of:
+                term.add_to(total)
 
 
 class AdjointRun(Run):
@@ -383,10 +414,10 @@ class AdjointRun(Run):
         super().__init__(master, step)
         self._coded = coded
         self._size = columns * step.product.columns
+        self._terms: list[_Term] = []  # of the plan
         self._asked: dict[Job, _Term] = {}
         self._aside: dict[int, list[_Term]] = defaultdict(list)
-        self._lost: list[_Term] = []
-        self._parts: list[tuple[int, int, NDArray[Any]]] = []
+        self._missing: list[_Term] = []  # to be had from others
 
     def first_jobs(self) -> None:
         """Give the jobs of the plan."""
@@ -395,58 +426,71 @@ class AdjointRun(Run):
         for n, intervals in self.master.intervals_of(self.step.plan).items():
             size = sum(stop - start for start, stop in intervals) * k
             if size:
-                content = self._coded[position : position + size]
-                self._give(_Term(n, intervals, content))
+                self._terms.append(_Term(n, intervals, self._coded[position : position + size]))
+                self._give(self._terms[-1])
             position += size
 
     def is_done(self) -> bool:
-        """Whether the result is there."""
-        return not (self._lost or self._asked or any(self._aside.values()))
+        """Whether all terms are known."""
+        return all(term.is_known for term in self._terms)
 
     def take(self, job: Job) -> None:
-        """Use an answer."""
-        if self._asked.pop(job, None) is not None:
-            self._parts.append((job.machine, len(self._parts), job.values))
+        """Use an answer, a late one too."""
+        self._asked.pop(job).value = job.values
 
     def drop(self, machine: int) -> None:
-        """Expect nothing more of a machine."""
+        """Have the terms of a machine from others."""
+        is_late = machine in self.outstanding
         for job, term in list(self._asked.items()):
-            if term.machine == machine:
-                del self._asked[job]
-                self._lost.append(term)
-        self._lost += self._aside.pop(machine, [])
+            if term.machine == machine and term.is_wanted:
+                if not is_late:
+                    del self._asked[job]
+                    term.lost = True
+                elif term.stands_in_for is not None and not term.stands_in_for.lost:
+                    continue  # as late as what it stands in for: more work would not help
+                if not term.made_of:
+                    self._missing.append(term)
+        self._missing += [term for term in self._aside.pop(machine, ()) if term.is_wanted]
 
     def hand_on(self) -> None:
-        """Give what is missing to others."""
-        code, dtype = self.master.manifest.code, self._coded.dtype
-        while self._lost:
-            term = self._lost[-1]
-            others = self._others(term.machine)
-            weights = replacement(code, term.machine, others)
-            self._lost.pop()
-            for machine, weight in zip(others, weights.tolist(), strict=True):
-                if weight:
-                    part = (weight * term.coefficients).astype(dtype, copy=False)
-                    self._aside[machine].append(_Term(machine, term.intervals, part))
+        """Give what is missing to others, or to its own machine if that is there again."""
+        while self._missing:
+            term = self._missing[-1]
+            if term.machine in self.helpers() and term.machine not in self.outstanding:
+                self._aside[term.machine].append(term)
+            elif term.is_wanted:
+                self._make_of_others(term)
+            self._missing.pop()
         for machine in self.ready() & set(self._aside):
             self.next_job(machine)
 
     def next_job(self, machine: int) -> None:
-        """Give a machine what was put aside for it."""
-        terms = self._aside.get(machine)
-        if terms:
-            self._give(terms.pop(0))
+        """Give a machine the next part that is still wanted."""
+        terms = self._aside.get(machine, [])
+        while terms and machine not in self.outstanding:
+            term = terms.pop(0)
+            if term.is_wanted:
+                self._give(term)
 
     def result(self) -> NDArray[Any]:
-        """The sum of all parts, in the order of machines."""
+        """The sum of all terms, in the order of machines."""
         total = np.zeros(self._size)
-        for _, _, part in sorted(self._parts, key=lambda each: each[:2]):
-            total += part
+        for term in self._terms:
+            term.add_to(total)
         return total
 
     def _give(self, term: _Term) -> None:
         self.ask(term.machine, term.intervals, term.coefficients)
         self._asked[self.outstanding[term.machine]] = term
+
+    def _make_of_others(self, term: _Term) -> None:
+        code, dtype = self.master.manifest.code, self._coded.dtype
+        others = self._others(term.machine)
+        for machine, weight in zip(others, replacement(code, term.machine, others), strict=True):
+            part = (weight * term.coefficients).astype(dtype, copy=False)
+            made = _Term(machine, term.intervals, part, stands_in_for=term)
+            term.made_of.append(made)
+            self._aside[machine].append(made)
 
     def _others(self, machine: int) -> tuple[int, ...]:
         """The L fastest machines that can stand in for one."""

@@ -8,11 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from cec_mpi.core.planner import Plan
+from cec_mpi.errors import InfeasibleError
 from cec_mpi.records import StepRecord
 from cec_mpi.runtime.elastic import Moment
 from cec_mpi.runtime.exchange import Answers, Product
 
-__all__ = ["Step"]
+__all__ = ["CannotEnd", "Step"]
+
+
+class CannotEnd(InfeasibleError):
+    """A step has lost so many machines that it cannot end; a later one may have others."""
 
 
 class Step:

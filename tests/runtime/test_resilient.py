@@ -232,7 +232,7 @@ def test_an_exception_of_a_machine_ends_a_session_that_does_not_continue(
         ({"stragglers": -1}, "stragglers -1"),
         ({"stragglers": 0.5}, "stragglers 0.5"),
         ({"deadline": 0}, "deadline 0: expected seconds"),
-        ({"deadline": "x0.5"}, "a factor above 1"),
+        ({"deadline": "x0.5"}, "a factor of at least 1"),
         ({"deadline": "soon"}, "deadline soon"),
         ({"on_loss": "panic"}, "on_loss 'panic': expected end or continue"),
         ({"spares": 1}, "expected on_loss='continue'"),
