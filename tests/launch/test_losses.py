@@ -234,3 +234,97 @@ def test_a_machine_that_dies_while_it_opens_its_shard(multiply, tmp_path, run, s
         {"lost", "reason"},
         {"joined", "rank"},
     ]
+
+
+RIDGE = ("--task", "ridge", "--set", "alpha=1")
+
+
+@pytest.fixture
+def solve(run, store, tmp_path):
+    """Ridge regression, which has adjoints, and whether it is right."""
+    y = store.X @ np.ones(60)
+    np.save(tmp_path / "y.npy", y)
+
+    def solve(*options, ranks=7, launcher=ULFM):
+        out = tmp_path / "out"
+        words = ["cec-mpi", "run", store.path, "--out", out, *RIDGE]
+        done = run([*launcher, ranks, *words, "--set", f"y={tmp_path / 'y.npy'}", *options])
+        assert done.returncode == 0, done.stderr
+        mean = store.X.mean(axis=0)
+        centred = store.X - mean
+        expected = np.linalg.solve(centred.T @ centred + np.eye(60), centred.T @ (y - y.mean()))
+        assert np.allclose(np.load(out / "result.npy"), expected, atol=1e-6)
+        return out
+
+    return solve
+
+
+def test_false_lateness_does_no_harm_to_adjoints(solve):
+    slowly = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 2500)  # 40 ms a step
+    out = solve("--deadline", 0.02, *slowly)
+    assert any("late" in event for _, event in events(out))
+
+
+def test_late_machines_without_a_substitute_are_waited_for(solve):
+    slowly = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 2500)
+    solve("--machines", "1,2,3", "--deadline", 0.02, *slowly, ranks=4)
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_a_spare_gives_what_only_its_machine_can(solve, step):
+    options = ("--machines", "1,2,3", "--spares", 1, "--inject", f"kill:3@{step}")
+    out = solve(*CONTINUE, *options, ranks=5)
+    assert sum("joined" in event for _, event in events(out)) == 1
+
+
+def test_a_machine_that_never_answers_is_no_reason_to_end(multiply, tmp_path):
+    slowly = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 500)  # 0.2 s a step
+    multiply("--deadline", 0.5, "--inject", "stop:4@1", *slowly)
+    assert [set(e) for _, e in events(tmp_path / "out")] == [{"late"}, {"given up", "reason"}]
+
+
+def test_the_next_tick_is_waited_for_when_a_step_cannot_end(multiply, tmp_path):
+    masks = {"available": [[1, 2, 3], [4, 5, 6]]}
+    (tmp_path / "masks.json").write_text(json.dumps(masks))
+    options = ("--availability", tmp_path / "masks.json", "--repeat", "--wait")
+    multiply(*CONTINUE, *options, "--inject", "kill:3@2")
+    _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
+    assert len(steps) == 30
+    assert {tuple(step["available"]) for step in steps[2:]} == {(4, 5, 6)}
+
+
+PROGRAM = """
+import os, signal, sys, time
+import numpy as np
+from mpi4py import MPI
+import cec_mpi
+
+pids = MPI.COMM_WORLD.gather(os.getpid())
+file = open(sys.argv[2], "w")
+with cec_mpi.open_operator(sys.argv[1], MPI.COMM_WORLD, on_loss="continue", spares=1) as X:
+    if X is not None:
+        w, v = np.ones(60), np.ones(600)
+        X @ w
+        os.kill(pids[3], signal.SIGKILL)
+        time.sleep(0.2)
+        with X.open(sys.argv[1]) as Y:
+            for _ in range(5):
+                error = np.abs(Y.H @ v - X.H @ v).max() + np.abs(Y @ w - X @ w).max()
+                assert error < 1e-10, error
+        file.write("right")
+if file.tell():
+    try:
+        with cec_mpi.open_operator(sys.argv[1], MPI.COMM_SELF):
+            pass
+    except cec_mpi.errors.InputError as error:
+        file.write(f": {error}")
+    sys.exit(5)
+"""
+
+
+def test_a_program_goes_on_after_a_loss_and_ends_as_it_says(run, store, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    told = tmp_path / "told.txt"
+    done = run([*ULFM, 8, "python", tmp_path / "program.py", store.path, told])
+    assert done.returncode == 5, done.stderr
+    assert told.read_text().startswith("right: a process was lost before")
