@@ -51,6 +51,8 @@ def record(step, measured=0.5, predicted=None, waited=0, changed=False):
         bytes={"announce": 24, "share": 80, "collect": 160},
         plan_changed=changed,
         condition=2.5,
+        error_bound=1e-12,
+        events=[],
     )
 
 

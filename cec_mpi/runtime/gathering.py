@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.launch import Place, library_name, place_of_ranks, survives_losses
+from cec_mpi.runtime.launch import Place, library_name, place_of_ranks, survives_losses, world_size
 from cec_mpi.runtime.leaving import (
     dying_alone,
     ending_the_job,
@@ -86,11 +86,11 @@ def gathered(
     with _once(comm), _duplicate(comm) as own:
         continues = options.get("on_loss") == "continue"
         by_messages, continues = comm.bcast((needs_messages(options), continues), root=0)
-        if continues and comm.size < _world_size():
+        if continues and comm.size < world_size():
             raise raised_together(
                 comm,
                 InputError(
-                    f"on_loss='continue' with {comm.size} of {_world_size()} processes: those that "
+                    f"on_loss='continue' with {comm.size} of {world_size()} processes: those that "
                     "have no part would wait for lost ones when MPI ends"
                 ),
             )
@@ -168,12 +168,6 @@ def _take_part_by_messages(
         hub.stop(error)
         if hub.lost_any:
             leave_without_mpi(comm if hub.out_of_reach else None)
-
-
-def _world_size() -> int:
-    from mpi4py import MPI
-
-    return MPI.COMM_WORLD.size
 
 
 @contextmanager

@@ -22,6 +22,7 @@ __all__ = [
     "place_of_ranks",
     "start_mpi",
     "survives_losses",
+    "world_size",
 ]
 
 # What launchers set for each process: its launcher's name, the number of processes, its rank.
@@ -155,6 +156,13 @@ def survives_losses() -> bool:
     if library_name().startswith("Open MPI"):
         return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - its name
     return "SLURM_STEP_ID" in os.environ
+
+
+def world_size() -> int:
+    """Processes that were started together."""
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.size
 
 
 def limit_threads(threads: int) -> Any:
