@@ -95,7 +95,8 @@ class StepRecord:
         in all steps before. None for X' V.
     events : list of dict
         What happened to machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
-        ``{"leaving": n}``, ``{"wrong": n}``, ``{"joined": n, "rank": r}``.
+        ``{"given up": n, "reason": text}``, ``{"leaving": n}``, ``{"wrong": n}``,
+        ``{"joined": n, "rank": r}``.
     """
 
     step: int
