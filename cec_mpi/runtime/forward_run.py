@@ -88,17 +88,18 @@ class ForwardRun(Run):
         for machine in self.ready() & set(self._aside):
             self.next_job(machine)
 
-    def cannot_end(self) -> None:
+    def disagreement(self) -> MachineError | None:
         """Name rows whose answers disagree."""
         doubtful = self._answers.doubtful()
         if doubtful:
             start, stop, machines = doubtful[0]
             more = f" (and {len(doubtful) - 1} more such places)" if len(doubtful) > 1 else ""
-            raise MachineError(
+            return MachineError(
                 f"step {self.step.number} is refused: the answers of machines "
                 f"{', '.join(map(str, machines))} to rows {start}..{stop - 1} of their shards "
                 f"disagree{more}, and no further machine can tell which of them is wrong"
             )
+        return None
 
     def next_job(self, machine: int) -> None:
         """Give a machine what was put aside for it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ class _Totals:
         self.jobs.append(job)
 
 
-class Run:
+class Run(ABC):
     """A step on its way: jobs are given, answered, given up and given to others."""
 
     def __init__(self, master: ResilientMaster, step: Step) -> None:
@@ -68,22 +69,23 @@ class Run:
 
     # What differs between X W and X' V.
 
+    @abstractmethod
     def first_jobs(self) -> None:
         """Give the jobs of the plan."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_done(self) -> bool:
         """Whether the result is there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, job: Job) -> None:
         """Use an answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def drop(self, machine: int) -> None:
         """Expect nothing more of a machine."""
-        raise NotImplementedError
 
+    @abstractmethod
     def hand_on(self) -> None:
         """Give what is missing to others.
 
@@ -92,13 +94,14 @@ class Run:
         InfeasibleError
             There are too few.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def next_job(self, machine: int) -> None:
         """Give a machine that has answered what else was put aside for it."""
 
-    def cannot_end(self) -> None:
-        """Say why there are too few machines, if it is another reason than losses."""
+    def disagreement(self) -> MachineError | None:
+        """Why there are too few machines, if it is another reason than losses."""
+        return None
 
     # What does not.
 
@@ -224,7 +227,9 @@ class Run:
             # Machines that are late may answer after all, and spares may join.
             if self.outstanding or set(self.hub.joining()) & self._up():
                 return
-            self.cannot_end()
+            disagreement = self.disagreement()
+            if disagreement is not None:
+                raise disagreement from None
             left = sorted(self.helpers())
             raise CannotEnd(
                 f"step {self.step.number} cannot end: {len(left)} of its machines are left "
