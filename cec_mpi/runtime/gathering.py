@@ -94,6 +94,8 @@ def gathered(
                     "have no part would wait for lost ones when MPI ends"
                 ),
             )
+        if continues:
+            _not_freed.append(own)
         if by_messages:
             yield from _take_part_by_messages(own, logs, continues)
         else:
@@ -108,9 +110,7 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
     if comm.rank:
         with ending_the_job(comm, known=()):
             error = serve(comm.rank, CollectiveMachineEnd(comm))
-        if error is not None:
-            time.sleep(_PRINTING_SECONDS)
-            raise raised_together(comm, error)
+        _raise_together_after_rank_0(comm, error)
         yield None
         return
     hub = CollectiveHub(comm)
@@ -135,20 +135,14 @@ def _take_part_by_messages(
     places = place_of_ranks(comm)
     if comm.rank:
         with dying_alone(comm) if continues else ending_the_job(comm, known=()):
-            if continues:
-                _not_freed.append(comm)
             end = MessagesMachineEnd(comm, leave_now)
             error = serve(comm.rank, end)
         if end.others_are_lost:
             leave_without_mpi()
-        if error is not None:
-            time.sleep(_PRINTING_SECONDS)
-            raise raised_together(comm, error)
+        _raise_together_after_rank_0(comm, error)
         yield None
         return
     hub = MessagesHub(comm, continues)
-    if continues:
-        _not_freed.append(comm)
     error = None
     try:
         if continues and not survives_losses():
@@ -168,6 +162,12 @@ def _take_part_by_messages(
         hub.stop(error)
         if hub.lost_any:
             leave_without_mpi(comm if hub.out_of_reach else None)
+
+
+def _raise_together_after_rank_0(comm: MPI.Intracomm, error: BaseException | None) -> None:
+    if error is not None:
+        time.sleep(_PRINTING_SECONDS)
+        raise raised_together(comm, error)
 
 
 @contextmanager

@@ -192,9 +192,7 @@ def dying_alone(comm: MPI.Intracomm) -> Iterator[None]:
         yield
     except BaseException:
         log.critical("rank %d ends", comm.rank, exc_info=True)
-        sys.stderr.write(f"cec-mpi: rank {comm.rank} on {socket.gethostname()} failed\n")
-        traceback.print_exc()
-        _flush()
+        _tell_failure(comm)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -213,10 +211,15 @@ def ending_the_job(
         if isinstance(error, known) or was_raised_together(error):
             raise
         log.critical("rank %d ends the job", comm.rank, exc_info=True)
-        sys.stderr.write(f"cec-mpi: rank {comm.rank} on {socket.gethostname()} failed\n")
-        traceback.print_exc()
-        sys.stderr.flush()
+        _tell_failure(comm)
         comm.Abort(1 if comm.rank == 0 else _FAILED_MACHINE)
+
+
+def _tell_failure(comm: MPI.Intracomm) -> None:
+    """Print which rank failed, and the exception that is being handled."""
+    sys.stderr.write(f"cec-mpi: rank {comm.rank} on {socket.gethostname()} failed\n")
+    traceback.print_exc()
+    _flush()
 
 
 def raised_together(comm: MPI.Intracomm, error: Error) -> Error:

@@ -2,8 +2,8 @@
 
 A machine has one job at a time, and the buffers of a job are its own: a late answer can
 never be taken for one to a later step. Nothing here is collective, so nobody waits for a
-process that died or is stuck. A death shows as an error of MPI where the launcher and the
-library tell (Open MPI under ``mpirun --with-ft ulfm``), else as an answer that never comes.
+process that died or is stuck. A death shows at the end of a connection (`lifelines`), as an
+error of MPI where the library tells, or else as an answer that never comes.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ class MessagesHub:
 
     Attributes
     ----------
+    continues : bool
     lost_any : bool
         A process is gone or stuck: MPI_Finalize could wait for it for ever.
     out_of_reach : bool
@@ -106,7 +107,7 @@ class MessagesHub:
 
     def __init__(self, comm: MPI.Intracomm, continues: bool) -> None:
         self._comm = comm
-        self._continues = continues
+        self.continues = continues
         self._lifelines = Lifelines() if continues else None
         comm.bcast(self._lifelines and self._lifelines.address, root=MASTER)
         places = (comm.gather(None, root=MASTER) or [])[1:]
@@ -213,6 +214,11 @@ class MessagesHub:
     def idle(self) -> list[int]:
         """Machines that can be given a job."""
         return sorted(peer.machine for peer in self._peers if peer.machine and peer.is_idle)
+
+    def is_idle(self, machine: int) -> bool:
+        """Whether this one can be given a job."""
+        peer = self._peer_of(machine)
+        return peer is not None and peer.is_idle
 
     def busy(self) -> dict[int, Job]:
         """The jobs that are not answered."""
@@ -337,7 +343,7 @@ class MessagesHub:
 
     def _heard(self, peers: list[_Peer]) -> dict[int, Any]:
         """An object of each of these; where it can, a session goes on without silent ones."""
-        found = self._replies(peers, _OPEN_SECONDS if self._continues else float("inf"))
+        found = self._replies(peers, _OPEN_SECONDS if self.continues else float("inf"))
         for peer in list(peers):
             if peer.rank not in found:
                 self._asked.remove(peer)
@@ -413,11 +419,6 @@ class MessagesHub:
         opening = replace(opening, machines=tuple(machines), options=options)
         self._order(peer, OPEN, store, content=pickle.dumps(opening))
 
-    @property
-    def continues(self) -> bool:
-        """Whether it goes on without machines that are lost."""
-        return self._continues
-
     def let_go(self, machine: int, reason: str) -> None:
         """Ask a machine no more; a spare takes its place."""
         peer = self._peer_of(machine)
@@ -435,7 +436,7 @@ class MessagesHub:
 
     def _spare(self) -> _Peer | None:
         """A process that can become another machine now."""
-        if self._is_opening or self._stopped or not self._continues or not self._openings:
+        if self._is_opening or self._stopped or not self.continues or not self._openings:
             return None
         return next((p for p in self._peers if not p.machine and p.is_idle), None)
 

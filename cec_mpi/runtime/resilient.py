@@ -58,9 +58,9 @@ class ResilientMaster(Master):
         self.deadline = None if options.deadline is None else as_deadline(options.deadline)
         code = self.manifest.code
         self._decoders = Decoders(code)
-        self._planners = {
+        self._planners = {code.recovery: self._planner} | {
             copies: Planner(copies, self.manifest.rows_per_shard, self._planner.scheme)
-            for copies in range(code.recovery, code.recovery + options.stragglers + 1)
+            for copies in range(code.recovery + 1, code.recovery + options.stragglers + 1)
         }
         self._intervals: tuple[Plan | None, dict[int, Intervals]] = None, {}
         self.checker: ParityChecker | None = None

@@ -206,7 +206,7 @@ class Run(ABC):
         self.take(job)
         if job.machine in self.given_up:
             self.given_up.discard(job.machine)
-        if job.machine in self.ready():
+        if self.hub.is_idle(job.machine):
             self.next_job(job.machine)
 
     def _failed(self, machine: int) -> None:

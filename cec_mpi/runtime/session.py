@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from cec_mpi.core.learning import SpeedEstimator
 from cec_mpi.core.planner import Planner, Scheme
@@ -19,10 +18,7 @@ from cec_mpi.runtime.elastic import Schedule
 from cec_mpi.runtime.emulation import Emulation, fit_base
 from cec_mpi.runtime.exchange import Hub, Opened, Opening
 from cec_mpi.runtime.header import run_header
-from cec_mpi.runtime.launch import (
-    Place,
-    limit_threads,
-)
+from cec_mpi.runtime.launch import Place, limit_threads
 from cec_mpi.runtime.lockstep import LockstepMaster
 from cec_mpi.runtime.master import Master
 from cec_mpi.runtime.options import SessionOptions
@@ -30,16 +26,7 @@ from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import remembered_stage
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["Session", "check_ranks"]
-
-log = logging.getLogger(__name__)
-
-_PRINTING_SECONDS = 0.1  # for rank 0: under `python -m mpi4py` the first that raises ends all
-
-_serving: list[Any] = []  # groups of processes that are gathered around this one
 
 
 class Session:

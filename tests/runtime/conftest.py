@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+sys.path.append(str(Path(__file__).parent))  # for `recording`
+
 MACHINES, RECOVERY = 3, 2
 
 

@@ -8,23 +8,17 @@ import sys
 
 import numpy as np
 import pytest
+from recording import Kept
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, lsmr, svds
 
 from cec_mpi import encode, open_operator
 from cec_mpi.availability import Listed
 from cec_mpi.errors import InfeasibleError, InputError, MachineError, StoreError
-from cec_mpi.records import Recorder
 
 pytestmark = pytest.mark.mpi(min_size=4)
 
 MASKS = [m for k in (2, 3) for m in itertools.combinations((1, 2, 3), k)]
 RNG = np.random.default_rng(8)
-
-
-class Kept(Recorder):
-    def __init__(self):
-        self.records = []
-        super().__init__(watch=self.records.append)
 
 
 @pytest.fixture(scope="module")

@@ -6,26 +6,16 @@ import time
 
 import numpy as np
 import pytest
+from recording import Kept
 
 from cec_mpi import encode, open_operator
 from cec_mpi.availability import Listed
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
-from cec_mpi.records import Recorder
 
 pytestmark = pytest.mark.mpi(min_size=4)
 
 RNG = np.random.default_rng(3)
 EMULATED = {"emulate_speeds": (1.0, 1.0, 1.0), "emulate_base": 100_000.0}  # 7 ms a step
-
-
-class Kept(Recorder):
-    def __init__(self):
-        self.records = []
-        super().__init__(watch=self.records.append)
-
-    @property
-    def events(self):
-        return [event for record in self.records for event in record.events]
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from recording import Kept
 
 from cec_mpi import open_operator
 from cec_mpi.availability import Listed, RandomAvailability
@@ -19,14 +20,6 @@ from cec_mpi.tasks import power
 pytestmark = pytest.mark.mpi(min_size=4)
 
 HEADER_BYTES = 48
-
-
-class Kept(Recorder):
-    """A recorder that keeps its records."""
-
-    def __init__(self):
-        self.records = []
-        super().__init__(watch=self.records.append)
 
 
 def multiply(comm, store, vectors, **options):
