@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import mpi_at_hand
 import numpy as np
 
 TIME_LIMIT = 30  # seconds; the slowest case takes about two on a busy machine of two cores
@@ -41,13 +42,6 @@ _DRAWN = 30  # cases drawn from the seed, beside those written out below
 
 _MARK = "CEC_LAUNCH_MARK"  # in the environment of every process of one command
 _FOREIGN = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")
-_ONE_BOX = {  # as scripts/environment has it
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    "OMPI_MCA_pml": "ob1",
-    "OMPI_MCA_btl": "self,sm,tcp",
-}
 _DID_NOT_START = 213
 _BANNER = re.compile(r"^-{60,}\n.*?^-{60,}\n", re.DOTALL | re.MULTILINE)
 # What Open MPI's mpirun says now and then while it ends ranks that left with an error.
@@ -95,11 +89,12 @@ def environment(**variables: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
     beside = str(Path(sys.executable).parent)  # cec-mpi, and mpirun of an MPI wheel
     path = os.pathsep.join([beside, kept.get("PATH", os.defpath)])
-    return {**kept, **_ONE_BOX, "PATH": path, **variables}
+    return {**kept, **mpi_at_hand.one_box(), "PATH": path, **variables}
 
 
-def has_mpirun() -> bool:
-    return shutil.which("mpirun", path=environment()["PATH"]) is not None
+def mpirun() -> str | None:
+    """The command that starts ranks of this Python's MPI, or None."""
+    return mpi_at_hand.mpirun(environment()["PATH"])
 
 
 def start(
@@ -109,13 +104,18 @@ def start(
     variables: dict[str, str] | None = None,
     **options: Any,
 ) -> Started:
-    """Start a command; `options` are those of `subprocess.Popen`."""
+    """Start a command; `options` are those of `subprocess.Popen`.
+
+    A command ``mpirun`` is that of the MPI at hand.
+    """
+    first, *rest = (str(word) for word in command)
+    words = [(first == "mpirun" and mpirun()) or first, *rest]
     mark = uuid.uuid4().hex
     scratch = Path(tempfile.mkdtemp(prefix="cec-launch-"))
     own = {_MARK: mark, "OMPI_MCA_btl_sm_backing_directory": str(scratch)}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(
-        [str(word) for word in command],
+        words,
         env=environment(**own, **(variables or {})),
         cwd=cwd,
         text=True,
@@ -1091,7 +1091,7 @@ def cases(seed: int = 0, count: int | None = None) -> list[Case]:
 
 def main() -> int:
     arguments = parse()
-    if not has_mpirun():
+    if mpirun() is None:
         raise SystemExit("mpirun is not on PATH")
     chosen = cases(arguments.seed, arguments.count)
     wrong = 0

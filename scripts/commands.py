@@ -6,13 +6,14 @@ import subprocess
 import sys
 
 import numpy as np
+from mpi_at_hand import mpirun
 
 TIME_LIMIT = 900
 
 
 def cec_mpi(*words: object, ranks: int = 0, quiet: bool = False) -> None:
     """Run a command of cec_mpi, under mpirun when it takes ranks; leave if it fails."""
-    launcher = ["mpirun", "-n", str(ranks)] if ranks else []
+    launcher = [mpirun(), "-n", str(ranks)] if ranks else []
     done = subprocess.run(
         [*launcher, sys.executable, "-m", "cec_mpi", *map(str, words)],
         stdin=subprocess.DEVNULL,

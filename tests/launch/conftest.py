@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "scripts"))
+sys.path += [str(ROOT / "scripts"), str(Path(__file__).parent)]
 
 import bad_inputs  # noqa: E402
 
@@ -38,7 +38,7 @@ class SmallStore:
 
 @pytest.fixture(scope="session", autouse=True)
 def _launcher():
-    assert bad_inputs.has_mpirun(), "no mpirun beside this Python or on PATH"
+    assert bad_inputs.mpirun(), "no mpirun beside this Python or on PATH"
 
 
 @pytest.fixture

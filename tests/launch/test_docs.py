@@ -71,7 +71,9 @@ def blocks_of(page: str) -> list[Block]:
     return found
 
 
-@pytest.mark.parametrize("page", ["solvers", "failures"])
+@pytest.mark.parametrize(
+    "page", ["solvers", pytest.param("failures", marks=pytest.mark.needs("ulfm"))]
+)
 def test_the_page_runs_from_top_to_bottom(run, tmp_path, page):
     for block in blocks_of((DOCS / f"{page}.md").read_text()):
         if block.kind == "sh":

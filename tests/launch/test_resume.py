@@ -7,8 +7,8 @@ import signal
 import time
 
 import numpy as np
-import psutil
 import pytest
+from ranks import ranks_of
 
 from cec_mpi.records import read_steps
 
@@ -106,16 +106,6 @@ def test_products_go_on_at_the_next_row(start, cec, large_store, tmp_path):
     again = cec(*words, "--resume", ranks=7)
     assert again.returncode == 0
     assert "nothing to resume" in again.stdout
-
-
-def ranks_of(process):
-    """The processes of mpirun, by rank."""
-    ranks = {}
-    for child in psutil.Process(process.pid).children(recursive=True):
-        variables = child.environ()
-        if "OMPI_COMM_WORLD_RANK" in variables:
-            ranks[int(variables["OMPI_COMM_WORLD_RANK"])] = child
-    return ranks
 
 
 def kill_master(process):

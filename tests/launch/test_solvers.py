@@ -97,7 +97,7 @@ def test_an_exception_is_seen_once_and_ends_all_ranks(run, small_store, tmp_path
 def test_all_ranks_go_on_after_the_operator(run, small_store, tmp_path):
     done = leave(run, small_store, tmp_path, "pass")
     assert (done.returncode, done.told) == (0, "")
-    assert done.stdout.split() == ["after"] * 4
+    assert done.stdout.count("after") == 4  # a launcher may mix their lines
 
 
 def test_a_wrong_number_of_ranks_is_told_once(run, large_store, tmp_path):

@@ -1,0 +1,66 @@
+"""The MPI that this Python has: what it is, and how its ranks are started on one box.
+
+    python scripts/mpi_at_hand.py library|mpirun
+
+prints its name and version, or the command that starts ranks.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+__all__ = ["library", "mpirun", "one_box"]
+
+_ENVIRONMENTS = Path(__file__).parents[1] / ".ci"
+_SAY_LIBRARY = """
+import mpi4py
+mpi4py.rc(initialize=False)
+from cec_mpi.runtime.launch import library_name
+print(library_name())
+"""
+
+
+@cache
+def library() -> str:
+    """Name and version of the MPI library."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SAY_LIBRARY], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def one_box() -> dict[str, str]:
+    """Variables for more ranks than cores on one box: what ``.ci/openmpi.env`` exports.
+
+    No other MPI needs any; they take no notice of these.
+    """
+    text = (_ENVIRONMENTS / "openmpi.env").read_text()
+    return dict(re.findall(r"^export (\w+)=(\S+)$", text, re.MULTILINE))
+
+
+def mpirun(path: str | None = None) -> str | None:
+    """The command that starts ranks, of those in `path`, or None.
+
+    Intel's mpirun is a shell script, which does not hand on signals: then it is the program
+    that the script starts.
+
+    Parameters
+    ----------
+    path : str, optional
+        Directories to look in; PATH by default.
+    """
+    found = shutil.which("mpirun", path=path)
+    if found is None:
+        return None
+    with Path(found).open("rb") as file:
+        script = file.read(2) == b"#!"
+    return (script and shutil.which("mpiexec.hydra", path=path)) or found
+
+
+if __name__ == "__main__":
+    print({"library": library, "mpirun": mpirun}[sys.argv[1]]())

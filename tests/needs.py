@@ -1,0 +1,46 @@
+"""What not every MPI and computer has, which tests need it, and why they do.
+
+``@pytest.mark.needs("ulfm")`` skips a test where this table says so; `scripts/test` lists at
+its end what was skipped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "scripts"))
+
+from mpi_at_hand import library
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that tests may need.
+
+    Attributes
+    ----------
+    is_here : callable
+        Whether it is.
+    why : str
+        What is done with it that nothing else can do.
+    """
+
+    is_here: Callable[[], bool]
+    why: str
+
+
+NEEDS = {
+    "ulfm": Need(
+        lambda: library().startswith("Open MPI v5"),
+        "a job goes on without a lost process under mpirun of Open MPI 5 (--with-ft ulfm) alone",
+    ),
+}
+
+
+def reason_to_skip(what: str) -> str | None:
+    """Why a test that needs this is skipped here, or None."""
+    need = NEEDS[what]
+    return None if need.is_here() else f"needs {what}: {need.why}"
