@@ -6,6 +6,8 @@ its end what was skipped.
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,10 +34,19 @@ class Need:
     why: str
 
 
+_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
 NEEDS = {
     "ulfm": Need(
         lambda: library().startswith("Open MPI v5"),
         "a job goes on without a lost process under mpirun of Open MPI 5 (--with-ft ulfm) alone",
+    ),
+    "slurm": Need(
+        lambda: all(shutil.which(name, path=_PATH) for name in ("slurmctld", "slurmd", "munged")),
+        "jobs are given to a real Slurm (on Debian: apt install slurm-wlm munge)",
+    ),
+    "pmi2": Need(
+        lambda: library().startswith(("MPICH", "Intel")),
+        "srun starts ranks with its PMI-2, which Open MPI does not speak",
     ),
 }
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +35,9 @@ _VARIABLES = (
     (_HYDRA, "PMI_SIZE", "PMI_RANK"),
     (_SLURM, "SLURM_NTASKS", "SLURM_PROCID"),
 )
+
+
+_M_PERTURB = -6  # of malloc.h
 
 
 @dataclass(frozen=True)
@@ -78,10 +84,34 @@ def start_mpi(launcher: Launcher | None) -> MPI.Intracomm:
     if launcher is not None and _foreign(launcher):
         raise InputError(_wrong_launcher(launcher))
     if not MPI.Is_initialized():
-        MPI.Init_thread()
+        with _zeros_from_malloc():
+            MPI.Init_thread()
     if launcher is not None and launcher.size != MPI.COMM_WORLD.size:
         raise InputError(_wrong_launcher(launcher))
     return MPI.COMM_WORLD
+
+
+@contextmanager
+def _zeros_from_malloc() -> Iterator[None]:
+    """Let malloc give zeros inside.
+
+    MPICH 5 sends Slurm's PMI server bytes that it has never set. What this process kept there
+    before can be an invalid request, at which MPI_Init aborts or hangs.
+    """
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallopt"):  # not glibc
+        yield
+        return
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    # Small blocks that were freed last come back as they are: these are taken away meanwhile.
+    kept = [libc.malloc(size) for size in range(24, 1033, 16) for _ in range(7)]
+    libc.mallopt(_M_PERTURB, 0xFF)  # malloc fills others with the complement
+    try:
+        yield
+    finally:
+        libc.mallopt(_M_PERTURB, 0)
+        for block in kept:
+            libc.free(block)
 
 
 def library_name() -> str:

@@ -1,0 +1,107 @@
+"""Processes and nodes that go under srun: runs of MPICH and Intel MPI go on."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from cec_mpi.records import read_steps
+
+pytestmark = [pytest.mark.needs("pmi2"), pytest.mark.usefixtures("cluster")]
+
+SURVIVING = ("--no-kill", "--kill-on-bad-exit=0", "--wait=0")
+# Eight ranks, two on each node: MPICH does not start on nodes of unlike numbers of tasks.
+SRUN = ("srun", "--mpi=pmi2", "-N", 4, "-n", 8, "--ntasks-per-node=2", *SURVIVING)
+LIMIT = 90  # seconds
+
+
+@pytest.fixture(scope="module")
+def store(make_store):
+    return make_store(np.random.default_rng(4).standard_normal((600, 60)), 6, 3)
+
+
+@pytest.fixture
+def command(store, tmp_path):
+    """Thirty products on six machines, any three of which are enough, and a spare."""
+    W = np.random.default_rng(5).standard_normal((30, 60))
+    np.save(tmp_path / "W.npy", W)
+    words = ("cec-mpi", "run", store.path, "--out", tmp_path / "out")
+    return *words, "--vectors", tmp_path / "W.npy", "--on-loss", "continue", "--spares", 1
+
+
+@pytest.fixture
+def is_right(store, tmp_path):
+    def is_right():
+        W, result = np.load(tmp_path / "W.npy"), np.load(tmp_path / "out" / "result.npy")
+        return np.allclose(result, W @ store.X.T, atol=1e-10)
+
+    return is_right
+
+
+def events(out):
+    _, steps = read_steps(out / "steps.jsonl")
+    return [event for step in steps for event in step["events"]]
+
+
+def test_killed_machines_are_left_out_and_replaced(run, cluster, command, is_right, tmp_path):
+    kills = ("--inject", "kill:3@10,kill:5@20")
+    done = run([*SRUN, *command, *kills], variables=cluster, timeout=LIMIT)
+    assert done.returncode == 137  # of the killed processes, though the run is right
+    assert (tmp_path / "out" / "summary.json").exists()
+    assert is_right()
+    found = events(tmp_path / "out")
+    assert [event["lost"] for event in found if "lost" in event] == [3, 5]
+    assert {"joined": 3, "rank": 7} in found
+
+
+def test_a_node_that_goes_down_is_left_out(start, cluster, command, is_right, tmp_path):
+    """Machines 2 and 3, of ranks 2 and 3, are on the second node."""
+    slow = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 2000)  # 50 ms and more a step
+    allocation = ("salloc", "--quiet", "--no-kill", "-N", 4, "-n", 8, "--ntasks-per-node=2")
+    process = start([*allocation, *SRUN, *command, *slow], variables=cluster)
+    steps = tmp_path / "out" / "steps.jsonl"
+    until(lambda: steps.exists() and len(steps.read_text().splitlines()) > 5)
+    take_down("n2", cluster)
+    try:
+        process.communicate(timeout=LIMIT)
+    finally:
+        bring_back("n2", cluster)
+    assert is_right()
+    found = events(tmp_path / "out")
+    assert {event["lost"] for event in found if "lost" in event} == {2, 3}
+    assert [event["rank"] for event in found if "joined" in event] == [7]
+
+
+def take_down(node, variables):
+    words = ["scontrol", "update", f"nodename={node}", "state=down", "reason=test"]
+    subprocess.run(words, env=variables, check=True, timeout=20)
+
+
+def bring_back(node, variables):
+    """Until Slurm gives jobs to the node again, which it may do by itself."""
+
+    def is_idle():
+        subprocess.run(
+            ["scontrol", "update", f"nodename={node}", "state=resume"],
+            env=variables,
+            capture_output=True,
+            timeout=20,
+            check=False,
+        )
+        words = ["sinfo", "--noheader", "--nodes", node, "--partition=low", "--format=%t"]
+        state = subprocess.run(
+            words, env=variables, capture_output=True, timeout=20, check=True, text=True
+        )
+        return state.stdout.strip() == "idle"
+
+    until(is_idle)
+
+
+def until(condition):
+    by = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < by
+        time.sleep(0.05)
