@@ -294,6 +294,7 @@ def _waiting(arguments: argparse.Namespace) -> dict[str, Any]:
         "deadline": arguments.deadline,
         "on_loss": arguments.on_loss,
         "spares": arguments.spares,
+        "replace": arguments.replace,
         "check": arguments.check,
         "inject": arguments.inject,
     }

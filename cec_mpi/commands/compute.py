@@ -172,6 +172,12 @@ def add_run(commands: Any) -> None:
         help="ranks more than N + 1, to take the place of lost machines",
     )
     loss.add_argument(
+        "--replace",
+        choices=["spare", "spawn"],
+        default="spare",
+        help="spawn: without a spare, start a process in the place of a lost machine",
+    )
+    loss.add_argument(
         "--check",
         choices=["none", "parity", "sample"],
         default="none",

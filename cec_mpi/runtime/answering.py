@@ -38,7 +38,7 @@ from cec_mpi.runtime.packing import unpack_error
 from cec_mpi.runtime.signals import NotedSignals
 from cec_mpi.runtime.waiting import Patience
 
-__all__ = ["MessagesMachineEnd"]
+__all__ = ["MessagesMachineEnd", "meet_master", "whereabouts"]
 
 log = logging.getLogger(__name__)
 
@@ -46,21 +46,33 @@ _IDLE_SLEEP = 5e-3  # seconds, of a machine that was not asked for long
 _LOOK_SECONDS = 0.05  # between two looks whether rank 0 is there
 
 
+def meet_master(comm: MPI.Intracomm, leave: Callable[[], Any]) -> MessagesMachineEnd:
+    """Collective with `MessagesHub`: a machine's end for a process of the session's own."""
+    address = comm.bcast(None, root=MASTER)
+    lifeline = None if address is None else Lifeline(address, comm.rank)
+    comm.gather(whereabouts(lifeline), root=MASTER)
+    return MessagesMachineEnd(comm, lifeline, leave)
+
+
+def whereabouts(lifeline: Lifeline | None) -> tuple[str, int, bool]:
+    """Host and number of this process, and whether rank 0 has a connection to it."""
+    return socket.gethostname(), os.getpid(), lifeline is not None and lifeline.is_up
+
+
 class MessagesMachineEnd:
     """A machine's end.
 
     Parameters
     ----------
-    comm : mpi4py.MPI.Intracomm
+    comm : mpi4py.MPI.Comm
+        Rank 0 of it, or of its remote group, is the master.
+    lifeline : Lifeline or None
     leave : callable
         Called when the master is gone; does not return.
     """
 
-    def __init__(self, comm: MPI.Intracomm, leave: Callable[[], Any]) -> None:
-        address = comm.bcast(None, root=MASTER)
-        self._lifeline = None if address is None else Lifeline(address, comm.rank)
-        called = self._lifeline is not None and self._lifeline.is_up
-        comm.gather((socket.gethostname(), os.getpid(), called), root=MASTER)
+    def __init__(self, comm: MPI.Comm, lifeline: Lifeline | None, leave: Callable[[], Any]) -> None:
+        self._lifeline = lifeline
         self._comm = comm
         self._leave = leave
         self._report = np.zeros(REPORTED)

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.launch import Place, library_name, place_of_ranks, survives_losses, world_size
+from cec_mpi.runtime.launch import (
+    Place,
+    library_name,
+    place_of_ranks,
+    starts_processes,
+    survives_losses,
+    world_size,
+)
 from cec_mpi.runtime.leaving import (
     dying_alone,
     ending_the_job,
@@ -85,7 +92,10 @@ def gathered(
         )
     with _once(comm), _duplicate(comm) as own:
         continues = options.get("on_loss") == "continue"
-        by_messages, continues = comm.bcast((needs_messages(options), continues), root=0)
+        spawns = continues and options.get("replace") == "spawn"
+        by_messages, continues, spawns = comm.bcast(
+            (needs_messages(options), continues, spawns), root=0
+        )
         if continues and comm.size < world_size():
             raise raised_together(
                 comm,
@@ -94,10 +104,18 @@ def gathered(
                     "have no part would wait for lost ones when MPI ends"
                 ),
             )
+        if spawns and not starts_processes():
+            raise raised_together(
+                comm,
+                InputError(
+                    f"replace spawn: {library_name()} starts no process during a run here (Open "
+                    "MPI's mpirun --with-ft ulfm does): use spares (--spares)"
+                ),
+            )
         if continues:
             _not_freed.append(own)
         if by_messages:
-            yield from _take_part_by_messages(own, logs, continues)
+            yield from _take_part_by_messages(own, logs, continues, spawns)
         else:
             yield from _take_part(own, logs)
 
@@ -125,24 +143,24 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
 
 
 def _take_part_by_messages(
-    comm: MPI.Intracomm, logs: Path | None, continues: bool
+    comm: MPI.Intracomm, logs: Path | None, continues: bool, spawns: bool
 ) -> Iterator[Session | None]:
     """Serve, or be served, by messages: processes that are lost hold up nobody."""
-    from cec_mpi.runtime.answering import MessagesMachineEnd
+    from cec_mpi.runtime.answering import meet_master
     from cec_mpi.runtime.messages import MessagesHub
     from cec_mpi.runtime.resilient import ResilientMaster
 
     places = place_of_ranks(comm)
     if comm.rank:
         with dying_alone(comm) if continues else ending_the_job(comm, known=()):
-            end = MessagesMachineEnd(comm, leave_now)
+            end = meet_master(comm, leave_now)
             error = serve(comm.rank, end)
         if end.others_are_lost:
             leave_without_mpi()
         _raise_together_after_rank_0(comm, error)
         yield None
         return
-    hub = MessagesHub(comm, continues)
+    hub = MessagesHub(comm, continues, spawns)
     error = None
     try:
         if continues and not survives_losses():

@@ -24,6 +24,7 @@ __all__ = [
     "limit_threads",
     "place_of_ranks",
     "start_mpi",
+    "starts_processes",
     "survives_losses",
     "world_size",
 ]
@@ -186,6 +187,11 @@ def survives_losses() -> bool:
     if library_name().startswith("Open MPI"):
         return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - its name
     return "SLURM_STEP_ID" in os.environ
+
+
+def starts_processes() -> bool:
+    """Whether the launcher starts a process in the place of a lost one during the run."""
+    return survives_losses() and library_name().startswith("Open MPI")
 
 
 def world_size() -> int:

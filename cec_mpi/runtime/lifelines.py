@@ -56,9 +56,10 @@ class Lifelines:
         port = self._listener.getsockname()[1]
         self.address = Address(tuple(hosts), port, secrets.token_bytes(16))
 
-    def accept(self, ranks: int) -> None:
-        """Hear the processes that have called: so many."""
+    def accept(self, ranks: int, more: bool = False) -> None:
+        """Hear the processes that have called: so many, and perhaps more of them later."""
         due = time.monotonic() + _GREET_SECONDS
+        ranks += len(self._sockets)
         while len(self._sockets) < ranks and (left := due - time.monotonic()) > 0:
             self._listener.settimeout(left)
             try:
@@ -76,7 +77,8 @@ class Lifelines:
                 self._keep(rank, connection)
             else:
                 connection.close()
-        self._listener.close()
+        if not more:
+            self._listener.close()
         if len(self._sockets) < ranks:
             log.warning("%d processes have called and are gone", ranks - len(self._sockets))
 

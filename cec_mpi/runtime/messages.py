@@ -14,9 +14,11 @@ import pickle
 import signal
 import socket
 import time
+import warnings
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +53,8 @@ from cec_mpi.runtime.jobs import (
 )
 from cec_mpi.runtime.lifelines import Lifelines
 from cec_mpi.runtime.packing import pack_error
+from cec_mpi.runtime.peers import Peer
+from cec_mpi.runtime.spawning import Greeting, start_process
 from cec_mpi.runtime.waiting import Patience
 
 __all__ = ["MessagesHub", "MessagesMasterEnd"]
@@ -61,29 +65,8 @@ _OPEN_SECONDS = 30.0  # without a word of any machine that opens its shard
 _JOIN_SECONDS = 10.0  # that a spare has to open shards
 _HEAR_SECONDS = 2.0  # that the master waits for machines to say that they hear, at the end
 _BYE_SECONDS = 5.0  # and for them to leave
+_MOST_STARTS = 3  # of processes for one machine
 _MOST_BUFFERS = 1000  # that are kept for further answers
-
-
-@dataclass(eq=False)
-class _Peer:
-    """A process that serves: which machine it is, and what it was asked last."""
-
-    rank: int
-    host: str
-    process: int
-    machine: int = 0  # 0 for a spare
-    job: Job | None = None
-    joining: int = 0  # the machine that it is to become
-    asked: float = 0.0  # when
-    stores_left: list[int] = field(default_factory=list)  # that it has to open first
-    lost: bool = False
-    left_out: bool = False  # lives, but is not asked any more
-    given_up: bool = False  # taken for lost, until it answers
-    pinged: bool = False  # asked whether it hears
-
-    @property
-    def is_idle(self) -> bool:
-        return not (self.lost or self.left_out or self.job or self.joining)
 
 
 class MessagesHub:
@@ -95,6 +78,8 @@ class MessagesHub:
         The master, one rank per machine, and spares.
     continues : bool
         Go on without machines that are lost; else losing one is an error.
+    spawns : bool
+        Start processes in the place of lost ones when there are no spares.
 
     Attributes
     ----------
@@ -105,19 +90,23 @@ class MessagesHub:
         One is stuck on another node, and only the launcher can end it.
     """
 
-    def __init__(self, comm: MPI.Intracomm, continues: bool) -> None:
-        self._comm = comm
+    def __init__(self, comm: MPI.Intracomm, continues: bool, spawns: bool = False) -> None:
         self.continues = continues
+        self._spawns = spawns
+        self._starts: Counter[int] = Counter()  # of processes, for each machine
         self._lifelines = Lifelines() if continues else None
         comm.bcast(self._lifelines and self._lifelines.address, root=MASTER)
         places = (comm.gather(None, root=MASTER) or [])[1:]
         self._host = socket.gethostname()
-        self._peers = [_Peer(rank, *place[:2]) for rank, place in enumerate(places, start=1)]
+        self._peers = [
+            Peer(rank, comm, rank, host, process)
+            for rank, (host, process, _) in enumerate(places, start=1)
+        ]
         if self._lifelines is not None:
-            self._lifelines.accept(sum(called for _, _, called in places))
+            self._lifelines.accept(sum(called for _, _, called in places), more=spawns)
         self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
         self._opening: Opening | None = None
-        self._asked: list[_Peer] = []  # to open it
+        self._asked: list[Peer] = []  # to open it
         self._is_opening = False
         self._vacant: list[int] = []  # machines without a process
         self._stores = 0
@@ -195,20 +184,19 @@ class MessagesHub:
         peer.job = job
         job.sent = order, content
         with self._watching(peer):
-            comm, rank = self._comm, peer.rank
             job.requests = [
-                comm.Irecv(job.report, source=rank, tag=REPORT),
-                comm.Irecv(job.values, source=rank, tag=VALUES),
-                comm.Isend(order, dest=rank, tag=ORDER),
-                comm.Isend(content, dest=rank, tag=CONTENT),
+                peer.irecv(job.report, REPORT),
+                peer.irecv(job.values, VALUES),
+                peer.isend(order, ORDER),
+                peer.isend(content, CONTENT),
             ]
 
     def hear(self) -> None:
         """Notice machines that were warned while they had nothing to do."""
         for peer in self._living():
             with self._watching(peer):
-                if self._comm.Iprobe(source=peer.rank, tag=NOTE):
-                    self._comm.recv(source=peer.rank, tag=NOTE)
+                if peer.has_sent(NOTE):
+                    peer.object(NOTE)
                     self._let_go(peer)
 
     def idle(self) -> list[int]:
@@ -271,6 +259,14 @@ class MessagesHub:
             peer.left_out = True
             self._without(machine, peer, reason)
 
+    def start_processes(self) -> None:
+        """Start a process for each machine that has none, where the session does so.
+
+        It takes some tenths of a second, in which no answer is seen.
+        """
+        while self._vacant and self._spawns and self._can_replace:
+            self._start(self._vacant.pop(0))
+
     def report(self, machine: int) -> str:
         """Ask a machine what went wrong."""
         peer = self._peer_of(machine)
@@ -288,10 +284,10 @@ class MessagesHub:
             elif peer.is_idle and not self._stopped:
                 self._order(peer, CLOSE, store)
 
-    def _living(self) -> list[_Peer]:
+    def _living(self) -> list[Peer]:
         return [peer for peer in self._peers if not peer.lost]
 
-    def _peer_of(self, machine: int) -> _Peer | None:
+    def _peer_of(self, machine: int) -> Peer | None:
         return next((p for p in self._peers if p.machine == machine and not p.lost), None)
 
     def _as_it_is(self, opening: Opening) -> Opening:
@@ -300,28 +296,32 @@ class MessagesHub:
         machines = tuple(
             p.machine if p.machine in wanted and p in self._asked else 0 for p in self._peers
         )
-        return replace(opening, machines=machines)
+        return self._with_threads(replace(opening, machines=machines))
+
+    def _with_threads(self, opening: Opening) -> Opening:
+        """With threads for processes that were started since, as many as the others have."""
+        missing = 1 + len(self._peers) - len(opening.threads)
+        return replace(opening, threads=opening.threads + missing * opening.threads[-1:])
 
     def _order(
-        self, peer: _Peer, kind: int, store: int = 0, step: int = 0, content: bytes = b""
+        self, peer: Peer, kind: int, store: int = 0, step: int = 0, content: bytes = b""
     ) -> None:
         header = np.array([kind, store, step, 0, 0, len(content)], dtype=np.int64)
         with self._watching(peer):
-            self._outbox.append((self._comm.Isend(header, dest=peer.rank, tag=ORDER), header))
+            self._outbox.append((peer.isend(header, ORDER), header))
             if content:
-                request = self._comm.Isend(content, dest=peer.rank, tag=CONTENT)
-                self._outbox.append((request, content))
+                self._outbox.append((peer.isend(content, CONTENT), content))
 
-    def _send_object(self, peer: _Peer, content: object) -> None:
+    def _send_object(self, peer: Peer, content: object) -> None:
         with self._watching(peer):
-            self._outbox.append((self._comm.isend(content, dest=peer.rank, tag=OBJECT), None))
+            self._outbox.append((peer.isend_object(content, OBJECT), None))
 
     def _help_along(self) -> None:
         """Let what was sent go its way; who is gone shows elsewhere."""
         if self._outbox:
             self._outbox = [sent for sent in self._outbox if not _is_done(sent[0])]
 
-    def _replies(self, peers: Iterable[_Peer], limit: float = float("inf")) -> dict[int, Any]:
+    def _replies(self, peers: Iterable[Peer], limit: float = float("inf")) -> dict[int, Any]:
         """An object of each of these; lost ones say nothing, nor those that are silent so long."""
         waited = {peer.rank: peer for peer in peers}
         replies: dict[int, Any] = {}
@@ -329,8 +329,8 @@ class MessagesHub:
         while waited and time.monotonic() < due:
             for rank, peer in list(waited.items()):
                 with self._watching(peer):
-                    if self._comm.Iprobe(source=rank, tag=OBJECT):
-                        replies[rank] = self._comm.recv(source=rank, tag=OBJECT)
+                    if peer.has_sent(OBJECT):
+                        replies[rank] = peer.object(OBJECT)
                         del waited[rank]
                         due = time.monotonic() + limit
                 if peer.lost:
@@ -341,7 +341,7 @@ class MessagesHub:
                 patience.pause()
         return replies
 
-    def _heard(self, peers: list[_Peer]) -> dict[int, Any]:
+    def _heard(self, peers: list[Peer]) -> dict[int, Any]:
         """An object of each of these; where it can, a session goes on without silent ones."""
         found = self._replies(peers, _OPEN_SECONDS if self.continues else float("inf"))
         for peer in list(peers):
@@ -358,7 +358,7 @@ class MessagesHub:
         for rank in self._lifelines.gone():
             self._lose(self._peers[rank - 1], "its connection has ended")
 
-    def _look_at_job(self, peer: _Peer) -> None:
+    def _look_at_job(self, peer: Peer) -> None:
         job = peer.job
         assert job is not None
         with self._watching(peer):
@@ -376,11 +376,14 @@ class MessagesHub:
                     peer.asked = time.monotonic()
                     self._open_next(peer)
 
-    def _look_at_joining(self, peer: _Peer) -> None:
+    def _look_at_joining(self, peer: Peer) -> None:
         with self._watching(peer):
-            if not self._comm.Iprobe(source=peer.rank, tag=OBJECT):
+            if not peer.has_sent(OBJECT):
                 return
-            opened: Opened = self._comm.recv(source=peer.rank, tag=OBJECT)
+            if peer.starting:
+                self._meet(peer)
+                return
+            opened: Opened = peer.object(OBJECT)
             store = peer.stores_left[0]
             if opened.problem:
                 log.error("a spare cannot join: %s", opened.problem)
@@ -399,14 +402,14 @@ class MessagesHub:
                 peer.machine, peer.joining = peer.joining, 0
                 self._events.append(Joined(peer.machine, peer.rank))
 
-    def _join(self, peer: _Peer, machine: int) -> None:
+    def _join(self, peer: Peer, machine: int) -> None:
         """Have a spare process open the shards of a machine."""
         log.info("rank %d is to become machine %d", peer.rank, machine)
         peer.joining, peer.asked = machine, time.monotonic()
         peer.stores_left = list(self._openings)
         self._open_next(peer)
 
-    def _open_next(self, peer: _Peer) -> None:
+    def _open_next(self, peer: Peer) -> None:
         store = peer.stores_left[0]
         opening, emulation = self._openings[store]
         machines = [0] * len(self._peers)
@@ -417,6 +420,7 @@ class MessagesHub:
         inject = ",".join(w for w in opening.options.inject.split(",") if w.startswith("random"))
         options = replace(opening.options, emulate_base=base, inject=inject)
         opening = replace(opening, machines=tuple(machines), options=options)
+        opening = self._with_threads(opening)
         self._order(peer, OPEN, store, content=pickle.dumps(opening))
 
     def let_go(self, machine: int, reason: str) -> None:
@@ -425,7 +429,7 @@ class MessagesHub:
         if peer is not None:
             self._let_go(peer, reason)
 
-    def _let_go(self, peer: _Peer, reason: str = "it was warned") -> None:
+    def _let_go(self, peer: Peer, reason: str = "it was warned") -> None:
         if peer.left_out:
             return
         machine, peer.machine, peer.left_out = peer.machine, 0, True
@@ -434,18 +438,47 @@ class MessagesHub:
             self._vacant.append(machine)
             self._fill_vacancies()
 
-    def _spare(self) -> _Peer | None:
+    def _spare(self) -> Peer | None:
         """A process that can become another machine now."""
-        if self._is_opening or self._stopped or not self.continues or not self._openings:
+        if not self._can_replace:
             return None
         return next((p for p in self._peers if not p.machine and p.is_idle), None)
+
+    @property
+    def _can_replace(self) -> bool:
+        return bool(self.continues and self._openings and not (self._is_opening or self._stopped))
 
     def _fill_vacancies(self) -> None:
         """Have spares become machines that have no process."""
         while self._vacant and (spare := self._spare()) is not None:
             self._join(spare, self._vacant.pop(0))
 
-    def _without(self, machine: int, peer: _Peer | None, reason: str) -> None:
+    def _start(self, machine: int) -> None:
+        """Start a process that is to become a machine."""
+        self._starts[machine] += 1
+        if self._starts[machine] > _MOST_STARTS:
+            log.error("machine %d was started %d times: not again", machine, _MOST_STARTS)
+            return
+        rank = len(self._peers) + 1
+        assert self._lifelines is not None
+        try:
+            comm = start_process(Greeting(rank, self._lifelines.address))
+        except MPI.Exception as error:
+            warnings.warn(f"the launcher starts no process: {error}", stacklevel=2)
+            self._spawns = False
+            return
+        peer = Peer(rank, comm, 0, starting=True, joining=machine, asked=time.monotonic())
+        self._peers.append(peer)
+
+    def _meet(self, peer: Peer) -> None:
+        """A process that was started says where it runs."""
+        peer.host, peer.process, called = peer.object(OBJECT)
+        peer.starting = False
+        assert self._lifelines is not None
+        self._lifelines.accept(int(called), more=True)
+        self._join(peer, peer.joining)
+
+    def _without(self, machine: int, peer: Peer | None, reason: str) -> None:
         """A machine has no process: a spare becomes it, if there is one."""
         if peer is not None:
             peer.machine = 0
@@ -455,10 +488,10 @@ class MessagesHub:
         self._vacant.append(machine)
         self._fill_vacancies()
 
-    def _watching(self, peer: _Peer) -> _Watching:
+    def _watching(self, peer: Peer) -> _Watching:
         return _Watching(self, peer)
 
-    def _lose(self, peer: _Peer, error: object) -> None:
+    def _lose(self, peer: Peer, error: object) -> None:
         if peer.lost:
             return
         peer.lost = self.lost_any = True
@@ -470,9 +503,9 @@ class MessagesHub:
         if not self._stopped:
             self._without(machine, peer, f"process {peer.process} on {peer.host} is gone")
 
-    def _all_that_hear(self) -> list[_Peer]:
+    def _all_that_hear(self) -> list[Peer]:
         """Processes that answer, if need be after they were woken up."""
-        hear: list[_Peer] = []
+        hear: list[Peer] = []
         silent = self._living()
         for attempt in range(2):
             if attempt:
@@ -495,14 +528,14 @@ class MessagesHub:
                 break
         return [peer for peer in hear if not peer.lost]
 
-    def _wake(self, peers: list[_Peer]) -> None:
+    def _wake(self, peers: list[Peer]) -> None:
         """Let processes go on that somebody has stopped."""
         for peer in peers:
             if peer.host == self._host:
                 with suppress(ProcessLookupError):
                     os.kill(peer.process, signal.SIGCONT)
 
-    def _end_process(self, peer: _Peer) -> None:
+    def _end_process(self, peer: Peer) -> None:
         """End a process of this job that does not hear: it would keep the launcher waiting."""
         if peer.host != self._host:
             self.out_of_reach = True
@@ -527,7 +560,7 @@ class _Watching:
 
     __slots__ = ("_hub", "_peer")
 
-    def __init__(self, hub: MessagesHub, peer: _Peer) -> None:
+    def __init__(self, hub: MessagesHub, peer: Peer) -> None:
         self._hub, self._peer = hub, peer
 
     def __enter__(self) -> None:

@@ -19,9 +19,10 @@ from cec_mpi.runtime.faults import read_faults
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import HOLDINGS, VERIFYING, Holding, Verify
 
-__all__ = ["Check", "OnLoss", "SessionOptions", "needs_messages"]
+__all__ = ["Check", "OnLoss", "Replacement", "SessionOptions", "needs_messages"]
 
 OnLoss = Literal["end", "continue"]
+Replacement = Literal["spare", "spawn"]
 Check = Literal["none", "parity", "sample"]
 _PATIENT = Deadline(factor=10.0, least=2.0)  # where losing a machine may show in no other way
 
@@ -74,6 +75,9 @@ class SessionOptions:
         What a machine that is lost ends: the job, or only its part in it.
     spares : int
         Ranks more than there are machines, to take the place of lost ones.
+    replace : {"spare", "spawn"}
+        What takes the place of a lost machine: a spare, or where there is none a process that
+        is started then.
     check : {"none", "parity", "sample"}
         With "parity", rows of X W need L + 1 answers that agree; the machine whose answers
         are wrong is named by one more, and replaced. Needs ``stragglers`` of at least 1.
@@ -104,6 +108,7 @@ class SessionOptions:
     deadline: float | str | Deadline | None = None
     on_loss: OnLoss = "end"
     spares: int = 0
+    replace: Replacement = "spare"
     check: Check = "none"
     emulate_speeds: tuple[float, ...] | None = None
     emulate_base: float | None = None
@@ -152,6 +157,12 @@ class SessionOptions:
             raise InputError(f"on_loss {self.on_loss!r}: expected {' or '.join(get_args(OnLoss))}")
         if self.spares and self.on_loss == "end":
             raise InputError("spares: expected on_loss='continue' (--on-loss continue) too")
+        if self.replace not in get_args(Replacement):
+            raise InputError(
+                f"replace {self.replace!r}: expected {' or '.join(get_args(Replacement))}"
+            )
+        if self.replace == "spawn" and self.on_loss == "end":
+            raise InputError("replace spawn: expected on_loss='continue' (--on-loss continue) too")
         if self.check not in get_args(Check):
             raise InputError(f"check {self.check!r}: expected {' or '.join(get_args(Check))}")
         if self.check != "none":

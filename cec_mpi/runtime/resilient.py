@@ -99,6 +99,7 @@ class ResilientMaster(Master):
         hub, patience = self.end.hub, Patience()
         hub.hear()
         while True:
+            hub.start_processes()
             for event in hub.events():
                 self.note(events, event)
                 if isinstance(event, Lost):

@@ -224,7 +224,8 @@ class Run(ABC):
         try:
             self.hand_on()
         except InfeasibleError:
-            # Machines that are late may answer after all, and spares may join.
+            # Machines that are late may answer after all, and others may join.
+            self.hub.start_processes()
             if self.outstanding or set(self.hub.joining()) & self._up():
                 return
             disagreement = self.disagreement()

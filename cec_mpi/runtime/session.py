@@ -193,6 +193,7 @@ class Session:
             error = MachineError(problems[0] + more)
             self._hub.refuse(error)
             raise error
+        opened = opened[: len(opening.machines)]  # without processes that were started since
         emulation = self._emulation(opening, opened)
         end = self._hub.admit(emulation)
         number, self._stores = self._stores, self._stores + 1

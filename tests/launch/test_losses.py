@@ -98,6 +98,31 @@ def test_a_spare_takes_the_number_of_a_lost_machine(multiply, tmp_path):
 
 
 @ulfm
+def test_a_process_is_started_in_the_place_of_a_lost_machine(multiply, tmp_path):
+    slow = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 5000)
+    multiply(*CONTINUE, "--replace", "spawn", "--inject", "kill:3@5,kill:5@8", *slow)
+    found = [event for _, event in events(tmp_path / "out")]
+    assert [event["lost"] for event in found if "lost" in event] == [3, 5]
+    joined = [event for event in found if "joined" in event]
+    assert joined == [{"joined": 3, "rank": 7}, {"joined": 5, "rank": 8}]
+    _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
+    assert steps[-1]["available"] == [1, 2, 3, 4, 5, 6]
+
+
+@ulfm
+def test_processes_are_started_in_a_step_that_cannot_end_without(multiply, tmp_path):
+    kills = ",".join(f"kill:{n}@5" for n in (1, 2, 3, 4, 5, 6))
+    multiply(*CONTINUE, "--replace", "spawn", "--inject", kills)
+    assert {step for step, event in events(tmp_path / "out") if "joined" in event} >= {5}
+
+
+def test_spares_are_recommended_where_no_process_can_be_started(multiply):
+    done = multiply(*CONTINUE, "--replace", "spawn", launcher=PLAIN, code=2)
+    assert "starts no process during a run here" in done.told
+    assert "--spares" in done.told
+
+
+@ulfm
 def test_spares_carry_on_where_too_few_would_be_left(multiply, tmp_path):
     kills = "kill:1@5,kill:2@5,kill:3@5,kill:4@5"
     multiply(*CONTINUE, "--spares", 2, "--inject", kills, ranks=9)
@@ -337,3 +362,49 @@ def test_a_program_goes_on_after_a_loss_and_ends_as_it_says(run, store, tmp_path
     done = run([*ULFM, 8, "python", tmp_path / "program.py", store.path, told])
     assert done.returncode == 5, done.stderr
     assert told.read_text().startswith("right: a process was lost before")
+
+
+SPAWNS = """
+import os, signal, sys
+import numpy as np
+from mpi4py import MPI
+import cec_mpi
+from cec_mpi.records import Recorder
+
+happened = []
+with cec_mpi.open_operator(
+    sys.argv[1], MPI.COMM_WORLD, on_loss="continue", replace="spawn", inject="kill:2@1",
+    recorder=Recorder(watch=lambda record: happened.extend(record.events)),
+) as X:
+    if X is not None:
+        w, v = np.ones(X.shape[1]), np.ones(X.shape[0])
+        first = X @ w
+        while not any("joined" in event for event in happened):
+            X @ w
+        assert np.allclose(first, X @ w)
+        with X.open(sys.argv[2]) as Y:
+            print(np.abs(Y @ (w + 1) - 2 * first).max() < 1e-9)
+            print(np.abs(X.H @ v - Y.H @ v).max() < 1e-9)
+        if len(sys.argv) > 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def spawn(run, store, tmp_path):
+    (tmp_path / "program.py").write_text(SPAWNS)
+    return lambda *words: run(
+        [*ULFM, 7, "python", tmp_path / "program.py", store.path, store.path, *words]
+    )
+
+
+@ulfm
+def test_a_started_process_opens_further_stores_and_leaves_in_order(spawn):
+    done = spawn()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "True\nTrue\n"
+
+
+@ulfm
+def test_a_started_process_leaves_when_rank_0_is_killed(spawn):
+    assert spawn("end").returncode not in (0, None)  # and nothing is left running

@@ -92,9 +92,10 @@ def test_a_node_that_goes_down_is_left_out(started, cluster, is_right, tmp_path)
     process = started(*SLOW, launcher=(*allocation, *SRUN))
     take_down("n2", cluster)
     try:
-        process.communicate(timeout=LIMIT)
+        _, stderr = process.communicate(timeout=LIMIT)
     finally:
         bring_back("n2", cluster)
+    assert (tmp_path / "out" / "summary.json").exists(), stderr
     assert is_right()
     found = events(tmp_path / "out")
     assert {event["lost"] for event in found if "lost" in event} == {2, 3}
