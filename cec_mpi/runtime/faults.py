@@ -1,7 +1,8 @@
 """Faults on order, so that a user can see what a job makes of them.
 
 A plan such as ``kill:3@10,stop:2@20,slow:5@30x4,corrupt:1@40`` names the fault, the machine
-and the step; ``random:0.01`` has any fault on any machine in one of a hundred of its steps.
+and the step; ``random:0.01`` has any fault on any machine in one of a hundred of its steps, and
+``random:0.01:kill+stop`` one of these two.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 
 FAULTS = ("kill", "stop", "slow", "corrupt", "leave")
 _ORDERED = re.compile(r"(?P<kind>[a-z]+):(?P<machine>\d+)@(?P<step>\d+)(x(?P<factor>[0-9.]+))?")
-_RANDOM = re.compile(r"random:(?P<rate>[0-9.e-]+)")
+_RANDOM = re.compile(r"random:(?P<rate>[0-9.e-]+)(:(?P<kinds>[a-z+]+))?")
 _RANDOM_FACTOR = 4.0
 
 
@@ -57,12 +58,15 @@ class Faults:
     ordered : tuple of Fault
     rate : float
         Probability of a random one, per machine and step.
+    kinds : tuple of str
+        Of random ones.
     seed : int
         For the random ones.
     """
 
     ordered: tuple[Fault, ...] = ()
     rate: float = 0.0
+    kinds: tuple[str, ...] = FAULTS
     seed: int = 0
 
     def at(self, machine: int, step: int) -> list[Fault]:
@@ -76,7 +80,7 @@ class Faults:
         if self.rate:
             rng = np.random.default_rng((self.seed, machine, step))
             if rng.random() < self.rate:
-                kind = FAULTS[rng.integers(len(FAULTS))]
+                kind = self.kinds[rng.integers(len(self.kinds))]
                 found.append(Fault(kind, machine, step, _RANDOM_FACTOR))
         return sorted(found, key=lambda fault: fault.kind == "slow")
 
@@ -114,7 +118,7 @@ _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "leave": signal.SIGT
 
 
 def read_faults(text: str, machines: int, seed: int = 0) -> Faults:
-    """From ``kill:3@10,slow:5@30x4`` or ``random:0.01``.
+    """From ``kill:3@10,slow:5@30x4``, ``random:0.01`` or ``random:0.01:kill+stop``.
 
     Parameters
     ----------
@@ -134,13 +138,14 @@ def read_faults(text: str, machines: int, seed: int = 0) -> Faults:
     >>> read_faults("kill:3@10,slow:5@30x4", 6).ordered[1]
     Fault(kind='slow', machine=5, step=30, factor=4.0)
     """
-    ordered, rate = [], 0.0
+    ordered, rate, kinds = [], 0.0, FAULTS
     for word in filter(None, text.split(",")):
         found, random = _ORDERED.fullmatch(word), _RANDOM.fullmatch(word)
         try:
             if random is not None:
                 rate = float(random["rate"])
-                good = 0 < rate <= 1
+                kinds = tuple(random["kinds"].split("+")) if random["kinds"] else FAULTS
+                good = 0 < rate <= 1 and set(kinds) <= set(FAULTS)
             else:
                 assert found is not None
                 fault = Fault(
@@ -160,6 +165,6 @@ def read_faults(text: str, machines: int, seed: int = 0) -> Faults:
         if not good:
             raise InputError(
                 f"fault {word!r}: expected KIND:MACHINE@STEP with {', '.join(FAULTS)} and machine "
-                f"1..{machines}, slow:5@30x4 for 4 times slower, or random:RATE"
+                f"1..{machines}, slow:5@30x4 for 4 times slower, or random:RATE[:kill+stop]"
             )
-    return Faults(tuple(ordered), rate, seed)
+    return Faults(tuple(ordered), rate, kinds, seed)

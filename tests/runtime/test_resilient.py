@@ -233,6 +233,9 @@ def test_an_exception_of_a_machine_ends_a_session_that_does_not_continue(
         ({"inject": "slow:1@1"}, "fault 'slow:1@1'"),
         ({"inject": "explode:1@1"}, "fault 'explode:1@1'"),
         ({"inject": "random:2"}, "fault 'random:2'"),
+        ({"inject": "random:0.1:kill+die"}, r"fault 'random:0.1:kill\+die'"),
+        ({"replace": "clone"}, "replace 'clone': expected spare or spawn"),
+        ({"replace": "spawn"}, "replace spawn: expected on_loss='continue'"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:on_loss")  # of this launcher
