@@ -11,12 +11,8 @@ import csv
 import json
 import operator
 import os
-import shlex
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,7 +30,6 @@ __all__ = [
     "as_availability",
     "checked_set",
     "everyone",
-    "from_command",
     "from_counts",
     "read_availability",
     "seconds_between",
@@ -42,8 +37,6 @@ __all__ = [
 
 Machines = tuple[int, ...]
 
-_TICK = "CEC_TICK"  # tells a command which tick it is asked for
-_SHOWN = 200  # characters of what a command printed
 
 PAPER_AVAILABLE: tuple[Machines, ...] = (
     (1, 2, 3, 4, 5, 6),
@@ -197,108 +190,6 @@ class Asked:
 def seconds_between(availability: Availability) -> float:
     """Seconds in which availability cannot change, whatever the tick; 0 for most."""
     return float(getattr(availability, "every", 0.0))
-
-
-def from_command(command: str, machines: int, every: float = 1.0, limit: float = 10.0) -> Asked:
-    """Availability that a command prints.
-
-    Parameters
-    ----------
-    command : str
-        Words as for a shell, but none is started. The environment variable ``CEC_TICK``
-        has the tick. It prints machine numbers with white space or commas between them,
-        or as a JSON list; nothing where no machine is available.
-    machines : int
-        Machines of the store, N.
-    every : float
-        Seconds that an answer holds.
-    limit : float
-        Seconds that an answer may take.
-
-    Returns
-    -------
-    Asked
-        Raises `InputError` when an answer cannot be had, or names an unknown machine.
-
-    Raises
-    ------
-    InputError
-        The command has no words.
-
-    Examples
-    --------
-    >>> from_command("echo 3, 1", 4).at(0)
-    (1, 3)
-    """
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise InputError(f"command {command!r}: {error}, expected words as for a shell") from None
-    if not words:
-        raise InputError(
-            f"command {command!r} is empty: expected a program to ask who is available"
-        )
-    known = frozenset(range(1, machines + 1))
-
-    def ask(tick: int) -> Machines:
-        name = f"command {command!r} for tick {tick}"
-        printed = _printed_by(name, words, {**os.environ, _TICK: str(tick)}, limit)
-        return checked_set(f"{name} printed {_shown(printed)}: it", _numbers(name, printed), known)
-
-    return Asked(machines, ask, every)
-
-
-def _printed_by(name: str, words: list[str], environment: dict[str, str], limit: float) -> str:
-    """The standard output of a program; a process group of its own is ended with it."""
-    try:
-        process = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            env=environment,
-            process_group=0,
-        )
-    except (OSError, ValueError) as error:
-        raise InputError(f"{name} cannot be started: {error}") from None
-    with process:
-        try:
-            printed, complaints = process.communicate(timeout=limit)
-        except BaseException as error:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise InputError(
-                    f"{name} was not done after {limit:g} seconds: expected numbers of machines"
-                ) from None
-            raise
-    if process.returncode:
-        raise InputError(
-            f"{name} ended with code {process.returncode} and printed "
-            f"{_shown(complaints or printed)}: expected numbers of machines and code 0"
-        )
-    return printed
-
-
-def _numbers(name: str, printed: str) -> list[int]:
-    try:
-        if printed.lstrip().startswith("["):
-            numbers: list[int] = json.loads(printed)
-            if not all(type(number) is int for number in numbers):
-                raise ValueError
-            return numbers
-        return [int(word) for word in printed.replace(",", " ").split()]
-    except (ValueError, RecursionError):
-        raise InputError(
-            f"{name} printed {_shown(printed)}: expected numbers of machines, as 1 2 5 or [1, 2, 5]"
-        ) from None
-
-
-def _shown(text: str) -> str:
-    text = text.strip()
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...") if text else "nothing"
 
 
 def checked_set(name: str, machines: Iterable[int], known: frozenset[int]) -> Machines:

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
+from cec_mpi.asking import from_command
 from cec_mpi.availability import (
     Availability,
     RandomAvailability,
-    from_command,
     read_availability,
 )
 from cec_mpi.checkpoints import (

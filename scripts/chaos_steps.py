@@ -123,7 +123,7 @@ class Campaign:
         command += [self._directory / TASKS[task], "--out", out, "--task", task]
         command += {
             "matvec": ["--vectors", self._directory / "given.npy"],
-            "power": ["--set", "tol=1e-9", "--set", "steps=20000"],
+            "power": ["--set", "tol=1e-9", "--set", "steps=20000", "--set", "seed=0"],
             "lstsq": ["--set", f"b={self._directory / 'given.npy'}", "--set", "steps=20000"],
         }[task]
         command += ["--checkpoint-every", 50]

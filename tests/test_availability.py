@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
+from cec_mpi.asking import from_command
 from cec_mpi.availability import (
     PAPER_AVAILABLE,
     Listed,
     RandomAvailability,
     as_availability,
     everyone,
-    from_command,
     from_counts,
     read_availability,
 )
@@ -310,6 +310,7 @@ def test_what_a_command_may_print(tmp_path, printed, expected):
         ("echo 1 7", r"printed '1 7': it names machine 7: expected some of 1\.\.6"),
         ("echo 0", r"names machine 0: expected some of 1\.\.6"),
         ("echo -1", "names machine -1"),
+        ("yes 1", "printed more than 1048576 bytes: expected numbers of machines"),
         ("false", "ended with code 1 and printed nothing: expected numbers"),
         ("sh -c 'echo 1; echo no luck >&2; exit 3'", "code 3 and printed 'no luck'"),
         ("sh -c 'kill $$'", "ended with code -15"),

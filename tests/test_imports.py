@@ -17,7 +17,7 @@ ROOT = Path(cec_mpi.__file__).parent
 LAYERS = [
     {"errors"},
     {"core"},
-    {"store", "availability", "records"},
+    {"store", "availability", "records", "asking"},
     {"runtime"},
     {"tasks", "operator", "opening", "report", "slurm", "progress"},
     {"job", "checkpoints", "doctor", "values", "bench"},
@@ -28,7 +28,15 @@ LAYERS = [
 LEVEL = {room: level for level, layer in enumerate(LAYERS) for room in layer}
 USE_MPI = {
     f"cec_mpi.runtime.{name}"
-    for name in ("launch", "leaving", "collective", "messages", "answering", "parallel")
+    for name in (
+        "launch",
+        "leaving",
+        "collective",
+        "messages",
+        "answering",
+        "spawning",
+        "parallel",
+    )
 }
 ASK_MPI_ITS_VERSION = {"cec_mpi.runtime.session", "cec_mpi.doctor"}
 USE_SCIPY_IN_CORE = {f"cec_mpi.core.{name}" for name in ("mds", "decoder", "recombine", "replan")}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
-from mpi4py import MPI
+from typing import TYPE_CHECKING, Any
 
 from cec_mpi.runtime.jobs import Job
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 __all__ = ["Peer"]
 
