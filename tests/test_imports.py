@@ -34,6 +34,7 @@ USE_MPI = {
         "collective",
         "messages",
         "answering",
+        "peers",
         "spawning",
         "parallel",
     )

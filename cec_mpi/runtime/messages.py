@@ -33,7 +33,6 @@ from cec_mpi.runtime.jobs import (
     ASK,
     CLOSE,
     CONTENT,
-    MASTER,
     NOTE,
     OBJECT,
     OPEN,
@@ -51,9 +50,8 @@ from cec_mpi.runtime.jobs import (
     Left,
     Lost,
 )
-from cec_mpi.runtime.lifelines import Lifelines
 from cec_mpi.runtime.packing import pack_error
-from cec_mpi.runtime.peers import Peer
+from cec_mpi.runtime.peers import Peer, Peers
 from cec_mpi.runtime.spawning import Greeting, start_process
 from cec_mpi.runtime.waiting import Patience
 
@@ -94,16 +92,8 @@ class MessagesHub:
         self.continues = continues
         self._spawns = spawns
         self._starts: Counter[int] = Counter()  # of processes, for each machine
-        self._lifelines = Lifelines() if continues else None
-        comm.bcast(self._lifelines and self._lifelines.address, root=MASTER)
-        places = (comm.gather(None, root=MASTER) or [])[1:]
         self._host = socket.gethostname()
-        self._peers = [
-            Peer(rank, comm, rank, host, process)
-            for rank, (host, process, _) in enumerate(places, start=1)
-        ]
-        if self._lifelines is not None:
-            self._lifelines.accept(sum(called for _, _, called in places), more=spawns)
+        self._peers = Peers(comm, continues, spawns, self._on_loss)
         self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
         self._opening: Opening | None = None
         self._asked: list[Peer] = []  # to open it
@@ -111,36 +101,35 @@ class MessagesHub:
         self._vacant: list[int] = []  # machines without a process
         self._stores = 0
         self._events: list[Event] = []
-        self._outbox: list[tuple[MPI.Request, Any]] = []
-        self._stopped = self._leaving = False
+        self._stopped = False
         self.lost_any = self.out_of_reach = False
 
     def open(self, opening: Opening) -> list[Opened]:
         """Ask all to open a store, and hear what they say."""
         check_message_sizes(opening.manifest)
         if not self._stores:
-            for peer, machine in zip(self._peers, opening.machines, strict=True):
+            for peer, machine in zip(self._peers.all, opening.machines, strict=True):
                 peer.machine = machine
         self._is_opening = True
-        self._asked = [peer for peer in self._living() if peer.is_idle]
+        self._asked = [peer for peer in self._peers.living() if peer.is_idle]
         opening = self._as_it_is(opening)
         self._opening = opening
         for peer in self._asked:
-            self._order(peer, OPEN, self._stores, content=pickle.dumps(opening))
+            self._peers.order(peer, OPEN, self._stores, content=pickle.dumps(opening))
         if opening.measured:
             self._heard(self._asked)  # all are ready
             for peer in self._asked:
-                self._send_object(peer, None)
+                self._peers.send_object(peer, None)
         found = self._heard(self._asked)
-        return [found.get(peer.rank, Opened()) for peer in self._peers]
+        return [found.get(peer.rank, Opened()) for peer in self._peers.all]
 
     def admit(self, emulation: Emulation | None) -> MessagesMasterEnd:
         """Tell all that they serve it."""
         assert self._opening is not None
         number, self._stores = self._stores, self._stores + 1
-        for peer in self._living():
+        for peer in self._peers.living():
             if peer in self._asked:
-                self._send_object(peer, emulation)
+                self._peers.send_object(peer, emulation)
             else:
                 peer.stores_left.append(number)  # it opens it when it is not busy any more
         self._openings[number] = self._opening, emulation
@@ -151,7 +140,7 @@ class MessagesHub:
     def refuse(self, error: CecError) -> None:
         """Tell all that they do not."""
         for peer in self._asked:
-            self._send_object(peer, error)
+            self._peers.send_object(peer, error)
         self._is_opening = False
         self._fill_vacancies()
 
@@ -159,22 +148,21 @@ class MessagesHub:
         """Tell all to leave, and see that they do."""
         self._stopped = True
         hears = self._all_that_hear()
-        self.lost_any = self.lost_any or any(peer.lost for peer in self._peers)
-        self.lost_any = self.lost_any or len(hears) < len(self._living())
-        self._leaving = True
+        self.lost_any = self.lost_any or any(peer.lost for peer in self._peers.all)
+        self.lost_any = self.lost_any or len(hears) < len(self._peers.living())
+        self._peers.are_leaving = True
         for peer in hears:
-            self._order(peer, STOP, step=int(self.lost_any), content=pack_error(error))
-        gone = self._replies(hears, _BYE_SECONDS)
-        for peer in self._living():
+            self._peers.order(peer, STOP, step=int(self.lost_any), content=pack_error(error))
+        gone = self._peers.replies(hears, _BYE_SECONDS)
+        for peer in self._peers.living():
             if peer.rank not in gone:
                 self.lost_any = True
                 self._end_process(peer)
-        if self._lifelines is not None:
-            self._lifelines.close()
+        self._peers.close()
 
     def ask(self, job: Job, content: NDArray[Any]) -> None:
         """Give a job to its machine, which has none."""
-        peer = self._peer_of(job.machine)
+        peer = self._peers.serving_as(job.machine)
         assert peer is not None
         assert peer.is_idle
         numbers = np.array(job.intervals, dtype=np.int64).ravel()
@@ -183,7 +171,7 @@ class MessagesHub:
         order = np.concatenate((header, numbers))
         peer.job = job
         job.sent = order, content
-        with self._watching(peer):
+        with self._peers.watching(peer):
             job.requests = [
                 peer.irecv(job.report, REPORT),
                 peer.irecv(job.values, VALUES),
@@ -193,39 +181,39 @@ class MessagesHub:
 
     def hear(self) -> None:
         """Notice machines that were warned while they had nothing to do."""
-        for peer in self._living():
-            with self._watching(peer):
+        for peer in self._peers.living():
+            with self._peers.watching(peer):
                 if peer.has_sent(NOTE):
                     peer.object(NOTE)
                     self._let_go(peer)
 
     def idle(self) -> list[int]:
         """Machines that can be given a job."""
-        return sorted(peer.machine for peer in self._peers if peer.machine and peer.is_idle)
+        return sorted(peer.machine for peer in self._peers.all if peer.machine and peer.is_idle)
 
     def is_idle(self, machine: int) -> bool:
         """Whether this one can be given a job."""
-        peer = self._peer_of(machine)
+        peer = self._peers.serving_as(machine)
         return peer is not None and peer.is_idle
 
     def busy(self) -> dict[int, Job]:
         """The jobs that are not answered."""
         return {
             peer.machine: peer.job
-            for peer in self._living()
+            for peer in self._peers.living()
             if peer.job and peer.machine and not peer.given_up
         }
 
     def joining(self) -> list[int]:
         """Machines that spares are about to become."""
-        return [peer.joining for peer in self._living() if peer.joining]
+        return [peer.joining for peer in self._peers.living() if peer.joining]
 
     def events(self) -> list[Event]:
         """What has happened since the last call; never waits."""
-        self._help_along()
-        self._look_for_the_dead()
+        self._peers.help_along()
+        self._peers.look_for_the_dead()
         self._fill_vacancies()
-        for peer in self._living():
+        for peer in self._peers.living():
             if peer.job is not None:
                 self._look_at_job(peer)
             elif peer.joining:
@@ -242,7 +230,7 @@ class MessagesHub:
         When its process answers after all, it becomes a spare, or the same machine again if
         there was no spare.
         """
-        peer = self._peer_of(machine)
+        peer = self._peers.serving_as(machine)
         if peer is None or peer.given_up:
             return
         peer.given_up = True
@@ -254,7 +242,7 @@ class MessagesHub:
 
     def dismiss(self, machine: int, reason: str) -> None:
         """Ask a machine that raised an exception no more."""
-        peer = self._peer_of(machine)
+        peer = self._peers.serving_as(machine)
         if peer is not None:
             peer.left_out = True
             self._without(machine, peer, reason)
@@ -269,81 +257,37 @@ class MessagesHub:
 
     def report(self, machine: int) -> str:
         """Ask a machine what went wrong."""
-        peer = self._peer_of(machine)
+        peer = self._peers.serving_as(machine)
         if peer is None:
             return "no report"
-        self._order(peer, ASK)
-        return str(self._replies([peer], _HEAR_SECONDS).get(peer.rank, "no report"))
+        self._peers.order(peer, ASK)
+        return str(self._peers.replies([peer], _HEAR_SECONDS).get(peer.rank, "no report"))
 
     def close(self, store: int) -> None:
         """The machines need not serve this store any more; those that are busy keep it open."""
         self._openings.pop(store, None)
-        for peer in self._living():
+        for peer in self._peers.living():
             if store in peer.stores_left[bool(peer.joining) :]:  # not the one that it opens now
                 peer.stores_left.remove(store)
             elif peer.is_idle and not self._stopped:
-                self._order(peer, CLOSE, store)
-
-    def _living(self) -> list[Peer]:
-        return [peer for peer in self._peers if not peer.lost]
-
-    def _peer_of(self, machine: int) -> Peer | None:
-        return next((p for p in self._peers if p.machine == machine and not p.lost), None)
+                self._peers.order(peer, CLOSE, store)
 
     def _as_it_is(self, opening: Opening) -> Opening:
         """With the machines that processes are now."""
         wanted = set(opening.machines)
         machines = tuple(
-            p.machine if p.machine in wanted and p in self._asked else 0 for p in self._peers
+            p.machine if p.machine in wanted and p in self._asked else 0 for p in self._peers.all
         )
         return self._with_threads(replace(opening, machines=machines))
 
     def _with_threads(self, opening: Opening) -> Opening:
         """With threads for processes that were started since, as many as the others have."""
-        missing = 1 + len(self._peers) - len(opening.threads)
+        missing = 1 + len(self._peers.all) - len(opening.threads)
         return replace(opening, threads=opening.threads + missing * opening.threads[-1:])
-
-    def _order(
-        self, peer: Peer, kind: int, store: int = 0, step: int = 0, content: bytes = b""
-    ) -> None:
-        header = np.array([kind, store, step, 0, 0, len(content)], dtype=np.int64)
-        with self._watching(peer):
-            self._outbox.append((peer.isend(header, ORDER), header))
-            if content:
-                self._outbox.append((peer.isend(content, CONTENT), content))
-
-    def _send_object(self, peer: Peer, content: object) -> None:
-        with self._watching(peer):
-            self._outbox.append((peer.isend_object(content, OBJECT), None))
-
-    def _help_along(self) -> None:
-        """Let what was sent go its way; who is gone shows elsewhere."""
-        if self._outbox:
-            self._outbox = [sent for sent in self._outbox if not _is_done(sent[0])]
-
-    def _replies(self, peers: Iterable[Peer], limit: float = float("inf")) -> dict[int, Any]:
-        """An object of each of these; lost ones say nothing, nor those that are silent so long."""
-        waited = {peer.rank: peer for peer in peers}
-        replies: dict[int, Any] = {}
-        patience, due = Patience(), time.monotonic() + limit
-        while waited and time.monotonic() < due:
-            for rank, peer in list(waited.items()):
-                with self._watching(peer):
-                    if peer.has_sent(OBJECT):
-                        replies[rank] = peer.object(OBJECT)
-                        del waited[rank]
-                        due = time.monotonic() + limit
-                if peer.lost:
-                    waited.pop(rank, None)
-            if waited:
-                self._help_along()
-                self._look_for_the_dead()
-                patience.pause()
-        return replies
 
     def _heard(self, peers: list[Peer]) -> dict[int, Any]:
         """An object of each of these; where it can, a session goes on without silent ones."""
-        found = self._replies(peers, _OPEN_SECONDS if self.continues else float("inf"))
+        found = self._peers.replies(peers, _OPEN_SECONDS if self.continues else float("inf"))
         for peer in list(peers):
             if peer.rank not in found:
                 self._asked.remove(peer)
@@ -352,16 +296,10 @@ class MessagesHub:
                     self._without(peer.machine, peer, "it does not open its shard")
         return found
 
-    def _look_for_the_dead(self) -> None:
-        if self._lifelines is None or self._leaving:
-            return
-        for rank in self._lifelines.gone():
-            self._lose(self._peers[rank - 1], "its connection has ended")
-
     def _look_at_job(self, peer: Peer) -> None:
         job = peer.job
         assert job is not None
-        with self._watching(peer):
+        with self._peers.watching(peer):
             job.requests = [request for request in job.requests if not request.Test()]
             if not job.requests:
                 peer.job, job.sent = None, ()
@@ -377,24 +315,25 @@ class MessagesHub:
                     self._open_next(peer)
 
     def _look_at_joining(self, peer: Peer) -> None:
-        with self._watching(peer):
+        with self._peers.watching(peer):
             if not peer.has_sent(OBJECT):
                 return
             if peer.starting:
-                self._meet(peer)
+                self._peers.hear_whereabouts(peer)
+                self._join(peer, peer.joining)
                 return
             opened: Opened = peer.object(OBJECT)
             store = peer.stores_left[0]
             if opened.problem:
                 log.error("a spare cannot join: %s", opened.problem)
-                self._send_object(peer, MachineError(opened.problem))
+                self._peers.send_object(peer, MachineError(opened.problem))
                 peer.left_out, machine, peer.joining = True, peer.joining, 0
                 self._without(machine, None, opened.problem)
                 return
             if store in self._openings:
-                self._send_object(peer, self._openings[store][1])
+                self._peers.send_object(peer, self._openings[store][1])
             else:
-                self._send_object(peer, MachineError("the store was closed meanwhile"))
+                self._peers.send_object(peer, MachineError("the store was closed meanwhile"))
             del peer.stores_left[0]
             if peer.stores_left:
                 self._open_next(peer)
@@ -412,7 +351,7 @@ class MessagesHub:
     def _open_next(self, peer: Peer) -> None:
         store = peer.stores_left[0]
         opening, emulation = self._openings[store]
-        machines = [0] * len(self._peers)
+        machines = [0] * len(self._peers.all)
         if peer.joining in opening.machines or peer.joining <= opening.manifest.code.machines:
             machines[peer.rank - 1] = peer.joining
         # Nothing is measured again, and faults on order were those of the lost process.
@@ -421,11 +360,11 @@ class MessagesHub:
         options = replace(opening.options, emulate_base=base, inject=inject)
         opening = replace(opening, machines=tuple(machines), options=options)
         opening = self._with_threads(opening)
-        self._order(peer, OPEN, store, content=pickle.dumps(opening))
+        self._peers.order(peer, OPEN, store, content=pickle.dumps(opening))
 
     def let_go(self, machine: int, reason: str) -> None:
         """Ask a machine no more; a spare takes its place."""
-        peer = self._peer_of(machine)
+        peer = self._peers.serving_as(machine)
         if peer is not None:
             self._let_go(peer, reason)
 
@@ -440,9 +379,7 @@ class MessagesHub:
 
     def _spare(self) -> Peer | None:
         """A process that can become another machine now."""
-        if not self._can_replace:
-            return None
-        return next((p for p in self._peers if not p.machine and p.is_idle), None)
+        return self._peers.idle_spare() if self._can_replace else None
 
     @property
     def _can_replace(self) -> bool:
@@ -459,24 +396,15 @@ class MessagesHub:
         if self._starts[machine] > _MOST_STARTS:
             log.error("machine %d was started %d times: not again", machine, _MOST_STARTS)
             return
-        rank = len(self._peers) + 1
-        assert self._lifelines is not None
+        rank = len(self._peers.all) + 1
         try:
-            comm = start_process(Greeting(rank, self._lifelines.address))
+            comm = start_process(Greeting(rank, self._peers.address))
         except MPI.Exception as error:
             warnings.warn(f"the launcher starts no process: {error}", stacklevel=2)
             self._spawns = False
             return
         peer = Peer(rank, comm, 0, starting=True, joining=machine, asked=time.monotonic())
-        self._peers.append(peer)
-
-    def _meet(self, peer: Peer) -> None:
-        """A process that was started says where it runs."""
-        peer.host, peer.process, called = peer.object(OBJECT)
-        peer.starting = False
-        assert self._lifelines is not None
-        self._lifelines.accept(int(called), more=True)
-        self._join(peer, peer.joining)
+        self._peers.all.append(peer)
 
     def _without(self, machine: int, peer: Peer | None, reason: str) -> None:
         """A machine has no process: a spare becomes it, if there is one."""
@@ -488,25 +416,15 @@ class MessagesHub:
         self._vacant.append(machine)
         self._fill_vacancies()
 
-    def _watching(self, peer: Peer) -> _Watching:
-        return _Watching(self, peer)
-
-    def _lose(self, peer: Peer, error: object) -> None:
-        if peer.lost:
-            return
-        peer.lost = self.lost_any = True
-        if peer.job is not None:
-            _unfinished.append(peer.job)
-        machine = peer.joining or peer.machine
-        log.error("rank %d on %s is lost: %s", peer.rank, peer.host, error)
-        peer.joining = 0
+    def _on_loss(self, peer: Peer, machine: int) -> None:
+        self.lost_any = True
         if not self._stopped:
             self._without(machine, peer, f"process {peer.process} on {peer.host} is gone")
 
     def _all_that_hear(self) -> list[Peer]:
         """Processes that answer, if need be after they were woken up."""
         hear: list[Peer] = []
-        silent = self._living()
+        silent = self._peers.living()
         for attempt in range(2):
             if attempt:
                 self._wake(silent)
@@ -519,9 +437,9 @@ class MessagesHub:
             asked = [p for p in silent if not p.lost and p.job is None and not p.joining]
             for peer in asked:
                 if not peer.pinged:
-                    self._order(peer, ASK)
+                    self._peers.order(peer, ASK)
                     peer.pinged = True
-            answered = self._replies(asked, _HEAR_SECONDS)
+            answered = self._peers.replies(asked, _HEAR_SECONDS)
             hear += [peer for peer in asked if peer.rank in answered]
             silent = [p for p in silent if not p.lost and p not in hear]
             if not silent:
@@ -543,34 +461,6 @@ class MessagesHub:
             log.error("rank %d does not answer: process %d is ended", peer.rank, peer.process)
             with suppress(ProcessLookupError):
                 os.kill(peer.process, signal.SIGKILL)
-
-
-def _is_done(request: MPI.Request) -> bool:
-    try:
-        return bool(request.Test())
-    except MPI.Exception:
-        return True
-
-
-_unfinished: list[Job] = []  # with buffers that MPI may still read or write
-
-
-class _Watching:
-    """An error of MPI inside the ``with`` means that a process is lost."""
-
-    __slots__ = ("_hub", "_peer")
-
-    def __init__(self, hub: MessagesHub, peer: Peer) -> None:
-        self._hub, self._peer = hub, peer
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: object) -> bool:
-        if kind is None or not issubclass(kind, MPI.Exception):
-            return False
-        self._hub._lose(self._peer, error)
-        return True
 
 
 class MessagesMasterEnd:
