@@ -54,12 +54,14 @@ from cec_mpi.runtime.launch import survives_losses
 from cec_mpi.runtime.leaving import as_cec_error, leave_without_mpi
 from cec_mpi.runtime.logs import log_file
 from cec_mpi.runtime.options import SessionOptions
+from cec_mpi.runtime.placement import placement_table
 from cec_mpi.runtime.session import Session
 from cec_mpi.runtime.signals import NotedSignals
 from cec_mpi.store.arrays import open_npy
 from cec_mpi.store.files import locked, publish
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import open_store
+from cec_mpi.store.staging import node_directory
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ class Job:
     def __init__(self, arguments: argparse.Namespace, signals: NotedSignals) -> None:
         self.store: str = arguments.store
         self.out = Path(arguments.out)
-        manifest = open_store(self.store).manifest
+        manifest = open_store(node_directory(self.store)).manifest
         self.session = _session_options(arguments, manifest)
         self.session.checked(manifest)
         self.task_name: str = arguments.task
@@ -98,6 +100,7 @@ class Job:
         self.limit = TimeLimit(arguments.time_limit)
         self.signals = signals
         self.every: int | None = arguments.checkpoint_every
+        self.shows_map: bool = arguments.map
         prepare_directory(self.out, arguments.overwrite or arguments.resume)
         self.about = describe_run(self.task_name, self.task_options, manifest, vectors)
         if vectors is not None:
@@ -144,6 +147,8 @@ class Job:
         before = recorder.steps
         master = session.open(self.store, self.session, recorder)
         session.schedule.gate = self._gate
+        if self.shows_map:
+            print(placement_table(recorder.common), flush=True)
         if not resumed:
             set_results_aside(self.out)
         finished = False

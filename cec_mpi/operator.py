@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from cec_mpi.core.planner import Scheme
 from cec_mpi.runtime.master import Master
+from cec_mpi.runtime.options import SpeedsOption
 from cec_mpi.runtime.session import Session
 
 __all__ = ["CodedOperator"]
@@ -73,7 +74,7 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         self,
         store: str | os.PathLike[str],
         *,
-        speeds: Sequence[float] | Literal["learn"] = "learn",
+        speeds: SpeedsOption = "learn",
         scheme: Scheme = "heterogeneous",
     ) -> Iterator[CodedOperator]:
         """A further store, served by the same machines until the end of the ``with``.

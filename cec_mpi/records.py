@@ -137,6 +137,8 @@ class Recorder:
 
     Attributes
     ----------
+    common : dict
+        What the steps have in common: the header.
     steps : int
         Steps so far, those of earlier runs included.
     next_step, next_tick : int
@@ -150,7 +152,7 @@ class Recorder:
     ) -> None:
         self._watch = watch
         self._stream: TextIO | None = None
-        self._header: dict[str, Any] = {}
+        self.common: dict[str, Any] = {}
         self.steps = 0
         self.plan_changes = 0
         self.waited_ticks = 0
@@ -164,13 +166,13 @@ class Recorder:
 
     def header(self, content: dict[str, Any]) -> None:
         """Say what the steps have in common."""
-        self._header = content
+        self.common = content
 
     def write_to(self, stream: TextIO, watch: Callable[[StepRecord], None] | None = None) -> None:
         """Write the header now and each step as it happens, one JSON object a line."""
         self._stream = stream
         self._watch = watch or self._watch
-        self._write({"kind": "header", **self._header})
+        self._write({"kind": "header", **self.common})
 
     def step(self, record: StepRecord) -> None:
         """Take one step."""

@@ -109,9 +109,21 @@ def speeds(text: str) -> tuple[float, ...]:
     return tuple(float(speed) for speed in fractions(text))
 
 
-def speeds_or_learn(text: str) -> tuple[float, ...] | str:
-    """Positive numbers, or the word ``learn``."""
+def speeds_or_learn(text: str) -> tuple[float, ...] | dict[str, float] | str:
+    """Positive numbers, such by names of hosts as ``node01=2,node02=1``, or the word ``learn``."""
+    if "=" in text:
+        return _speeds_of_hosts(text)
     return text if text == "learn" else speeds(text)
+
+
+def _speeds_of_hosts(text: str) -> dict[str, float]:
+    pairs = [part.strip().partition("=") for part in text.split(",")]
+    hosts = [host for host, _, _ in pairs]
+    if not all(hosts) or len(set(hosts)) < len(hosts):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected different hosts with their speeds, as node01=2,node02=1"
+        )
+    return dict(zip(hosts, speeds(",".join(speed for _, _, speed in pairs)), strict=True))
 
 
 def seconds(text: str) -> float:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import socket
 import sys
 import tracemalloc
 from contextlib import contextmanager
@@ -427,6 +429,33 @@ def test_the_header_says_what_was_run(run):
     assert header["versions"]["cec_mpi"] == cec_mpi.__version__
     assert header["versions"]["numpy"] == np.__version__
     assert len(header["hosts"]) == 1
+
+
+def test_a_map_says_where_each_machine_reads_its_shard(made, tmp_path, capsys):
+    store, vectors = str(made / "float64"), str(made / "W.npy")
+    words = ["run", store, "--out", str(tmp_path / "out"), "--vectors", vectors]
+    assert main([*words, "--serial", "--map"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["machine", "rank", "host", "cores", "threads", "shard"]
+    cores = str(len(os.sched_getaffinity(0)))
+    assert lines[1].split() == ["master", "0", socket.gethostname(), cores, cores]
+    shards = [str(made / "float64" / f"shard-{n:04d}.npy") for n in range(1, 7)]
+    assert [line.split()[-1] for line in lines[2:]] == shards
+
+
+def test_speeds_are_given_by_host(run):
+    done = run("--speeds", f"elsewhere=1,{socket.gethostname()}=3")
+    assert done.header["speeds"] == [3] * MACHINES
+    assert np.array_equal(done.result, run("--speeds", "3,3,3,3,3,3", out="listed").result)
+
+
+def test_the_host_in_the_path_of_a_store(made, tmp_path):
+    place = tmp_path / socket.gethostname()
+    shutil.copytree(made / "float64", place / "store")
+    with cec_mpi.open_operator(tmp_path / "{host}" / "store", None) as X_here:
+        assert np.allclose(X_here @ W[0], X @ W[0])
+        with X_here.open(f"{tmp_path}/{{host}}/store", speeds={socket.gethostname(): 1.0}) as other:
+            assert np.allclose(other @ W[1], X @ W[1])
 
 
 def test_two_runs_alike_give_the_same_results(run):

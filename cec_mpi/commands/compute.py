@@ -92,7 +92,7 @@ def add_run(commands: Any) -> None:
         help="compute with a store, under mpirun with N + 1 ranks",
         description="Compute with a store: mpirun -n N+1 cec-mpi run STORE --out DIR ...",
     )
-    p.add_argument("store", metavar="STORE")
+    p.add_argument("store", metavar="STORE", help="{host} in it is the name of each node")
     p.add_argument("--out", type=values.path, required=True, metavar="DIR", help="for the results")
     p.add_argument(
         "--task",
@@ -131,9 +131,15 @@ def add_run(commands: Any) -> None:
         type=values.speeds_or_learn,
         default="learn",
         metavar="LIST|learn",
-        help="relative, as 2,2,3; by default learned from measured times",
+        help="relative, as 2,2,3, or by host, as node01=2,node02=1; by default learned from "
+        "measured times",
     )
     how.add_argument("--scheme", choices=["heterogeneous", "cyclic"], default="heterogeneous")
+    how.add_argument(
+        "--map",
+        action="store_true",
+        help="print which machine runs where and reads its shard from where, then go on",
+    )
     how.add_argument("--threads", type=values.positive, metavar="K", help="BLAS threads per rank")
     how.add_argument(
         "--shards", choices=HOLDINGS, default="mmap", help="rows in the page cache, or in memory"

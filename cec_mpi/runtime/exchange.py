@@ -133,6 +133,7 @@ class Opening:
     Attributes
     ----------
     store : Path
+        With ``{host}`` where nodes have directories of their own.
     manifest : Manifest
     machines : tuple of int
         The machine of each rank from 1 on; 0 for a rank that has no part in this store.
@@ -165,14 +166,14 @@ class Opened:
     ----------
     problem : str
         Why it cannot serve it; empty when it can.
-    copy : bool
-        It reads a copy that was staged.
+    shard : str
+        The file that it reads, the store's own or a copy; empty when it has no shard.
     rate : float
         Rows per second that it can do, measured if an emulation is to be based on it.
     """
 
     problem: str = ""
-    copy: bool = False
+    shard: str = ""
     rate: float = 0.0
 
 

@@ -13,7 +13,7 @@ from cec_mpi.errors import CecError
 from cec_mpi.runtime.emulation import Emulation
 from cec_mpi.runtime.exchange import AnswerBuffers, Answers, Opened, Opening, Product
 from cec_mpi.runtime.machine import Machine
-from cec_mpi.runtime.serving import describe, noting_problems, open_machine, reads_copy
+from cec_mpi.runtime.serving import describe, noting_problems, open_machine
 from cec_mpi.store.manifest import Manifest
 
 __all__ = ["LocalHub", "LocalMasterEnd"]
@@ -37,14 +37,14 @@ class LocalHub:
                 opened.append(Opened())
                 continue
             problems: list[str] = []
-            copy, rate = False, 0.0
+            shard, rate = "", 0.0
             with noting_problems(number, problems):
                 machine = open_machine(number, opening)
-                copy = reads_copy(machine, opening)
+                shard = machine.shard_file
                 if opening.measured and not self._machines:
                     rate = machine.measure_rate()
                 self._machines.append(machine)
-            opened.append(Opened("".join(problems), copy, rate))
+            opened.append(Opened("".join(problems), shard, rate))
         return opened
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,9 +96,9 @@ class Machine:
         return self._forward[: self.count * product.columns]
 
     @property
-    def shard_path(self) -> Path | None:
-        """The file that it reads."""
-        return None if self._shard is None else self._shard.path
+    def shard_file(self) -> str:
+        """The file that it reads; empty when it has no part in a store."""
+        return "" if self._shard is None else str(self._shard.path)
 
     def measure_rate(self) -> float:
         """Rows per second at which this process multiplies its shard, for emulation."""

@@ -19,11 +19,19 @@ from cec_mpi.runtime.faults import read_faults
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import HOLDINGS, VERIFYING, Holding, Verify
 
-__all__ = ["Check", "OnLoss", "Replacement", "SessionOptions", "needs_messages"]
+__all__ = [
+    "Check",
+    "OnLoss",
+    "Replacement",
+    "SessionOptions",
+    "SpeedsOption",
+    "needs_messages",
+]
 
 OnLoss = Literal["end", "continue"]
 Replacement = Literal["spare", "spawn"]
 Check = Literal["none", "parity", "sample"]
+SpeedsOption = Sequence[float] | Mapping[str, float] | Literal["learn"]
 _PATIENT = Deadline(factor=10.0, least=2.0)  # where losing a machine may show in no other way
 
 
@@ -46,9 +54,9 @@ class SessionOptions:
     ----------
     availability : Availability, path, callable, set of int, sequence of sets, optional
         Who is available (see `as_availability`); by default all machines, always.
-    speeds : sequence of float or "learn"
-        Relative speed of machines 1..N; by default they are learned from the times that
-        machines measure.
+    speeds : sequence of float, mapping of str to float, or "learn"
+        Relative speed of machines 1..N, or of hosts by their names, for each machine there;
+        by default they are learned from the times that machines measure.
     scheme : {"heterogeneous", "cyclic"}
     machines : iterable of int, optional
         Machines that take part; the others are preempted for good. By default all.
@@ -95,7 +103,7 @@ class SessionOptions:
     """
 
     availability: Any = None
-    speeds: Sequence[float] | Literal["learn"] = "learn"
+    speeds: SpeedsOption = "learn"
     scheme: Scheme = "heterogeneous"
     machines: tuple[int, ...] | None = None
     tick_seconds: float | None = None
@@ -186,6 +194,8 @@ class SessionOptions:
             if speeds not in (None, "learn"):
                 raise InputError(f"speeds {speeds!r}: expected {total} numbers, or learn")
             speeds = "learn"
+        elif isinstance(speeds, Mapping):
+            check_speeds(list(speeds.values()))
         else:
             speeds = _checked_speeds("speeds", speeds, total)
         changes = tuple(self.emulate_changes)

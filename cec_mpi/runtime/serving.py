@@ -19,9 +19,9 @@ from cec_mpi.runtime.logs import log_file
 from cec_mpi.runtime.machine import Machine
 from cec_mpi.runtime.signals import NotedSignals
 from cec_mpi.store.reader import Store
-from cec_mpi.store.staging import staged_file
+from cec_mpi.store.staging import node_directory, staged_file
 
-__all__ = ["describe", "noting_problems", "open_machine", "reads_copy", "serve"]
+__all__ = ["describe", "noting_problems", "open_machine", "serve"]
 
 log = logging.getLogger(__name__)
 
@@ -103,8 +103,8 @@ def _open(
         end.together()
         with noting_problems(number, problems):
             rate = machine.measure_rate() if machine is not None else 0.0
-    copy = machine is not None and reads_copy(machine, opening)
-    verdict = end.opened(Opened("".join(problems), copy, rate))
+    shard = "" if machine is None else machine.shard_file
+    verdict = end.opened(Opened("".join(problems), shard, rate))
     if machine is None or isinstance(verdict, CecError):
         return None
     machine.emulation = verdict
@@ -133,17 +133,12 @@ def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = M
     if not number:
         return make(0, None, manifest.columns, manifest.dtype)
     copy = staged_file(options.staged, manifest, number) if options.staged else None
-    log.info("machine %d reads %s", number, copy or opening.store)
-    store = Store(opening.store, manifest)
+    store = Store(node_directory(opening.store), manifest)
+    log.info("machine %d reads %s", number, copy or store.path)
     shard = store.open_shard(number, options.shards, options.verify, copy)
     machine = make(number, shard, manifest.columns, manifest.dtype)
     machine.faults = read_faults(options.inject, manifest.code.machines, options.seed)
     return machine
-
-
-def reads_copy(machine: Machine, opening: Opening) -> bool:
-    """Whether a machine reads a copy of its shard, not the store's own file."""
-    return machine.shard_path is not None and machine.shard_path.parent != opening.store
 
 
 def describe(error: Exception) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from cec_mpi.core.learning import SpeedEstimator
 from cec_mpi.core.planner import Planner, Scheme
@@ -21,10 +20,11 @@ from cec_mpi.runtime.header import run_header
 from cec_mpi.runtime.launch import Place, limit_threads
 from cec_mpi.runtime.lockstep import LockstepMaster
 from cec_mpi.runtime.master import Master
-from cec_mpi.runtime.options import SessionOptions
+from cec_mpi.runtime.options import SessionOptions, SpeedsOption
+from cec_mpi.runtime.placement import host_of_ranks, speeds_by_host
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import open_store
-from cec_mpi.store.staging import remembered_stage
+from cec_mpi.store.staging import node_directory, remembered_stage
 
 __all__ = ["Session", "check_ranks"]
 
@@ -92,7 +92,7 @@ class Session:
             opened.
         """
         path = Path(store)
-        manifest = open_store(path).manifest
+        manifest = open_store(node_directory(path)).manifest
         options = options.checked(manifest)
         machines = options.machines or ()
         if len(self._places) > 1 or self._library:
@@ -118,7 +118,7 @@ class Session:
     def open_another(
         self,
         store: str | os.PathLike[str],
-        speeds: Sequence[float] | Literal["learn"],
+        speeds: SpeedsOption,
         scheme: Scheme,
     ) -> Iterator[Master]:
         """A further store, served by the same machines until the end of the ``with``.
@@ -137,7 +137,7 @@ class Session:
             As `open`.
         """
         path = Path(store)
-        manifest = open_store(path).manifest
+        manifest = open_store(node_directory(path)).manifest
         total = manifest.code.machines
         machines = tuple(n for n in self._machines if n <= total)
         if len(machines) < manifest.code.recovery:
@@ -174,10 +174,15 @@ class Session:
         logs: Path | None = None,
     ) -> Master:
         if options.staged is None:
-            options = replace(options, staged=remembered_stage(path) or "")
+            options = replace(options, staged=remembered_stage(node_directory(path)) or "")
         threads = [options.threads or place.threads for place in self._places]
         numbers = [n if n in (options.machines or ()) else 0 for n in self._machines]
         numbers += [0] * options.spares
+        hosts = host_of_ranks(self._places, len(numbers) + 1)[1:]
+        speeds = options.speeds
+        if isinstance(speeds, Mapping):
+            speeds = speeds_by_host(speeds, numbers, hosts, manifest.code.machines)
+            options = replace(options, speeds=speeds)
         opening = Opening(
             path,
             manifest,
@@ -194,37 +199,33 @@ class Session:
             self._hub.refuse(error)
             raise error
         opened = opened[: len(opening.machines)]  # without processes that were started since
-        emulation = self._emulation(opening, opened)
+        emulation = self._emulation(opening, opened, hosts)
         end = self._hub.admit(emulation)
         number, self._stores = self._stores, self._stores + 1
         if number == 0:
-            copies = [n for n, each in zip(opening.machines, opened, strict=True) if each.copy]
             self._recorder.header(
-                run_header(opening, emulation, self._places, copies, self._library)
+                run_header(opening, opened, emulation, self._places, self._library)
             )
         code, rows = manifest.code, manifest.rows_per_shard
-        speeds: Speeds
-        if not isinstance(options.speeds, str):
-            speeds = GivenSpeeds(options.speeds, code.recovery, rows)
+        rates: Speeds
+        if not isinstance(speeds, str):
+            rates = GivenSpeeds(speeds, code.recovery, rows)
         else:
-            speeds = SpeedEstimator(code.machines, code.recovery, rows)
+            rates = SpeedEstimator(code.machines, code.recovery, rows)
         planner = Planner(code.recovery, rows, options.scheme)
-        given = manifest, planner, speeds, self.schedule, self._recorder, number
+        given = manifest, planner, rates, self.schedule, self._recorder, number
         return self._make(end, options, *given)
 
-    def _emulation(self, opening: Opening, opened: list[Opened]) -> Emulation | None:
+    def _emulation(
+        self, opening: Opening, opened: list[Opened], hosts: list[str]
+    ) -> Emulation | None:
         options = opening.options
         if options.emulate_speeds is None:
             return None
         base = options.emulate_base
         if base is None:
-            hosts = [place.host for place in self._places[1:]]
-            base = fit_base(
-                options.emulate_speeds,
-                opening.machines,
-                [each.rate for each in opened],
-                hosts or [self._places[0].host] * len(opened),
-            )
+            rates = [each.rate for each in opened]
+            base = fit_base(options.emulate_speeds, opening.machines, rates, hosts)
         return Emulation(
             options.emulate_speeds,
             base,

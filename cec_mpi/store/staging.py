@@ -26,9 +26,9 @@ __all__ = ["node_directory", "remember_stage", "remembered_stage", "stage_shard"
 _STAGED = "staged.json"
 
 
-def node_directory(pattern: str) -> Path:
-    """The directory of this node: ``{host}`` in the pattern is its name."""
-    return Path(pattern.replace("{host}", socket.gethostname()))
+def node_directory(pattern: str | os.PathLike[str], host: str = "") -> Path:
+    """The directory of a node, by default of this one: ``{host}`` in the pattern is its name."""
+    return Path(os.fspath(pattern).replace("{host}", host or socket.gethostname()))
 
 
 def remember_stage(store: Path, pattern: str) -> bool:
