@@ -6,12 +6,16 @@ sent to one. The kernel closes the connections of a process at once, whatever ki
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import queue
 import secrets
 import select
 import socket
 import struct
+import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -20,8 +24,8 @@ __all__ = ["Address", "Lifeline", "Lifelines"]
 log = logging.getLogger(__name__)
 
 _GREETING = struct.Struct("!16si")  # token, rank
-_CONNECT_SECONDS = 2.0  # for one address
-_GREET_SECONDS = 20.0  # until those that could connect are heard
+_CONNECT_SECONDS = 2.0  # for one address, and for one greeting
+_SIOCGIFADDR = 0x8915  # the IPv4 address of a network card
 _LOOK_SECONDS = 1e-3  # at most one look in this time
 # A computer that is gone closes nothing: it is missed after some 25 s.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
@@ -33,7 +37,8 @@ class Address(NamedTuple):
     Attributes
     ----------
     hosts : tuple of str
-        Names and addresses, the likeliest first.
+        Names and addresses, the likeliest first. Some may be those of other computers, seen
+        from elsewhere: who calls has to hear the token.
     port : int
     token : bytes
     """
@@ -55,32 +60,26 @@ class Lifelines:
         hosts = dict.fromkeys((socket.gethostname(), socket.getfqdn(), *_own_addresses()))
         port = self._listener.getsockname()[1]
         self.address = Address(tuple(hosts), port, secrets.token_bytes(16))
+        self._callers: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
+        self._hearing = threading.Thread(target=self._hear, daemon=True)
+        self._hearing.start()
 
     def accept(self, ranks: int, more: bool = False) -> None:
-        """Hear the processes that have called: so many, and perhaps more of them later."""
-        due = time.monotonic() + _GREET_SECONDS
-        ranks += len(self._sockets)
-        while len(self._sockets) < ranks and (left := due - time.monotonic()) > 0:
-            self._listener.settimeout(left)
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                continue
-            try:
-                connection.settimeout(_CONNECT_SECONDS)
-                greeting = connection.recv(_GREETING.size, socket.MSG_WAITALL)
-                token, rank = _GREETING.unpack(greeting)
-            except (OSError, struct.error):
-                connection.close()
-                continue
-            if secrets.compare_digest(token, self.address.token):
-                self._keep(rank, connection)
-            else:
-                connection.close()
+        """Keep the connections of so many processes that have called, and hear more or no others.
+
+        Parameters
+        ----------
+        ranks : int
+            Processes that have heard the token.
+        more : bool
+            Others may call later.
+        """
         if not more:
-            self._listener.close()
-        if len(self._sockets) < ranks:
-            log.warning("%d processes have called and are gone", ranks - len(self._sockets))
+            self._hear_no_more()
+        for _ in range(ranks):
+            self._keep(*self._callers.get())
+        while not self._callers.empty():  # one that was too impatient, and has called again
+            self._keep(*self._callers.get())
 
     def gone(self) -> list[int]:
         """Ranks that have ended since the last call; never waits."""
@@ -98,11 +97,38 @@ class Lifelines:
 
     def close(self) -> None:
         """End all connections."""
-        self._listener.close()
+        self._hear_no_more()
         for rank in list(self._sockets):
             self._drop(rank)
 
+    def _hear(self) -> None:
+        """Answer each caller that knows the token, in a thread: callers wait for it."""
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return  # heard enough
+            try:
+                connection.settimeout(_CONNECT_SECONDS)
+                greeting = connection.recv(_GREETING.size, socket.MSG_WAITALL)
+                token, rank = _GREETING.unpack(greeting)
+                if not secrets.compare_digest(token, self.address.token):
+                    raise ConnectionError("a stranger")
+                connection.sendall(token)
+            except (OSError, struct.error):
+                connection.close()
+            else:
+                self._callers.put((rank, connection))
+
+    def _hear_no_more(self) -> None:
+        with suppress(OSError):  # it is closed already
+            self._listener.shutdown(socket.SHUT_RDWR)  # which ends a wait in accept
+        self._hearing.join()
+        self._listener.close()
+
     def _keep(self, rank: int, connection: socket.socket) -> None:
+        if rank in self._sockets:
+            self._drop(rank)
         _watch(connection)
         self._sockets[rank] = connection
         self._ranks[connection.fileno()] = rank
@@ -130,14 +156,12 @@ class Lifeline:
         here = ("127.0.0.1",) if socket.gethostname() == address.hosts[0] else ()
         for host in (*here, *address.hosts):
             try:
-                connection = socket.create_connection((host, address.port), _CONNECT_SECONDS)
-                connection.sendall(_GREETING.pack(address.token, rank))
+                self._socket = _call(host, address, rank)
             except OSError as error:
                 log.info("rank 0 cannot be reached at %s: %s", host, error)
-                continue
-            _watch(connection)
-            self._socket = connection
-            return
+            else:
+                log.info("rank 0 is reached at %s", host)
+                return
         log.warning("rank 0 cannot be reached at any of %s", ", ".join(address.hosts))
 
     @property
@@ -155,6 +179,21 @@ class Lifeline:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _call(host: str, address: Address, rank: int) -> socket.socket:
+    """A connection to rank 0, if it is there under this name and nobody else."""
+    connection = socket.create_connection((host, address.port), _CONNECT_SECONDS)
+    try:
+        connection.sendall(_GREETING.pack(address.token, rank))
+        answer = connection.recv(len(address.token), socket.MSG_WAITALL)
+        if not secrets.compare_digest(answer, address.token):
+            raise ConnectionError("somebody else answers")
+        _watch(connection)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 def _watch(connection: socket.socket) -> None:
@@ -178,8 +217,13 @@ def _own_addresses() -> list[str]:
     found = []
     with suppress(OSError):
         found += [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)]
-    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # The interface that leads outside: nothing is sent to this address for documentation.
-        probe.connect(("192.0.2.1", 9))
-        found.append(str(probe.getsockname()[0]))
+    found += _addresses_of_cards()
     return [address for address in dict.fromkeys(found) if not address.startswith("127.")]
+
+
+def _addresses_of_cards() -> Iterator[str]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # a card without one
+                found = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                yield socket.inet_ntoa(found[20:24])
