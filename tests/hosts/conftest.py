@@ -1,0 +1,205 @@
+"""Several hosts on this computer (`scripts/hosts`), with a launcher that starts ranks on all.
+
+Whatever a test leaves running on a host is an error, and is ended.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.records import read_steps
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "scripts"))
+
+import bad_inputs  # noqa: E402
+
+LIMIT = 60  # seconds for one command; each takes two to four
+ROWS, COLUMNS, STEPS = 600, 60, 12
+BESIDE = Path(sys.executable).parent  # mpirun of an MPI wheel, and cec-mpi
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Hosts node1 .. nodeN.
+
+    Attributes
+    ----------
+    directory : Path
+        Their files; ``local`` in it is another directory on each.
+    names : tuple of str
+    """
+
+    directory: Path
+    names: tuple[str, ...]
+
+    @property
+    def local(self) -> Path:
+        return self.directory / "local"
+
+    def on(
+        self, host: str, *words: object, variables: dict[str, str] | None = None
+    ) -> bad_inputs.Done:
+        """Run a command on a host to its end."""
+        command = [ROOT / "scripts" / "hosts", "on", self.directory, host, *words]
+        done = bad_inputs.run_to_end(command, limit=LIMIT, variables=variables)
+        assert done.returncode is not None, f"no end of {words}: {done.stderr}"
+        return done
+
+    def link(self, host: str, *words: object) -> None:
+        scripts_hosts("link", self.directory, host, *words)
+
+    def processes(self) -> dict[int, str]:
+        """What runs on the hosts, but for what they are made of."""
+        init = {int((self.directory / name / "init").read_text()) for name in self.names}
+        spaces = {(Path("/proc") / str(number) / "ns/pid").readlink() for number in init}
+        found = {}
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if int(process.name) not in init and (process / "ns/pid").readlink() in spaces:
+                    words = (process / "cmdline").read_bytes().split(b"\0")
+                    found[int(process.name)] = b" ".join(words).decode(errors="replace")
+            except OSError:  # it has ended
+                continue
+        return found
+
+
+def scripts_hosts(*words: object) -> None:
+    command = [str(word) for word in (ROOT / "scripts" / "hosts", *words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def up(directory: Path, count: int) -> Iterator[Hosts]:
+    scripts_hosts("up", count, directory)
+    try:
+        yield Hosts(directory, tuple(f"node{n}" for n in range(1, count + 1)))
+    finally:
+        scripts_hosts("down", directory)
+        assert not directory.exists()
+
+
+@pytest.fixture(scope="session")
+def hosts(tmp_path_factory):
+    yield from up(tmp_path_factory.mktemp("net") / "hosts", 3)
+
+
+@pytest.fixture
+def nothing_is_left(hosts):
+    yield
+    due = time.monotonic() + 3  # the last ones may be on their way out
+    while (left := hosts.processes()) and time.monotonic() < due:
+        time.sleep(0.05)
+    for number in left:
+        os.kill(number, signal.SIGKILL)
+    assert not left
+
+
+def _program(name: str) -> str:
+    path = shutil.which(name, path=bad_inputs.environment()["PATH"])
+    assert path, f"no {name} beside this Python or on PATH"
+    return path
+
+
+@pytest.fixture(scope="session")
+def is_open_mpi() -> bool:
+    done = subprocess.run(
+        [_program("mpirun"), "--version"], capture_output=True, text=True, timeout=20, check=True
+    )
+    return "Open MPI" in done.stdout
+
+
+@pytest.fixture
+def start(hosts, is_open_mpi, tmp_path, nothing_is_left):
+    """Run ``cec-mpi`` on so many ranks of each host, started on the first."""
+
+    def start(*words, ranks: Sequence[int] = (3, 2, 2), options=(), on=hosts):
+        lines = [
+            f"{host} slots={count}" if is_open_mpi else f"{host}:{count}"
+            for host, count in zip(on.names, ranks, strict=True)
+        ]
+        file = tmp_path / "hostfile"
+        file.write_text("\n".join(lines) + "\n")
+        launcher: list[object] = [_program("mpirun"), "-f", file]
+        if is_open_mpi:
+            launcher = ["env", "--unset=PRTE_MCA_rmaps_default_mapping_policy"]
+            launcher += [_program("mpirun"), "--hostfile", file, "--bind-to", "none"]
+        launcher += [*options, "-n", sum(ranks), BESIDE / "cec-mpi"]
+        # All "hosts" share the cores of this computer, which Open MPI cannot know.
+        return on.on("node1", *launcher, *words, variables={"OMPI_MCA_mpi_yield_when_idle": "1"})
+
+    return start
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run has left, and has said."""
+
+    out: Path
+    done: bad_inputs.Done
+
+    @property
+    def steps(self):
+        return read_steps(self.out / "steps.jsonl")[1]
+
+    @property
+    def header(self):
+        return read_steps(self.out / "steps.jsonl")[0]
+
+    @property
+    def messages(self) -> list[str]:
+        """Those of cec_mpi, whatever the launcher and ssh have said beside them."""
+        return re.findall(r"^cec-mpi: .*$", self.done.stderr, re.MULTILINE)
+
+    def where(self) -> dict[int, str]:
+        """The host of each machine that it started with."""
+        pairs = zip(self.header["machine_of_rank"], self.header["hosts"], strict=True)
+        return {machine: host for machine, host in pairs if machine}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A store of six machines, any three of which are enough, and vectors for it."""
+
+    store: Path
+    vectors: Path
+    expected: np.ndarray
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("made")
+    rng = np.random.default_rng(0)
+    X, W = rng.standard_normal((ROWS, COLUMNS)), rng.standard_normal((STEPS, COLUMNS))
+    np.save(directory / "X.npy", X)
+    np.save(directory / "W.npy", W)
+    cec_mpi.encode(directory / "X.npy", directory / "store", 6, 3)
+    return Made(directory / "store", directory / "W.npy", W @ X.T)
+
+
+@pytest.fixture
+def multiply(start, made, tmp_path):
+    """Multiply with the vectors, and check the products."""
+
+    def multiply(*words, store=made.store, code=0, **options):
+        out = tmp_path / "out"
+        done = start("run", store, "--out", out, "--vectors", made.vectors, *words, **options)
+        assert done.returncode == code, done.stderr
+        if not code:
+            np.testing.assert_allclose(np.load(out / "result.npy"), made.expected, atol=1e-9)
+        return Run(out, done)
+
+    return multiply

@@ -1,0 +1,105 @@
+"""Runs on several hosts: where machines are, where they read, what becomes of a dead one."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cec_mpi
+
+NODES = {1: "node1", 2: "node1", 3: "node2", 4: "node2", 5: "node3", 6: "node3"}
+
+
+def test_machines_are_spread_over_the_hosts_as_the_host_file_says(multiply, made):
+    run = multiply("--map", "--speeds", "node1=2,node2=1,node3=3,elsewhere=1")
+    assert run.where() == NODES
+    assert run.header["speeds"] == [2, 2, 1, 1, 3, 3]
+    assert run.steps[0]["rows"] == [100, 100, 50, 50, 150, 150]
+    lines = [line.split() for line in run.done.stdout.splitlines()]
+    assert lines[0] == ["machine", "rank", "host", "cores", "threads", "shard"]
+    assert lines[1][:3] == ["master", "0", "node1"]
+    assert [(int(m), int(rank), host) for m, rank, host, *_ in lines[2:]] == [
+        (n, n, host) for n, host in NODES.items()
+    ]
+    shards = [str(made.store / f"shard-{n:04d}.npy") for n in NODES]
+    assert [line[-1] for line in lines[2:]] == shards
+
+
+def test_power_iteration_with_preemption(start, tmp_path):
+    rng = np.random.default_rng(4)
+    basis, _ = np.linalg.qr(rng.standard_normal((60, 60)))
+    X = basis * np.append(np.linspace(-2, 2, 59), 9) @ basis.T
+    np.save(tmp_path / "X.npy", X)
+    cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 6, 3)
+    words = ["run", tmp_path / "store", "--out", tmp_path / "out", "--task", "power"]
+    done = start(*words, "--available-probability", 0.7, "--wait", "--seed", 2)
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "out" / "result.npy")
+    assert np.linalg.norm(X @ found - 9 * found) < 1e-6
+
+
+def test_each_shard_is_staged_to_its_own_node(hosts, start, multiply, made, tmp_path):
+    store = shutil.copytree(made.store, tmp_path / "store")
+    pattern = hosts.local / "of-{host}"
+    done = start("stage", store, pattern)
+    assert done.returncode == 0, done.stderr
+    for n, host in NODES.items():
+        found = list(hosts.directory.glob(f"*/local/*/shard-{n:04d}.npy"))
+        assert found == [hosts.directory / host / "local" / f"of-{host}" / f"shard-{n:04d}.npy"]
+    run = multiply(store=store)
+    assert run.header["machines_with_copies"] == list(NODES)
+    assert run.header["shard_files"][1:] == [
+        str(hosts.local / f"of-{host}" / f"shard-{n:04d}.npy") for n, host in NODES.items()
+    ]
+
+
+@pytest.fixture
+def own_stores(hosts, made):
+    """On each host a store with the shards of its machines alone."""
+    for n, host in NODES.items():
+        place = hosts.directory / host / "local" / f"data-{host}"
+        place.mkdir(exist_ok=True)
+        for file in made.store.iterdir():
+            if not file.name.startswith("shard-") or file.name == f"shard-{n:04d}.npy":
+                shutil.copy(file, place)
+    yield hosts.local / "data-{host}"
+    for host in hosts.names:
+        shutil.rmtree(hosts.directory / host / "local" / f"data-{host}")
+
+
+def test_each_host_has_a_directory_of_its_own(hosts, multiply, own_stores):
+    run = multiply(store=own_stores)
+    assert run.header["machines_with_copies"] == []
+    assert run.header["shard_files"][5] == str(hosts.local / "data-node3" / "shard-0005.npy")
+
+
+def test_a_shard_that_a_host_does_not_have_is_one_message(hosts, multiply, own_stores):
+    (hosts.directory / "node3" / "local" / "data-node3" / "shard-0006.npy").unlink()
+    run = multiply(store=own_stores, code=3)
+    missing = hosts.local / "data-node3" / "shard-0006.npy"
+    (message,) = run.messages
+    assert message.startswith("cec-mpi: error: machine 6 on node3 cannot start: ")
+    assert str(missing) in message
+
+
+def test_speeds_of_too_few_hosts_are_one_message(multiply):
+    run = multiply("--speeds", "node1=1,node3=2", code=2)
+    (message,) = run.messages
+    assert "machine 3 runs on node2, expected node2=SPEED too" in message
+
+
+def test_hosts_end_with_all_that_runs_on_them(tmp_path):
+    script = Path(__file__).parents[2] / "scripts" / "hosts"
+    directory = tmp_path / "hosts"
+    subprocess.run([script, "up", "1", directory], check=True, timeout=30)
+    with subprocess.Popen([script, "on", directory, "node1", "sleep", "1000"]) as sleeper:
+        again = subprocess.run(
+            [script, "up", "1", directory], capture_output=True, text=True, timeout=30, check=False
+        )
+        assert again.returncode == 1
+        assert again.stderr == f"scripts/hosts: {directory} is not empty\n"
+        subprocess.run([script, "down", directory], check=True, timeout=30)
+        assert sleeper.wait(10) != 0
+    assert not directory.exists()
