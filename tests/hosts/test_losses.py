@@ -1,0 +1,95 @@
+"""A process that is killed on another host: the run goes on, and finds rank 0 by any name."""
+
+import json
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def awkward(hosts):
+    """What computers call themselves: 127.0.1.1, and a card with the same address on each."""
+    kept = {}
+    for host in hosts.names:
+        file = hosts.directory / host / "hosts"
+        kept[file] = text = file.read_text()
+        own = next(line for line in text.splitlines() if line.endswith(host))
+        file.write_text(text.replace(own, f"127.0.1.1 {host}"))
+        assert hosts.on(host, "ip", "link", "add", "docker0", "type", "bridge").returncode == 0
+        hosts.on(host, "ip", "address", "add", "172.17.0.1/16", "dev", "docker0")
+        hosts.on(host, "ip", "link", "set", "docker0", "up")
+    yield
+    for file, text in kept.items():
+        file.write_text(text)
+    for host in hosts.names:
+        hosts.on(host, "ip", "link", "del", "docker0")
+
+
+RANK_0 = """
+import json
+from cec_mpi.runtime.lifelines import Lifelines
+lines = Lifelines()
+hosts, port, token = lines.address
+print(json.dumps([hosts, port, token.hex()]), flush=True)
+input()
+lines.accept()
+while not (gone := lines.gone()):
+    pass
+print(gone)
+"""
+CALLER = """
+import json, logging, sys
+from cec_mpi.runtime.lifelines import Address, Lifeline
+logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+hosts, port, token = json.loads(sys.argv[1])
+line = Lifeline(Address(tuple(hosts), port, bytes.fromhex(token)), 7)
+print(line.is_up)
+"""
+
+
+@pytest.mark.parametrize(
+    ("seen_from_node3", "reached_at"),
+    [
+        ("10.77.0.1 node1", "node1"),
+        ("", "10.77.0.1"),  # a name that means nothing there
+        ("10.77.0.2 node1", "10.77.0.1"),  # or something else
+    ],
+    ids=["known", "unknown", "misleading"],
+)
+@pytest.mark.usefixtures("awkward", "nothing_is_left")
+def test_rank_0_is_found_whatever_it_is_called(hosts, seen_from_node3, reached_at):
+    (hosts.directory / "node3" / "hosts").write_text(f"127.0.1.1 node3\n{seen_from_node3}\n")
+    with hosts.begin("node1", sys.executable, "-c", RANK_0) as rank_0:
+        address = rank_0.stdout.readline()
+        assert json.loads(address)[0] == ["node1", "10.77.0.1", "172.17.0.1"]
+        done = hosts.on("node3", sys.executable, "-c", CALLER, address)
+        said = done.stdout.splitlines()
+        assert said[-2:] == [f"rank 0 is reached at {reached_at}", "True"]
+        assert rank_0.communicate("\n", timeout=20)[0] == "[7]\n"
+
+
+@pytest.mark.usefixtures("awkward")
+def test_processes_that_are_killed_on_other_hosts(multiply, is_open_mpi):
+    if not is_open_mpi:
+        pytest.skip("no mpirun but Open MPI's lets a job go on that has lost a process")
+    kills = ("--inject", "kill:5@3,kill:3@6")
+    run = multiply(
+        *("--on-loss", "continue", "--spares", 1, *kills),
+        ranks=(3, 3, 2),
+        options=("--with-ft", "ulfm", "--mca", "btl_tcp_if_include", "eth0"),
+    )
+    events = [(step["step"], event) for step in run.steps for event in step["events"]]
+    assert [(step, event["lost"]) for step, event in events if "lost" in event] == [(3, 5), (6, 3)]
+    ((_, joined),) = [(step, event) for step, event in events if "joined" in event]
+    assert joined == {"joined": 5, "rank": 7}
+    assert run.where()[5] == "node2"
+    assert run.header["hosts"][7] == "node3"
+    assert "cannot be reached" not in run.done.stderr
+
+
+def test_a_process_that_is_stopped_on_another_host_ends_with_the_run(multiply, is_open_mpi):
+    """Only the launcher can end it there. What it returns is its own; the results are whole."""
+    ulfm = ("--with-ft", "ulfm") if is_open_mpi else ()
+    run = multiply("--deadline", 0.5, "--inject", "stop:6@3", options=ulfm, code=None)
+    assert [event for step in run.steps for event in step["events"]] == [{"late": 6}]
+    assert json.loads((run.out / "summary.json").read_text())["steps"] == 12
