@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +95,7 @@ def scripts_hosts(*words: object) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@contextmanager
 def up(directory: Path, count: int) -> Iterator[Hosts]:
     scripts_hosts("up", count, directory)
     try:
@@ -105,7 +107,15 @@ def up(directory: Path, count: int) -> Iterator[Hosts]:
 
 @pytest.fixture(scope="session")
 def hosts(tmp_path_factory):
-    yield from up(tmp_path_factory.mktemp("net") / "hosts", 3)
+    with up(tmp_path_factory.mktemp("net") / "hosts", 3) as found:
+        yield found
+
+
+@pytest.fixture
+def two_hosts(tmp_path):
+    """For one test alone, which may spoil their links."""
+    with up(tmp_path / "hosts", 2) as found:
+        yield found
 
 
 @pytest.fixture

@@ -1,0 +1,52 @@
+"""What a slow wire costs is in the records as communication, not as computation."""
+
+from statistics import median
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.records import read_steps
+
+ROWS, COLUMNS, STEPS = 60_000, 20, 5
+RATE = 40e6 / 8  # bytes per second
+DELAY = 0.03  # seconds, one way
+
+
+@pytest.fixture
+def steps_of(two_hosts, start, tmp_path):
+    """Multiply on a master on the one host and two machines on the other."""
+    rng = np.random.default_rng(0)
+    X, W = rng.standard_normal((ROWS, COLUMNS)), rng.standard_normal((STEPS, COLUMNS))
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "W.npy", W)
+    cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 2, 1)
+
+    def steps_of(name):
+        out = tmp_path / name
+        words = ["run", tmp_path / "store", "--out", out, "--vectors", tmp_path / "W.npy"]
+        done = start(*words, "--speeds", "1,1", ranks=(1, 2), on=two_hosts)
+        assert done.returncode == 0, done.stderr
+        assert np.allclose(np.load(out / "result.npy"), W @ X.T)
+        return read_steps(out / "steps.jsonl")[1]
+
+    return steps_of
+
+
+def communication(step):
+    """Seconds on the wire: collect has the computation in it."""
+    parts = ("announce_seconds", "share_seconds", "collect_seconds")
+    return sum(step[part] for part in parts) - step["measured_makespan"]
+
+
+def test_a_slow_wire_is_no_slow_machine(two_hosts, steps_of):
+    """The times that are expected are what physics allows at least; computing takes 1 ms."""
+    two_hosts.link("node2", "rate", "40mbit")
+    answers = ROWS * 8  # bytes that come to the master in each step
+    slow = steps_of("narrow")
+    assert all(communication(step) > 0.5 * answers / RATE for step in slow)
+    assert median(step["measured_makespan"] for step in slow) < 0.3 * answers / RATE
+    two_hosts.link("node2", "rate", "1gbit", "delay", 1e3 * DELAY)
+    late = steps_of("far")
+    assert all(communication(step) > 2 * DELAY for step in late)  # there and back
+    assert median(step["measured_makespan"] for step in late) < DELAY
