@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))
@@ -35,6 +37,15 @@ class Need:
 
 
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
+
+
+@cache
+def _can_start_hosts() -> bool:
+    script = Path(__file__).parents[1] / "scripts" / "hosts"
+    done = subprocess.run([script, "check"], capture_output=True, timeout=20, check=False)
+    return done.returncode == 0
+
+
 NEEDS = {
     "ulfm": Need(
         lambda: library().startswith("Open MPI v5"),
@@ -47,6 +58,11 @@ NEEDS = {
     "pmi2": Need(
         lambda: library().startswith(("MPICH", "Intel")),
         "srun starts ranks with its PMI-2, which Open MPI does not speak",
+    ),
+    "hosts": Need(
+        _can_start_hosts,
+        "several hosts on one computer are namespaces of root's, with sshd in them (scripts/hosts "
+        "check says what is missing)",
     ),
 }
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,10 +26,13 @@ ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "scripts"))
 
 import bad_inputs  # noqa: E402
+from mpi_at_hand import library  # noqa: E402
 
 LIMIT = 60  # seconds for one command; each takes two to four
 ROWS, COLUMNS, STEPS = 600, 60, 12
-BESIDE = Path(sys.executable).parent  # mpirun of an MPI wheel, and cec-mpi
+BESIDE = Path(sys.executable).parent
+# Open MPI would put all ranks on the first host.
+ONE_BOX_ONLY = ("PRTE_MCA_rmaps_default_mapping_policy", "OMPI_MCA_rmaps_base_oversubscribe")
 
 
 @dataclass(frozen=True)
@@ -129,38 +131,23 @@ def nothing_is_left(hosts):
     assert not left
 
 
-def _program(name: str) -> str:
-    path = shutil.which(name, path=bad_inputs.environment()["PATH"])
-    assert path, f"no {name} beside this Python or on PATH"
-    return path
-
-
-@pytest.fixture(scope="session")
-def is_open_mpi() -> bool:
-    done = subprocess.run(
-        [_program("mpirun"), "--version"], capture_output=True, text=True, timeout=20, check=True
-    )
-    return "Open MPI" in done.stdout
-
-
 @pytest.fixture
-def start(hosts, is_open_mpi, tmp_path, nothing_is_left):
+def start(hosts, tmp_path, nothing_is_left):
     """Run ``cec-mpi`` on so many ranks of each host, started on the first."""
+    open_mpi = library().startswith("Open MPI")
+    launcher = ["env", *(f"--unset={name}" for name in ONE_BOX_ONLY), bad_inputs.mpirun()]
+    launcher += ["--bind-to", "none", "--hostfile"] if open_mpi else ["-machinefile"]
 
     def start(*words, ranks: Sequence[int] = (3, 2, 2), options=(), on=hosts):
         lines = [
-            f"{host} slots={count}" if is_open_mpi else f"{host}:{count}"
+            f"{host} slots={count}\n" if open_mpi else f"{host}:{count}\n"
             for host, count in zip(on.names, ranks, strict=True)
         ]
         file = tmp_path / "hostfile"
-        file.write_text("\n".join(lines) + "\n")
-        launcher: list[object] = [_program("mpirun"), "-f", file]
-        if is_open_mpi:
-            launcher = ["env", "--unset=PRTE_MCA_rmaps_default_mapping_policy"]
-            launcher += [_program("mpirun"), "--hostfile", file, "--bind-to", "none"]
-        launcher += [*options, "-n", sum(ranks), BESIDE / "cec-mpi"]
+        file.write_text("".join(lines))
+        command = [*launcher, file, *options, "-n", sum(ranks), BESIDE / "cec-mpi", *words]
         # All "hosts" share the cores of this computer, which Open MPI cannot know.
-        return on.on("node1", *launcher, *words, variables={"OMPI_MCA_mpi_yield_when_idle": "1"})
+        return on.on("node1", *command, variables={"OMPI_MCA_mpi_yield_when_idle": "1"})
 
     return start
 

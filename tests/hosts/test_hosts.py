@@ -9,6 +9,8 @@ import pytest
 
 import cec_mpi
 
+pytestmark = pytest.mark.needs("hosts")
+
 NODES = {1: "node1", 2: "node1", 3: "node2", 4: "node2", 5: "node3", 6: "node3"}
 
 

@@ -8,6 +8,8 @@ import pytest
 import cec_mpi
 from cec_mpi.records import read_steps
 
+pytestmark = pytest.mark.needs("hosts")
+
 ROWS, COLUMNS, STEPS = 60_000, 20, 5
 RATE = 40e6 / 8  # bytes per second
 DELAY = 0.03  # seconds, one way

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.needs("hosts")
+
 
 @pytest.fixture
 def awkward(hosts):
@@ -69,9 +71,8 @@ def test_rank_0_is_found_whatever_it_is_called(hosts, seen_from_node3, reached_a
 
 
 @pytest.mark.usefixtures("awkward")
-def test_processes_that_are_killed_on_other_hosts(multiply, is_open_mpi):
-    if not is_open_mpi:
-        pytest.skip("no mpirun but Open MPI's lets a job go on that has lost a process")
+@pytest.mark.needs("ulfm")
+def test_processes_that_are_killed_on_other_hosts(multiply):
     kills = ("--inject", "kill:5@3,kill:3@6")
     run = multiply(
         *("--on-loss", "continue", "--spares", 1, *kills),
@@ -87,9 +88,8 @@ def test_processes_that_are_killed_on_other_hosts(multiply, is_open_mpi):
     assert "cannot be reached" not in run.done.stderr
 
 
-def test_a_process_that_is_stopped_on_another_host_ends_with_the_run(multiply, is_open_mpi):
+def test_a_process_that_is_stopped_on_another_host_ends_with_the_run(multiply):
     """Only the launcher can end it there. What it returns is its own; the results are whole."""
-    ulfm = ("--with-ft", "ulfm") if is_open_mpi else ()
-    run = multiply("--deadline", 0.5, "--inject", "stop:6@3", options=ulfm, code=None)
+    run = multiply("--deadline", 0.5, "--inject", "stop:6@3", code=None)
     assert [event for step in run.steps for event in step["events"]] == [{"late": 6}]
     assert json.loads((run.out / "summary.json").read_text())["steps"] == 12
