@@ -59,6 +59,10 @@ NEEDS = {
         lambda: library().startswith(("MPICH", "Intel")),
         "srun starts ranks with its PMI-2, which Open MPI does not speak",
     ),
+    "openmpi": Need(
+        lambda: library().startswith("Open MPI v5"),
+        "the page has commands of Open MPI 5; other MPIs want other words",
+    ),
     "hosts": Need(
         _can_start_hosts,
         "several hosts on one computer are namespaces of root's, with sshd in them (scripts/hosts "

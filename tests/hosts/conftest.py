@@ -132,6 +132,21 @@ def nothing_is_left(hosts):
 
 
 @pytest.fixture
+def run_here():
+    """Run a command on this computer, which may leave hosts behind."""
+    environment = bad_inputs.environment(OMPI_MCA_mpi_yield_when_idle="1")
+    for name in ONE_BOX_ONLY:
+        environment.pop(name, None)
+
+    def run_here(words, cwd):
+        return subprocess.run(
+            words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=LIMIT
+        )
+
+    return run_here
+
+
+@pytest.fixture
 def start(hosts, tmp_path, nothing_is_left):
     """Run ``cec-mpi`` on so many ranks of each host, started on the first."""
     open_mpi = library().startswith("Open MPI")
