@@ -76,10 +76,14 @@ class Hosts:
     def link(self, host: str, *words: object) -> None:
         scripts_hosts("link", self.directory, host, *words)
 
+    def off(self, host: str) -> None:
+        scripts_hosts("off", self.directory, host)
+
     def processes(self) -> dict[int, str]:
         """What runs on the hosts, but for what they are made of."""
         init = {int((self.directory / name / "init").read_text()) for name in self.names}
-        spaces = {(Path("/proc") / str(number) / "ns/pid").readlink() for number in init}
+        homes = [Path("/proc") / str(number) for number in init]
+        spaces = {(home / "ns/pid").readlink() for home in homes if home.exists()}
         found = {}
         for process in Path("/proc").glob("[0-9]*"):
             try:
@@ -140,7 +144,13 @@ def run_here():
 
     def run_here(words, cwd):
         return subprocess.run(
-            words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=LIMIT
+            words,
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
         )
 
     return run_here
@@ -157,6 +167,7 @@ def start(hosts, tmp_path, nothing_is_left):
         lines = [
             f"{host} slots={count}\n" if open_mpi else f"{host}:{count}\n"
             for host, count in zip(on.names, ranks, strict=True)
+            if count
         ]
         file = tmp_path / "hostfile"
         file.write_text("".join(lines))

@@ -2,8 +2,13 @@
 
 import json
 import sys
+import threading
+import time
 
+import numpy as np
 import pytest
+
+from cec_mpi.records import read_steps
 
 pytestmark = pytest.mark.needs("hosts")
 
@@ -93,3 +98,33 @@ def test_a_process_that_is_stopped_on_another_host_ends_with_the_run(multiply):
     run = multiply("--deadline", 0.5, "--inject", "stop:6@3", code=None)
     assert [event for step in run.steps for event in step["events"]] == [{"late": 6}]
     assert json.loads((run.out / "summary.json").read_text())["steps"] == 12
+
+
+def test_a_host_that_is_gone_ends_the_job_and_others_go_on_with_it(
+    two_hosts, start, made, tmp_path
+):
+    """What the launcher returns is its own; what tells is that the summary is missing."""
+    out = tmp_path / "out"
+    words = ["run", made.store, "--out", out, "--vectors", made.vectors, "--checkpoint-every", 2]
+    slowly = ["--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 400]
+
+    def pull_the_plug():
+        due = time.monotonic() + 40
+        while not (out / "checkpoint.npz").exists() and time.monotonic() < due:
+            time.sleep(0.05)
+        two_hosts.off("node2")
+
+    thread = threading.Thread(target=pull_the_plug)
+    thread.start()
+    start(*words, *slowly, ranks=(4, 3), on=two_hosts)
+    thread.join()
+    assert not (out / "summary.json").exists()
+    due = time.monotonic() + 10
+    while (left := two_hosts.processes()) and time.monotonic() < due:
+        time.sleep(0.1)
+    assert not left
+    done = start(*words, "--resume", "--machines", "1,2,3", ranks=(4, 0), on=two_hosts)
+    assert done.returncode == 0, done.stderr
+    assert np.allclose(np.load(out / "result.npy"), made.expected)
+    available = [step["available"] for step in read_steps(out / "steps.jsonl")[1]]
+    assert (available[0], available[-1]) == ([1, 2, 3, 4, 5, 6], [1, 2, 3])
