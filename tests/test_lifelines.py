@@ -41,7 +41,7 @@ def gone(lifelines, limit=5.0):
 def test_both_ends_see_that_the_other_is_closed(lifelines):
     lines = [Lifeline(lifelines.address, rank) for rank in (1, 2)]
     assert all(line.is_up for line in lines)
-    lifelines.accept(2)
+    lifelines.accept([1, 2])
     assert lifelines.gone() == []
     lines[1].close()
     assert gone(lifelines) == [2]
@@ -59,7 +59,7 @@ def test_a_process_that_is_killed_is_gone_at_once(lifelines, number):
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
         try:
             assert child.stdout.readline() == "True\n"
-            lifelines.accept(1)
+            lifelines.accept([7])
             assert gone(lifelines, 0.2) == []
             child.send_signal(number)
             assert gone(lifelines) == [7]
@@ -72,7 +72,7 @@ def test_strangers_are_not_heard(lifelines):
     with socket.create_connection(("127.0.0.1", port)) as stranger:
         stranger.sendall(b"x" * 20)
         line = Lifeline(lifelines.address, 3)
-        lifelines.accept(1)
+        lifelines.accept([3])
         line.close()
         assert gone(lifelines) == [3]
 
@@ -112,8 +112,8 @@ def test_somebody_else_at_an_address_is_not_taken_for_rank_0(lifelines, monkeypa
 
 def test_all_callers_are_heard_however_many(lifelines):
     lines = [Lifeline(lifelines.address, rank) for rank in range(1, 41)]
-    lifelines.accept(30, more=True)
-    lifelines.accept(10)
+    lifelines.accept(range(1, 31), more=True)
+    lifelines.accept(range(31, 41))
     assert lifelines.gone() == []
     for line in lines:
         line.close()

@@ -15,7 +15,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -64,22 +64,27 @@ class Lifelines:
         self._hearing = threading.Thread(target=self._hear, daemon=True)
         self._hearing.start()
 
-    def accept(self, ranks: int, more: bool = False) -> None:
-        """Keep the connections of so many processes that have called, and hear more or no others.
+    def accept(self, ranks: Iterable[int], more: bool = False) -> None:
+        """Keep the connections of processes that have called.
 
         Parameters
         ----------
-        ranks : int
-            Processes that have heard the token.
+        ranks : iterable of int
+            Those that have heard the token: their calls are here, or will be in a moment.
         more : bool
             Others may call later.
         """
         if not more:
             self._hear_no_more()
-        for _ in range(ranks):
-            self._keep(*self._callers.get())
-        while not self._callers.empty():  # one that was too impatient, and has called again
-            self._keep(*self._callers.get())
+        missing = set(ranks) - self._sockets.keys()
+        while missing or not self._callers.empty():
+            try:
+                rank, connection = self._callers.get(timeout=_CONNECT_SECONDS)
+            except queue.Empty:
+                log.warning("%d processes have called and are gone", len(missing))
+                return
+            self._keep(rank, connection)
+            missing.discard(rank)
 
     def gone(self) -> list[int]:
         """Ranks that have ended since the last call; never waits."""

@@ -114,7 +114,8 @@ class Peers:
             for rank, (host, process, _) in enumerate(places, start=1)
         ]
         if self._lifelines is not None:
-            self._lifelines.accept(sum(called for _, _, called in places), more=more)
+            callers = [rank for rank, place in enumerate(places, start=1) if place[2]]
+            self._lifelines.accept(callers, more=more)
         self._on_loss = on_loss
         self._outbox: list[tuple[MPI.Request, Any]] = []
         self.are_leaving = False
@@ -142,7 +143,7 @@ class Peers:
         peer.host, peer.process, called = peer.object(OBJECT)
         peer.starting = False
         assert self._lifelines is not None
-        self._lifelines.accept(int(called), more=True)
+        self._lifelines.accept([peer.rank] if called else [], more=True)
 
     def order(
         self, peer: Peer, kind: int, store: int = 0, step: int = 0, content: bytes = b""

@@ -39,7 +39,7 @@ lines = Lifelines()
 hosts, port, token = lines.address
 print(json.dumps([hosts, port, token.hex()]), flush=True)
 input()
-lines.accept(1)
+lines.accept([7])
 while not (gone := lines.gone()):
     pass
 print(gone)
