@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import cec_mpi
 from cec_mpi.commands import compute, encode, store
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.runtime.launch import detect_launcher
+from cec_mpi.runtime.launchers import detect_launcher
 from cec_mpi.runtime.leaving import as_cec_error, complain, run_together
 
 __all__ = ["main"]

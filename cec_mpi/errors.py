@@ -10,6 +10,9 @@
     ├── InfeasibleError         exit code 4   too few machines for a plan (also a ValueError)
     └── StoppedError            exit code 6   stopped by a time limit or a signal, to be resumed
 
+    UserWarning
+    └── SlowWarning             a run is right, and slower than it could be
+
 Each message says what was looked at, what was found and what was expected, in one
 sentence: the command line prints it as it stands.
 """
@@ -22,6 +25,7 @@ __all__ = [
     "InfeasibleError",
     "InputError",
     "MachineError",
+    "SlowWarning",
     "StoppedError",
     "StoreError",
 ]
@@ -67,3 +71,7 @@ class StoppedError(CecError):
     """The run was stopped before it was done; it can be resumed."""
 
     exit_code = 6
+
+
+class SlowWarning(UserWarning):
+    """How ranks were started makes the run slow, or its measured speeds mean little."""

@@ -112,6 +112,7 @@ class Job:
         if self.found.problem:
             warnings.warn(self.found.problem, stacklevel=2)
         self.mapped: np.memmap[Any, Any] | None = None
+        self.slow: list[str] = []  # what was warned of at the start
 
     def run(self, session: Session) -> None:
         """Do the task, and write its results, records and the summary.
@@ -147,6 +148,7 @@ class Job:
         before = recorder.steps
         master = session.open(self.store, self.session, recorder)
         session.schedule.gate = self._gate
+        self.slow = session.slow
         if self.shows_map:
             print(placement_table(recorder.common), flush=True)
         if not resumed:
@@ -235,6 +237,7 @@ class Job:
         seconds = time.perf_counter() - begin
         own = {"task": self.task_name, "seconds": seconds, **recorder.summary()}
         own |= {"rows_per_second_per_speed": speeds.scale, "run": self.about}
+        own["warnings"] = self.slow
         if taken := sorted({*own, "arrays"} & set(outcome)):
             raise InputError(f"task {self.task_name} returned {taken[0]!r}, a name of the summary")
         outputs = {name: self._save(name, value) for name, value in outcome.items()}

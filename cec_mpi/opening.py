@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.errors import InputError
 from cec_mpi.records import Recorder
 from cec_mpi.runtime.gathering import gathered
+from cec_mpi.runtime.leaving import check_start
 from cec_mpi.runtime.options import SessionOptions
 
 if TYPE_CHECKING:
@@ -52,10 +53,16 @@ def open_operator(
     ------
     CecError
         The options do not fit the store or the number of ranks, a shard cannot be opened,
-        or the ranks serve another operator already.
+        the ranks serve another operator already, were started by the launcher of another
+        MPI, or run different versions of this package.
     Exception
         However rank 0 leaves its block, all ranks leave it: whatever it raises there is
         raised on all ranks, and where nobody catches it printed by rank 0 alone.
+
+    Warns
+    -----
+    SlowWarning
+        More ranks or threads than cores, on rank 0.
 
     Examples
     --------
@@ -72,6 +79,8 @@ def open_operator(
     array([1., 2., 3., 4.])
     >>> place.cleanup()
     """
+    if comm is not None:
+        check_start(comm)
     with gathered(comm, options=options) as session:
         if session is None:
             yield None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cec_mpi.runtime.launch import detect_launcher
+from cec_mpi.runtime.launchers import detect_launcher
 
 sys.path.append(str(Path(__file__).parent))
 

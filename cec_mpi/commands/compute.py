@@ -11,7 +11,7 @@ from typing import Any
 
 from cec_mpi import values
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.launch import detect_launcher
+from cec_mpi.runtime.launchers import detect_launcher
 from cec_mpi.runtime.leaving import run_together
 from cec_mpi.runtime.signals import NotedSignals
 

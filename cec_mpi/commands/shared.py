@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi import values
 from cec_mpi.progress import transfer
-from cec_mpi.runtime.launch import detect_launcher
+from cec_mpi.runtime.launchers import detect_launcher
 from cec_mpi.runtime.leaving import run_together
 
 if TYPE_CHECKING:

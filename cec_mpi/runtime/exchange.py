@@ -22,6 +22,7 @@ from cec_mpi.runtime.options import SessionOptions
 from cec_mpi.runtime.signals import NotedSignals
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import Loaded
+from cec_mpi.store.staging import node_directory
 
 __all__ = [
     "Announcement",
@@ -157,6 +158,10 @@ class Opening:
         """Whether the machines measure how fast they are, for an emulation."""
         return self.options.emulate_speeds is not None and self.options.emulate_base is None
 
+    def shard_file(self, machine: int) -> Path:
+        """Where the shard of a machine (from 1) is in the store, as this node sees it."""
+        return node_directory(self.store) / self.manifest.shards[machine - 1].file
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -170,11 +175,14 @@ class Opened:
         The file that it reads, the store's own or a copy; empty when it has no shard.
     rate : float
         Rows per second that it can do, measured if an emulation is to be based on it.
+    unseen : bool
+        There is no file where its shard should be.
     """
 
     problem: str = ""
     shard: str = ""
     rate: float = 0.0
+    unseen: bool = False
 
 
 @dataclass(frozen=True)

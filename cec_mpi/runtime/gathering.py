@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -13,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.launch import (
-    Place,
     library_name,
+    place_here,
     place_of_ranks,
     starts_processes,
     survives_losses,
@@ -81,10 +79,8 @@ def gathered(
             )
         if options.get("inject"):
             raise InputError("inject is for machines under mpirun: here it would be this process")
-        cores = len(os.sched_getaffinity(0))
-        place = Place(socket.gethostname(), 1, cores, cores)
         with ExitStack() as kept:
-            yield Session(LocalHub(), [place], "", kept)  # what it opened ends with it
+            yield Session(LocalHub(), [place_here()], "", kept)  # what it opened ends with it
         return
     if leaves_without_mpi():
         raise raised_together(

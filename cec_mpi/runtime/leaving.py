@@ -22,13 +22,15 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.runtime.launch import detect_launcher, start_mpi
+from cec_mpi.runtime.launch import check_packages, check_world, start_mpi
+from cec_mpi.runtime.launchers import detect_launcher
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = [
     "as_cec_error",
+    "check_start",
     "complain",
     "dying_alone",
     "ending_the_job",
@@ -62,7 +64,7 @@ def run_together(body: Callable[[MPI.Intracomm], int]) -> int:
     """
     launcher = detect_launcher()
     try:
-        comm = start_mpi(launcher)
+        comm = start_mpi()
     except InputError as error:
         if launcher is not None and launcher.rank != 0:
             time.sleep(_PRINTING_SECONDS)  # the first to leave makes mpirun end the others
@@ -73,6 +75,7 @@ def run_together(body: Callable[[MPI.Intracomm], int]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with ending_the_job(comm):
+            check_packages(comm)
             code = body(comm)
     except CecError as error:
         if comm.rank == 0:
@@ -228,8 +231,35 @@ def raised_together(comm: MPI.Intracomm, error: Error) -> Error:
     Where nobody catches it, rank 0 alone prints it, and leaves with an exit code that is
     not 0.
     """
+    return _shown_by_rank_0(comm.rank, error)
+
+
+def check_start(comm: MPI.Intracomm) -> None:
+    """Collective: refuse a communicator of processes that were not started to work together.
+
+    Raises
+    ------
+    InputError
+        On all ranks alike: processes that the launcher started do not find each other, or
+        run different versions of this package.
+    """
+    try:
+        check_world()
+    except InputError as error:  # all processes find the same, and cannot tell each other
+        launcher = detect_launcher()
+        assert launcher is not None
+        if launcher.rank:
+            time.sleep(_PRINTING_SECONDS)
+        raise _shown_by_rank_0(launcher.rank, error) from None
+    try:
+        check_packages(comm)
+    except InputError as error:
+        raise raised_together(comm, error) from None
+
+
+def _shown_by_rank_0(rank: int, error: Error) -> Error:
     error.__dict__[_SHARED] = True
-    if comm.rank and sys.excepthook is not _leave_quietly:
+    if rank and sys.excepthook is not _leave_quietly:
         _hooks.append(sys.excepthook)
         sys.excepthook = _leave_quietly
     return error

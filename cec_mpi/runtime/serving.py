@@ -104,7 +104,8 @@ def _open(
         with noting_problems(number, problems):
             rate = machine.measure_rate() if machine is not None else 0.0
     shard = "" if machine is None else machine.shard_file
-    verdict = end.opened(Opened("".join(problems), shard, rate))
+    unseen = bool(problems) and not opening.shard_file(number).exists()
+    verdict = end.opened(Opened("".join(problems), shard, rate, unseen))
     if machine is None or isinstance(verdict, CecError):
         return None
     machine.emulation = verdict

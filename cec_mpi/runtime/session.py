@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -11,13 +12,14 @@ from pathlib import Path
 from cec_mpi.core.learning import SpeedEstimator
 from cec_mpi.core.planner import Planner, Scheme
 from cec_mpi.core.speeds import GivenSpeeds, Speeds
-from cec_mpi.errors import InfeasibleError, InputError, MachineError
+from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError, SlowWarning
 from cec_mpi.records import Recorder
 from cec_mpi.runtime.elastic import Schedule
 from cec_mpi.runtime.emulation import Emulation, fit_base
 from cec_mpi.runtime.exchange import Hub, Opened, Opening
+from cec_mpi.runtime.guards import Place, find_crowds, unseen_shards, wrong_ranks
 from cec_mpi.runtime.header import run_header
-from cec_mpi.runtime.launch import Place, limit_threads
+from cec_mpi.runtime.launch import limit_threads
 from cec_mpi.runtime.lockstep import LockstepMaster
 from cec_mpi.runtime.master import Master
 from cec_mpi.runtime.options import SessionOptions, SpeedsOption
@@ -51,6 +53,8 @@ class Session:
     ----------
     schedule : Schedule
         Who is available at each step, whichever store it is of.
+    slow : list of str
+        What was warned of when it began: the run is right, and slower than it could be.
     """
 
     schedule: Schedule
@@ -72,6 +76,7 @@ class Session:
         self._logs = logs
         self._options = SessionOptions()
         self._machines: tuple[int, ...] = ()
+        self.slow: list[str] = []
 
     def open(
         self, store: str | os.PathLike[str], options: SessionOptions, recorder: Recorder
@@ -97,6 +102,7 @@ class Session:
         machines = options.machines or ()
         if len(self._places) > 1 or self._library:
             check_ranks(len(self._places), machines, manifest.code.machines, options.spares)
+            self._warn(options)
         self.schedule = Schedule(
             options.availability,
             machines,
@@ -175,7 +181,7 @@ class Session:
     ) -> Master:
         if options.staged is None:
             options = replace(options, staged=remembered_stage(node_directory(path)) or "")
-        threads = [options.threads or place.threads for place in self._places]
+        threads = self._threads(options)
         numbers = [n if n in (options.machines or ()) else 0 for n in self._machines]
         numbers += [0] * options.spares
         hosts = host_of_ranks(self._places, len(numbers) + 1)[1:]
@@ -192,10 +198,8 @@ class Session:
             logs,
         )
         opened = self._hub.open(opening)
-        problems = [each.problem for each in opened if each.problem]
-        if problems:
-            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-            error = MachineError(problems[0] + more)
+        error = self._problem(opening, opened)
+        if error is not None:
             self._hub.refuse(error)
             raise error
         opened = opened[: len(opening.machines)]  # without processes that were started since
@@ -215,6 +219,36 @@ class Session:
         planner = Planner(code.recovery, rows, options.scheme)
         given = manifest, planner, rates, self.schedule, self._recorder, number
         return self._make(end, options, *given)
+
+    def _threads(self, options: SessionOptions) -> list[int]:
+        """BLAS threads of each rank."""
+        return [options.threads or place.threads for place in self._places]
+
+    def _warn(self, options: SessionOptions) -> None:
+        """Warn of ranks and threads that share cores, unless slow machines are emulated."""
+        if options.emulate_speeds is None:
+            found = find_crowds(self._places, self._threads(options))
+            self.slow = [finding.text for finding in found]
+        for text in self.slow:
+            warnings.warn(text, SlowWarning, stacklevel=2)
+
+    def _problem(self, opening: Opening, opened: list[Opened]) -> CecError | None:
+        """Why machines cannot open a store, if some cannot."""
+        problems = [each.problem for each in opened if each.problem]
+        if not problems:
+            return None
+        unseen = {
+            machine: self._places[rank].host
+            for rank, machine in enumerate(opening.machines, start=1)
+            if opened[rank - 1].unseen and opening.shard_file(machine).exists()
+        }
+        if "{host}" in str(opening.store):
+            unseen = {}  # no node sees the files of another
+        if unseen:
+            path = str(opening.shard_file(min(unseen)).absolute())
+            return InputError(unseen_shards(path, self._places[0].host, unseen))
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return MachineError(problems[0] + more)
 
     def _emulation(
         self, opening: Opening, opened: list[Opened], hosts: list[str]
@@ -237,13 +271,6 @@ class Session:
 
 def check_ranks(size: int, machines: tuple[int, ...], total: int, spares: int = 0) -> None:
     """Refuse another number of ranks than one for the master, each machine and each spare."""
-    needed = len(machines) + 1 + spares
-    if size == needed:
-        return
-    which = f"{len(machines)} of its {total}" if len(machines) < total else f"its {total}"
-    more = f" and {spares} spares" if spares else ""
-    started = "1 rank was" if size == 1 else f"{size} ranks were"
-    raise InputError(
-        f"{started} started: the store needs {needed}, one for the master "
-        f"and one for each of {which} machines{more} (mpirun -n {needed})"
-    )
+    problem = wrong_ranks(size, machines, total, spares)
+    if problem:
+        raise InputError(problem)

@@ -19,7 +19,7 @@ from cec_mpi.runtime.collective import (
     check_message_sizes,
 )
 from cec_mpi.runtime.exchange import Opening, Product
-from cec_mpi.runtime.launch import Place
+from cec_mpi.runtime.guards import Place
 from cec_mpi.runtime.leaving import on_master
 from cec_mpi.runtime.machine import Machine
 from cec_mpi.runtime.options import SessionOptions

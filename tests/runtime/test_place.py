@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from cec_mpi.runtime.launch import Place, limit_threads, place_of_ranks
+from cec_mpi.runtime.guards import Place
+from cec_mpi.runtime.launch import limit_threads, place_of_ranks
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,163 @@
+"""Which launcher started this process, and whether an MPI library can join the others.
+
+All of it is read from the environment and from what the library says of itself, before
+MPI_Init: a library that the launcher does not fit makes worlds of one there, or aborts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Launcher", "Library", "can_join", "detect_launcher", "read_library", "wrong_launcher"]
+
+_OPEN_MPI, _MPICH, _INTEL, _SLURM = "Open MPI", "MPICH", "Intel MPI", "srun"
+_PMI = "a launcher"  # of which nothing is known but that it speaks PMI
+
+# What launchers set for each process: the number of processes, and its rank.
+_VARIABLES = {
+    _OPEN_MPI: ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    _INTEL: ("PMI_SIZE", "PMI_RANK"),
+    _MPICH: ("PMI_SIZE", "PMI_RANK"),
+    _SLURM: ("SLURM_NTASKS", "SLURM_PROCID"),
+    _PMI: ("PMI_SIZE", "PMI_RANK"),
+}
+# What only this launcher sets. The order above matters too: any of them may start its
+# processes on other nodes by srun.
+_MARKS = {_INTEL: "I_MPI_HYDRA_UUID", _MPICH: "MPI_LOCALNRANKS", _SLURM: "SLURM_STEP_ID"}
+_NO_STEP_OF_TASKS = 0xFFFFFFF0  # SLURM_STEP_ID in a batch script or an interactive shell
+
+# The names of a library's own launcher; the first are those of Linux distributions.
+_PROGRAMS = {
+    _OPEN_MPI: ("mpirun.openmpi", "mpirun"),
+    _MPICH: ("mpiexec.mpich", "mpiexec"),
+    _INTEL: ("mpiexec.hydra",),
+}
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """What the environment says of the launcher of this process.
+
+    Attributes
+    ----------
+    maker : str
+        Whose it is.
+    name : str
+        As a user knows it.
+    size, rank : int
+        Of all that it started, and of this process.
+    """
+
+    maker: str
+    name: str
+    size: int
+    rank: int
+
+
+def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
+    """The launcher that started this process, or None when it was started by hand."""
+    for maker, (size, rank) in _VARIABLES.items():
+        if _MARKS.get(maker, size) not in environ:
+            continue
+        try:
+            if maker == _SLURM and int(environ["SLURM_STEP_ID"]) >= _NO_STEP_OF_TASKS:
+                continue
+            return Launcher(maker, _name(maker, environ), int(environ[size]), int(environ[rank]))
+        except (KeyError, ValueError):
+            continue
+    return None
+
+
+def _name(maker: str, environ: Mapping[str, str]) -> str:
+    if maker == _SLURM:
+        kind = environ.get("SLURM_MPI_TYPE")
+        return f"srun --mpi={kind}" if kind else "srun without --mpi"
+    programs = {_OPEN_MPI: "Open MPI's mpirun", _MPICH: "MPICH's mpiexec"}
+    return programs.get(maker, "Intel MPI's mpirun" if maker == _INTEL else maker)
+
+
+@dataclass(frozen=True)
+class Library:
+    """An MPI library.
+
+    Attributes
+    ----------
+    name : str
+        Name and version.
+    maker : str
+        Open MPI, MPICH or Intel MPI; empty for another one, of which nothing is assumed.
+    major : int
+        Of its version; 0 when it does not say.
+    over : frozenset of str
+        Ways beside its usual one, "pmix" or "pmi", in which it was built to find the others.
+    program : Path or None
+        Its own launcher, where that lies beside it.
+    """
+
+    name: str
+    maker: str
+    major: int
+    over: frozenset[str] = frozenset()
+    program: Path | None = None
+
+
+def read_library(text: str, path: Path | None) -> Library:
+    """What a library is.
+
+    Parameters
+    ----------
+    text : str
+        Of MPI_Get_library_version.
+    path : Path or None
+        The file, as far as it is known.
+    """
+    name = " ".join(text.strip("\0").split("\n")[0].split(",")[0].split())
+    name = name.replace("MPICH Version:", "MPICH").removesuffix(" for Linux* OS")
+    starts = {"Open MPI": _OPEN_MPI, "MPICH": _MPICH, "Intel(R) MPI": _INTEL}
+    maker = next((maker for start, maker in starts.items() if name.startswith(start)), "")
+    version = re.search(r"\d+", name)
+    over = {"pmix"} if maker == _MPICH and "pmix" in text.lower() else set()
+    program = None
+    if path is not None:
+        if any(path.parent.glob("openmpi/mca_pmix_s[12].so")):
+            over.add("pmi")
+        places = [parent / "bin" / p for parent in path.parents for p in _PROGRAMS.get(maker, ())]
+        program = next((place for place in places if os.access(place, os.X_OK)), None)
+    return Library(name, maker, int(version.group()) if version else 0, frozenset(over), program)
+
+
+def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether MPI_Init may be tried: False where it is known to abort, or to find nobody.
+
+    True does not say that it finds the others: compare the size of the world afterwards.
+    """
+    offers_pmix = "PMIX_NAMESPACE" in environ
+    offers_pmi = bool({"PMI_FD", "PMI_PORT", "PMI_RANK"} & set(environ))
+    if library.maker == _OPEN_MPI:
+        too_new = library.major < 5 and "PRTE_LAUNCHED" in environ  # set by Open MPI 5's mpirun
+        return (offers_pmix and not too_new) or (offers_pmi and "pmi" in library.over)
+    if library.maker == _MPICH:
+        return offers_pmi or not offers_pmix or "pmix" in library.over
+    if library.maker == _INTEL:
+        return launcher.maker != _MPICH
+    return True
+
+
+def wrong_launcher(launcher: Launcher, library: Library) -> str:
+    """The message where processes do not find each other, with the remedy."""
+    own = str(library.program or f"{library.maker or 'that library'}'s own mpirun")
+    remedy = f"start them with {own}"
+    if launcher.maker == _SLURM:
+        kind = "pmix" if library.maker == _OPEN_MPI or "pmix" in library.over else "pmi2"
+        remedy = (
+            f"use srun --mpi={kind} (srun --mpi=list says what this Slurm has), or {own} in the "
+            "batch script"
+        )
+    return (
+        f"{launcher.name} started {launcher.size} processes, but {library.name}, the MPI of this "
+        f"Python, runs each of them alone: {remedy}"
+    )
