@@ -1,44 +1,71 @@
-"""Whether MPI, ranks, cores and threads fit together, and what to do where they don't."""
+"""Whether MPI, ranks, cores, threads, nodes and the wire fit together: what doctor looks at."""
 
 from __future__ import annotations
 
+import json
 import platform
+import re
 import shutil
+import socket
 import subprocess
 import sys
-from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cec_mpi.runtime.launch import Place, detect_launcher, library_name, place_of_ranks
+from cec_mpi.checkup import Facts, Seen, findings, report, to_json
+from cec_mpi.runtime.launch import library, place_of_ranks
+from cec_mpi.runtime.launchers import detect_launcher
+from cec_mpi.runtime.leaving import on_master
+from cec_mpi.runtime.wire import measure_products, measure_wires
+from cec_mpi.store.manifest import Manifest
+from cec_mpi.store.reader import open_store, problem_on_opening
+from cec_mpi.store.staging import remembered_stage, staged_file
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = ["examine"]
 
+_SECONDS = 5  # for a program that says what it is
 
-def examine(comm: MPI.Intracomm) -> int:
-    """Collective: print the findings on rank 0. Returns 0, or 2 when ranks differ."""
+
+def examine(comm: MPI.Intracomm, store: str | None = None, as_json: bool = False) -> int:
+    """Collective: print on rank 0 what is found. Returns 2 when a run cannot be right, else 0.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    store : path, optional
+        Look whether each machine sees its shard, too.
+    as_json : bool
+        Print one JSON object, with the figures of each rank.
+    """
+    manifest, stage = None, ""
+    if store is not None:
+        manifest, stage = on_master(comm, lambda: _look_up(store))
     places = place_of_ranks(comm)
-    versions = comm.allgather(_versions())
-    mpirun = _mpirun()
-    problems, advice = _differences(versions), _advice(places, mpirun)
-    if comm.rank == 0:
-        for name, version in versions[0].items():
-            print(f"{name:12} {version}")
-        launcher = detect_launcher()
-        print(f"{'launcher':12} {launcher.name if launcher else 'none (one process alone)'}")
-        print(f"{'mpirun':12} {mpirun}")
-        _print_places(places)
-        for problem in problems:
-            print(f"problem: {problem}")
-        for hint in advice:
-            print(f"advice: {hint}")
-        if not problems + advice:
-            print("These fit together.")
-        if comm.size == 1:
-            print("One process alone: try also mpirun -n 7 cec-mpi doctor")
-    return 2 if problems else 0
+    versions = comm.gather(_versions(), root=0) or []
+    seen = comm.gather(_shards_here(comm, store, manifest, stage), root=0) or []
+    wires = measure_wires(comm)
+    products = measure_products(comm, places[comm.rank].threads)
+    if comm.rank:
+        return 0
+    facts = Facts(
+        detect_launcher(),
+        library(),
+        _mpirun(),
+        _srun(),
+        versions,
+        places,
+        wires,
+        products,
+        store or "",
+        manifest,
+        [_compared(store or "", each) for here in seen for each in here],
+    )
+    sys.stdout.write(json.dumps(to_json(facts), indent=2) + "\n" if as_json else report(facts))
+    return 2 if any(finding.kind == "error" for finding in findings(facts)) else 0
 
 
 def _versions() -> dict[str, str]:
@@ -61,63 +88,59 @@ def _versions() -> dict[str, str]:
         "SciPy": scipy.__version__,
         "BLAS": ", ".join(sorted(blas)) or "unknown",
         "mpi4py": mpi4py.__version__,
-        "MPI": library_name(),
+        "MPI": library().name,
     }
+
+
+def _look_up(store: str) -> tuple[Manifest, str]:
+    """What a store is, and where it was staged to."""
+    return open_store(store).manifest, remembered_stage(Path(store)) or ""
+
+
+def _shards_here(
+    comm: MPI.Intracomm, store: str | None, manifest: Manifest | None, stage: str
+) -> list[Seen]:
+    """What this rank sees of its machine's shard, or alone of all shards."""
+    if store is None or manifest is None:
+        return []
+    machines = range(1, manifest.code.machines + 1)
+    mine = machines if comm.size == 1 else [n for n in machines if n == comm.rank]
+    found = []
+    for machine in mine:
+        copy = staged_file(stage, manifest, machine) if stage else None
+        path = copy or (Path(store) / manifest.shards[machine - 1].file).absolute()
+        problem = problem_on_opening(path, manifest)
+        found.append(Seen(machine, socket.gethostname(), str(path), problem))
+    return found
+
+
+def _compared(store: str, seen: Seen) -> Seen:
+    """On rank 0 of several: whether a file that a machine misses is here."""
+    here = (Path(store) / Path(seen.path).name).exists()
+    return replace(seen, only_here=seen.problem == "missing" and here)
 
 
 def _mpirun() -> str:
     path = shutil.which("mpirun") or shutil.which("mpiexec")
     if path is None:
         return "not on PATH"
+    told = _said(path, "--version").strip().splitlines()
+    return f"{path} ({told[0].strip() if told else 'says no version'})"
+
+
+def _srun() -> tuple[str, ...] | None:
+    """What ``srun --mpi=`` may be, where there is a Slurm that answers."""
+    path = shutil.which("srun")
+    kinds = re.findall(r"^\s+(\w+)$", _said(path, "--mpi=list"), re.MULTILINE) if path else []
+    return tuple(sorted(kinds)) or None
+
+
+def _said(*command: str) -> str:
+    """What a program says of itself; nothing when it fails."""
     try:
         done = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=20, check=False
+            command, capture_output=True, text=True, timeout=_SECONDS, check=False
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{path} ({error})"
-    lines = (done.stdout or done.stderr).strip().splitlines()
-    return f"{path} ({lines[0] if lines else 'says no version'})"
-
-
-def _maker(text: str) -> str | None:
-    """Whose MPI a version text speaks of; None where it does not say."""
-    makers = {"Open MPI": "Open MPI", "HYDRA": "MPICH", "MPICH": "MPICH", "Intel": "Intel"}
-    return next((maker for word, maker in makers.items() if word in text), None)
-
-
-def _print_places(places: list[Place]) -> None:
-    print("node         ranks  cores  threads per rank")
-    for host, ranks in Counter(place.host for place in places).items():
-        here = [place for place in places if place.host == host]
-        threads = sorted({place.threads for place in here})
-        print(f"{host:12} {ranks:5}  {here[0].cores:5}  {', '.join(map(str, threads))}")
-
-
-def _advice(places: list[Place], mpirun: str) -> list[str]:
-    advice = []
-    makers = {_maker(mpirun), _maker(library_name())} - {None}
-    if len(makers) > 1:
-        advice.append(f"mpirun is not that of {library_name()}: put that library's bin on PATH")
-    for host, ranks in Counter(place.host for place in places).items():
-        here = [place for place in places if place.host == host]
-        cores = here[0].cores
-        if ranks > cores:
-            advice.append(
-                f"{host} has {ranks} ranks on {cores} cores: they share cores, so measured "
-                "speeds mean little; use more nodes or fewer ranks per node (fine for a trial)"
-            )
-        elif cores >= 2 * ranks and max(place.own_cores for place in here) == 1:
-            advice.append(
-                f"{host} binds each of {ranks} ranks to one core and leaves {cores - ranks} idle: "
-                "start mpirun with --bind-to none"
-            )
-    return advice
-
-
-def _differences(versions: list[dict[str, str]]) -> list[str]:
-    different = {name: {version[name] for version in versions} for name in versions[0]}
-    return [
-        f"{name} differs between ranks: {'; '.join(sorted(found))}"
-        for name, found in different.items()
-        if len(found) > 1
-    ]
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout or done.stderr

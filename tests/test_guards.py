@@ -175,7 +175,7 @@ def test_a_node_behind_a_slow_wire():
     fast[35:40] = [12e6] * 5
     (found,) = slow_wires(hosts, fast)
     assert found.kind == "warning"
-    assert "between rank 0 and n8 (12 MB/s): 1 GB/s is usual" in found.text
+    assert "between rank 0 and n8 (12 MB/s): 1 GB/s is usual; leave" in found.text
 
 
 def test_names_in_a_list():

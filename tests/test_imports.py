@@ -20,7 +20,7 @@ LAYERS = [
     {"store", "availability", "records", "asking"},
     {"runtime"},
     {"tasks", "operator", "opening", "report", "slurm", "progress"},
-    {"job", "checkpoints", "doctor", "values", "bench"},
+    {"job", "checkpoints", "checkup", "doctor", "values", "bench"},
     {"commands"},
     {"cli"},
     {"__main__"},

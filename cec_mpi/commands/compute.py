@@ -246,11 +246,17 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def add_doctor(commands: Any) -> None:
     """``cec-mpi doctor``."""
-    p = commands.add_parser("doctor", help="check that MPI, ranks, cores and threads fit together")
+    p = commands.add_parser(
+        "doctor", help="check that MPI, ranks, cores, threads, nodes and the wire fit together"
+    )
+    p.add_argument(
+        "store", metavar="STORE", nargs="?", help="check that each machine sees its shard, too"
+    )
+    p.add_argument("--json", action="store_true", help="one JSON object, with figures by rank")
     p.set_defaults(command=_doctor)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
     from cec_mpi.doctor import examine
 
-    return run_together(examine)
+    return run_together(lambda comm: examine(comm, arguments.store, arguments.json))

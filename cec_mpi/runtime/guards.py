@@ -322,7 +322,7 @@ def slow_wires(hosts: Sequence[str], bandwidths: Sequence[float]) -> list[Findin
     return [
         Finding(
             "warning",
-            f"a slow wire between rank 0 and {_where(slow)}: {bandwidth_text(usual)} is usual here; "
+            f"a slow wire between rank 0 and {_where(slow)}: {bandwidth_text(usual)} is usual; "
             "leave that node out, or look at its network",
         )
     ]

@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Launcher", "Library", "can_join", "detect_launcher", "read_library", "wrong_launcher"]
+__all__ = [
+    "Launcher",
+    "Library",
+    "can_join",
+    "detect_launcher",
+    "maker_of",
+    "read_library",
+    "wrong_launcher",
+]
 
 _OPEN_MPI, _MPICH, _INTEL, _SLURM = "Open MPI", "MPICH", "Intel MPI", "srun"
 _PMI = "a launcher"  # of which nothing is known but that it speaks PMI
@@ -104,6 +112,24 @@ class Library:
     over: frozenset[str] = frozenset()
     program: Path | None = None
 
+    @property
+    def srun_kind(self) -> str:
+        """What ``srun --mpi=`` has to be."""
+        return "pmix" if self.maker == _OPEN_MPI or "pmix" in self.over else "pmi2"
+
+
+def maker_of(text: str) -> str:
+    """Whose MPI a program or library says that it is; empty where it does not say.
+
+    Examples
+    --------
+    >>> maker_of("mpirun (Open MPI) 5.0.11"), maker_of("HYDRA build details:")
+    ('Open MPI', 'MPICH')
+    """
+    words = {"Open MPI": _OPEN_MPI, "OpenRTE": _OPEN_MPI, "Intel": _INTEL}
+    words |= {"HYDRA": _MPICH, "MPICH": _MPICH}
+    return next((maker for word, maker in words.items() if word in text), "")
+
 
 def read_library(text: str, path: Path | None) -> Library:
     """What a library is.
@@ -152,10 +178,9 @@ def wrong_launcher(launcher: Launcher, library: Library) -> str:
     own = str(library.program or f"{library.maker or 'that library'}'s own mpirun")
     remedy = f"start them with {own}"
     if launcher.maker == _SLURM:
-        kind = "pmix" if library.maker == _OPEN_MPI or "pmix" in library.over else "pmi2"
         remedy = (
-            f"use srun --mpi={kind} (srun --mpi=list says what this Slurm has), or {own} in the "
-            "batch script"
+            f"use srun --mpi={library.srun_kind} (srun --mpi=list says what this Slurm has), or "
+            f"{own} in the batch script"
         )
     return (
         f"{launcher.name} started {launcher.size} processes, but {library.name}, the MPI of this "

@@ -1,0 +1,234 @@
+"""Ranks that were not started as they should: one message at the start, with the remedy."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi_at_hand import library, mpirun
+
+import cec_mpi
+from cec_mpi.runtime.launchers import maker_of
+
+SHOWN = {"PYTHONWARNINGS": ""}  # these tests run on any machine, and hide warnings of it elsewhere
+ONE_CORE = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
+
+
+@pytest.fixture
+def words(small_store, tmp_path):
+    """Of a short run on the store of three machines."""
+    np.save(tmp_path / "W.npy", np.ones((3, small_store.columns)))
+    options = ["--out", tmp_path / "out", "--vectors", tmp_path / "W.npy"]
+    return ["cec-mpi", "run", small_store.path, *options]
+
+
+@pytest.fixture
+def program(small_store, tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(f"""
+from mpi4py import MPI
+import cec_mpi
+with cec_mpi.open_operator({str(small_store.path)!r}, MPI.COMM_WORLD) as X:
+    if X is not None:
+        print("shape", X.shape)
+""")
+    return [sys.executable, path]
+
+
+def the_error(done, code=2):
+    """The one message of a command that failed in order."""
+    assert done.returncode == code, done.stderr
+    lines = [line for line in done.told.splitlines() if line.startswith("cec-mpi: ")]
+    assert len(lines) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return lines[0].removeprefix("cec-mpi: error: ")
+
+
+def raised(done):
+    """The message of an exception that a program has shown once."""
+    assert done.returncode != 0
+    assert done.told.count("Traceback") == 1, done.stderr
+    assert "shape" not in done.stdout
+    return done.told
+
+
+# --- launchers that do not fit ----------------------------------------------------------------
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def foreign(request):
+    """The mpirun of another MPI that is installed beside this one."""
+    path = shutil.which(f"mpirun.{request.param}")
+    if path is None:
+        pytest.skip(f"no mpirun.{request.param}, as Debian calls it, to start with by mistake")
+    makers = {"openmpi": "Open MPI", "mpich": "MPICH"}
+    if maker_of(library()) == makers[request.param]:
+        pytest.skip(f"mpirun.{request.param} starts this MPI")
+    return path
+
+
+@pytest.mark.parametrize("command", ["run", "doctor"])
+def test_the_mpirun_of_another_mpi(run, words, foreign, command):
+    done = run([foreign, "-n", 4, *(words if command == "run" else ["cec-mpi", "doctor"])])
+    told = the_error(done)
+    assert "started 4 processes, but " in told
+    assert "runs each of them alone: start them with /" in told
+    own = Path(told.rpartition(" with ")[2])
+    assert own.parent == Path(mpirun()).parent
+
+
+def test_the_mpirun_of_another_mpi_for_a_program(run, program, foreign):
+    done = run([foreign, "-n", 4, *program])
+    if "unsupported PMI version" in done.stderr:  # MPICH ends the program on importing MPI
+        assert done.returncode != 0
+        return
+    assert "started 4 processes, but " in raised(done)
+
+
+# --- ranks, cores, threads --------------------------------------------------------------------
+
+
+def warnings_of(done):
+    assert done.returncode == 0, done.stderr
+    return [line.removeprefix("cec-mpi: warning: ") for line in done.told.splitlines()]
+
+
+def test_more_ranks_than_cores_are_a_warning(run, words, tmp_path):
+    done = run([mpirun(), "-n", 4, *ONE_CORE, *words], variables=SHOWN)
+    (told,) = warnings_of(done)
+    assert told.startswith("oversubscribed: more ranks than cores on ")
+    assert "(3 machines on 1 core); " in told
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["warnings"] == [told]
+
+
+def test_threads_times_ranks_over_cores(run, words):
+    ranks = [mpirun(), "-n", 4, *words, "--threads", os.cpu_count() + 1]
+    told = [text for text in warnings_of(run(ranks, variables=SHOWN)) if "threads than" in text]
+    assert len(told) == 1
+    assert f"3 machines of {os.cpu_count() + 1} threads on " in told[0]
+
+
+def test_slow_machines_that_are_emulated_are_slow_on_purpose(run, words):
+    emulated = ["--emulate-speeds", "1,2,3", "--emulate-base", 1000]
+    assert (
+        warnings_of(run([mpirun(), "-n", 4, *ONE_CORE, *words, *emulated], variables=SHOWN)) == []
+    )
+
+
+def test_a_program_warns_once_and_can_hide_it(run, program):
+    start = [mpirun(), "-n", 4, *ONE_CORE]
+    shown = run([*start, *program], variables=SHOWN)
+    assert shown.returncode == 0
+    assert shown.told.count("SlowWarning: oversubscribed: more ranks than cores") == 1
+    hidden = run([*start, *program], variables={"PYTHONWARNINGS": "ignore:oversubscribed"})
+    assert (hidden.returncode, hidden.told) == (0, "")
+
+
+@pytest.mark.parametrize("ranks", [2, 6])
+def test_too_few_or_too_many_ranks(run, words, program, ranks):
+    expected = f"{ranks} ranks were started: the store needs 4"
+    assert the_error(run([mpirun(), "-n", ranks, *words])).startswith(expected)
+    assert expected in raised(run([mpirun(), "-n", ranks, *program]))
+
+
+# --- nodes that are not alike -----------------------------------------------------------------
+
+
+def elsewhere(small_store, tmp_path, command):
+    """Ranks 0 and 1 where a relative path leads to the store, 2 and 3 where it leads nowhere."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here" / "store").symlink_to(small_store.path)
+    places = [["env", "-C", tmp_path / name, *command] for name in ("here", "there")]
+    return [mpirun(), "-n", 2, *places[0], ":", "-n", 2, *places[1]]
+
+
+def test_shards_that_a_node_does_not_see(run, small_store, tmp_path):
+    np.save(tmp_path / "W.npy", np.ones((3, small_store.columns)))
+    command = ["cec-mpi", "run", "store", "--out", tmp_path / "o", "--vectors", tmp_path / "W.npy"]
+    told = the_error(run(elsewhere(small_store, tmp_path, command)))
+    assert told.startswith("machines 2 and 3 on ")
+    assert (
+        f"cannot see the shards: {tmp_path}/here/store/shard-0002.npy is there for rank 0" in told
+    )
+
+
+def test_doctor_finds_shards_that_a_node_does_not_see(run, small_store, tmp_path):
+    command = ["cec-mpi", "doctor", "store", "--json"]
+    done = run(elsewhere(small_store, tmp_path, command))
+    assert done.returncode == 2
+    found = json.loads(done.stdout)
+    (error,) = (f["text"] for f in found["findings"] if f["kind"] == "error")
+    assert error.startswith("machines 2 and 3 on ")
+    seen = [shard["only_here"] for shard in found["store"]["shards"]]
+    assert seen == [False, True, True]
+
+
+@pytest.fixture
+def another_version(tmp_path):
+    """A copy of this package that says that it is a later one."""
+    copy = tmp_path / "other" / "cec_mpi"
+    shutil.copytree(Path(cec_mpi.__file__).parent, copy)
+    text = (copy / "__init__.py").read_text()
+    (copy / "__init__.py").write_text(text.replace(cec_mpi.__version__, "9.0.0"))
+    return ["env", f"PYTHONPATH={copy.parent}"]
+
+
+def test_different_versions_of_the_package(run, words, program, another_version):
+    told = f"the ranks run different versions of cec_mpi: {cec_mpi.__version__} in "
+    for command in (words, ["cec-mpi", "doctor"], ["cec-mpi", "verify", words[2]]):
+        start = [mpirun(), "-n", 2, *command, ":", "-n", 2, *another_version, *command]
+        error = the_error(run(start))
+        assert error.startswith(told)
+        assert "; 9.0.0 in " in error
+    start = [mpirun(), "-n", 2, *program, ":", "-n", 2, *another_version, *program]
+    assert told in raised(run(start))
+
+
+# --- doctor -----------------------------------------------------------------------------------
+
+
+def test_doctor_measures_the_wire_and_says_what_the_machine_is_good_for(cec, small_store):
+    done = cec("doctor", small_store.path, "--json", ranks=4)
+    assert done.returncode == 0, done.stderr
+    assert done.told == ""
+    found = json.loads(done.stdout)
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
+    assert all(rank["wire_latency"] > 0 for rank in found["ranks"][1:])
+    assert all(rank["wire_bandwidth"] > 1e6 for rank in found["ranks"][1:])
+    assert all(rank["product_bytes_per_second"] > 1e6 for rank in found["ranks"][1:])
+    assert found["ranks"][0]["product_bytes_per_second"] == 0  # it waits
+    assert found["estimate"]["machines"] == 3
+    assert found["estimate"]["even_rows"] > 1
+    assert [shard["machine"] for shard in found["store"]["shards"]] == [1, 2, 3]
+
+    told = cec("doctor", small_store.path, ranks=4).stdout
+    assert told.count("good for     X of ") == 1
+    assert told.count("store        31 x 12 float64 on 3 machines: a step takes ") == 1
+
+
+def test_doctor_alone(cec, small_store):
+    done = cec("doctor", small_store.path)
+    assert (done.returncode, done.told) == (0, "")
+    assert "These fit together" in done.stdout
+    assert "try also mpirun -n 4 cec-mpi doctor" in done.stdout
+    single = cec("doctor", ranks=1)
+    assert (single.returncode, single.told) == (0, "")
+
+
+def test_doctor_says_what_is_wrong_with_a_store(cec, small_store, tmp_path):
+    shutil.copytree(small_store.path, tmp_path / "S")
+    (tmp_path / "S" / "shard-0002.npy").unlink()
+    done = cec("doctor", tmp_path / "S", ranks=4)
+    assert done.returncode == 2
+    assert "error: machine 2 on " in done.stdout
+    assert "shard-0002.npy: missing; cec-mpi repair " in done.stdout
+    few = cec("doctor", small_store.path, ranks=3)
+    assert few.returncode == 2
+    assert "error: 3 ranks were started: the store needs 4" in few.stdout
+    assert "no/such: " in the_error(cec("doctor", "no/such", ranks=2))
