@@ -5,20 +5,18 @@ Pure: facts in, text and plain values out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
+from cec_mpi.advice import advise_binding, bandwidth_text, different_versions, slow_wires
 from cec_mpi.core.balance import Balance
 from cec_mpi.runtime.guards import (
     Finding,
     Place,
-    advise_binding,
-    bandwidth_text,
-    different_versions,
+    by_node,
     find_crowds,
-    slow_wires,
     unseen_shards,
     wrong_ranks,
 )
@@ -118,7 +116,7 @@ def findings(facts: Facts) -> list[Finding]:
         *_of_store(facts),
         *different_versions(facts.versions, hosts),
         *find_crowds(facts.places, threads),
-        *(slow_wires(hosts[1:], [wire.bandwidth for wire in facts.wires]) if facts.wires else ()),
+        *(slow_wires(facts.places, [w.bandwidth for w in facts.wires]) if facts.wires else ()),
         *advise_binding(facts.places, facts.launcher),
     ]
     if any(version["BLAS"] == "unknown" for version in facts.versions):
@@ -189,8 +187,7 @@ def _table(facts: Facts) -> Iterator[str]:
         f"{'bandwidth':>10}  "
         f"{'X w':>10}"
     )
-    for host, ranks in _by_host(facts.places).items():
-        place = facts.places[ranks[0]]
+    for node, ranks in by_node(facts.places).items():
         threads = min(facts.places[rank].threads for rank in ranks)
         wires = [facts.wires[rank - 1] for rank in ranks if rank]
         latency = waking = bandwidth = product = "-"
@@ -201,16 +198,9 @@ def _table(facts: Facts) -> Iterator[str]:
         if rate := sum(facts.products[rank] for rank in ranks):
             product = bandwidth_text(rate)
         yield (
-            f"{host:{width}}  {len(ranks):5}  {place.cores:5}  {place.domains:4}  {threads:7}  "
+            f"{node.host:{width}}  {len(ranks):5}  {node.cores:5}  {node.domains:4}  {threads:7}  "
             f"{latency:>9}  {waking:>9}  {bandwidth:>10}  {product:>10}"
         )
-
-
-def _by_host(places: Sequence[Place]) -> dict[str, list[int]]:
-    ranks: dict[str, list[int]] = {}
-    for rank, place in enumerate(places):
-        ranks.setdefault(place.host, []).append(rank)
-    return ranks
 
 
 def _good_for(facts: Facts) -> Iterator[str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from cec_mpi.advice import advise_binding, different_versions, slow_wires
 from cec_mpi.runtime.guards import (
     Place,
-    advise_binding,
     different_packages,
-    different_versions,
     find_crowds,
     listed,
-    slow_wires,
     unseen_shards,
     wrong_ranks,
 )
@@ -23,7 +23,7 @@ def nodes(*ranks, cores=4, own=None, domains=1, own_domains=None):
     """Places of so many ranks on each of the nodes n1, n2, ..."""
     own, own_domains = own or cores, own_domains or domains
     return [
-        Place(f"n{number}", count, cores, own, domains, own_domains)
+        Place(f"n{number}", count, cores, own, domains, own_domains, sum(ranks[: number - 1]))
         for number, count in enumerate(ranks, start=1)
         for _ in range(count)
     ]
@@ -64,6 +64,11 @@ def test_more_threads_than_a_rank_is_bound_to():
     (told,) = crowds(nodes(2, own=1), 4)
     assert "more threads than cores on n1 (4 threads bound to 1 core)" in told
     assert crowds(nodes(2, own=1)) == []  # by default each has as many as it may use
+
+
+def test_nodes_of_one_name_are_two_nodes():
+    two = [replace(place, host="localhost") for place in nodes(3, 3, cores=3)]
+    assert crowds(two) == []
 
 
 def test_both_are_said():
@@ -169,11 +174,11 @@ def test_shards_that_are_not_seen():
 
 
 def test_a_node_behind_a_slow_wire():
-    hosts = [f"n{1 + rank // 5}" for rank in range(100)]
-    fast = [1e9 + rank for rank in range(100)]
-    assert slow_wires(hosts, fast) == []
-    fast[35:40] = [12e6] * 5
-    (found,) = slow_wires(hosts, fast)
+    places = nodes(*[5] * 20)
+    fast = [1e9 + rank for rank in range(1, 100)]
+    assert slow_wires(places, fast) == []
+    fast[34:39] = [12e6] * 5
+    (found,) = slow_wires(places, fast)
     assert found.kind == "warning"
     assert "between rank 0 and n8 (12 MB/s): 1 GB/s is usual; leave" in found.text
 

@@ -20,7 +20,7 @@ LAYERS = [
     {"store", "availability", "records", "asking"},
     {"runtime"},
     {"tasks", "operator", "opening", "report", "slurm", "progress"},
-    {"job", "checkpoints", "checkup", "doctor", "values", "bench"},
+    {"job", "advice", "checkpoints", "checkup", "doctor", "values", "bench"},
     {"commands"},
     {"cli"},
     {"__main__"},

@@ -91,8 +91,7 @@ MAY_JOIN = {  # as tried; where this says yes, the size of the world has the las
     "Open MPI 5": "mpirun of Open MPI 4, mpirun of Open MPI 5, srun --mpi=pmix",
     "Open MPI 4": "mpirun of Open MPI 4, srun --mpi=pmix",
     "MPICH": "mpiexec of MPICH, mpirun of Intel MPI, srun --mpi=pmi2, srun --mpi=none",
-    "Intel MPI": "mpirun of Intel MPI, srun --mpi=none, srun --mpi=pmi2, srun --mpi=pmix, "
-    "mpirun of Open MPI 4, mpirun of Open MPI 5",
+    "Intel MPI": "mpirun of Intel MPI, srun --mpi=none, srun --mpi=pmi2, srun --mpi=pmix",
     "MPICH with PMIx": ", ".join(ENVIRONMENTS),
     "another": ", ".join(ENVIRONMENTS),
 }

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Literal
-
-from cec_mpi.runtime.launchers import Launcher
 
 __all__ = [
     "Finding",
     "Place",
-    "advise_binding",
-    "bandwidth_text",
+    "by_node",
     "different_packages",
-    "different_versions",
     "find_crowds",
     "listed",
-    "slow_wires",
+    "plural",
     "unseen_shards",
+    "where_found",
     "wrong_ranks",
 ]
 
@@ -45,6 +41,8 @@ class Place:
         NUMA domains of the node that its ranks may use, together.
     own_domains : int
         NUMA domains that this rank may use.
+    node : int
+        The first rank of this node: names of hosts may be the same on several.
     """
 
     host: str
@@ -53,6 +51,7 @@ class Place:
     own_cores: int
     domains: int = 1
     own_domains: int = 1
+    node: int = 0
 
     @property
     def threads(self) -> int:
@@ -136,7 +135,7 @@ def wrong_ranks(size: int, machines: Sequence[int], total: int, spares: int = 0)
     if size == needed:
         return ""
     which = f"{len(machines)} of its {total}" if len(machines) < total else f"its {total}"
-    more = f" and {_plural(spares, 'spare')}" if spares else ""
+    more = f" and {plural(spares, 'spare')}" if spares else ""
     started = "1 rank was" if size == 1 else f"{size} ranks were"
     return (
         f"{started} started: the store needs {needed}, one for the master "
@@ -156,23 +155,20 @@ def find_crowds(places: Sequence[Place], threads: Sequence[int]) -> list[Finding
     threads : sequence of int
         BLAS threads of each rank.
     """
-    by_host: dict[str, list[int]] = {}
-    for rank, place in enumerate(places[1:], start=1):
-        by_host.setdefault(place.host, []).append(rank)
-    ranks: dict[str, str] = {}
-    too_many: dict[str, str] = {}
-    bound: dict[str, str] = {}
-    for host, here in by_host.items():
-        cores = max(places[rank].cores for rank in here)
-        on = f"on {_plural(cores, 'core')}"
-        most = max(threads[rank] for rank in here)
-        if len(here) > cores:
-            ranks[host] = f"{_plural(len(here), 'machine')} {on}"
-        if most > 1 and sum(threads[rank] for rank in here) > cores:
-            too_many[host] = f"{_plural(len(here), 'machine')} of {most} threads {on}"
+    ranks: dict[Place, str] = {}
+    too_many: dict[Place, str] = {}
+    bound: dict[Place, str] = {}
+    for node, everyone in by_node(places).items():
+        here = [rank for rank in everyone if rank]
+        most = max((threads[rank] for rank in here), default=0)
+        on = f"on {plural(node.cores, 'core')}"
+        if len(here) > node.cores:
+            ranks[node] = f"{plural(len(here), 'machine')} {on}"
+        if most > 1 and sum(threads[rank] for rank in here) > node.cores:
+            too_many[node] = f"{plural(len(here), 'machine')} of {most} threads {on}"
         elif any(threads[rank] > places[rank].own_cores for rank in here):
             own = min(places[rank].own_cores for rank in here)
-            bound[host] = f"{most} threads bound to {_plural(own, 'core')}"
+            bound[node] = f"{most} threads bound to {plural(own, 'core')}"
     remedies = (
         (
             "ranks",
@@ -184,90 +180,38 @@ def find_crowds(places: Sequence[Place], threads: Sequence[int]) -> list[Finding
         ("threads", bound, "use fewer --threads, or start with mpirun --bind-to none"),
     )
     return [
-        Finding("warning", f"oversubscribed: more {what} than cores on {_where(found)}; {remedy}")
+        Finding(
+            "warning", f"oversubscribed: more {what} than cores on {where_found(found)}; {remedy}"
+        )
         for what, found, remedy in remedies
         if found
     ]
 
 
-def _where(found: Mapping[str, str]) -> str:
-    """Hosts, with what was found on the first."""
+def by_node(places: Sequence[Place]) -> dict[Place, list[int]]:
+    """The ranks of each node, under the place of its first rank."""
+    ranks: dict[int, list[int]] = {}
+    for rank, place in enumerate(places):
+        ranks.setdefault(place.node, []).append(rank)
+    return {places[here[0]]: here for here in ranks.values()}
+
+
+def where_found(found: Mapping[Place, str]) -> str:
+    """Nodes, with what was found on the first."""
     first = next(iter(found))
-    others = f" on {first}" if len(found) > 1 else ""
-    return f"{listed(found)} ({found[first]}{others})"
+    others = f" on {first.host}" if len(found) > 1 else ""
+    return f"{listed(node.host for node in found)} ({found[first]}{others})"
 
 
-def _plural(count: int, word: str) -> str:
+def plural(count: int, word: str) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> plural(1, "core"), plural(2, "core")
+    ('1 core', '2 cores')
+    """
     return f"{count} {word}{'' if count == 1 else 's'}"
-
-
-def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[Finding]:
-    """Whether ranks should be bound otherwise: to more cores, or to one NUMA domain each."""
-    idle, spread, few = {}, {}, {}
-    for host in dict.fromkeys(place.host for place in places):
-        here = [place for place in places if place.host == host]
-        machines = [place for place in places[1:] if place.host == host]
-        cores, domains = here[0].cores, here[0].domains
-        if cores >= 2 * len(here) and max(place.own_cores for place in here) == 1:
-            idle[host] = f"{_plural(len(here), 'rank')} on 1 core each, of {cores}"
-        if not machines or domains < 2 or max(place.own_domains for place in machines) < 2:
-            continue
-        if len(machines) >= domains:
-            spread[host] = f"{_plural(len(machines), 'machine')}, {domains} domains"
-        else:
-            few[host] = f"{_plural(len(machines), 'machine')}, {domains} domains"
-    to_domains = _option(launcher, "numa")
-    remedies = (
-        (
-            "ranks are bound to one core and leave others idle on",
-            idle,
-            f"start them with {_option(launcher, 'none')}",
-        ),
-        (
-            "machines may move between NUMA domains on",
-            spread,
-            f"{to_domains} keeps each beside its memory (and --shards ram has it read its own)",
-        ),
-        (
-            "machines spread over NUMA domains on",
-            few,
-            f"one machine per domain and {to_domains} read memory faster than one per node",
-        ),
-    )
-    return [
-        Finding("advice", f"{what} {_where(found)}: {remedy}")
-        for what, found, remedy in remedies
-        if found
-    ]
-
-
-_BINDING = {
-    "Open MPI": {"none": "mpirun --bind-to none", "numa": "mpirun --map-by numa --bind-to numa"},
-    "MPICH": {"none": "mpiexec -bind-to none", "numa": "mpiexec -bind-to numa"},
-    "Intel MPI": {"none": "I_MPI_PIN=off", "numa": "I_MPI_PIN_DOMAIN=numa"},
-    "srun": {"none": "srun --cpu-bind=none", "numa": "srun --cpu-bind=ldoms"},
-}
-
-
-def _option(launcher: Launcher | None, to: str) -> str:
-    """How this launcher is told what to bind ranks to."""
-    maker = launcher.maker if launcher is not None else ""
-    return _BINDING.get(maker, _BINDING["Open MPI"])[to]
-
-
-def different_versions(
-    versions: Sequence[Mapping[str, str]], hosts: Sequence[str]
-) -> list[Finding]:
-    """What is installed in different versions; results may then differ in their last digits."""
-    findings = []
-    for name in versions[0]:
-        by_version: dict[str, list[str]] = {}
-        for version, host in zip(versions, hosts, strict=True):
-            by_version.setdefault(version[name], []).append(host)
-        if len(by_version) > 1:
-            which = "; ".join(f"{v} on {listed(where)}" for v, where in by_version.items())
-            findings.append(Finding("warning", f"{name} differs between ranks: {which}"))
-    return findings
 
 
 def unseen_shards(path: str, here: str, machines: Mapping[int, str]) -> str:
@@ -289,40 +233,3 @@ def unseen_shards(path: str, here: str, machines: Mapping[int, str]) -> str:
         "system that all nodes share, or a copy under the same path on each node; a relative path "
         "is seen from the directory that each rank starts in"
     )
-
-
-def bandwidth_text(rate: float) -> str:
-    """Bytes per second for people.
-
-    Examples
-    --------
-    >>> bandwidth_text(11.7e6), bandwidth_text(2.14e9)
-    ('11.7 MB/s', '2.14 GB/s')
-    """
-    return f"{rate / 1e9:.3g} GB/s" if rate >= 1e9 else f"{rate / 1e6:.3g} MB/s"
-
-
-def slow_wires(hosts: Sequence[str], bandwidths: Sequence[float]) -> list[Finding]:
-    """Nodes that rank 0 reaches at less than a quarter of the usual bandwidth.
-
-    Parameters
-    ----------
-    hosts : sequence of str
-        Of ranks 1 and on.
-    bandwidths : sequence of float
-        Bytes per second to each of them.
-    """
-    usual = median(bandwidths)
-    rates = {}
-    for host in dict.fromkeys(hosts):
-        rates[host] = max(b for h, b in zip(hosts, bandwidths, strict=True) if h == host)
-    slow = {host: bandwidth_text(rate) for host, rate in rates.items() if rate < usual / 4}
-    if not slow:
-        return []
-    return [
-        Finding(
-            "warning",
-            f"a slow wire between rank 0 and {_where(slow)}: {bandwidth_text(usual)} is usual; "
-            "leave that node out, or look at its network",
-        )
-    ]

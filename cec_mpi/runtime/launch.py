@@ -71,7 +71,8 @@ def start_mpi() -> MPI.Intracomm:
     if launcher is not None and not can_join(launcher, own := library()):
         raise InputError(wrong_launcher(launcher, own))
     if not MPI.Is_initialized():
-        with _zeros_from_malloc():
+        with _zeros_from_malloc(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
             MPI.Init_thread()
     check_world()
     return MPI.COMM_WORLD
@@ -166,6 +167,7 @@ def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
             count_cores(mine),
             count_domains(together),
             count_domains(mine),
+            node.bcast(comm.rank),
         )
     finally:
         node.Free()

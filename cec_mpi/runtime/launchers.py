@@ -169,7 +169,7 @@ def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = 
     if library.maker == _MPICH:
         return offers_pmi or not offers_pmix or "pmix" in library.over
     if library.maker == _INTEL:
-        return launcher.maker != _MPICH
+        return launcher.maker not in (_MPICH, _OPEN_MPI)
     return True
 
 

@@ -72,7 +72,7 @@ def blocks_of(page: str) -> list[Block]:
 
 
 @pytest.mark.parametrize(
-    "page", ["solvers", pytest.param("failures", marks=pytest.mark.needs("ulfm"))]
+    "page", ["solvers", "doctor", pytest.param("failures", marks=pytest.mark.needs("ulfm"))]
 )
 def test_the_page_runs_from_top_to_bottom(run, tmp_path, page):
     for block in blocks_of((DOCS / f"{page}.md").read_text()):

@@ -84,8 +84,8 @@ def test_the_mpirun_of_another_mpi(run, words, foreign, command):
 
 def test_the_mpirun_of_another_mpi_for_a_program(run, program, foreign):
     done = run([foreign, "-n", 4, *program])
-    if "unsupported PMI version" in done.stderr:  # MPICH ends the program on importing MPI
-        assert done.returncode != 0
+    if not library().startswith("Open MPI") and "Traceback" not in done.stderr:
+        assert done.returncode != 0  # MPICH and Intel MPI may abort when a program imports them
         return
     assert "started 4 processes, but " in raised(done)
 

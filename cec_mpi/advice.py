@@ -1,0 +1,116 @@
+"""What would be better about how ranks were started, and what is slow: findings of doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from cec_mpi.runtime.guards import Finding, Place, by_node, listed, plural, where_found
+from cec_mpi.runtime.launchers import Launcher
+
+__all__ = ["advise_binding", "bandwidth_text", "different_versions", "slow_wires"]
+
+
+def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[Finding]:
+    """Whether ranks should be bound otherwise: to more cores, or to one NUMA domain each."""
+    idle: dict[Place, str] = {}
+    spread: dict[Place, str] = {}
+    few: dict[Place, str] = {}
+    for node, ranks in by_node(places).items():
+        cores, domains = node.cores, node.domains
+        if cores >= 2 * len(ranks) and max(places[rank].own_cores for rank in ranks) == 1:
+            idle[node] = f"{plural(len(ranks), 'rank')} on 1 core each, of {cores}"
+        machines = [rank for rank in ranks if rank]
+        if machines and max(places[rank].own_domains for rank in machines) > 1:
+            which = spread if len(machines) >= domains else few
+            which[node] = f"{plural(len(machines), 'machine')}, {domains} domains"
+    to_domains = _option(launcher, "numa")
+    remedies = (
+        (
+            "ranks are bound to one core and leave others idle on",
+            idle,
+            f"start them with {_option(launcher, 'none')}",
+        ),
+        (
+            "machines may move between NUMA domains on",
+            spread,
+            f"{to_domains} keeps each beside its memory (and --shards ram has it read its own)",
+        ),
+        (
+            "machines spread over NUMA domains on",
+            few,
+            f"one machine per domain and {to_domains} read memory faster than one per node",
+        ),
+    )
+    return [
+        Finding("advice", f"{what} {where_found(found)}: {remedy}")
+        for what, found, remedy in remedies
+        if found
+    ]
+
+
+_BINDING = {
+    "Open MPI": {"none": "mpirun --bind-to none", "numa": "mpirun --map-by numa --bind-to numa"},
+    "MPICH": {"none": "mpiexec -bind-to none", "numa": "mpiexec -bind-to numa"},
+    "Intel MPI": {"none": "I_MPI_PIN=off", "numa": "I_MPI_PIN_DOMAIN=numa"},
+    "srun": {"none": "srun --cpu-bind=none", "numa": "srun --cpu-bind=ldoms"},
+}
+
+
+def _option(launcher: Launcher | None, to: str) -> str:
+    """How this launcher is told what to bind ranks to."""
+    maker = launcher.maker if launcher is not None else ""
+    return _BINDING.get(maker, _BINDING["Open MPI"])[to]
+
+
+def different_versions(
+    versions: Sequence[Mapping[str, str]], hosts: Sequence[str]
+) -> list[Finding]:
+    """What is installed in different versions; results may then differ in their last digits."""
+    findings = []
+    for name in versions[0]:
+        by_version: dict[str, list[str]] = {}
+        for version, host in zip(versions, hosts, strict=True):
+            by_version.setdefault(version[name], []).append(host)
+        if len(by_version) > 1:
+            which = "; ".join(f"{v} on {listed(where)}" for v, where in by_version.items())
+            findings.append(Finding("warning", f"{name} differs between ranks: {which}"))
+    return findings
+
+
+def bandwidth_text(rate: float) -> str:
+    """Bytes per second for people.
+
+    Examples
+    --------
+    >>> bandwidth_text(11.7e6), bandwidth_text(2.14e9)
+    ('11.7 MB/s', '2.14 GB/s')
+    """
+    return f"{rate / 1e9:.3g} GB/s" if rate >= 1e9 else f"{rate / 1e6:.3g} MB/s"
+
+
+def slow_wires(places: Sequence[Place], bandwidths: Sequence[float]) -> list[Finding]:
+    """Nodes that rank 0 reaches at less than a quarter of the usual bandwidth.
+
+    Parameters
+    ----------
+    places : sequence of Place
+        Of each rank.
+    bandwidths : sequence of float
+        Bytes per second to ranks 1 and on.
+    """
+    usual = median(bandwidths)
+    slow: dict[Place, str] = {}
+    for node, ranks in by_node(places).items():
+        best = max((bandwidths[rank - 1] for rank in ranks if rank), default=usual)
+        if best < usual / 4:
+            slow[node] = bandwidth_text(best)
+    if not slow:
+        return []
+    return [
+        Finding(
+            "warning",
+            f"a slow wire between rank 0 and {where_found(slow)}: {bandwidth_text(usual)} is "
+            "usual; leave that node out, or look at its network",
+        )
+    ]
