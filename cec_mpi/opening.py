@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.errors import InputError
 from cec_mpi.records import Recorder
 from cec_mpi.runtime.gathering import gathered
-from cec_mpi.runtime.leaving import check_start
 from cec_mpi.runtime.options import SessionOptions
 
 if TYPE_CHECKING:
@@ -79,8 +78,6 @@ def open_operator(
     array([1., 2., 3., 4.])
     >>> place.cleanup()
     """
-    if comm is not None:
-        check_start(comm)
     with gathered(comm, options=options) as session:
         if session is None:
             yield None

@@ -19,6 +19,7 @@ from cec_mpi.runtime.launch import (
     world_size,
 )
 from cec_mpi.runtime.leaving import (
+    check_start,
     dying_alone,
     ending_the_job,
     leave_now,
@@ -69,7 +70,8 @@ def gathered(
     Raises
     ------
     InputError
-        The processes of `comm` serve already, or machines in this process cannot be lost.
+        The processes of `comm` serve already, were not started to work together, or machines
+        in this process cannot be lost.
     """
     options = options or {}
     if comm is None:
@@ -87,6 +89,7 @@ def gathered(
             comm, InputError("a process was lost before: this program cannot open another operator")
         )
     with _once(comm), _duplicate(comm) as own:
+        check_start(own)
         continues = options.get("on_loss") == "continue"
         spawns = continues and options.get("replace") == "spawn"
         by_messages, continues, spawns = comm.bcast(
