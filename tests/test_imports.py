@@ -22,7 +22,7 @@ LAYERS = [
     {"tasks", "operator", "opening", "report", "slurm", "progress"},
     {"job", "advice", "checkpoints", "checkup", "doctor", "values", "bench"},
     {"commands"},
-    {"cli"},
+    {"cli", "testing"},
     {"__main__"},
 ]
 LEVEL = {room: level for level, layer in enumerate(LAYERS) for room in layer}
@@ -200,6 +200,15 @@ def test_importing_the_package_loads_neither_mpi_nor_scipy():
     loaded = loaded_after("import cec_mpi; cec_mpi.__version__; dir(cec_mpi)")
     assert "cec_mpi" in loaded
     assert not loaded & {"mpi4py", "mpi4py.MPI", "scipy", "numpy"}
+
+
+def test_the_pytest_plugin_loads_nothing_that_a_run_without_it_would_not():
+    before = loaded_after("import pytest")
+    loaded = loaded_after("import pytest, cec_mpi.testing") - before
+    assert {
+        name for name in loaded if name != "logging" and not name.startswith("cec_mpi")
+    } == set()
+    assert not any(name.startswith("cec_mpi.runtime") for name in loaded)
 
 
 COMMAND = "import sys; from cec_mpi.cli import main; assert main(sys.argv[1:]) == 0"

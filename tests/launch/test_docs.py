@@ -55,7 +55,8 @@ def blocks_of(page: str) -> list[Block]:
             continue
         kind = "sh"
         if language == "python":
-            kind = "program" if "open_operator(" in text else "module"
+            tests = text.startswith("# test_")
+            kind = "program" if "open_operator(" in text and not tests else "module"
         found.append(Block(kind, text, start))
         if language == "python":
             named = re.fullmatch(r"\w+\.py", found[-1].name)
@@ -66,13 +67,14 @@ def blocks_of(page: str) -> list[Block]:
             assert block.printed, f"line {block.line}: what does this program print?"
         if block.kind == "module":
             later = "".join(b.text for b in found[index:] if b.kind == "sh")
-            used = f" {block.name.removesuffix('.py')}:"
-            assert used in later, f"line {block.line}: no command uses this module"
+            used = rf" {block.name.removesuffix('.py')}(:|\.py)"
+            assert re.search(used, later), f"line {block.line}: no command uses this module"
     return found
 
 
 @pytest.mark.parametrize(
-    "page", ["solvers", "doctor", pytest.param("failures", marks=pytest.mark.needs("ulfm"))]
+    "page",
+    ["solvers", "doctor", "testing", pytest.param("failures", marks=pytest.mark.needs("ulfm"))],
 )
 def test_the_page_runs_from_top_to_bottom(run, tmp_path, page):
     for block in blocks_of((DOCS / f"{page}.md").read_text()):

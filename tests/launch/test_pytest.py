@@ -1,50 +1,225 @@
-"""The multi-rank tests' own promise: a rank that fails or hangs ends the run, and shows where."""
+"""A user's own tests under pytest: the fixtures, and ranks that are one run."""
 
 from __future__ import annotations
 
-import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
-RUNTIME_TESTS = Path(__file__).parent.parent / "runtime"
-
-FAILS = """
+RANKS = 3
+MINE = """
+import numpy as np
 import pytest
-from mpi4py import MPI
+from scipy.sparse.linalg import svds
+
+from cec_mpi import open_operator
+
+
+@pytest.fixture(scope="session")
+def square(cec_make_store):
+    return cec_make_store(np.diag(np.arange(1.0, 9.0)))
+
+
+def test_the_operator_is_that_of_the_store(cec_operator, cec_store):
+    w = np.ones(cec_store.columns)
+    for _ in range(5):
+        np.testing.assert_allclose(cec_operator @ w, cec_store.X @ w)
+
+
+@pytest.mark.parametrize("cec_availability", [{1, 2}, [{1, 2, 3}, {1, 3}]])
+def test_another_availability(cec_operator, cec_availability):
+    found = [cec_operator.available for _ in range(2) if cec_operator @ np.ones(40) is not None]
+    assert found == ([(1, 2)] * 2 if isinstance(cec_availability, set) else [(1, 3)] * 2)
+
+
+def test_a_matrix_of_mine(square, cec_comm):
+    with open_operator(square, cec_comm) as X:
+        if X is not None:
+            np.testing.assert_allclose(svds(X, k=1)[1], 8)
+
+
+class TestAnotherStore:
+    @pytest.fixture
+    def cec_store(self, square):
+        return square
+
+    def test_it(self, cec_operator):
+        np.testing.assert_allclose(cec_operator.H @ np.ones(8), np.arange(1, 9))
+
 
 @pytest.mark.mpi(min_size=2)
-def test_one_rank_fails_while_the_others_wait():
-    assert MPI.COMM_WORLD.rank != 1, "this rank is wrong"
-    MPI.COMM_WORLD.Barrier()
+def test_all_ranks_are_there(cec_comm):
+    assert cec_comm.allreduce(1) == 4
 """
 
-HANGS = """
-import time
+
+@pytest.fixture
+def pytest_on(run, tmp_path):
+    """Run a test module of a user, under mpirun when it takes ranks."""
+
+    def pytest_on(text, *options, ranks=RANKS, command="test_it.py", **variables):
+        (tmp_path / "test_it.py").write_text(text)
+        launcher = ["mpirun", "-n", ranks] if ranks else []
+        words = [*launcher, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no"]
+        return run([*words, *options, command], cwd=tmp_path, timeout=100, variables=variables)
+
+    return pytest_on
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "summary"),
+    [(0, (), "5 passed, 1 skipped"), (4, ("--with-mpi",), "6 passed")],
+)
+def test_the_same_tests_pass_in_one_process_and_on_ranks(pytest_on, ranks, options, summary):
+    done = pytest_on(MINE, *options, ranks=ranks)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(" in ") == done.stdout.count(f"{summary} in ") == 1
+    assert done.stdout.count("test session starts") == 1
+
+
+FAILS = """
+import os
 import pytest
-from mpi4py import MPI
 
-def wait_for_ever():
-    time.sleep(100)
 
-@pytest.mark.mpi(min_size=2)
-@pytest.mark.timeout(5, method="thread")
-def test_one_rank_hangs():
-    if MPI.COMM_WORLD.rank == 1:
-        wait_for_ever()
-    MPI.COMM_WORLD.Barrier()
+@pytest.fixture
+def fixture(cec_comm):
+    yield
+    if os.environ["PLACE"] == "teardown":
+        assert cec_comm.rank != 2, "wrong here"
+
+
+def test_before(cec_operator):
+    pass
+
+
+def test_it(cec_comm, fixture):
+    rank, place = cec_comm.rank, os.environ["PLACE"]
+    print("said by", rank)
+    if place == "leaving" and rank == 2:
+        pytest.exit("wrong here", returncode=7)
+    if place == "before":
+        assert rank != 1, "wrong here"
+    if place == "root":
+        assert rank != 0, "wrong here"
+    if place == "everywhere":
+        assert rank > 9, "wrong here"
+    cec_comm.Barrier()
+
+
+def test_a_product(cec_operator):
+    assert os.environ["PLACE"] != "operator", "wrong here"
+
+
+def test_after(cec_comm):
+    cec_comm.Barrier()
 """
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"), [(FAILS, "this rank is wrong"), (HANGS, "in wait_for_ever")]
+    ("place", "rank", "code"),
+    [
+        ("before", 1, 1),
+        ("root", 0, 1),
+        ("everywhere", 0, 1),
+        ("teardown", 2, 1),
+        ("operator", 0, 1),
+        ("leaving", 2, 7),
+    ],
 )
-def test_a_rank_that_fails_or_hangs_ends_the_run_with_its_traceback(run, tmp_path, text, shown):
-    shutil.copy(RUNTIME_TESTS / "conftest.py", tmp_path)
-    (tmp_path / "test_it.py").write_text(text)
-    command = ["mpirun", "-n", "3", sys.executable, "-m", "pytest", "--with-mpi", "-q"]
-    options = ["-p", "no:cacheprovider", "-o", "faulthandler_timeout=3"]
-    done = run([*command, str(tmp_path), *options], cwd=tmp_path, timeout=60)
+def test_a_rank_that_fails_ends_the_run_with_its_traceback(pytest_on, place, rank, code):
+    done = pytest_on(FAILS, "--with-mpi", PLACE=place)
+    assert done.returncode == code, done.stderr
+    assert f"\nrank {rank} failed: " in f"\n{done.stderr}"
+    assert "wrong here" in done.stderr.partition(f"rank {rank} failed: ")[2]
+    assert done.stderr.count(" failed: ") == 1
+    assert place not in ("before", "root") or f"said by {rank}\n" in done.stderr
+
+
+HANGS = """
+import time
+import pytest
+
+
+def wait_for_ever():
+    time.sleep(100)
+
+
+@pytest.mark.timeout(8, method="thread")
+def test_one_rank_hangs(cec_comm):
+    if cec_comm.rank == 1:
+        wait_for_ever()
+    cec_comm.Barrier()
+"""
+
+
+def test_a_rank_that_hangs_ends_the_run_with_its_stack(pytest_on):
+    done = pytest_on(HANGS, "--with-mpi", "-o", "faulthandler_timeout=5")
     assert done.returncode != 0
+    assert "in wait_for_ever" in done.stderr
+
+
+DIFFER = """
+import os
+rank = next(int(os.environ[n]) for n in ("OMPI_COMM_WORLD_RANK", "PMI_RANK") if n in os.environ)
+
+def test_it(cec_comm):
+    cec_comm.Barrier()
+
+if os.environ["PLACE"] == "name" and rank == 1:
+    def test_more(cec_comm):
+        pass
+if os.environ["PLACE"] == "module":
+    assert rank != 2, "wrong here"
+if os.environ["PLACE"] == "everywhere":
+    assert rank > 9, "wrong here"
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "shown"),
+    [
+        ("name", 4, "rank 1: test_it.py::test_more where rank 0 has nothing"),
+        ("module", 4, "AssertionError: wrong here"),
+        ("everywhere", 2, "1 error during collection"),
+    ],
+)
+def test_ranks_with_other_tests_leave_together(pytest_on, place, code, shown):
+    done = pytest_on(DIFFER, "--with-mpi", PLACE=place)
+    assert done.returncode == code, done.stderr
     assert shown in done.stdout + done.stderr
+    assert "passed" not in done.stdout
+
+
+UNRELATED = """
+import pytest
+
+@pytest.mark.mpi
+def test_unrelated():
+    from mpi4py import MPI
+    assert MPI.COMM_WORLD.size == 3
+"""
+
+
+def test_a_run_without_our_fixtures_is_as_without_the_plugin(pytest_on):
+    done = pytest_on(UNRELATED, "--with-mpi", "-q")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("1 passed in ") == RANKS
+
+
+def test_ranks_that_nobody_told_of_each_other_are_refused(pytest_on):
+    done = pytest_on(MINE)
+    assert done.returncode == 4
+    assert "started 3 processes" in done.stdout
+    assert "expected the option --with-mpi" in done.stdout
+    assert "passed" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("size", "rank"), [("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "PMI_RANK")]
+)
+def test_a_launcher_of_another_mpi_is_refused(pytest_on, size, rank):
+    done = pytest_on(MINE, "--with-mpi", ranks=0, **{size: "4", rank: "0"})
+    assert done.returncode == 4
+    assert done.told.startswith("cec-mpi: error: ")
+    assert "each would be alone" in done.told

@@ -19,13 +19,9 @@ EMULATED = {"emulate_speeds": (1.0, 1.0, 1.0), "emulate_base": 100_000.0}  # 7 m
 
 
 @pytest.fixture(scope="module")
-def replicated(comm, shared_directory, X):
+def replicated(cec_make_store, X):
     """X for three machines, each of which is enough: two are to spare."""
-    path = shared_directory / "replicated"
-    if comm.rank == 0:
-        encode(shared_directory / "X.npy", path, 3, 1)
-    comm.Barrier()
-    return path
+    return cec_make_store(X, recovery=1).path
 
 
 def check(operator, X, tolerance=1e-13):
