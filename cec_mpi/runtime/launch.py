@@ -37,6 +37,7 @@ __all__ = [
     "limit_threads",
     "place_here",
     "place_of_ranks",
+    "start_anyway",
     "start_mpi",
     "starts_processes",
     "survives_losses",
@@ -70,12 +71,19 @@ def start_mpi() -> MPI.Intracomm:
     launcher = detect_launcher()
     if launcher is not None and not can_join(launcher, own := library()):
         raise InputError(wrong_launcher(launcher, own))
+    start_anyway()
+    check_world()
+    return MPI.COMM_WORLD
+
+
+def start_anyway() -> None:
+    """Start MPI, whoever launched this process, as importing ``mpi4py.MPI`` does."""
+    from mpi4py import MPI
+
     if not MPI.Is_initialized():
         with _zeros_from_malloc(), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             MPI.Init_thread()
-    check_world()
-    return MPI.COMM_WORLD
 
 
 @contextmanager

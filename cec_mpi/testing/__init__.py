@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the ranks of a run one run."""
     if not _with_mpi(config):
         return
-    from cec_mpi.runtime.launch import detect_launcher
+    from cec_mpi.runtime.launchers import detect_launcher
     from cec_mpi.testing.ranks import OneRun
 
     launcher = detect_launcher()
@@ -94,7 +94,8 @@ class MakeStore(Protocol):
 @pytest.fixture(scope="session")
 def cec_comm(request: pytest.FixtureRequest) -> MPI.Intracomm | None:
     """The communicator for `cec_mpi.open_operator`: all ranks, or None in one process."""
-    from cec_mpi.runtime.launch import detect_launcher, start_mpi
+    from cec_mpi.runtime.launch import start_mpi
+    from cec_mpi.runtime.launchers import detect_launcher
 
     launcher = detect_launcher()
     if launcher is None or launcher.size == 1:
@@ -109,7 +110,7 @@ def cec_comm(request: pytest.FixtureRequest) -> MPI.Intracomm | None:
             "(pip install 'cec_mpi[pytest]')",
             returncode=pytest.ExitCode.USAGE_ERROR,
         )
-    return start_mpi(launcher)
+    return start_mpi()
 
 
 @pytest.fixture(scope="session")

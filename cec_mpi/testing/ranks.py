@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.launch import Launcher, start_mpi
+from cec_mpi.runtime.launch import start_anyway, start_mpi
+from cec_mpi.runtime.launchers import Launcher
 from cec_mpi.runtime.leaving import complain, leave_now, leaves_without_mpi, note_exit_status
 
 if TYPE_CHECKING:
@@ -63,12 +64,12 @@ class OneRun:
         """Collective: decide whether this is a run of ours, and whether it is one run."""
         ours = any(map(_uses_a_fixture_of_ours, session.items))
         try:
-            comm = start_mpi(self._launcher)
+            comm = start_mpi()
         except InputError as error:
             if ours:
                 self._leave_unconnected(error)
-            with suppress(InputError):
-                start_mpi(None)  # as importing mpi4py.MPI would have done it
+            with suppress(ImportError, RuntimeError):
+                start_anyway()  # as importing mpi4py.MPI would have done it
             self._withdraw(session)
             return
         if not any(comm.allgather(ours)):
