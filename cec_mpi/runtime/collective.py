@@ -28,6 +28,7 @@ from cec_mpi.runtime.exchange import (
     Product,
     Report,
 )
+from cec_mpi.runtime.leaving import end_job
 from cec_mpi.runtime.packing import pack_error, unpack_error
 from cec_mpi.runtime.signals import NotedSignals
 from cec_mpi.runtime.waiting import wait_for
@@ -132,7 +133,7 @@ class CollectiveHub(_End):
         if self.between_verbs:
             log.critical("the master stopped in the middle of a step", exc_info=True)
             traceback.print_exc()
-            self._comm.Abort(getattr(error, "exit_code", 1))
+            end_job(getattr(error, "exit_code", 1))
         self._say_bytes(_STOP, 0, pack_error(error))
         self.between_verbs = False
         self._stopped = True

@@ -178,7 +178,7 @@ def _take_part_by_messages(
     finally:
         hub.stop(error)
         if hub.lost_any:
-            leave_without_mpi(comm if hub.out_of_reach else None)
+            leave_without_mpi(others_are_stuck=hub.out_of_reach)
 
 
 def _raise_together_after_rank_0(comm: MPI.Intracomm, error: BaseException | None) -> None:
