@@ -35,7 +35,6 @@ from cec_mpi.checkpoints import (
 )
 from cec_mpi.core.speeds import Speeds
 from cec_mpi.errors import InputError, StoppedError
-from cec_mpi.operator import CodedOperator
 from cec_mpi.progress import progress
 from cec_mpi.records import (
     RESULT,
@@ -66,6 +65,8 @@ from cec_mpi.tasks import TASKS, Task, find_task, options_of
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from cec_mpi.operator import CodedOperator
 
 __all__ = ["run_parallel", "run_serial"]
 
@@ -143,6 +144,8 @@ class Job:
         return summary.get("converged", True) or not has_checkpoint(self.out)
 
     def _run(self, session: Session) -> None:
+        from cec_mpi.operator import CodedOperator  # with SciPy's, which no machine needs
+
         resumed = bool(self.found.state)
         recorder = Recorder(earlier=resume_steps(self.out / STEPS) if resumed else ())
         before = recorder.steps

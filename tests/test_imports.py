@@ -219,6 +219,13 @@ def test_planning_loads_neither_mpi_nor_scipy():
     assert not loaded_after(COMMAND, *PLAN) & {"mpi4py.MPI", "scipy"}
 
 
+def test_a_machine_that_runs_a_task_loads_no_scipy():
+    """Reading it takes longer than all else that a machine does before its first step."""
+    loaded = loaded_after("import cec_mpi.job, cec_mpi.runtime.serving")
+    assert "numpy" in loaded
+    assert "scipy" not in loaded
+
+
 def test_what_one_process_does_never_starts_mpi(tmp_path):
     X, store, out = tmp_path / "X.npy", tmp_path / "store", tmp_path / "out"
     np.save(X, np.ones((6, 6)))
