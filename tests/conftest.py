@@ -1,18 +1,43 @@
-"""What tests need that is not everywhere (`needs.py`), and the list of what was skipped."""
+"""Commands are started as a user starts them, each with a time limit; what tests need.
+
+Every process of a command carries a mark in its environment, so that one that outlives
+its command is found, whatever its parent is by then.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from cec_mpi.runtime.launchers import detect_launcher
 
-sys.path.append(str(Path(__file__).parent))
+TESTS = Path(__file__).parent
+sys.path += [str(TESTS.parent / "scripts"), str(TESTS)]
 
-from needs import NEEDS, reason_to_skip
+import bad_inputs  # noqa: E402
+from needs import NEEDS, reason_to_skip  # noqa: E402
+
+LIMIT = 40  # seconds for one command; each takes one or two
+
+
+@dataclass(frozen=True)
+class SmallStore:
+    """A store with the matrix that it was made of."""
+
+    path: Path
+    X: np.ndarray
+    machines: int
+    recovery: int
+
+    @property
+    def columns(self) -> int:
+        return self.X.shape[1]
 
 
 def pytest_configure(config):
@@ -36,3 +61,93 @@ def pytest_terminal_summary(terminalreporter):
         for report in terminalreporter.stats.get("skipped", ()):
             path, _, reason = report.longrepr
             print(f"{Path(path).name}: {reason.removeprefix('Skipped: ')}", file=file)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a command and give its process; what is left of it ends with the test."""
+    commands = []
+
+    def start(command, *, cwd=tmp_path, variables=None, **options: Any):
+        commands.append(bad_inputs.start(command, cwd=cwd, variables=variables, **options))
+        return commands[-1].process
+
+    yield start
+    left = [bad_inputs.finish(command, limit=3).left for command in commands]
+    assert not any(left)
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory):
+    """Run a command to its end: in time, and with no process left behind."""
+    default = tmp_path_factory.mktemp("cwd")
+
+    def run(command, *, cwd=default, timeout=LIMIT, variables=None):
+        done = bad_inputs.run_to_end(command, cwd=cwd, limit=timeout, variables=variables)
+        assert done.returncode is not None, f"no end of {done.left}: {done.stderr}"
+        assert not done.left
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def good(tmp_path_factory):
+    """The files that cases of bad input share."""
+    directory = tmp_path_factory.mktemp("good")
+    bad_inputs.make_good_files(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def cec(run):
+    """Run ``cec-mpi`` with these words, under mpirun when it takes ranks."""
+
+    def cec(*words, ranks=0, **options):
+        launcher = ["mpirun", "-n", ranks] if ranks else []
+        return run([*launcher, "cec-mpi", *words], **options)
+
+    return cec
+
+
+@pytest.fixture(scope="session")
+def make_store(cec, tmp_path_factory):
+    def make_store(X, machines, recovery):
+        directory = tmp_path_factory.mktemp("store")
+        np.save(directory / "X.npy", X)
+        path = directory / "store"
+        done = cec(
+            "encode", directory / "X.npy", path, "--machines", machines, "--recovery", recovery
+        )
+        assert done.returncode == 0, done.stderr
+        return SmallStore(path, X, machines, recovery)
+
+    return make_store
+
+
+@pytest.fixture(scope="session")
+def small_store(make_store):
+    """Three machines, any two of which are enough; the rows cannot be halved."""
+    return make_store(np.random.default_rng(1).standard_normal((31, 12)), 3, 2)
+
+
+@pytest.fixture(scope="session")
+def single_store(make_store):
+    """The same in single precision."""
+    X = np.random.default_rng(2).standard_normal((40, 12), dtype=np.float32)
+    return make_store(X, 3, 2)
+
+
+@pytest.fixture(scope="session")
+def large_store(make_store):
+    """The paper's six machines, any three of which are enough."""
+    return make_store(np.random.default_rng(3).standard_normal((1259, 12)), 6, 3)
+
+
+@pytest.fixture(scope="session")
+def square_store(make_store):
+    """A symmetric matrix whose largest eigenvalue, 9, is well apart from the others."""
+    rng = np.random.default_rng(4)
+    basis, _ = np.linalg.qr(rng.standard_normal((20, 20)))
+    values = np.append(np.linspace(-2, 2, 19), 9)
+    return make_store(basis * values @ basis.T, 3, 2)

@@ -9,13 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 
 from mpi_at_hand import library
 

@@ -1,0 +1,47 @@
+"""Bad input ends with one message and the right exit code: the cases of scripts/bad_inputs.py."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import bad_inputs
+import pytest
+
+CASES = sorted(bad_inputs.cases(), key=lambda case: case.name)
+SERIAL = [case for case in CASES if not case.ranks]
+
+
+@pytest.fixture(scope="session")
+def processes():
+    """Processes that have imported everything already, since there are hundreds of cases."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pytest", "scipy.linalg", "cec_mpi.job", "bad_inputs"])
+    return context
+
+
+def test_the_cases_are_many_and_different():
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert len({(case.words, case.ranks, case.make) for case in CASES}) >= 100
+    assert {case.name for case in bad_inputs.cases(1)} != {case.name for case in CASES}
+    assert [case.name for case in bad_inputs.cases(1, 5)] == [
+        case.name for case in bad_inputs.cases(1, 5)
+    ]
+    assert len(bad_inputs.cases(1, 2000)) == 2000
+
+
+@pytest.mark.parametrize("case", SERIAL, ids=lambda case: case.name)
+def test_bad_input_in_one_process(case, good, processes, tmp_path):
+    words = bad_inputs.prepare(case, tmp_path, good)
+    process = processes.Process(target=bad_inputs.call, args=(words, tmp_path))
+    process.start()
+    process.join(bad_inputs.TIME_LIMIT)
+    late = process.is_alive()
+    process.kill()
+    process.join()
+    done = bad_inputs.Done(
+        None if late else process.exitcode,
+        (tmp_path / "stdout").read_text(),
+        (tmp_path / "stderr").read_text(),
+        (),
+    )
+    assert bad_inputs.judge(done, case.code) is None
