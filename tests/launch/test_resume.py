@@ -19,10 +19,10 @@ def slow_store(make_store):
     rng = np.random.default_rng(6)
     basis, _ = np.linalg.qr(rng.standard_normal((60, 60)))
     values = np.append(np.linspace(0, 9, 59), 10)
-    return make_store(basis * values @ basis.T, 6, 3)
+    return make_store(basis * values @ basis.T, 3, 2)
 
 
-SLOWLY = ("--emulate-speeds", "2,2,3,3,4,4", "--emulate-base", 200)  # 20 ms a step, and more
+SLOWLY = ("--emulate-speeds", "2,3,4", "--emulate-base", 400)  # 20 ms a step, and more
 
 
 def steps_of(out):
@@ -45,7 +45,7 @@ def test_a_killed_run_goes_on_with_other_machines(start, cec, slow_store, tmp_pa
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
     words += ["--checkpoint-every", 5]
-    command = ["mpirun", "-n", 7, "cec-mpi", *words, *SLOWLY]
+    command = ["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY]
     process = start(command)
     wait_for_steps(process, out, 30)
     process.terminate()
@@ -54,11 +54,11 @@ def test_a_killed_run_goes_on_with_other_machines(start, cec, slow_store, tmp_pa
     assert not (out / "summary.json").exists()
     before = steps_of(out)
 
-    refused = cec(*words, ranks=7)
+    refused = cec(*words, ranks=4)
     assert refused.returncode == 2
     assert "--resume" in refused.told
 
-    done = cec(*words, "--resume", "--machines", "2,3,4,6", ranks=5)
+    done = cec(*words, "--resume", "--machines", "2,3", ranks=3)
     assert done.returncode == 0, done.stderr
     summary = json.loads((out / "summary.json").read_text())
     assert summary["converged"]
@@ -68,7 +68,7 @@ def test_a_killed_run_goes_on_with_other_machines(start, cec, slow_store, tmp_pa
     assert [step["step"] for step in steps] == list(range(len(steps)))
     assert summary["steps"] == len(steps) > before
     # What was done before the last checkpoint is not done again.
-    alone = cec(*words[:3], tmp_path / "alone", *words[4:], ranks=7)
+    alone = cec(*words[:3], tmp_path / "alone", *words[4:], ranks=4)
     assert alone.returncode == 0
     expected = json.loads((tmp_path / "alone" / "summary.json").read_text())
     assert summary["iterations"] == expected["iterations"]
@@ -78,21 +78,21 @@ def test_a_killed_run_goes_on_with_other_machines(start, cec, slow_store, tmp_pa
     )
 
 
-def test_products_go_on_at_the_next_row(start, cec, large_store, tmp_path):
+def test_products_go_on_at_the_next_row(start, cec, small_store, tmp_path):
     W = np.random.default_rng(7).standard_normal((60, 12))
     np.save(tmp_path / "W.npy", W)
     out = tmp_path / "out"
-    words = ["run", large_store.path, "--out", out, "--vectors", tmp_path / "W.npy"]
+    words = ["run", small_store.path, "--out", out, "--vectors", tmp_path / "W.npy"]
     words += ["--checkpoint-every", 4]
-    slowly = ("--emulate-speeds", "2,2,3,3,4,4", "--emulate-base", 5000)
-    process = start(["mpirun", "-n", 7, "cec-mpi", *words, *slowly])
+    slowly = ("--emulate-speeds", "2,3,4", "--emulate-base", 350)
+    process = start(["mpirun", "-n", 4, "cec-mpi", *words, *slowly])
     wait_for_steps(process, out, 20)
     process.terminate()
     process.wait(timeout=20)
-    done = cec(*words, "--resume", ranks=7)
+    done = cec(*words, "--resume", ranks=4)
     assert done.returncode == 0, done.stderr
     result = np.load(out / "result.npy")
-    np.testing.assert_allclose(result, W @ large_store.X.T, atol=1e-11)
+    np.testing.assert_allclose(result, W @ small_store.X.T, atol=1e-11)
     assert 60 <= steps_of(out) <= 60 + 4 + 1
 
     np.save(tmp_path / "others.npy", np.vstack((W[:-1], W[:1])))
@@ -100,10 +100,10 @@ def test_products_go_on_at_the_next_row(start, cec, large_store, tmp_path):
         (["--vectors", tmp_path / "others.npy"], "has vectors"),
         (["--steps", 50], "result.npy has shape (60, "),
     ):
-        refused = cec(*words, *other, "--resume", ranks=7)
+        refused = cec(*words, *other, "--resume", ranks=4)
         assert refused.returncode == 2
         assert says in refused.told
-    again = cec(*words, "--resume", ranks=7)
+    again = cec(*words, "--resume", ranks=4)
     assert again.returncode == 0
     assert "nothing to resume" in again.stdout
 
@@ -122,10 +122,10 @@ def test_a_killed_run_does_not_go_on_from_what_it_was_to_overwrite(
 ):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", "power"]
-    stopped = cec(*words, *SLOWLY, "--time-limit", 0.7, ranks=7)
+    stopped = cec(*words, *SLOWLY, "--time-limit", 0.7, ranks=4)
     assert stopped.returncode == 6
     earlier = (out / "checkpoint.npz").read_bytes()
-    process = start(["mpirun", "-n", 7, "cec-mpi", *words, *SLOWLY, "--overwrite"])
+    process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY, "--overwrite"])
     deadline = time.monotonic() + 30
     while not (out / ".earlier").exists():
         assert time.monotonic() < deadline
@@ -137,7 +137,7 @@ def test_a_killed_run_does_not_go_on_from_what_it_was_to_overwrite(
         assert not (out / "checkpoint.npz").exists()
     else:  # there may have been time for one
         assert all(path.read_bytes() != earlier for path in out.glob("checkpoint*"))
-    done = cec(*words, "--resume", ranks=7)
+    done = cec(*words, "--resume", ranks=4)
     assert done.returncode == 0, done.stderr
     assert json.loads((out / "summary.json").read_text())["steps"] == steps_of(out)
     assert not (out / ".earlier").exists()
@@ -146,19 +146,19 @@ def test_a_killed_run_does_not_go_on_from_what_it_was_to_overwrite(
 def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
-    stopped = cec(*words, *SLOWLY, "--time-limit", 1, ranks=7)
+    stopped = cec(*words, *SLOWLY, "--time-limit", 1, ranks=4)
     assert stopped.returncode == 6
     assert stopped.told.count("cec-mpi: error:") == 1
     assert "time limit of 1 seconds" in stopped.told
     assert "--resume goes on" in stopped.told
     steps = steps_of(out)
-    assert 5 < steps < 100
-    done = cec(*words, "--resume", ranks=7)
+    assert 0 < steps < 100
+    done = cec(*words, "--resume", ranks=4)
     assert done.returncode == 0, done.stderr
     summary = json.loads((out / "summary.json").read_text())
     assert summary["converged"]
     assert summary["steps"] > steps
-    again = cec(*words, "--resume", ranks=7)
+    again = cec(*words, "--resume", ranks=4)
     assert again.returncode == 0
     assert "nothing to resume" in again.stdout
     assert json.loads((out / "summary.json").read_text()) == summary
@@ -167,7 +167,7 @@ def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path):
 def test_the_end_of_a_slurm_job_is_a_time_limit(cec, slow_store, tmp_path):
     words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "power"]
     end = {"SLURM_JOB_END_TIME": str(int(time.time()) + 3)}
-    done = cec(*words, *SLOWLY, "--set", "tol=1e-12", ranks=7, variables=end)
+    done = cec(*words, *SLOWLY, "--set", "tol=1e-12", ranks=4, variables=end)
     assert done.returncode == 6
     assert "time of the job is nearly over" in done.told
 
@@ -205,7 +205,7 @@ def warn_all_twice(process):
 def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_path, warn, name):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
-    process = start(["mpirun", "-n", 7, "cec-mpi", *words, *SLOWLY])
+    process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY])
     wait_for_steps(process, out, 10)
     warn(process)
     _, stderr = process.communicate(timeout=20)
@@ -215,7 +215,7 @@ def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_pat
     assert "--resume goes on" in stderr
     assert "Traceback" not in stderr
     before = steps_of(out)
-    done = cec(*words, "--resume", ranks=7)
+    done = cec(*words, "--resume", ranks=4)
     assert done.returncode == 0, done.stderr
     summary = json.loads((out / "summary.json").read_text())
     assert summary["converged"]
@@ -225,7 +225,7 @@ def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_pat
 def test_a_signal_to_a_machine_alone_does_not_end_the_run(start, slow_store, tmp_path):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", "power", *SLOWLY]
-    process = start(["mpirun", "-n", 7, "cec-mpi", *words])
+    process = start(["mpirun", "-n", 4, "cec-mpi", *words])
     wait_for_steps(process, out, 5)
     ranks = ranks_of(process)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM):
@@ -270,8 +270,8 @@ def test_a_second_sigterm_ends_a_run_at_once(start, slow_store, tmp_path):
     """The first step takes longer than this test would wait."""
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", "power"]
-    slowest = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 0.2)
-    process = start(["mpirun", "-n", 7, "cec-mpi", *words, *slowest])
+    slowest = ("--emulate-speeds", "1,1,1", "--emulate-base", 0.2)
+    process = start(["mpirun", "-n", 4, "cec-mpi", *words, *slowest])
     deadline = time.monotonic() + 30
     while not (out / "steps.jsonl").exists():
         assert time.monotonic() < deadline
@@ -289,23 +289,23 @@ def test_a_second_sigterm_ends_a_run_at_once(start, slow_store, tmp_path):
 )
 def test_too_few_machines_leave_a_checkpoint_too(cec, slow_store, tmp_path, task, setting):
     np.save(tmp_path / "v.npy", np.random.default_rng(1).standard_normal(60))
-    ticks = [[1, 2, 3, 4, 5, 6]] * 25 + [[1]]
+    ticks = [[1, 2, 3]] * 25 + [[1]]
     (tmp_path / "a.json").write_text(json.dumps({"available": ticks}))
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", task, "--set", setting]
     words += ["--checkpoint-every", 2]
-    failed = cec(*words, "--availability", tmp_path / "a.json", ranks=7, cwd=tmp_path)
+    failed = cec(*words, "--availability", tmp_path / "a.json", ranks=4, cwd=tmp_path)
     assert failed.returncode == 4, failed.stderr
-    done = cec(*words, "--resume", ranks=7, cwd=tmp_path)
+    done = cec(*words, "--resume", ranks=4, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads((out / "summary.json").read_text())["converged"]
 
 
 def test_a_checkpoint_of_something_else_is_refused(cec, slow_store, make_store, tmp_path):
     out = tmp_path / "out"
-    other = make_store(2 * slow_store.X, 6, 3)
+    other = make_store(2 * slow_store.X, 3, 2)
     words = ["--out", out, "--task", "power"]
-    stopped = cec("run", slow_store.path, *words, *SLOWLY, "--time-limit", 0.7, ranks=7)
+    stopped = cec("run", slow_store.path, *words, *SLOWLY, "--time-limit", 0.7, ranks=4)
     assert stopped.returncode == 6
     kept = (out / "checkpoint.npz").read_bytes()
     for others, says in (
@@ -313,12 +313,12 @@ def test_a_checkpoint_of_something_else_is_refused(cec, slow_store, make_store, 
         (["run", slow_store.path, "--out", out, "--task", "svd"], "task 'power', this run 'svd'"),
         (["run", other.path, *words], "another matrix"),
     ):
-        refused = cec(*others, "--resume", ranks=7)
+        refused = cec(*others, "--resume", ranks=4)
         assert refused.returncode == 2
         assert says in refused.told
         assert (out / "checkpoint.npz").read_bytes() == kept
     (out / "checkpoint.npz").write_bytes(kept[: len(kept) // 2])
-    refused = cec("run", slow_store.path, *words, "--resume", ranks=7)
+    refused = cec("run", slow_store.path, *words, "--resume", ranks=4)
     assert refused.returncode == 2
     assert "checkpoint.npz is no checkpoint" in refused.told
 
@@ -333,9 +333,9 @@ def test_a_damaged_checkpoint_leaves_the_one_before(cec, slow_store, tmp_path):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
     words += ["--checkpoint-every", 5]
-    assert cec(*words, *SLOWLY, "--time-limit", 1, ranks=7).returncode == 6
+    assert cec(*words, *SLOWLY, "--time-limit", 1, ranks=4).returncode == 6
     damage(out / "checkpoint.npz")
-    done = cec(*words, "--resume", ranks=7)
+    done = cec(*words, "--resume", ranks=4)
     assert done.returncode == 0, done.stderr
     assert done.told.count("cec-mpi: warning: ") == 1
     for told in done.told, (out / "logs" / "master.log").read_text():
@@ -366,8 +366,8 @@ def test_products_after_a_damaged_checkpoint_are_made_again(cec, large_store, tm
 
 def test_with_nothing_to_resume_a_run_begins(cec, slow_store, tmp_path):
     words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "power", "--resume"]
-    assert cec(*words, ranks=7).returncode == 0
-    other = cec(*words[:5], "svd", "--set", "k=2", "--resume", ranks=7)
+    assert cec(*words, ranks=4).returncode == 0
+    other = cec(*words[:5], "svd", "--set", "k=2", "--resume", ranks=4)
     assert other.returncode == 2
     assert "summary.json has task 'power', this run 'svd'" in other.told
 
@@ -375,9 +375,9 @@ def test_with_nothing_to_resume_a_run_begins(cec, slow_store, tmp_path):
 def test_a_solver_that_did_not_converge_goes_on(cec, slow_store, tmp_path):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
-    assert cec(*words, "--steps", 20, ranks=7).returncode == 0
+    assert cec(*words, "--steps", 20, ranks=4).returncode == 0
     assert json.loads((out / "summary.json").read_text())["converged"] is False
-    done = cec(*words, "--resume", ranks=7)
+    done = cec(*words, "--resume", ranks=4)
     assert done.returncode == 0, done.stderr
     summary = json.loads((out / "summary.json").read_text())
     assert summary["converged"]
@@ -387,7 +387,7 @@ def test_a_solver_that_did_not_converge_goes_on(cec, slow_store, tmp_path):
 
 def test_steps_of_a_task_that_takes_none_are_refused(cec, slow_store, tmp_path):
     words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "svd"]
-    done = cec(*words, "--steps", 5, ranks=7)
+    done = cec(*words, "--steps", 5, ranks=4)
     assert done.returncode == 2
     assert "steps: task svd takes" in done.told
 
@@ -410,9 +410,9 @@ def test_a_task_of_the_users_goes_on_too(cec, slow_store, tmp_path):
     (tmp_path / "mine.py").write_text(TASK)
     (tmp_path / "a.json").write_text(json.dumps({"available": [[1, 2, 3]] * 12 + [[1]]}))
     words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "mine:count"]
-    failed = cec(*words, "--availability", tmp_path / "a.json", ranks=7, cwd=tmp_path)
+    failed = cec(*words, "--availability", tmp_path / "a.json", ranks=4, cwd=tmp_path)
     assert failed.returncode == 4
-    done = cec(*words, "--resume", ranks=7, cwd=tmp_path)
+    done = cec(*words, "--resume", ranks=4, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "begins at 12" in done.stdout
     assert np.load(tmp_path / "out" / "result.npy").tolist() == [20]
