@@ -48,6 +48,10 @@ NEEDS = {
         lambda: library().startswith("Open MPI v5"),
         "a job goes on without a lost process under mpirun of Open MPI 5 (--with-ft ulfm) alone",
     ),
+    "code after a signal": Need(
+        lambda: not library().startswith("MPICH Version: 4.0"),
+        "mpiexec of MPICH 4.0 returns 0 when it has passed on a signal, whatever its ranks return",
+    ),
     "slurm": Need(
         lambda: all(shutil.which(name, path=_PATH) for name in ("slurmctld", "slurmd", "munged")),
         "jobs are given to a real Slurm (on Debian: apt install slurm-wlm munge)",

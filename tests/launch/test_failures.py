@@ -246,6 +246,7 @@ def test_a_run_that_never_began_leaves_no_results(multiply, tmp_path):
     assert multiply().returncode == 0
 
 
+@pytest.mark.needs("code after a signal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_mpirun_ends_the_job(start, small_store, tmp_path, number):
     np.save(tmp_path / "W.npy", np.ones((10_000, small_store.columns)))

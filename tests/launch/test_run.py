@@ -372,6 +372,7 @@ def test_other_commands_print_once(cec, small_store, tmp_path, ranks):
     assert all(done.told == "" for done in (plan, info, verify, encode, told))
 
 
+@pytest.mark.needs("code after a signal")
 def test_a_file_says_who_is_up_while_a_run_goes_on(start, large_store, tmp_path):
     np.save(tmp_path / "W.npy", np.ones((5000, large_store.columns)))  # for a minute or two
     up, path = tmp_path / "up.txt", tmp_path / "out" / "steps.jsonl"
