@@ -146,10 +146,11 @@ def test_a_killed_run_does_not_go_on_from_what_it_was_to_overwrite(
 def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
-    stopped = cec(*words, *SLOWLY, "--time-limit", 1.5, ranks=4)
+    slower = ("--emulate-speeds", "2,3,4", "--emulate-base", 150)
+    stopped = cec(*words, *slower, "--time-limit", 3, ranks=4)
     assert stopped.returncode == 6
     assert stopped.told.count("cec-mpi: error:") == 1
-    assert "time limit of 1.5 seconds" in stopped.told
+    assert "time limit of 3 seconds" in stopped.told
     assert "--resume goes on" in stopped.told
     steps = steps_of(out)
     assert 0 < steps < 100
