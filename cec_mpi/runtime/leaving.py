@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 _FAILED_MACHINE = 3
 
 _LAST_SECONDS = 0.1  # that rank 0 stays when all others have left
+_ENDING_SECONDS = 3.0  # that a launcher has to end all ranks
 _PRINTING_SECONDS = 3.0  # that rank 0 has, without MPI, to say why all leave
 
 
@@ -226,7 +227,8 @@ def end_job(code: int) -> NoReturn:
     from mpi4py import MPI
 
     MPI.COMM_WORLD.Abort(code)
-    raise AssertionError("MPI_Abort does not return")
+    time.sleep(_ENDING_SECONDS)  # MPICH's returns when it has told the launcher
+    os._exit(code)
 
 
 def _tell_failure(comm: MPI.Intracomm) -> None:
