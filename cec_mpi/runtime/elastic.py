@@ -12,6 +12,7 @@ from cec_mpi.errors import InfeasibleError
 __all__ = ["Moment", "Schedule"]
 
 _LONGEST_SLEEP = 0.1  # seconds; mpirun leaves a rank 0.25 to end in after SIGTERM
+_LAST_WARNING = 2.0  # seconds that a warning of all processes may take to come to this one
 _MOST_TICKS = 1_000_000  # that a step waits for, where ticks cost no time
 
 
@@ -124,6 +125,7 @@ class Schedule:
         while len(available := self._at(tick, machines)) < needed:
             most = min(self._availability.most_from(tick), len(self._present - self._left))
             if not self.waits or most < needed:
+                self._hear_why()
                 raise InfeasibleError(self._complaint(tick, available, needed))
             if waited >= _MOST_TICKS:
                 complaint = self._complaint(tick, available, needed)
@@ -165,6 +167,16 @@ class Schedule:
         while (left := due - time.monotonic()) > 0:
             self.gate()
             time.sleep(min(left, _LONGEST_SLEEP))
+
+    def _hear_why(self) -> None:
+        """Let the gate end the run where machines have left because all processes are to leave.
+
+        A batch system warns one process after the other, and this one perhaps last.
+        """
+        due = time.monotonic() + _LAST_WARNING
+        while self._left and time.monotonic() < due:
+            self.gate()
+            time.sleep(_LONGEST_SLEEP)
 
     def _complaint(self, tick: int, available: tuple[int, ...], needed: int) -> str:
         found = ", ".join(map(str, available)) if available else "none"

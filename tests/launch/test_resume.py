@@ -186,6 +186,14 @@ def warn_all(process):
         rank.send_signal(signal.SIGTERM)
 
 
+def warn_master_last(process):
+    """As a batch system does whose message comes late to the first node."""
+    ranks = ranks_of(process)
+    for number in (1, 2, 3, 4, 5, 6, 0):
+        time.sleep(0.5 * (number == 0))
+        ranks[number].send_signal(signal.SIGTERM)
+
+
 def warn_all_twice(process):
     """As a batch system does that warns first and then ends the job."""
     ranks = ranks_of(process).values()
@@ -200,6 +208,7 @@ def warn_all_twice(process):
         pytest.param(warn_launcher, "SIGUSR1", marks=pytest.mark.needs("code after a signal")),
         (warn_master, "SIGTERM"),
         (warn_all, "SIGTERM"),
+        (warn_master_last, "SIGTERM"),
         (warn_all_twice, "SIGUSR1"),
     ],
 )
