@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import cec_mpi
-from cec_mpi.commands import compute, encode, store
+from cec_mpi.commands import cluster, compute, encode, store
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.launchers import detect_launcher
 from cec_mpi.runtime.leaving import as_cec_error, complain, run_together
@@ -114,6 +114,8 @@ def build_parser() -> argparse.ArgumentParser:
         compute.add_plan,
         compute.add_run,
         compute.add_doctor,
+        cluster.add_slurm,
+        cluster.add_hostfile,
         encode.add_bench,
     ):
         add(commands)

@@ -18,7 +18,7 @@ from cec_mpi.cli import main
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((120, 80))
-COMMANDS = ["encode", "info", "verify", "plan", "run", "doctor"]
+COMMANDS = ["encode", "info", "verify", "plan", "run", "doctor", "slurm", "hostfile"]
 LAUNCHERS = ("OMPI_", "PMI_", "PMIX_", "SLURM_")
 
 

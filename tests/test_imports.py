@@ -19,7 +19,7 @@ LAYERS = [
     {"core"},
     {"store", "availability", "records", "asking"},
     {"runtime"},
-    {"tasks", "operator", "opening", "report", "slurm", "progress"},
+    {"tasks", "operator", "opening", "report", "slurm", "hostfile", "progress"},
     {"job", "advice", "checkpoints", "checkup", "doctor", "values", "bench"},
     {"commands"},
     {"cli", "testing"},

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import random
 import subprocess
+import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from needs import reason_to_skip
+
+sys.path.append(str(Path(__file__).parent))
+
+from jobs import Desk
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "slurm" / "cluster"
 
@@ -34,3 +42,22 @@ def cluster(tmp_path_factory):
     assert up.returncode == 0, up.stderr
     yield {"SLURM_CONF": str(directory / "slurm.conf")}
     subprocess.run([SCRIPT, "down", directory], check=True, timeout=60)
+
+
+@pytest.fixture
+def desk(cluster, tmp_path):
+    """A directory of this test, from which jobs are submitted; none of them outlives the test."""
+    desk = Desk(cluster | {"OMPI_MCA_mpi_yield_when_idle": "1"}, tmp_path)  # as cores are shared
+    yield desk
+    desk.run("scancel", "--quiet", f"--user={getpass.getuser()}")
+    by = time.monotonic() + 30
+    while desk.run("squeue", "--noheader"):
+        assert time.monotonic() < by
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def symmetric(make_store):
+    """Six machines, any three of them enough: power iteration finds 10, in some 150 steps."""
+    basis, _ = np.linalg.qr(np.random.default_rng(6).standard_normal((60, 60)))
+    return make_store(basis * np.append(np.linspace(0, 9, 59), 10) @ basis.T, 6, 3)

@@ -1,0 +1,103 @@
+"""Jobs that are submitted to the cluster as a user submits them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import bad_inputs
+
+LIMIT = 90  # seconds for a job; each takes a few
+SPREAD = (
+    "--nodes=4 --ntasks-per-node=2"  # Open MPI starts no more ranks on a node than it has cores
+)
+_OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A directory of which jobs are submitted to the cluster."""
+
+    variables: dict[str, str]
+    directory: Path
+
+    def run(self, *words: object, limit: float = LIMIT) -> str:
+        """Run a command that has to succeed: what it prints."""
+        done = subprocess.run(
+            [str(word) for word in words],
+            cwd=self.directory,
+            env=bad_inputs.environment(**self.variables),
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done}"
+        return done.stdout
+
+    def submit(self, script: Path, *words: object, options: str = "") -> Job:
+        """Submit a batch script with its arguments, and more options of sbatch."""
+        number = self.run("sbatch", "--parsable", *f"{SPREAD} {options}".split(), script, *words)
+        return Job(self, number.strip())
+
+    def write(self, line: str, name: str = "job.sbatch") -> Path:
+        """Write a batch script with the words of a ``cec-mpi slurm``."""
+        path = self.directory / name
+        path.write_text(self.run("cec-mpi", "slurm", *line.split()))
+        return path
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that was submitted."""
+
+    desk: Desk
+    number: str
+
+    def says(self, name: str) -> str:
+        """One of the fields of ``scontrol show job``."""
+        text = self.desk.run("scontrol", "show", "job", "--oneliner", self.number)
+        return re.search(rf"(?:^| ){name}=(.*?)(?: \w+[:\w/]*=|$)", text, re.MULTILINE)[1]
+
+    def output(self) -> str:
+        """What the job has printed until now."""
+        return "".join(
+            path.read_text() for path in self.desk.directory.glob(f"slurm-{self.number}*.out")
+        )
+
+    def wait(self, *states: str, limit: float = LIMIT) -> str:
+        """Wait until the job is in one of these states, or by default until it is over."""
+        deadline = time.monotonic() + limit
+        while True:
+            state = self.says("JobState")
+            if state in (states or _OVER):
+                return state
+            assert time.monotonic() < deadline, f"{state}, no {states or _OVER}: {self.output()}"
+            time.sleep(0.2)
+
+    def wait_for_steps(self, out: Path, steps: int) -> None:
+        """Wait until the run of the job has made so many steps."""
+        deadline = time.monotonic() + LIMIT
+        while steps_of(out) < steps:
+            assert time.monotonic() < deadline, self.output()
+            assert self.says("JobState") not in _OVER, self.output()
+            time.sleep(0.2)
+
+    def go_on(self) -> None:
+        """Start a requeued job soon: Slurm lets it wait for two minutes.
+
+        A node does not start a job again within the second in which it has ended it.
+        """
+        self.wait("PENDING")
+        self.desk.run("scontrol", "update", f"JobId={self.number}", "StartTime=now+3")
+
+
+def steps_of(out: Path) -> int:
+    """Steps that are on record in a directory of results."""
+    try:
+        return (out / "steps.jsonl").read_bytes().count(b'"kind": "step"')
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,22 @@
+"""What docs/slurm.md shows runs, and writes the scripts that are in scripts/slurm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pages import blocks_of
+
+pytestmark = pytest.mark.needs("slurm")
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_page_runs_from_top_to_bottom(desk):
+    for block in blocks_of((ROOT / "docs" / "slurm.md").read_text()):
+        assert block.kind == "sh"
+        printed = desk.run("bash", "-e", "-o", "pipefail", "-c", block.text)
+        assert printed == block.printed, f"line {block.line}"
+    examples = {path for path in (ROOT / "scripts" / "slurm").iterdir() if path.suffix}
+    assert examples
+    for path in examples:
+        assert (desk.directory / path.name).read_text() == path.read_text()
