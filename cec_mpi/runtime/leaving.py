@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 _FAILED_MACHINE = 3
 
 _LAST_SECONDS = 0.1  # that rank 0 stays when all others have left
+_READING_SECONDS = 0.3  # that a launcher has to read what was printed: MPICH's drops the rest
 _ENDING_SECONDS = 3.0  # that a launcher has to end all ranks
 _PRINTING_SECONDS = 3.0  # that rank 0 has, without MPI, to say why all leave
 
@@ -226,6 +227,8 @@ def end_job(code: int) -> NoReturn:
     """
     from mpi4py import MPI
 
+    _flush()
+    time.sleep(_READING_SECONDS)
     MPI.COMM_WORLD.Abort(code)
     time.sleep(_ENDING_SECONDS)  # MPICH's returns when it has told the launcher
     os._exit(code)
