@@ -1,7 +1,7 @@
 """What not every MPI and computer has, which tests need it, and why they do.
 
 ``@pytest.mark.needs("ulfm")`` skips a test where this table says so; `scripts/test` lists at
-its end what was skipped.
+its end what was skipped. The variable CEC_REQUIRED lists what may not be missing, as ``slurm``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import pytest
 from mpi_at_hand import library
 
 
@@ -69,10 +70,38 @@ NEEDS = {
         "several hosts on one computer are namespaces of root's, with sshd in them (scripts/hosts "
         "check says what is missing)",
     ),
+    "pmi2-always": Need(
+        lambda: library().startswith(("MPICH Version: 4", "Intel")),
+        "under srun --mpi=pmi2 MPICH 5.0 does not always start on several nodes: its lines to the "
+        "PMI server can be longer than the 1,024 bytes that Slurm 22.05 reads at once",
+    ),
+    "pmix": Need(
+        lambda: library().startswith(("Open MPI", "Intel")),
+        "srun --mpi=pmix does not start MPICH",
+    ),
+    "hydra": Need(
+        lambda: library().startswith(("MPICH", "Intel")),
+        "Open MPI has no mpiexec.hydra",
+    ),
+    "own-mpirun": Need(
+        lambda: not library().startswith("Intel"),
+        "Intel's mpirun is a shell script: it hands on no signals, and in a job no exit codes",
+    ),
 }
 
 
 def reason_to_skip(what: str) -> str | None:
-    """Why a test that needs this is skipped here, or None."""
+    """Why a test that needs this is skipped here, or None.
+
+    Raises
+    ------
+    pytest.UsageError
+        It is not here, and the variable CEC_REQUIRED says that it has to be.
+    """
     need = NEEDS[what]
-    return None if need.is_here() else f"needs {what}: {need.why}"
+    if need.is_here():
+        return None
+    reason = f"needs {what}: {need.why}"
+    if what in os.environ.get("CEC_REQUIRED", "").split(","):
+        raise pytest.UsageError(f"CEC_REQUIRED: {reason}")
+    return reason

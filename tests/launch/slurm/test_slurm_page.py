@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pages import blocks_of
 
-pytestmark = pytest.mark.needs("slurm")
+pytestmark = [pytest.mark.needs("slurm"), pytest.mark.timeout(300)]  # several jobs, one by one
 ROOT = Path(__file__).parents[3]
 
 

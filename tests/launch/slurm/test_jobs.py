@@ -1,0 +1,210 @@
+"""The batch scripts of scripts/slurm, and others that ``cec-mpi slurm`` writes, as jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jobs import Job
+
+from cec_mpi.hostfile import expand_nodelist
+from cec_mpi.records import read_steps
+
+EXAMPLES = Path(__file__).parents[3] / "scripts" / "slurm"
+pytestmark = [pytest.mark.needs("slurm"), pytest.mark.timeout(300)]  # several jobs, one by one
+# About 150 steps, which take long enough for something to happen meanwhile.
+SLOWLY = ("--task", "power", "--set", "tol=1e-9")
+SLOWLY += ("--emulate-speeds", "2,2,3,3,4,4", "--emulate-base", "200")
+
+
+def summary_of(out):
+    return json.loads((out / "summary.json").read_text())
+
+
+def check_power(out):
+    """The eigenvalue and the eigenvector are right, and no step is missing or there twice."""
+    summary = summary_of(out)
+    assert summary["converged"]
+    assert summary["eigenvalue"] == pytest.approx(10, rel=1e-12)
+    _, steps = read_steps(out / "steps.jsonl")
+    assert [step["step"] for step in steps] == list(range(len(steps)))
+
+
+# --- runs ---------------------------------------------------------------------------------
+
+
+def test_mpirun_as_it_is(desk, symmetric):
+    run_products(desk, symmetric, EXAMPLES / "mpirun.sbatch")
+
+
+@pytest.mark.needs("pmix")
+def test_srun_with_pmix_as_it_is(desk, symmetric):
+    run_products(desk, symmetric, EXAMPLES / "srun-pmix.sbatch")
+
+
+@pytest.mark.needs("pmi2-always")
+def test_srun_with_pmi2_as_it_is(desk, symmetric):
+    run_products(desk, symmetric, EXAMPLES / "srun-pmi2.sbatch")
+
+
+@pytest.mark.needs("hydra")
+def test_mpiexec_hydra(desk, symmetric):
+    run_products(desk, symmetric, desk.write("--launcher hydra --ntasks 7 --time 5"))
+
+
+def run_products(desk, symmetric, script):
+    W = np.random.default_rng(8).standard_normal((9, 60))
+    np.save(desk.directory / "W.npy", W)
+    job = desk.submit(script, symmetric.path, "o u t", "--vectors", "W.npy")
+    assert job.wait() == "COMPLETED", job.output()
+    result = np.load(desk.directory / "o u t" / "result.npy")
+    np.testing.assert_allclose(result, W @ symmetric.X.T, atol=1e-11)
+
+
+def test_an_array_as_it_is(desk, symmetric):
+    y = np.random.default_rng(7).standard_normal(60)
+    np.save(desk.directory / "y.npy", y)
+    words = ["--task", "ridge", "--set", "y=y.npy", "--set", "fit_intercept=False"]
+    job = desk.submit(EXAMPLES / "array.sbatch", symmetric.path, "out", *words)
+    for task in (1, 2, 3):
+        part = Job(desk, f"{job.number}_{task}")
+        assert part.wait() == "COMPLETED", job.output()
+    for task, alpha in enumerate((0.1, 1, 10), start=1):
+        normal = symmetric.X.T @ symmetric.X + alpha * np.eye(60)
+        expected = np.linalg.solve(normal, symmetric.X.T @ y)
+        result = np.load(desk.directory / "out" / str(task) / "result.npy")
+        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.needs("own-mpirun")
+def test_bad_input_fails_the_job_with_its_exit_code(desk, symmetric):
+    job = desk.submit(EXAMPLES / "mpirun.sbatch", symmetric.path, "out", "--vectors", "none.npy")
+    assert job.wait() == "FAILED"
+    assert job.says("ExitCode") == "2:0"
+    assert job.output().count("cec-mpi: error: ") == 1
+
+
+# --- warned jobs --------------------------------------------------------------------------
+
+
+@pytest.mark.needs("pmix")
+def test_a_preempted_job_goes_on_where_it_was(desk, symmetric):
+    check_preemption(desk, symmetric, EXAMPLES / "preemptible.sbatch")
+
+
+@pytest.mark.needs("pmi2-always")
+def test_a_preempted_job_goes_on_where_it_was_with_pmi2(desk, symmetric):
+    script = desk.write("--launcher pmi2 --ntasks 7 --time 5 --preemptible")
+    check_preemption(desk, symmetric, script)
+
+
+def check_preemption(desk, symmetric, script):
+    out = desk.directory / "out"
+    job = desk.submit(script, symmetric.path, "out", *SLOWLY, options="--partition=low")
+    job.wait_for_steps(out, 10)
+    urgent = desk.directory / "urgent.sbatch"
+    urgent.write_text("#!/bin/bash\nexit 0\n")
+    other = desk.submit(urgent, options="--partition=high --exclusive")
+    assert other.wait() == "COMPLETED"
+    assert "stopped by the signal SIGTERM" in job.output()
+    before = steps_of_checkpoint(job)
+    job.go_on()
+    assert job.wait() == "COMPLETED", job.output()
+    assert job.says("Restarts") == "1"
+    check_power(out)
+    assert summary_of(out)["steps"] == summary_of(out)["iterations"] > before >= 10
+
+
+def steps_of_checkpoint(job):
+    return int(re.search(r"after (\d+) steps: .* --resume goes on", job.output())[1])
+
+
+@pytest.mark.needs("own-mpirun")
+def test_a_warned_job_under_mpirun_goes_on_where_it_was(desk, symmetric):
+    check_warning(desk, symmetric, "mpirun")
+
+
+@pytest.mark.needs("hydra")
+def test_a_warned_job_under_hydra_goes_on_where_it_was(desk, symmetric):
+    check_warning(desk, symmetric, "hydra")
+
+
+def check_warning(desk, symmetric, launcher):
+    """As Slurm warns before the end of the time, which is a minute at least."""
+    out = desk.directory / "out"
+    script = desk.write(f"--launcher {launcher} --ntasks 7 --time 5 --preemptible")
+    job = desk.submit(script, symmetric.path, "out", *SLOWLY)
+    job.wait_for_steps(out, 10)
+    desk.run("scancel", "--signal=USR1", "--batch", job.number)
+    job.go_on()
+    before = steps_of_checkpoint(job)
+    assert "stopped by the signal SIGUSR1" in job.output()
+    assert job.wait() == "COMPLETED", job.output()
+    assert job.says("Restarts") == "1"
+    check_power(out)
+    assert summary_of(out)["steps"] == summary_of(out)["iterations"] > before >= 10
+
+
+@pytest.mark.needs("pmix")
+def test_a_cancelled_job_does_not_come_back(desk, symmetric):
+    job = desk.submit(EXAMPLES / "preemptible.sbatch", symmetric.path, "out", *SLOWLY)
+    job.wait_for_steps(desk.directory / "out", 5)
+    desk.run("scancel", job.number)
+    assert job.wait() == "CANCELLED"
+    assert job.says("Restarts") == "0"
+    assert (desk.directory / "out" / "checkpoint.npz").exists()
+
+
+# --- lost nodes ---------------------------------------------------------------------------
+
+
+@pytest.mark.needs("pmi2-always")
+def test_a_job_goes_on_without_a_node_that_goes_down(desk, symmetric):
+    out = desk.directory / "out"
+    job = desk.submit(EXAMPLES / "node-loss.sbatch", symmetric.path, "out", *SLOWLY)
+    job.wait_for_steps(out, 10)
+    last = expand_nodelist(job.says("NodeList"))[-1]
+    desk.run("scontrol", "update", f"NodeName={last}", "State=DOWN", "Reason=test")
+    try:
+        assert job.wait() == "COMPLETED", job.output()
+    finally:
+        desk.run("bash", "-c", f"scontrol update NodeName={last} State=RESUME || true")
+    assert f"Node failure on {last}" in job.output()
+    check_power(out)
+    assert '"lost": 6' in (out / "steps.jsonl").read_text()
+
+
+# --- texts --------------------------------------------------------------------------------
+
+
+def test_sbatch_takes_every_script(desk):
+    for script in EXAMPLES.glob("*.sbatch"):
+        desk.run("sbatch", "--test-only", script)
+
+
+def test_sbatch_reads_values_as_they_are(desk):
+    name = """it's "5" * $HOME # \\ `x`"""
+    script = desk.directory / "job.sbatch"
+    script.write_text(desk.run("cec-mpi", "slurm", "--ntasks", "7", "--job-name", name))
+    job = desk.submit(script, options="--hold")
+    assert desk.run("squeue", "--noheader", "--format=%j", f"--jobs={job.number}") == f"{name}\n"
+
+
+def test_the_hostfile_of_a_job(desk):
+    script = desk.directory / "job.sbatch"
+    script.write_text(
+        "#!/bin/bash\n#SBATCH --ntasks=8\ncec-mpi hostfile --format mpich --from-slurm\n"
+    )
+    job = desk.submit(script)
+    assert job.wait() == "COMPLETED", job.output()
+    hosts = [line for line in job.output().splitlines() if not line.startswith("#")]
+    nodes = desk.run("scontrol", "show", "hostnames", job.says("NodeList")).split()
+    assert hosts == [f"{node}:2" for node in nodes]
+
+
+@pytest.mark.parametrize("nodes", ["n[1-4]", "a,b[08-11,3]", "r[1-2]n[1-2]", "x-[007],y.z"])
+def test_nodes_are_read_as_slurm_does(desk, nodes):
+    assert expand_nodelist(nodes) == desk.run("scontrol", "show", "hostnames", nodes).split()
