@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.runtime.launchers import detect_launcher
+from cec_mpi.testing import SmallStore
 
 TESTS = Path(__file__).parent
 sys.path += [str(TESTS.parent / "scripts"), str(TESTS)]
@@ -24,20 +24,6 @@ import bad_inputs  # noqa: E402
 from needs import NEEDS, reason_to_skip  # noqa: E402
 
 LIMIT = 40  # seconds for one command; each takes one or two
-
-
-@dataclass(frozen=True)
-class SmallStore:
-    """A store with the matrix that it was made of."""
-
-    path: Path
-    X: np.ndarray
-    machines: int
-    recovery: int
-
-    @property
-    def columns(self) -> int:
-        return self.X.shape[1]
 
 
 def pytest_configure(config):

@@ -90,8 +90,9 @@ def start_anyway() -> None:
 def _zeros_from_malloc() -> Iterator[None]:
     """Let malloc give zeros inside.
 
-    MPICH 5 sends Slurm's PMI server bytes that it has never set. What this process kept there
-    before can be an invalid request, at which MPI_Init aborts or hangs.
+    MPICH 5 sends Slurm's PMI server addresses among which are bytes that it has never set. Zeros
+    it can shorten; with what this process kept there before, lines are oftener longer than the
+    1,024 bytes that the server reads at once, and MPI_Init aborts or hangs.
     """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt"):  # not glibc
