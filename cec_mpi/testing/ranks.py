@@ -19,7 +19,13 @@ import pytest
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.launch import start_anyway, start_mpi
 from cec_mpi.runtime.launchers import Launcher
-from cec_mpi.runtime.leaving import complain, leave_now, leaves_without_mpi, note_exit_status
+from cec_mpi.runtime.leaving import (
+    complain,
+    end_job,
+    leave_now,
+    leaves_without_mpi,
+    note_exit_status,
+)
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -130,7 +136,7 @@ class OneRun:
         if capture:
             capture.suspend_global_capture(in_=True)
         print(f"\nrank {rank} failed: {why}", file=sys.__stderr__, flush=True)
-        self._comm.Abort(code)
+        end_job(code)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
