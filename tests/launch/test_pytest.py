@@ -222,4 +222,4 @@ def test_a_launcher_of_another_mpi_is_refused(pytest_on, size, rank):
     done = pytest_on(MINE, "--with-mpi", ranks=0, **{size: "4", rank: "0"})
     assert done.returncode == 4
     assert done.told.startswith("cec-mpi: error: ")
-    assert "each would be alone" in done.told
+    assert "runs each of them alone" in done.told

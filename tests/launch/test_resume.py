@@ -189,9 +189,11 @@ def warn_all(process):
 def warn_master_last(process):
     """As a batch system does whose message comes late to the first node."""
     ranks = ranks_of(process)
-    for number in (1, 2, 3, 4, 5, 6, 0):
-        time.sleep(0.5 * (number == 0))
-        ranks[number].send_signal(signal.SIGTERM)
+    master = ranks.pop(0)
+    for rank in ranks.values():
+        rank.send_signal(signal.SIGTERM)
+    time.sleep(0.5)
+    master.send_signal(signal.SIGTERM)
 
 
 def warn_all_twice(process):
