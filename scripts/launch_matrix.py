@@ -30,7 +30,7 @@ from mpi_at_hand import library
 import cec_mpi
 
 LIMIT = 60  # seconds for a run that takes three
-MACHINES, RECOVERY, RANKS = 6, 3, 7
+MACHINES, RECOVERY, RANKS = 7, 3, 8  # two ranks on each of four nodes
 SCRIPTS = Path(__file__).parent
 LOSSES = ("--on-loss", "continue", "--inject", "kill:3@5")
 TASKS: dict[str, tuple[Any, ...]] = {
@@ -128,7 +128,8 @@ def cluster(directory: Path) -> Iterator[dict[str, str]]:
     script = SCRIPTS / "slurm" / "cluster"
     port = str(random.randrange(20_000, 30_000, 10))
     size = {"NODES": "4", "CPUS": "2", "PORT": port}
-    subprocess.run([script, "up", directory], env=os.environ | size, check=True, timeout=60)
+    up = [script, "up", directory]
+    subprocess.run(up, env=os.environ | size, stdout=sys.stderr, check=True, timeout=60)
     try:
         yield {"SLURM_CONF": str(directory / "slurm.conf")}
     finally:
@@ -142,7 +143,7 @@ def hosts(directory: Path) -> Iterator[tuple[list[object], Path]]:
     environment = bad_inputs.environment()
     subprocess.run([script, "up", "3", directory], env=environment, check=True, timeout=60)
     try:
-        ranks = [f"node{n}:{count}" for n, count in ((1, 3), (2, 2), (3, 2))]
+        ranks = [f"node{n}:{count}" for n, count in ((1, 3), (2, 3), (3, 2))]
         formats = {"O": "openmpi", "M": "mpich", "I": "intelmpi"}
         words = ["hostfile", "--format", formats[library()[0]], *ranks]
         text = bad_inputs.run_to_end([sys.executable, "-m", "cec_mpi", *words]).stdout
