@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["gathered"]
 
-_PRINTING_SECONDS = 0.1  # for rank 0: under `python -m mpi4py` the first that raises ends all
+_RAISING_SECONDS = 0.1  # that rank 0 is ahead: under `python -m mpi4py` who raises ends all
 
 _not_freed: list[Any] = []  # communicators: Free would wait for a process that is lost just then
 _serving: list[Any] = []  # groups of processes that are gathered around this one
@@ -183,7 +183,7 @@ def _take_part_by_messages(
 
 def _raise_together_after_rank_0(comm: MPI.Intracomm, error: BaseException | None) -> None:
     if error is not None:
-        time.sleep(_PRINTING_SECONDS)
+        time.sleep(_RAISING_SECONDS)
         raise raised_together(comm, error)
 
 

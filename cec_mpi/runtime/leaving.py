@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.launch import check_packages, check_world, start_mpi
-from cec_mpi.runtime.launchers import detect_launcher
+from cec_mpi.runtime.launchers import Launcher, detect_launcher
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -38,6 +38,7 @@ __all__ = [
     "leave_now",
     "leave_without_mpi",
     "leaves_without_mpi",
+    "let_rank_0_print",
     "note_exit_status",
     "on_master",
     "raised_together",
@@ -69,9 +70,8 @@ def run_together(body: Callable[[MPI.Intracomm], int]) -> int:
     try:
         comm = start_mpi()
     except InputError as error:
-        if launcher is not None and launcher.rank != 0:
-            time.sleep(_PRINTING_SECONDS)  # the first to leave makes mpirun end the others
-        else:
+        let_rank_0_print(launcher)
+        if launcher is None or launcher.rank == 0:
             complain(error)
         return error.exit_code
     # mpirun ends its ranks on Ctrl-C; a traceback of each of them would bury the reason.
@@ -264,13 +264,18 @@ def check_start(comm: MPI.Intracomm) -> None:
     except InputError as error:  # all processes find the same, and cannot tell each other
         launcher = detect_launcher()
         assert launcher is not None
-        if launcher.rank:
-            time.sleep(_PRINTING_SECONDS)
+        let_rank_0_print(launcher)
         raise _shown_by_rank_0(launcher.rank, error) from None
     try:
         check_packages(comm)
     except InputError as error:
         raise raised_together(comm, error) from None
+
+
+def let_rank_0_print(launcher: Launcher | None) -> None:
+    """Wait for it, without MPI: the first process to leave makes launchers end the others."""
+    if launcher is not None and launcher.rank:
+        time.sleep(_PRINTING_SECONDS)
 
 
 def _shown_by_rank_0(rank: int, error: Error) -> Error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MakeStore", "SmallStore"]
 
-_PRINTING_SECONDS = 3.0  # that rank 0 has to say why all leave
 _MACHINES = 3  # in one process
 
 
@@ -96,13 +94,14 @@ def cec_comm(request: pytest.FixtureRequest) -> MPI.Intracomm | None:
     """The communicator for `cec_mpi.open_operator`: all ranks, or None in one process."""
     from cec_mpi.runtime.launch import start_mpi
     from cec_mpi.runtime.launchers import detect_launcher
+    from cec_mpi.runtime.leaving import let_rank_0_print
 
     launcher = detect_launcher()
     if launcher is None or launcher.size == 1:
         return None
     if not _with_mpi(request.config):
+        let_rank_0_print(launcher)
         if launcher.rank:
-            time.sleep(_PRINTING_SECONDS)
             pytest.exit("rank 0 says why", returncode=pytest.ExitCode.USAGE_ERROR)
         pytest.exit(
             f"cec-mpi: error: {launcher.name} started {launcher.size} processes, and each of "

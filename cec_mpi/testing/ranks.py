@@ -24,6 +24,7 @@ from cec_mpi.runtime.leaving import (
     end_job,
     leave_now,
     leaves_without_mpi,
+    let_rank_0_print,
     note_exit_status,
 )
 
@@ -94,9 +95,8 @@ class OneRun:
 
     def _leave_unconnected(self, error: InputError) -> NoReturn:
         """Leave where there is no MPI that a report at the end could ask."""
-        if self._launcher.rank:
-            time.sleep(_HEAD_START)  # the first to leave makes mpirun end the others
-        else:
+        let_rank_0_print(self._launcher)
+        if self._launcher.rank == 0:
             complain(error)
         leave_now(pytest.ExitCode.USAGE_ERROR)
 
