@@ -20,7 +20,7 @@ from cec_mpi.runtime.leaving import on_master
 from cec_mpi.runtime.wire import measure_products, measure_wires
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import open_store, problem_on_opening
-from cec_mpi.store.staging import remembered_stage, staged_file
+from cec_mpi.store.staging import node_directory, remembered_stage, staged_file
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -37,7 +37,8 @@ def examine(comm: MPI.Intracomm, store: str | None = None, as_json: bool = False
     ----------
     comm : mpi4py.MPI.Intracomm
     store : path, optional
-        Look whether each machine sees its shard, too.
+        Look whether each machine sees its shard, too; ``{host}`` in it is the name of each
+        node.
     as_json : bool
         Print one JSON object, with the figures of each rank.
     """
@@ -94,7 +95,8 @@ def _versions() -> dict[str, str]:
 
 def _look_up(store: str) -> tuple[Manifest, str]:
     """What a store is, and where it was staged to."""
-    return open_store(store).manifest, remembered_stage(Path(store)) or ""
+    here = node_directory(store)
+    return open_store(here).manifest, remembered_stage(here) or ""
 
 
 def _shards_here(
@@ -108,7 +110,7 @@ def _shards_here(
     found = []
     for machine in mine:
         copy = staged_file(stage, manifest, machine) if stage else None
-        path = copy or (Path(store) / manifest.shards[machine - 1].file).absolute()
+        path = copy or (node_directory(store) / manifest.shards[machine - 1].file).absolute()
         problem = problem_on_opening(path, manifest)
         found.append(Seen(machine, socket.gethostname(), str(path), problem))
     return found
@@ -116,7 +118,7 @@ def _shards_here(
 
 def _compared(store: str, seen: Seen) -> Seen:
     """On rank 0 of several: whether a file that a machine misses is here."""
-    here = (Path(store) / Path(seen.path).name).exists()
+    here = "{host}" not in store and (Path(store) / Path(seen.path).name).exists()
     return replace(seen, only_here=seen.problem == "missing" and here)
 
 

@@ -212,10 +212,12 @@ def _ranks(runs: Sequence[argparse.Namespace], are_known: bool) -> int:
 
 def _machines(run: argparse.Namespace) -> int:
     """How many machines a run starts."""
-    from cec_mpi.store import open_store
+    from cec_mpi.store.reader import open_store
+    from cec_mpi.store.staging import node_directory
 
-    machines: int = len(run.machines or ()) or open_store(run.store).manifest.code.machines
-    return machines
+    if run.machines:
+        return len(run.machines)
+    return open_store(node_directory(run.store)).manifest.code.machines
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, str | None]:

@@ -250,7 +250,10 @@ def add_doctor(commands: Any) -> None:
         "doctor", help="check that MPI, ranks, cores, threads, nodes and the wire fit together"
     )
     p.add_argument(
-        "store", metavar="STORE", nargs="?", help="check that each machine sees its shard, too"
+        "store",
+        metavar="STORE",
+        nargs="?",
+        help="check that each machine sees its shard, too; {host} in it is the name of each node",
     )
     p.add_argument("--json", action="store_true", help="one JSON object, with figures by rank")
     p.set_defaults(command=_doctor)

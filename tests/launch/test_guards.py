@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import sys
 from pathlib import Path
 
@@ -219,6 +220,17 @@ def test_doctor_alone(cec, small_store):
     assert "try also mpirun -n 4 cec-mpi doctor" in done.stdout
     single = cec("doctor", ranks=1)
     assert (single.returncode, single.told) == (0, "")
+
+
+def test_doctor_looks_at_stores_of_nodes(cec, small_store, tmp_path):
+    own = shutil.copytree(small_store.path, tmp_path / socket.gethostname() / "S")
+    (own / "shard-0002.npy").unlink()
+    done = cec("doctor", tmp_path / "{host}" / "S", "--json", ranks=4)
+    assert done.returncode == 2, done.stderr
+    shards = json.loads(done.stdout)["store"]["shards"]
+    assert [shard["path"] for shard in shards] == [f"{own}/shard-000{n}.npy" for n in (1, 2, 3)]
+    assert [shard["problem"] for shard in shards] == ["", "missing", ""]
+    assert not any(shard["only_here"] for shard in shards)
 
 
 def test_doctor_says_what_is_wrong_with_a_store(cec, small_store, tmp_path):
