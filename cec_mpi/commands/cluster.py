@@ -116,7 +116,7 @@ def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -
         raise InputError(f"{words[0]!r}: expected run STORE --out DIR ... after the options")
     parameters = _parameters(arguments.array) if arguments.array is not None else []
     runs = [
-        _parsed(run_parser, words[1:] or ["STORE", "--out", "DIR"], line, where)
+        _parsed(run_parser, words[1:] if words else ["STORE", "--out", "DIR"], line, where)
         for where, line in parameters or [("", [])]
     ]
     _check(arguments, runs)
