@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -71,7 +72,7 @@ def hostfile_text(format: str, hosts: Sequence[Host]) -> str:
     names = [host.name for host in hosts]
     if not names:
         raise InputError("a hostfile of no hosts: expected at least one HOST:RANKS")
-    if twice := [name for name in names if names.count(name) > 1]:
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise InputError(f"host {twice[0]} is there twice: expected one HOST:RANKS for each host")
     kind = FORMATS[format]
     ranks = sum(host.ranks for host in hosts)
