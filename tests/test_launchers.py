@@ -60,6 +60,7 @@ def library(name):
 def test_each_launcher_is_known(environment, name):
     found = detect_launcher(ENVIRONMENTS[environment])
     assert (found.name, found.size, found.rank) == (name, 3, 2)
+    assert found.is_srun == name.startswith("srun")
 
 
 @pytest.mark.parametrize("name", ["mpirun of Open MPI 5", "mpiexec of MPICH"])

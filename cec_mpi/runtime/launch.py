@@ -198,7 +198,8 @@ def survives_losses() -> bool:
     """
     if library_name().startswith("Open MPI"):
         return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - its name
-    return "SLURM_STEP_ID" in os.environ
+    launcher = detect_launcher()
+    return launcher is not None and launcher.is_srun
 
 
 def starts_processes() -> bool:

@@ -65,6 +65,11 @@ class Launcher:
     size: int
     rank: int
 
+    @property
+    def is_srun(self) -> bool:
+        """Whether it is Slurm's own, not one that Slurm has started."""
+        return self.maker == _SLURM
+
 
 def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
     """The launcher that started this process, or None when it was started by hand."""
@@ -177,7 +182,7 @@ def wrong_launcher(launcher: Launcher, library: Library) -> str:
     """The message where processes do not find each other, with the remedy."""
     own = str(library.program or f"{library.maker or 'that library'}'s own mpirun")
     remedy = f"start them with {own}"
-    if launcher.maker == _SLURM:
+    if launcher.is_srun:
         remedy = (
             f"use srun --mpi={library.srun_kind} (srun --mpi=list says what this Slurm has), or "
             f"{own} in the batch script"
