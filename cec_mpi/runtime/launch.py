@@ -9,6 +9,7 @@ import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -154,11 +155,14 @@ def check_packages(comm: MPI.Intracomm) -> None:
         raise InputError(problem)
 
 
+@cache
 def _fingerprint() -> tuple[str, str]:
     """A mark of this package that changes with its files, and where it is."""
     root = Path(cec_mpi.__file__).parent
-    files = sorted((str(p.relative_to(root)), p.stat().st_size) for p in root.rglob("*.py"))
-    return f"{crc32(repr(files).encode()):08x}", str(root)
+    mark = 0
+    for path in sorted(root.rglob("*.py")):
+        mark = crc32(path.read_bytes(), crc32(str(path.relative_to(root)).encode(), mark))
+    return f"{mark:08x}", str(root)
 
 
 def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:

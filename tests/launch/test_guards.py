@@ -173,10 +173,15 @@ def test_doctor_finds_shards_that_a_node_does_not_see(run, small_store, tmp_path
 @pytest.fixture
 def another_version(tmp_path):
     """A copy of this package that says that it is a later one."""
-    copy = tmp_path / "other" / "cec_mpi"
-    shutil.copytree(Path(cec_mpi.__file__).parent, copy)
-    text = (copy / "__init__.py").read_text()
-    (copy / "__init__.py").write_text(text.replace(cec_mpi.__version__, "9.0.0"))
+    return changed_copy(tmp_path, "__init__.py", cec_mpi.__version__, "9.0.0")
+
+
+def changed_copy(directory, name, old, new):
+    """Start a command with a copy of this package in which one file is another."""
+    copy = shutil.copytree(Path(cec_mpi.__file__).parent, directory / "other" / "cec_mpi")
+    text = (copy / name).read_text()
+    assert old in text
+    (copy / name).write_text(text.replace(old, new))
     return ["env", f"PYTHONPATH={copy.parent}"]
 
 
@@ -189,6 +194,14 @@ def test_different_versions_of_the_package(run, words, program, another_version)
         assert "; 9.0.0 in " in error
     start = [mpirun(), "-n", 2, *program, ":", "-n", 2, *another_version, *program]
     assert told in raised(run(start))
+
+
+def test_a_file_that_was_changed_in_one_place(run, tmp_path):
+    """Also where neither the version nor the size of a file tells."""
+    changed = changed_copy(tmp_path, "errors.py", "exit_code = 6", "exit_code = 7")
+    command = ["cec-mpi", "doctor"]
+    told = the_error(run([mpirun(), "-n", 1, *command, ":", "-n", 1, *changed, *command]))
+    assert told.count(f"{cec_mpi.__version__} (files ") == 2
 
 
 # --- doctor -----------------------------------------------------------------------------------
