@@ -252,8 +252,9 @@ class MessagesHub:
 
         It takes some tenths of a second, in which no answer is seen.
         """
-        while self._vacant and self._spawns and self._can_replace:
-            self._start(self._vacant.pop(0))
+        for machine in list(self._vacant):
+            if self._spawns and self._can_replace and self._starts[machine] < _MOST_STARTS:
+                self._start(machine)
 
     def report(self, machine: int) -> str:
         """Ask a machine what went wrong."""
@@ -393,9 +394,8 @@ class MessagesHub:
     def _start(self, machine: int) -> None:
         """Start a process that is to become a machine."""
         self._starts[machine] += 1
-        if self._starts[machine] > _MOST_STARTS:
-            log.error("machine %d was started %d times: not again", machine, _MOST_STARTS)
-            return
+        if self._starts[machine] == _MOST_STARTS:
+            log.error("machine %d is started for the last time", machine)
         rank = len(self._peers.all) + 1
         try:
             comm = start_process(Greeting(rank, self._peers.address))
@@ -403,6 +403,7 @@ class MessagesHub:
             warnings.warn(f"the launcher starts no process: {error}", stacklevel=2)
             self._spawns = False
             return
+        self._vacant.remove(machine)
         peer = Peer(rank, comm, 0, starting=True, joining=machine, asked=time.monotonic())
         self._peers.all.append(peer)
 
