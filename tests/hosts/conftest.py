@@ -16,18 +16,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import bad_inputs
 import numpy as np
 import pytest
+from mpi_at_hand import library
 
 import cec_mpi
+from cec_mpi.hostfile import Host, hostfile_text
 from cec_mpi.records import read_steps
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "scripts"))
-
-import bad_inputs  # noqa: E402
-from mpi_at_hand import library  # noqa: E402
-
 LIMIT = 60  # seconds for one command; each takes two to four
 ROWS, COLUMNS, STEPS = 600, 60, 12
 BESIDE = Path(sys.executable).parent
@@ -164,13 +162,9 @@ def start(hosts, tmp_path, nothing_is_left):
     launcher += ["--bind-to", "none", "--hostfile"] if open_mpi else ["-machinefile"]
 
     def start(*words, ranks: Sequence[int] = (3, 2, 2), options=(), on=hosts):
-        lines = [
-            f"{host} slots={count}\n" if open_mpi else f"{host}:{count}\n"
-            for host, count in zip(on.names, ranks, strict=True)
-            if count
-        ]
+        named = [Host(*pair) for pair in zip(on.names, ranks, strict=True) if pair[1]]
         file = tmp_path / "hostfile"
-        file.write_text("".join(lines))
+        file.write_text(hostfile_text("openmpi" if open_mpi else "mpich", named))
         command = [*launcher, file, *options, "-n", sum(ranks), BESIDE / "cec-mpi", *words]
         # All "hosts" share the cores of this computer, which Open MPI cannot know.
         return on.on("node1", *command, variables={"OMPI_MCA_mpi_yield_when_idle": "1"})

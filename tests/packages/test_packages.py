@@ -12,14 +12,12 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 import yaml
+from bad_inputs import run_to_end
+from pages import blocks_of
 
 import cec_mpi
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "scripts"))
-
-from bad_inputs import run_to_end  # noqa: E402
-
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NAME = f"cec_mpi-{cec_mpi.__version__}"
 LIMIT = 400  # seconds; pip may have to fetch some hundred megabytes
@@ -86,7 +84,7 @@ def section(heading, page="install"):
     whole = (ROOT / "docs" / f"{page}.md").read_text()
     text = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", whole, re.MULTILINE | re.DOTALL)
     assert text, heading
-    return re.findall(r"^```sh\n(.*?)^```$", text.group(1), re.MULTILINE | re.DOTALL)
+    return [block.text for block in blocks_of(text.group(1))]
 
 
 def test_the_wheel_is_the_package_and_nothing_else(wheel):
@@ -204,9 +202,7 @@ def test_the_image_has_an_mpi_unless_it_is_the_host_s(offline, dist, mpi):
 
 @pytest.mark.parametrize("page", ["install", "platforms"])
 def test_all_commands_of_the_page_are_commands(page):
-    blocks = re.findall(
-        r"^```sh\n(.*?)^```$", (ROOT / "docs" / f"{page}.md").read_text(), re.M | re.S
-    )
+    blocks = blocks_of((ROOT / "docs" / f"{page}.md").read_text())
     assert len(blocks) > 5
-    for text in blocks:
-        subprocess.run(["bash", "-n", "-c", text], check=True)
+    for block in blocks:
+        subprocess.run(["bash", "-n", "-c", block.text], check=True)
