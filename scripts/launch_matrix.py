@@ -25,7 +25,7 @@ from typing import Any
 
 import bad_inputs
 import numpy as np
-from mpi_at_hand import library
+from mpi_at_hand import ONE_HOST_ONLY, library
 
 import cec_mpi
 
@@ -111,13 +111,13 @@ def ways(directory: Path) -> Iterator[tuple[str, dict[str, str], Any]]:
 
             yield f"srun --mpi={kind}", variables, srun
     with hosts(directory / "hosts") as (on_first, file):
-        one_box = [f"--unset={name}" for name in bad_inputs.environment() if "oversubs" in name]
+        unset = [f"--unset={name}" for name in ONE_HOST_ONLY]
         options = ["--bind-to", "none", "--hostfile"] if open_mpi else ["-machinefile"]
         real = bad_inputs.mpirun()
 
         def over_hosts(survives: bool) -> list[object]:
             _, *words = mpirun(survives)
-            return [*on_first, "env", *one_box, real, *options, file, *words]
+            return [*on_first, "env", *unset, real, *options, file, *words]
 
         yield "mpirun over 3 hosts", {"OMPI_MCA_mpi_yield_when_idle": "1"}, over_hosts
 

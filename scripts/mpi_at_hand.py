@@ -14,8 +14,10 @@ import sys
 from functools import cache
 from pathlib import Path
 
-__all__ = ["library", "mpirun", "one_box"]
+__all__ = ["ONE_HOST_ONLY", "library", "mpirun", "one_box"]
 
+# Variables of one_box with which Open MPI puts all ranks on the first of several hosts.
+ONE_HOST_ONLY = ("PRTE_MCA_rmaps_default_mapping_policy", "OMPI_MCA_rmaps_base_oversubscribe")
 _ENVIRONMENTS = Path(__file__).parents[1] / ".ci"
 _SAY_LIBRARY = """
 import mpi4py

@@ -19,7 +19,7 @@ from pathlib import Path
 import bad_inputs
 import numpy as np
 import pytest
-from mpi_at_hand import library
+from mpi_at_hand import ONE_HOST_ONLY, library
 
 import cec_mpi
 from cec_mpi.hostfile import Host, hostfile_text
@@ -29,8 +29,6 @@ ROOT = Path(__file__).parents[2]
 LIMIT = 60  # seconds for one command; each takes two to four
 ROWS, COLUMNS, STEPS = 600, 60, 12
 BESIDE = Path(sys.executable).parent
-# Open MPI would put all ranks on the first host.
-ONE_BOX_ONLY = ("PRTE_MCA_rmaps_default_mapping_policy", "OMPI_MCA_rmaps_base_oversubscribe")
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def nothing_is_left(hosts):
 def run_here():
     """Run a command on this computer, which may leave hosts behind."""
     environment = bad_inputs.environment(OMPI_MCA_mpi_yield_when_idle="1")
-    for name in ONE_BOX_ONLY:
+    for name in ONE_HOST_ONLY:
         environment.pop(name, None)
 
     def run_here(words, cwd):
@@ -158,7 +156,7 @@ def run_here():
 def start(hosts, tmp_path, nothing_is_left):
     """Run ``cec-mpi`` on so many ranks of each host, started on the first."""
     open_mpi = library().startswith("Open MPI")
-    launcher = ["env", *(f"--unset={name}" for name in ONE_BOX_ONLY), bad_inputs.mpirun()]
+    launcher = ["env", *(f"--unset={name}" for name in ONE_HOST_ONLY), bad_inputs.mpirun()]
     launcher += ["--bind-to", "none", "--hostfile"] if open_mpi else ["-machinefile"]
 
     def start(*words, ranks: Sequence[int] = (3, 2, 2), options=(), on=hosts):
