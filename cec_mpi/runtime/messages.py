@@ -63,6 +63,7 @@ _OPEN_SECONDS = 30.0  # without a word of any machine that opens its shard
 _JOIN_SECONDS = 10.0  # that a spare has to open shards
 _HEAR_SECONDS = 2.0  # that the master waits for machines to say that they hear, at the end
 _BYE_SECONDS = 5.0  # and for them to leave
+_SETTLE_SECONDS = 0.5  # after a loss, before a process is started
 _MOST_STARTS = 3  # of processes for one machine
 _MOST_BUFFERS = 1000  # that are kept for further answers
 
@@ -92,6 +93,8 @@ class MessagesHub:
         self.continues = continues
         self._spawns = spawns
         self._starts: Counter[int] = Counter()  # of processes, for each machine
+        self._starts_soon = False
+        self._lost_at = 0.0  # when, the last time
         self._host = socket.gethostname()
         self._peers = Peers(comm, continues, spawns, self._on_loss)
         self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
@@ -205,14 +208,17 @@ class MessagesHub:
         }
 
     def joining(self) -> list[int]:
-        """Machines that spares are about to become."""
-        return [peer.joining for peer in self._peers.living() if peer.joining]
+        """Machines that spares, or processes that are started for it, are about to become."""
+        joining = [peer.joining for peer in self._peers.living() if peer.joining]
+        return joining + self._to_be_started()
 
     def events(self) -> list[Event]:
         """What has happened since the last call; never waits."""
         self._peers.help_along()
         self._peers.look_for_the_dead()
         self._fill_vacancies()
+        if self._starts_soon:
+            self.start_processes(soon=True)
         for peer in self._peers.living():
             if peer.job is not None:
                 self._look_at_job(peer)
@@ -247,14 +253,27 @@ class MessagesHub:
             peer.left_out = True
             self._without(machine, peer, reason)
 
-    def start_processes(self) -> None:
+    def start_processes(self, soon: bool = False) -> None:
         """Start a process for each machine that has none, where the session does so.
 
-        It takes some tenths of a second, in which no answer is seen.
+        Not before the launcher has dealt with the last loss: it can hang in the attempt. A start
+        takes some tenths of a second, in which no answer is seen.
+
+        Parameters
+        ----------
+        soon : bool
+            If it is too early now, `events` does it when it is time.
         """
-        for machine in list(self._vacant):
-            if self._spawns and self._can_replace and self._starts[machine] < _MOST_STARTS:
+        self._starts_soon = soon
+        if time.monotonic() - self._lost_at > _SETTLE_SECONDS:
+            for machine in self._to_be_started():
                 self._start(machine)
+
+    def _to_be_started(self) -> list[int]:
+        """Machines that get a process of their own."""
+        if not (self._spawns and self._can_replace):
+            return []
+        return [n for n in self._vacant if self._starts[n] < _MOST_STARTS]
 
     def report(self, machine: int) -> str:
         """Ask a machine what went wrong."""
@@ -418,7 +437,7 @@ class MessagesHub:
         self._fill_vacancies()
 
     def _on_loss(self, peer: Peer, machine: int) -> None:
-        self.lost_any = True
+        self.lost_any, self._lost_at = True, time.monotonic()
         if not self._stopped:
             self._without(machine, peer, f"process {peer.process} on {peer.host} is gone")
 

@@ -225,7 +225,7 @@ class Run(ABC):
             self.hand_on()
         except InfeasibleError:
             # Machines that are late may answer after all, and others may join.
-            self.hub.start_processes()
+            self.hub.start_processes(soon=True)
             if self.outstanding or set(self.hub.joining()) & self._up():
                 return
             disagreement = self.disagreement()

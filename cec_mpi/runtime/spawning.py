@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from typing import NamedTuple, NoReturn
 
 from mpi4py import MPI
 
+from cec_mpi.errors import MachineError
 from cec_mpi.runtime.jobs import MASTER, OBJECT
+from cec_mpi.runtime.leaving import complain, dying_alone, end_job, leave_now
 from cec_mpi.runtime.lifelines import Address, Lifeline
 
 __all__ = ["Greeting", "start_process"]
+
+_START_SECONDS = 20.0  # that a launcher has to start a process; it takes some tenths of one
 
 
 class Greeting(NamedTuple):
@@ -44,19 +49,31 @@ def start_process(greeting: Greeting) -> MPI.Intercomm:
     Raises
     ------
     mpi4py.MPI.Exception
-        It starts none.
+        It starts none. Where it hangs, the job ends with exit code 3.
     """
-    comm = MPI.COMM_SELF.Spawn(sys.executable, args=["-m", __name__], maxprocs=1)
+    watch = threading.Timer(_START_SECONDS, _give_up)
+    watch.daemon = True
+    watch.start()
+    try:
+        comm = MPI.COMM_SELF.Spawn(sys.executable, args=["-m", __name__], maxprocs=1)
+    finally:
+        watch.cancel()
     comm.Set_errhandler(MPI.ERRORS_RETURN)
     comm.send(greeting, dest=0, tag=OBJECT)
     return comm
+
+
+def _give_up() -> NoReturn:
+    """End the job: MPI hangs, now and then when several processes die at the same time."""
+    text = "the launcher has started no process in the place of a lost one: --resume goes on"
+    complain(MachineError(f"{text} from the last checkpoint"))
+    end_job(MachineError.exit_code)
 
 
 def _serve() -> NoReturn:
     """Serve until the master leaves."""
     # What the master waits for is over by now; this takes longer than MPI_Init.
     from cec_mpi.runtime.answering import MessagesMachineEnd, whereabouts
-    from cec_mpi.runtime.leaving import dying_alone, leave_now
     from cec_mpi.runtime.serving import serve
 
     master = MPI.Comm.Get_parent()
