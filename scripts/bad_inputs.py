@@ -45,7 +45,9 @@ _FOREIGN = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")
 _DID_NOT_START = 213
 _BANNER = re.compile(r"^-{60,}\n.*?^-{60,}\n", re.DOTALL | re.MULTILINE)
 # What Open MPI's mpirun says now and then while it ends ranks that left with an error.
-_NOISE = re.compile(r"^(\[warn\] Epoll |\[\S+:\d+\] PMIX ERROR: ).*\n?", re.MULTILINE)
+_NOISE = re.compile(
+    r"^(\[warn\] Epoll |\[\S+:\d+\] (PMIX ERROR|pmix_ptl_base): ).*\n?", re.MULTILINE
+)
 
 
 @dataclass
