@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.decoder import Decoder
+from cec_mpi.core.locating import Observation, ParityChecker
 from cec_mpi.core.mds import MDSCode
-from cec_mpi.core.parity import Observation, ParityChecker
 from cec_mpi.core.replan import Missing
 
 __all__ = ["Decoders", "RowAnswers", "replacement"]

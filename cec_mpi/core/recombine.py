@@ -5,10 +5,9 @@ With D the inverse of G_P, the L rows of G of the machines P, any row g of a gen
 for g they give X back. In floating point the shards are not exact, D is not exact, and the
 sum rounds; `Recombination` bounds all three, so that a rebuilt shard can say how far it may
 be from the one that was lost. A number of a shard depends on L entries of X, one at the same
-place of each part, and all bounds are relative to the largest of these. u is the unit
-roundoff and gamma_k = k u / (1 - k u) (Higham, Accuracy and Stability of Numerical
-Algorithms, section 3.1). They leave out underflow: entries near the smallest normal number
-of the dtype and below have an absolute error of that size besides.
+place of each part, and all bounds are relative to the largest of these. They leave out
+underflow: entries near the smallest normal number of the dtype and below have an absolute
+error of that size besides.
 """
 
 from __future__ import annotations
@@ -21,43 +20,17 @@ from math import comb
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from cec_mpi.core.rounding import gamma, unit_roundoff
 from cec_mpi.errors import InputError
 
-__all__ = ["Recombination", "Recombiner", "Verdict", "choose_basis", "encoding_error"]
+__all__ = ["Recombination", "Recombiner", "Verdict", "choose_basis"]
 
 Floats = NDArray[np.float64]
 
 _KEPT = 64  # recombinations
 _MOST_SUSPECTS = 5_000  # sets of machines that are tried before nobody is named
-
-
-def encoding_error(generator: ArrayLike, dtype: DTypeLike) -> Floats:
-    """Bound the error of shards as `encode` computes them, in the dtype of the store.
-
-    Parameters
-    ----------
-    generator : (N, L) array_like of float
-    dtype : dtype
-        Of the shards.
-
-    Returns
-    -------
-    (N,) ndarray of float
-        Relative to the largest entry of X at the same place; 0 where a shard is a plain
-        part of X.
-
-    Examples
-    --------
-    >>> encoding_error([[1.0, 0.0], [1.0, 1.0]], np.float64)
-    array([0.0000000e+00, 4.4408921e-16])
-    """
-    matrix = np.abs(np.asarray(generator, dtype=np.float64))
-    terms = np.count_nonzero(matrix, axis=1)
-    plain = (terms == 1) & (matrix.max(axis=1) == 1)
-    errors: Floats = np.where(plain, 0.0, _gamma(terms, dtype) * matrix.sum(axis=1))
-    return errors
 
 
 class Recombination:
@@ -107,7 +80,7 @@ class Recombination:
         self._targets = np.abs(targets)
         self._matrix = np.abs(matrix)
         left = np.abs(targets - coefficients @ matrix)
-        rounding = _gamma(recovery + 1, np.float64) * (
+        rounding = gamma(recovery + 1, np.float64) * (
             np.abs(coefficients) @ self._matrix + self._targets
         )
         self._residual: Floats = (left + rounding).sum(axis=1)
@@ -129,9 +102,9 @@ class Recombination:
         """
         sizes = self._matrix.sum(axis=1) + given
         weights = np.abs(self.coefficients)
-        summing = _gamma(len(self.basis) + 1, np.float64) * (weights @ sizes)
+        summing = gamma(len(self.basis) + 1, np.float64) * (weights @ sizes)
         exact = self._residual + weights @ given + summing
-        rounding = _unit(dtype) * (self._targets.sum(axis=1) + exact)
+        rounding = unit_roundoff(dtype) * (self._targets.sum(axis=1) + exact)
         total: Floats = exact + rounding
         return total
 
@@ -325,13 +298,3 @@ class Recombiner:
             bool((np.abs(shards[n] - row) <= error * scale + least).all())
             for n, row, error in zip(others, expected, errors.tolist(), strict=True)
         )
-
-
-def _unit(dtype: DTypeLike) -> float:
-    return float(np.finfo(dtype).eps) / 2
-
-
-def _gamma(terms: ArrayLike, dtype: DTypeLike) -> Floats:
-    roundings = np.asarray(terms) * _unit(dtype)
-    growth: Floats = np.asarray(roundings / (1 - roundings), dtype=np.float64)
-    return growth

@@ -10,9 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.codec import Codec
-from cec_mpi.core.parity import answer_error, decode_error_bound, likely_scale
 from cec_mpi.core.planner import Plan, Planner
-from cec_mpi.core.recombine import encoding_error
+from cec_mpi.core.rounding import (
+    answer_error,
+    decode_error_bound,
+    encoding_error,
+    likely_scale,
+)
 from cec_mpi.core.speeds import Speeds, hindsight_makespan
 from cec_mpi.errors import InputError
 from cec_mpi.records import Recorder

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.answers import Decoders, RowAnswers
-from cec_mpi.core.parity import ParityChecker
+from cec_mpi.core.locating import ParityChecker
 from cec_mpi.core.planner import Plan, Planner
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.adjoint_run import AdjointRun

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cec_mpi.core.mds import make_code
-from cec_mpi.core.parity import measure_sensitivity
+from cec_mpi.core.sensitivity import measure_sensitivity
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.store import journal
 from cec_mpi.store.encoding import Encoding, NotEncodable

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cec_mpi.core.growth import add_row
-from cec_mpi.core.parity import measure_sensitivity
+from cec_mpi.core.sensitivity import measure_sensitivity
 from cec_mpi.errors import InputError
 from cec_mpi.store.checksums import publish_generation, read_rows, row_sum
 from cec_mpi.store.computing import Computing, compute_all

@@ -20,7 +20,7 @@ import numpy as np
 
 import cec_mpi
 from cec_mpi.core.mds import MDSCode
-from cec_mpi.core.parity import Sensitivity
+from cec_mpi.core.sensitivity import Sensitivity
 from cec_mpi.errors import InputError
 from cec_mpi.store.grid import Block, Grid
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from cec_mpi.core.conditioning import Conditioning
 from cec_mpi.core.mds import MDSCode
-from cec_mpi.core.parity import Sensitivity
+from cec_mpi.core.sensitivity import Sensitivity
 from cec_mpi.errors import DamagedStoreError, StoreError
 from cec_mpi.store.files import publish
 from cec_mpi.store.grid import Grid

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.recombine import Recombination, Recombiner, encoding_error
+from cec_mpi.core.recombine import Recombination, Recombiner
+from cec_mpi.core.rounding import encoding_error
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.checksums import block_sum
 from cec_mpi.store.files import read_at

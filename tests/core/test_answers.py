@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cec_mpi import make_code
 from cec_mpi.core.answers import Decoders, RowAnswers, replacement
-from cec_mpi.core.parity import ParityChecker
+from cec_mpi.core.locating import ParityChecker
 from cec_mpi.core.planner import plan_step
 from cec_mpi.core.replan import replan
 

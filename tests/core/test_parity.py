@@ -8,17 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cec_mpi.core.locating import Observation, ParityChecker
 from cec_mpi.core.mds import FAMILIES, MDSCode, make_code
-from cec_mpi.core.parity import (
-    Observation,
-    Parity,
-    ParityChecker,
+from cec_mpi.core.parity import Parity
+from cec_mpi.core.rounding import (
     answer_error,
     decode_error_bound,
+    encoding_error,
     likely_scale,
-    measure_sensitivity,
 )
-from cec_mpi.core.recombine import encoding_error
+from cec_mpi.core.sensitivity import measure_sensitivity
 from cec_mpi.errors import InputError
 
 SIZES = [(6, 3), (20, 10), (12, 8)]

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.core.mds import FAMILIES, make_code
-from cec_mpi.core.recombine import Recombination, Recombiner, choose_basis, encoding_error
+from cec_mpi.core.recombine import Recombination, Recombiner, choose_basis
+from cec_mpi.core.rounding import encoding_error
 from cec_mpi.errors import InputError
 
 SIZES = [(3, 2), (5, 3), (6, 3), (6, 1), (8, 6), (4, 4)]

@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 from cec_mpi.core.mds import FAMILIES, make_code
-from cec_mpi.core.parity import measure_sensitivity
+from cec_mpi.core.sensitivity import measure_sensitivity
 from cec_mpi.errors import CecError, InfeasibleError, InputError
 from cec_mpi.store import encode, grid, open_store
 from cec_mpi.store.work import LocalRunner
