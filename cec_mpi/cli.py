@@ -15,7 +15,7 @@ import cec_mpi
 from cec_mpi.commands import cluster, compute, encode, store
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.launchers import detect_launcher
-from cec_mpi.runtime.leaving import as_cec_error, complain, run_together
+from cec_mpi.runtime.together import as_cec_error, complain, run_together
 
 __all__ = ["main"]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from cec_mpi.checkup import Facts, Seen, findings, report, to_json
 from cec_mpi.runtime.launch import library, place_of_ranks
 from cec_mpi.runtime.launchers import detect_launcher
-from cec_mpi.runtime.leaving import on_master
+from cec_mpi.runtime.together import on_master
 from cec_mpi.runtime.wire import measure_products, measure_wires
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import open_store, problem_on_opening

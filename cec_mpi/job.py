@@ -50,12 +50,13 @@ from cec_mpi.records import (
 )
 from cec_mpi.runtime.gathering import gathered
 from cec_mpi.runtime.launch import survives_losses
-from cec_mpi.runtime.leaving import as_cec_error, leave_without_mpi
+from cec_mpi.runtime.leaving import leave_without_mpi
 from cec_mpi.runtime.logs import log_file
 from cec_mpi.runtime.options import SessionOptions
 from cec_mpi.runtime.placement import placement_table
 from cec_mpi.runtime.session import Session
 from cec_mpi.runtime.signals import NotedSignals
+from cec_mpi.runtime.together import as_cec_error
 from cec_mpi.store.arrays import open_npy
 from cec_mpi.store.files import locked, publish
 from cec_mpi.store.manifest import Manifest

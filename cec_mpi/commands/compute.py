@@ -12,8 +12,8 @@ from typing import Any
 from cec_mpi import values
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.launchers import detect_launcher
-from cec_mpi.runtime.leaving import run_together
 from cec_mpi.runtime.signals import NotedSignals
+from cec_mpi.runtime.together import run_together
 
 __all__ = ["add_doctor", "add_plan", "add_run"]
 

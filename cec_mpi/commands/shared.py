@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi import values
 from cec_mpi.progress import transfer
 from cec_mpi.runtime.launchers import detect_launcher
-from cec_mpi.runtime.leaving import run_together
+from cec_mpi.runtime.together import run_together
 
 if TYPE_CHECKING:
     from cec_mpi.store.manifest import Manifest

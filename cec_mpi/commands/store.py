@@ -10,7 +10,7 @@ from cec_mpi import values
 from cec_mpi.commands.shared import add_memory, described, with_runner
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.runtime.launchers import detect_launcher
-from cec_mpi.runtime.leaving import run_together
+from cec_mpi.runtime.together import run_together
 
 if TYPE_CHECKING:
     from cec_mpi.store.manifest import Manifest

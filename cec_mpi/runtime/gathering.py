@@ -19,19 +19,16 @@ from cec_mpi.runtime.launch import (
     world_size,
 )
 from cec_mpi.runtime.leaving import (
-    check_start,
-    dying_alone,
-    ending_the_job,
     leave_now,
     leave_without_mpi,
     leaves_without_mpi,
     note_exit_status,
-    raised_together,
 )
 from cec_mpi.runtime.local import LocalHub
 from cec_mpi.runtime.options import needs_messages
 from cec_mpi.runtime.serving import serve
 from cec_mpi.runtime.session import Session
+from cec_mpi.runtime.together import check_start, dying_alone, ending_the_job, raised_together
 
 if TYPE_CHECKING:
     from mpi4py import MPI

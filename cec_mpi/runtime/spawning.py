@@ -15,8 +15,9 @@ from mpi4py import MPI
 
 from cec_mpi.errors import MachineError
 from cec_mpi.runtime.jobs import MASTER, OBJECT
-from cec_mpi.runtime.leaving import complain, dying_alone, end_job, leave_now
+from cec_mpi.runtime.leaving import end_job, leave_now
 from cec_mpi.runtime.lifelines import Address, Lifeline
+from cec_mpi.runtime.together import complain, dying_alone
 
 __all__ = ["Greeting", "start_process"]
 

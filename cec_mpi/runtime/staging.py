@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.runtime.leaving import as_cec_error, on_master
 from cec_mpi.runtime.session import check_ranks
+from cec_mpi.runtime.together import as_cec_error, on_master
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import stage_shard

@@ -94,7 +94,7 @@ def cec_comm(request: pytest.FixtureRequest) -> MPI.Intracomm | None:
     """The communicator for `cec_mpi.open_operator`: all ranks, or None in one process."""
     from cec_mpi.runtime.launch import start_mpi
     from cec_mpi.runtime.launchers import detect_launcher
-    from cec_mpi.runtime.leaving import let_rank_0_print
+    from cec_mpi.runtime.together import let_rank_0_print
 
     launcher = detect_launcher()
     if launcher is None or launcher.size == 1:
@@ -117,7 +117,7 @@ def cec_directory(cec_comm: MPI.Intracomm | None, tmp_path_factory: pytest.TempP
     """A directory of this run that all ranks see."""
     if cec_comm is None:
         return tmp_path_factory.mktemp("cec")
-    from cec_mpi.runtime.leaving import on_master
+    from cec_mpi.runtime.together import on_master
 
     path = on_master(cec_comm, lambda: tmp_path_factory.mktemp("cec"))
     blind = [rank for rank, sees in enumerate(cec_comm.allgather(path.is_dir())) if not sees]
@@ -140,7 +140,7 @@ def cec_make_store(cec_comm: MPI.Intracomm | None, cec_directory: Path) -> MakeS
     """
     import numpy as np
 
-    from cec_mpi.runtime.leaving import on_master
+    from cec_mpi.runtime.together import on_master
     from cec_mpi.store import encode
 
     numbers = itertools.count(1)

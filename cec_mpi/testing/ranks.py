@@ -19,14 +19,8 @@ import pytest
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.launch import start_anyway, start_mpi
 from cec_mpi.runtime.launchers import Launcher
-from cec_mpi.runtime.leaving import (
-    complain,
-    end_job,
-    leave_now,
-    leaves_without_mpi,
-    let_rank_0_print,
-    note_exit_status,
-)
+from cec_mpi.runtime.leaving import end_job, leave_now, leaves_without_mpi, note_exit_status
+from cec_mpi.runtime.together import complain, let_rank_0_print
 
 if TYPE_CHECKING:
     from mpi4py import MPI
