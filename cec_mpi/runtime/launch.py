@@ -6,6 +6,8 @@ import ctypes
 import os
 import re
 import socket
+import sys
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +20,12 @@ import cec_mpi
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.guards import Place, different_packages
 from cec_mpi.runtime.launchers import (
+    OPEN_MPI,
     Library,
     can_join,
     detect_launcher,
     read_library,
+    too_many_for_srun,
     wrong_launcher,
 )
 from cec_mpi.runtime.topology import count_cores, count_domains
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Place",
+    "await_others",
     "check_packages",
     "check_world",
     "library",
@@ -47,6 +52,7 @@ __all__ = [
 
 
 _M_PERTURB = -6  # of malloc.h
+_INIT_SECONDS = 0.2  # from the first process that comes out of MPI_Init to the last
 
 
 def start_mpi() -> MPI.Intracomm:
@@ -72,8 +78,14 @@ def start_mpi() -> MPI.Intracomm:
     launcher = detect_launcher()
     if launcher is not None and not can_join(launcher, own := library()):
         raise InputError(wrong_launcher(launcher, own))
+    if launcher is not None and launcher.is_srun and own.maker == OPEN_MPI:
+        cores = count_cores(set(range(os.cpu_count() or 1)))
+        if problem := too_many_for_srun(own, cores, os.environ):
+            sys.stderr.write(f"cec-mpi: warning: {problem}\n")
+            sys.stderr.flush()
     start_anyway()
     check_world()
+    await_others()
     return MPI.COMM_WORLD
 
 
@@ -85,6 +97,19 @@ def start_anyway() -> None:
         with _zeros_from_malloc(), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             MPI.Init_thread()
+
+
+@cache
+def await_others() -> None:
+    """Wait a moment for other processes to come out of MPI_Init, before the first message.
+
+    Open MPI 5 lets a process come out of it while others cannot take a message yet, and end in
+    a segmentation fault: 5 of 120 starts by ``srun --mpi=pmix``, and none of 120 after a pause of
+    0.1 s (https://github.com/open-mpi/ompi/issues/12495). By mpirun, none of 60 on four hosts.
+    """
+    launcher = detect_launcher()
+    if launcher is not None and launcher.is_srun and library().maker == OPEN_MPI:
+        time.sleep(_INIT_SECONDS)
 
 
 @contextmanager

@@ -12,22 +12,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cec_mpi.runtime.guards import plural
+
 __all__ = [
+    "OPEN_MPI",
     "Launcher",
     "Library",
     "can_join",
     "detect_launcher",
     "maker_of",
     "read_library",
+    "too_many_for_srun",
     "wrong_launcher",
 ]
 
-_OPEN_MPI, _MPICH, _INTEL, _SLURM = "Open MPI", "MPICH", "Intel MPI", "srun"
+OPEN_MPI, _MPICH, _INTEL, _SLURM = "Open MPI", "MPICH", "Intel MPI", "srun"
 _PMI = "a launcher"  # of which nothing is known but that it speaks PMI
 
 # What launchers set for each process: the number of processes, and its rank.
 _VARIABLES = {
-    _OPEN_MPI: ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    OPEN_MPI: ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     _INTEL: ("PMI_SIZE", "PMI_RANK"),
     _MPICH: ("PMI_SIZE", "PMI_RANK"),
     _SLURM: ("SLURM_NTASKS", "SLURM_PROCID"),
@@ -40,7 +44,7 @@ _NO_STEP_OF_TASKS = 0xFFFFFFF0  # SLURM_STEP_ID in a batch script or an interact
 
 # The names of a library's own launcher; the first are those of Linux distributions.
 _PROGRAMS = {
-    _OPEN_MPI: ("mpirun.openmpi", "mpirun"),
+    OPEN_MPI: ("mpirun.openmpi", "mpirun"),
     _MPICH: ("mpiexec.mpich", "mpiexec"),
     _INTEL: ("mpiexec.hydra",),
 }
@@ -89,7 +93,7 @@ def _name(maker: str, environ: Mapping[str, str]) -> str:
     if maker == _SLURM:
         kind = environ.get("SLURM_MPI_TYPE")
         return f"srun --mpi={kind}" if kind else "srun without --mpi"
-    programs = {_OPEN_MPI: "Open MPI's mpirun", _MPICH: "MPICH's mpiexec"}
+    programs = {OPEN_MPI: "Open MPI's mpirun", _MPICH: "MPICH's mpiexec"}
     return programs.get(maker, "Intel MPI's mpirun" if maker == _INTEL else maker)
 
 
@@ -120,7 +124,7 @@ class Library:
     @property
     def srun_kind(self) -> str:
         """What ``srun --mpi=`` has to be."""
-        return "pmix" if self.maker == _OPEN_MPI or "pmix" in self.over else "pmi2"
+        return "pmix" if self.maker == OPEN_MPI or "pmix" in self.over else "pmi2"
 
 
 def maker_of(text: str) -> str:
@@ -131,7 +135,7 @@ def maker_of(text: str) -> str:
     >>> maker_of("mpirun (Open MPI) 5.0.11"), maker_of("HYDRA build details:")
     ('Open MPI', 'MPICH')
     """
-    words = {"Open MPI": _OPEN_MPI, "OpenRTE": _OPEN_MPI, "Intel": _INTEL}
+    words = {"Open MPI": OPEN_MPI, "OpenRTE": OPEN_MPI, "Intel": _INTEL}
     words |= {"HYDRA": _MPICH, "MPICH": _MPICH}
     return next((maker for word, maker in words.items() if word in text), "")
 
@@ -148,7 +152,7 @@ def read_library(text: str, path: Path | None) -> Library:
     """
     name = " ".join(text.strip("\0").split("\n")[0].split(",")[0].split())
     name = name.replace("MPICH Version:", "MPICH").removesuffix(" for Linux* OS")
-    starts = {"Open MPI": _OPEN_MPI, "MPICH": _MPICH, "Intel(R) MPI": _INTEL}
+    starts = {"Open MPI": OPEN_MPI, "MPICH": _MPICH, "Intel(R) MPI": _INTEL}
     maker = next((maker for start, maker in starts.items() if name.startswith(start)), "")
     version = re.search(r"\d+", name)
     over = {"pmix"} if maker == _MPICH and "pmix" in text.lower() else set()
@@ -168,13 +172,13 @@ def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = 
     """
     offers_pmix = "PMIX_NAMESPACE" in environ
     offers_pmi = bool({"PMI_FD", "PMI_PORT", "PMI_RANK"} & set(environ))
-    if library.maker == _OPEN_MPI:
+    if library.maker == OPEN_MPI:
         too_new = library.major < 5 and "PRTE_LAUNCHED" in environ  # set by Open MPI 5's mpirun
         return (offers_pmix and not too_new) or (offers_pmi and "pmi" in library.over)
     if library.maker == _MPICH:
         return offers_pmi or not offers_pmix or "pmix" in library.over
     if library.maker == _INTEL:
-        return launcher.maker not in (_MPICH, _OPEN_MPI)
+        return launcher.maker not in (_MPICH, OPEN_MPI)
     return True
 
 
@@ -191,3 +195,44 @@ def wrong_launcher(launcher: Launcher, library: Library) -> str:
         f"{launcher.name} started {launcher.size} processes, but {library.name}, the MPI of this "
         f"Python, runs each of them alone: {remedy}"
     )
+
+
+def too_many_for_srun(library: Library, cores: int, environ: Mapping[str, str]) -> str | None:
+    """The message where MPI_Init aborts for want of cores, in the one process that is to say it.
+
+    Open MPI 5 under srun aborts in each process whose number on its node is not below the
+    number of cores.
+
+    Parameters
+    ----------
+    library : Library
+        Open MPI.
+    cores : int
+        Of this node.
+    environ : mapping of str to str
+        What srun has set.
+    """
+    try:
+        node, number = int(environ["SLURM_NODEID"]), int(environ["SLURM_LOCALID"])
+        ranks = _ranks_by_node(environ["SLURM_STEP_TASKS_PER_NODE"])
+        crowded = [k for k, count in enumerate(ranks) if count > cores]
+        if number != cores or crowded[0] != node:  # the nodes are taken to be alike
+            return None
+    except (KeyError, ValueError, IndexError):
+        return None
+    host = environ.get("SLURMD_NODENAME", "a node")
+    own = library.program or "its own mpirun"
+    return (
+        f"{host} has {plural(ranks[node], 'rank')} on {plural(cores, 'core')}: under srun, "
+        f"{library.name} starts no more ranks on a node than it has cores; take more nodes, or "
+        f"{own} in the batch script"
+    )
+
+
+def _ranks_by_node(text: str) -> list[int]:
+    """What Slurm writes as ``4,1(x3)``: 4, 1, 1, 1."""
+    found: list[int] = []
+    for part in text.split(","):
+        count, _, times = part.rstrip(")").partition("(x")
+        found += [int(count)] * int(times or 1)
+    return found

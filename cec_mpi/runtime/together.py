@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.runtime.launch import check_packages, check_world, start_mpi
+from cec_mpi.runtime.launch import await_others, check_packages, check_world, start_mpi
 from cec_mpi.runtime.launchers import Launcher, detect_launcher
 from cec_mpi.runtime.leaving import (
     FAILED_MACHINE,
@@ -108,6 +108,7 @@ def check_start(comm: MPI.Intracomm) -> None:
         assert launcher is not None
         let_rank_0_print(launcher)
         raise _shown_by_rank_0(launcher.rank, error) from None
+    await_others()
     try:
         check_packages(comm)
     except InputError as error:

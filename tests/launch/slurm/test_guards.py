@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
+
+from cec_mpi.runtime.guards import plural
+from cec_mpi.runtime.topology import count_cores
 
 SRUN = ("srun", "--quiet", "--mpi=none", "-n", 4, "-N", 2)
 TOLD = "srun without --mpi started 4 processes, but "
@@ -37,6 +41,17 @@ with cec_mpi.open_operator({str(small_store.path)!r}, MPI.COMM_WORLD) as X:
     assert done.stderr.count("Traceback") == 1
     assert done.stderr.count(TOLD) == 1
     assert "inside" not in done.stdout
+
+
+@pytest.mark.needs("openmpi")
+def test_too_many_ranks_on_a_node_for_open_mpi(run, cluster):
+    cores = count_cores(set(range(os.cpu_count())))
+    words = ["srun", "--mpi=pmix", "--overcommit", "-N", 1, "-n", cores + 1, "cec-mpi", "doctor"]
+    done = run(words, variables=cluster)
+    assert done.returncode != 0
+    assert done.stderr.count("cec-mpi: ") == 1
+    said = f"cec-mpi: warning: n1 has {plural(cores + 1, 'rank')} on {plural(cores, 'core')}: under"
+    assert said in done.stderr
 
 
 def test_doctor_says_what_srun_has(run, cluster):
