@@ -8,7 +8,8 @@ may *open* a further store, *close* one, or *stop*.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -157,6 +158,12 @@ class Opening:
     def measured(self) -> bool:
         """Whether the machines measure how fast they are, for an emulation."""
         return self.options.emulate_speeds is not None and self.options.emulate_base is None
+
+    def for_machines(self, machines: Sequence[int]) -> Opening:
+        """With these machines; processes that were started since have threads as the others."""
+        missing = 1 + len(machines) - len(self.threads)
+        threads = self.threads + missing * self.threads[-1:]
+        return replace(self, machines=tuple(machines), threads=threads)
 
     def shard_file(self, machine: int) -> Path:
         """Where the shard of a machine (from 1) is in the store, as this node sees it."""

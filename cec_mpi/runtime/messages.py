@@ -14,18 +14,15 @@ import pickle
 import signal
 import socket
 import time
-import warnings
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from cec_mpi.errors import CecError, MachineError
+from cec_mpi.errors import CecError
 from cec_mpi.runtime.collective import check_message_sizes
 from cec_mpi.runtime.emulation import Emulation
 from cec_mpi.runtime.exchange import Opened, Opening, Product
@@ -34,7 +31,6 @@ from cec_mpi.runtime.jobs import (
     CLOSE,
     CONTENT,
     NOTE,
-    OBJECT,
     OPEN,
     ORDER,
     REPORT,
@@ -48,11 +44,10 @@ from cec_mpi.runtime.jobs import (
     Job,
     Joined,
     Left,
-    Lost,
 )
 from cec_mpi.runtime.packing import pack_error
 from cec_mpi.runtime.peers import Peer, Peers
-from cec_mpi.runtime.spawning import Greeting, start_process
+from cec_mpi.runtime.replacing import Replacements
 from cec_mpi.runtime.waiting import Patience
 
 __all__ = ["MessagesHub", "MessagesMasterEnd"]
@@ -60,11 +55,8 @@ __all__ = ["MessagesHub", "MessagesMasterEnd"]
 log = logging.getLogger(__name__)
 
 _OPEN_SECONDS = 30.0  # without a word of any machine that opens its shard
-_JOIN_SECONDS = 10.0  # that a spare has to open shards
 _HEAR_SECONDS = 2.0  # that the master waits for machines to say that they hear, at the end
 _BYE_SECONDS = 5.0  # and for them to leave
-_SETTLE_SECONDS = 0.5  # after a loss, before a process is started
-_MOST_STARTS = 3  # of processes for one machine
 _MOST_BUFFERS = 1000  # that are kept for further answers
 
 
@@ -91,19 +83,13 @@ class MessagesHub:
 
     def __init__(self, comm: MPI.Intracomm, continues: bool, spawns: bool = False) -> None:
         self.continues = continues
-        self._spawns = spawns
-        self._starts: Counter[int] = Counter()  # of processes, for each machine
-        self._starts_soon = False
-        self._lost_at = 0.0  # when, the last time
         self._host = socket.gethostname()
         self._peers = Peers(comm, continues, spawns, self._on_loss)
-        self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
+        self._events: list[Event] = []
+        self._replacements = Replacements(self._peers, continues, spawns, self._tell)
         self._opening: Opening | None = None
         self._asked: list[Peer] = []  # to open it
-        self._is_opening = False
-        self._vacant: list[int] = []  # machines without a process
         self._stores = 0
-        self._events: list[Event] = []
         self._stopped = False
         self.lost_any = self.out_of_reach = False
 
@@ -113,7 +99,7 @@ class MessagesHub:
         if not self._stores:
             for peer, machine in zip(self._peers.all, opening.machines, strict=True):
                 peer.machine = machine
-        self._is_opening = True
+        self._replacements.paused = True
         self._asked = [peer for peer in self._peers.living() if peer.is_idle]
         opening = self._as_it_is(opening)
         self._opening = opening
@@ -135,21 +121,19 @@ class MessagesHub:
                 self._peers.send_object(peer, emulation)
             else:
                 peer.stores_left.append(number)  # it opens it when it is not busy any more
-        self._openings[number] = self._opening, emulation
-        self._is_opening = False
-        self._fill_vacancies()
+        self._replacements.openings[number] = self._opening, emulation
+        self._go_on_replacing()
         return MessagesMasterEnd(self, number, self._opening)
 
     def refuse(self, error: CecError) -> None:
         """Tell all that they do not."""
         for peer in self._asked:
             self._peers.send_object(peer, error)
-        self._is_opening = False
-        self._fill_vacancies()
+        self._go_on_replacing()
 
     def stop(self, error: BaseException | None) -> None:
         """Tell all to leave, and see that they do."""
-        self._stopped = True
+        self._stopped = self._replacements.paused = True
         hears = self._all_that_hear()
         self.lost_any = self.lost_any or any(peer.lost for peer in self._peers.all)
         self.lost_any = self.lost_any or len(hears) < len(self._peers.living())
@@ -209,24 +193,16 @@ class MessagesHub:
 
     def joining(self) -> list[int]:
         """Machines that spares, or processes that are started for it, are about to become."""
-        joining = [peer.joining for peer in self._peers.living() if peer.joining]
-        return joining + self._to_be_started()
+        return self._replacements.joining()
 
     def events(self) -> list[Event]:
         """What has happened since the last call; never waits."""
         self._peers.help_along()
         self._peers.look_for_the_dead()
-        self._fill_vacancies()
-        if self._starts_soon:
-            self.start_processes(soon=True)
+        self._replacements.look_around()
         for peer in self._peers.living():
             if peer.job is not None:
                 self._look_at_job(peer)
-            elif peer.joining:
-                self._look_at_joining(peer)
-                if peer.joining and time.monotonic() - peer.asked > _JOIN_SECONDS:
-                    peer.left_out, machine, peer.joining = True, peer.joining, 0
-                    self._without(machine, None, f"rank {peer.rank} does not open its shard")
         events, self._events = self._events, []
         return events
 
@@ -240,40 +216,23 @@ class MessagesHub:
         if peer is None or peer.given_up:
             return
         peer.given_up = True
-        self._events.append(GivenUp(machine, reason))
-        spare = self._spare()
-        if spare is not None:
+        self._tell(GivenUp(machine, reason))
+        if self._replacements.give_to_spare(machine):
             peer.machine = 0
-            self._join(spare, machine)
 
     def dismiss(self, machine: int, reason: str) -> None:
         """Ask a machine that raised an exception no more."""
         peer = self._peers.serving_as(machine)
         if peer is not None:
             peer.left_out = True
-            self._without(machine, peer, reason)
+            self._without(peer, reason)
 
     def start_processes(self, soon: bool = False) -> None:
         """Start a process for each machine that has none, where the session does so.
 
-        Not before the launcher has dealt with the last loss: it can hang in the attempt. A start
-        takes some tenths of a second, in which no answer is seen.
-
-        Parameters
-        ----------
-        soon : bool
-            If it is too early now, `events` does it when it is time.
+        If it is too early now and it is to be done `soon`, `events` does it when it is time.
         """
-        self._starts_soon = soon
-        if time.monotonic() - self._lost_at > _SETTLE_SECONDS:
-            for machine in self._to_be_started():
-                self._start(machine)
-
-    def _to_be_started(self) -> list[int]:
-        """Machines that get a process of their own."""
-        if not (self._spawns and self._can_replace):
-            return []
-        return [n for n in self._vacant if self._starts[n] < _MOST_STARTS]
+        self._replacements.start_processes(soon)
 
     def report(self, machine: int) -> str:
         """Ask a machine what went wrong."""
@@ -285,7 +244,7 @@ class MessagesHub:
 
     def close(self, store: int) -> None:
         """The machines need not serve this store any more; those that are busy keep it open."""
-        self._openings.pop(store, None)
+        self._replacements.openings.pop(store, None)
         for peer in self._peers.living():
             if store in peer.stores_left[bool(peer.joining) :]:  # not the one that it opens now
                 peer.stores_left.remove(store)
@@ -298,12 +257,7 @@ class MessagesHub:
         machines = tuple(
             p.machine if p.machine in wanted and p in self._asked else 0 for p in self._peers.all
         )
-        return self._with_threads(replace(opening, machines=machines))
-
-    def _with_threads(self, opening: Opening) -> Opening:
-        """With threads for processes that were started since, as many as the others have."""
-        missing = 1 + len(self._peers.all) - len(opening.threads)
-        return replace(opening, threads=opening.threads + missing * opening.threads[-1:])
+        return opening.for_machines(machines)
 
     def _heard(self, peers: list[Peer]) -> dict[int, Any]:
         """An object of each of these; where it can, a session goes on without silent ones."""
@@ -313,7 +267,7 @@ class MessagesHub:
                 self._asked.remove(peer)
                 if not peer.lost:
                     peer.left_out = True
-                    self._without(peer.machine, peer, "it does not open its shard")
+                    self._without(peer, "it does not open its shard")
         return found
 
     def _look_at_job(self, peer: Peer) -> None:
@@ -323,64 +277,14 @@ class MessagesHub:
             job.requests = [request for request in job.requests if not request.Test()]
             if not job.requests:
                 peer.job, job.sent = None, ()
-                self._events.append(Answered(job))
+                self._tell(Answered(job))
                 if peer.given_up and peer.machine and not (job.leaving or peer.stores_left):
-                    self._events.append(Joined(peer.machine, peer.rank))
+                    self._tell(Joined(peer.machine, peer.rank))
                 peer.given_up = False
                 if job.leaving:
                     self._let_go(peer)
                 elif peer.stores_left and peer.machine:
-                    peer.joining, peer.machine = peer.machine, 0
-                    peer.asked = time.monotonic()
-                    self._open_next(peer)
-
-    def _look_at_joining(self, peer: Peer) -> None:
-        with self._peers.watching(peer):
-            if not peer.has_sent(OBJECT):
-                return
-            if peer.starting:
-                self._peers.hear_whereabouts(peer)
-                self._join(peer, peer.joining)
-                return
-            opened: Opened = peer.object(OBJECT)
-            store = peer.stores_left[0]
-            if opened.problem:
-                log.error("a spare cannot join: %s", opened.problem)
-                self._peers.send_object(peer, MachineError(opened.problem))
-                peer.left_out, machine, peer.joining = True, peer.joining, 0
-                self._without(machine, None, opened.problem)
-                return
-            if store in self._openings:
-                self._peers.send_object(peer, self._openings[store][1])
-            else:
-                self._peers.send_object(peer, MachineError("the store was closed meanwhile"))
-            del peer.stores_left[0]
-            if peer.stores_left:
-                self._open_next(peer)
-            else:
-                peer.machine, peer.joining = peer.joining, 0
-                self._events.append(Joined(peer.machine, peer.rank))
-
-    def _join(self, peer: Peer, machine: int) -> None:
-        """Have a spare process open the shards of a machine."""
-        log.info("rank %d is to become machine %d", peer.rank, machine)
-        peer.joining, peer.asked = machine, time.monotonic()
-        peer.stores_left = list(self._openings)
-        self._open_next(peer)
-
-    def _open_next(self, peer: Peer) -> None:
-        store = peer.stores_left[0]
-        opening, emulation = self._openings[store]
-        machines = [0] * len(self._peers.all)
-        if peer.joining in opening.machines or peer.joining <= opening.manifest.code.machines:
-            machines[peer.rank - 1] = peer.joining
-        # Nothing is measured again, and faults on order were those of the lost process.
-        base = None if emulation is None else emulation.base
-        inject = ",".join(w for w in opening.options.inject.split(",") if w.startswith("random"))
-        options = replace(opening.options, emulate_base=base, inject=inject)
-        opening = replace(opening, machines=tuple(machines), options=options)
-        opening = self._with_threads(opening)
-        self._peers.order(peer, OPEN, store, content=pickle.dumps(opening))
+                    self._replacements.open_rest(peer)
 
     def let_go(self, machine: int, reason: str) -> None:
         """Ask a machine no more; a spare takes its place."""
@@ -393,53 +297,27 @@ class MessagesHub:
             return
         machine, peer.machine, peer.left_out = peer.machine, 0, True
         if machine:
-            self._events.append(Left(machine, reason))
-            self._vacant.append(machine)
-            self._fill_vacancies()
+            self._tell(Left(machine, reason))
+            self._replacements.vacate(machine)
 
-    def _spare(self) -> Peer | None:
-        """A process that can become another machine now."""
-        return self._peers.idle_spare() if self._can_replace else None
+    def _without(self, peer: Peer, reason: str) -> None:
+        """A process serves no more: another takes its place, if there is one."""
+        machine, peer.machine = peer.machine, 0
+        self._replacements.without(machine, reason)
 
-    @property
-    def _can_replace(self) -> bool:
-        return bool(self.continues and self._openings and not (self._is_opening or self._stopped))
+    def _go_on_replacing(self) -> None:
+        self._replacements.paused = False
+        self._replacements.fill()
 
-    def _fill_vacancies(self) -> None:
-        """Have spares become machines that have no process."""
-        while self._vacant and (spare := self._spare()) is not None:
-            self._join(spare, self._vacant.pop(0))
-
-    def _start(self, machine: int) -> None:
-        """Start a process that is to become a machine."""
-        self._starts[machine] += 1
-        if self._starts[machine] == _MOST_STARTS:
-            log.error("machine %d is started for the last time", machine)
-        rank = len(self._peers.all) + 1
-        try:
-            comm = start_process(Greeting(rank, self._peers.address))
-        except MPI.Exception as error:
-            warnings.warn(f"the launcher starts no process: {error}", stacklevel=2)
-            self._spawns = False
-            return
-        self._vacant.remove(machine)
-        peer = Peer(rank, comm, 0, starting=True, joining=machine, asked=time.monotonic())
-        self._peers.all.append(peer)
-
-    def _without(self, machine: int, peer: Peer | None, reason: str) -> None:
-        """A machine has no process: a spare becomes it, if there is one."""
-        if peer is not None:
-            peer.machine = 0
-        if not machine:
-            return
-        self._events.append(Lost(machine, reason))
-        self._vacant.append(machine)
-        self._fill_vacancies()
+    def _tell(self, event: Event) -> None:
+        self._events.append(event)
 
     def _on_loss(self, peer: Peer, machine: int) -> None:
-        self.lost_any, self._lost_at = True, time.monotonic()
+        self.lost_any, peer.machine = True, 0
+        self._replacements.note_loss()
         if not self._stopped:
-            self._without(machine, peer, f"process {peer.process} on {peer.host} is gone")
+            gone = f"process {peer.process} on {peer.host} is gone"
+            self._replacements.without(machine, gone)
 
     def _all_that_hear(self) -> list[Peer]:
         """Processes that answer, if need be after they were woken up."""

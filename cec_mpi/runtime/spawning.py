@@ -49,7 +49,7 @@ def start_process(greeting: Greeting) -> MPI.Intercomm:
 
     Raises
     ------
-    mpi4py.MPI.Exception
+    MachineError
         It starts none. Where it hangs, the job ends with exit code 3.
     """
     watch = threading.Timer(_START_SECONDS, _give_up)
@@ -57,6 +57,8 @@ def start_process(greeting: Greeting) -> MPI.Intercomm:
     watch.start()
     try:
         comm = MPI.COMM_SELF.Spawn(sys.executable, args=["-m", __name__], maxprocs=1)
+    except MPI.Exception as error:
+        raise MachineError(f"the launcher starts no process: {error}") from None
     finally:
         watch.cancel()
     comm.Set_errhandler(MPI.ERRORS_RETURN)
