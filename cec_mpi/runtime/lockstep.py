@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import MachineError
+from cec_mpi.runtime.buffers import Buffers
 from cec_mpi.runtime.exchange import Answers, MasterEnd
-from cec_mpi.runtime.master import Buffers, Master, Multiplied
+from cec_mpi.runtime.master import Master, Multiplied
 from cec_mpi.runtime.options import SessionOptions
 from cec_mpi.runtime.step import Step
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.codec import Codec
 from cec_mpi.core.planner import Plan, Planner
 from cec_mpi.core.rounding import (
     answer_error,
@@ -20,12 +19,13 @@ from cec_mpi.core.rounding import (
 from cec_mpi.core.speeds import Speeds, hindsight_makespan
 from cec_mpi.errors import InputError
 from cec_mpi.records import Recorder
+from cec_mpi.runtime.buffers import Buffers, block_of, checked_out, column, take
 from cec_mpi.runtime.elastic import Schedule
 from cec_mpi.runtime.exchange import Answers, Product
 from cec_mpi.runtime.step import CannotEnd, Step
 from cec_mpi.store.manifest import Manifest
 
-__all__ = ["Buffers", "Master", "Multiplied", "shard_errors"]
+__all__ = ["Master", "Multiplied", "shard_errors"]
 
 Floats = NDArray[np.float64]
 
@@ -117,7 +117,7 @@ class Master(ABC):
         MachineError
             A machine failed.
         """
-        return self._until_it_ends(self._forward, "w", _column("w", w, self.shape[1]), out)[:, 0]
+        return self._until_it_ends(self._forward, "w", column("w", w, self.shape[1]), out)[:, 0]
 
     def rmatvec(self, v: ArrayLike, out: Floats | None = None) -> Floats:
         """Compute X' v: one step with the assignment, the load and the time of X w.
@@ -137,7 +137,7 @@ class Master(ABC):
         InputError, InfeasibleError, MachineError
             As `matvec`.
         """
-        return self._until_it_ends(self._adjoint, "v", _column("v", v, self.shape[0]), out)[:, 0]
+        return self._until_it_ends(self._adjoint, "v", column("v", v, self.shape[0]), out)[:, 0]
 
     def matmat(self, W: ArrayLike) -> Floats:
         """Compute X W for all columns of W in one step.
@@ -156,7 +156,7 @@ class Master(ABC):
         InputError, InfeasibleError, MachineError
             As `matvec`.
         """
-        return self._until_it_ends(self._forward, "W", _block("W", W, self.shape[1]), None)
+        return self._until_it_ends(self._forward, "W", block_of("W", W, self.shape[1]), None)
 
     def rmatmat(self, V: ArrayLike) -> Floats:
         """Compute X' V for all columns of V in one step.
@@ -175,7 +175,7 @@ class Master(ABC):
         InputError, InfeasibleError, MachineError
             As `matvec`.
         """
-        return self._until_it_ends(self._adjoint, "V", _block("V", V, self.shape[0]), None)
+        return self._until_it_ends(self._adjoint, "V", block_of("V", V, self.shape[0]), None)
 
     def close(self) -> None:
         """Make no more steps with this store."""
@@ -201,9 +201,9 @@ class Master(ABC):
     def _forward(self, name: str, W: NDArray[Any], out: Floats | None) -> Floats:
         """X W; W of shape (r, k)."""
         columns = W.shape[1]
-        out = _checked_out(out, self.shape[0])
+        out = checked_out(out, self.shape[0])
         buffers = self._buffers_for(columns)
-        _take(name, W, buffers.shared.T, buffers.finite.T)
+        take(name, W, buffers.shared.T, buffers.finite.T)
         step = self._begin(Product(False, columns))
         with np.errstate(over="ignore", invalid="ignore"):
             length = float(np.linalg.norm(buffers.shared))
@@ -220,9 +220,9 @@ class Master(ABC):
     def _adjoint(self, name: str, V: NDArray[Any], out: Floats | None) -> Floats:
         """X' V; V of shape (q, k)."""
         rows, columns = V.shape
-        out = _checked_out(out, self.shape[1])
+        out = checked_out(out, self.shape[1])
         buffers = self._buffers_for(columns)
-        _take(name, V, buffers.product[:rows])
+        take(name, V, buffers.product[:rows])
         buffers.product[rows:] = 0
         step = self._begin(Product(True, columns))
         with step.timed("code"), np.errstate(over="ignore"):
@@ -327,94 +327,7 @@ class Multiplied(NamedTuple):
     rows: list[int]
 
 
-class Buffers:
-    """The arrays of products with k columns, and the codec of the last plan.
-
-    Attributes
-    ----------
-    shared, finite : (k, r) ndarray
-        W as it is sent, and which of its entries are finite.
-    coded, good : (L * R * k,) ndarray
-        The machines' coefficients of an adjoint, and which numbers are finite.
-    parts : (L, R * k) ndarray of float64
-        The rows of X_1 W .. X_L W or of V_1 .. V_L.
-    product : (L * R, k) ndarray of float64
-        The same as one matrix: X W or V, with zero rows below.
-    work : (L * R * k,) ndarray of float64
-        Scratch for decoding.
-    """
-
-    codec: Codec
-
-    def __init__(self, manifest: Manifest, columns: int) -> None:
-        recovery, rows, dtype = manifest.code.recovery, manifest.rows_per_shard, manifest.dtype
-        size = recovery * rows * columns
-        self.shared = np.empty((columns, manifest.columns), dtype)
-        self.finite = np.empty(self.shared.shape, dtype=bool)
-        self.coded = np.empty(size, dtype)
-        self.good = np.empty(size, dtype=bool)
-        self.parts = np.empty((recovery, rows * columns))
-        self.product = self.parts.reshape(recovery * rows, columns)
-        self.work = np.empty(size)
-        self._code = manifest.code
-        self._columns = columns
-        self._plan: Plan | None = None
-
-    def prepare(self, plan: Plan) -> None:
-        """Have the codec of this plan."""
-        if plan is not self._plan:
-            self.codec = Codec(plan, self._code, self._columns, self.work)
-            self._plan = plan
-
-    def renew(self) -> None:
-        """Leave what was sent to machines that may still be receiving it."""
-        self.shared = np.empty_like(self.shared)
-        self.coded = np.empty_like(self.coded)
-
-
 def shard_errors(manifest: Manifest) -> NDArray[np.float64]:
     """Error bounds of the shards, (N,): of encoding, or of what was rebuilt from others."""
     rebuilt = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in manifest.shards]
     return np.maximum(encoding_error(manifest.code.generator, manifest.dtype), rebuilt)
-
-
-def _column(name: str, vector: ArrayLike, length: int) -> NDArray[Any]:
-    array = np.asarray(vector)
-    if array.shape not in ((length,), (length, 1)):
-        raise InputError(f"{name} has shape {array.shape}: expected ({length},)")
-    return array.reshape(length, 1)
-
-
-def _block(name: str, block: ArrayLike, length: int) -> NDArray[Any]:
-    array = np.asarray(block)
-    if array.ndim != 2 or array.shape[0] != length or not array.shape[1]:
-        raise InputError(f"{name} has shape {array.shape}: expected ({length}, k), k at least 1")
-    return array
-
-
-def _take(
-    name: str,
-    block: NDArray[Any],
-    buffer: NDArray[Any],
-    finite: NDArray[np.bool_] | None = None,
-) -> None:
-    """Convert once to the buffer's dtype, before anything goes on the wire."""
-    if block.dtype.kind not in "fiub":
-        raise InputError(f"{name} has dtype {block.dtype}: expected real numbers")
-    with np.errstate(over="ignore"):
-        np.copyto(buffer, block, casting="unsafe")
-    good = np.isfinite(buffer, out=finite)
-    if not good.all():
-        row, column = np.argwhere(~good)[0].tolist()
-        where = f"{row}, {column}" if block.shape[1] > 1 else row
-        raise InputError(
-            f"{name}[{where}] is {block[row, column]}: expected finite {buffer.dtype} numbers"
-        )
-
-
-def _checked_out(out: Floats | None, length: int) -> Floats | None:
-    if out is not None and (out.shape != (length,) or out.dtype != np.float64):
-        raise InputError(
-            f"out has shape {out.shape} and dtype {out.dtype}: expected ({length},) of float64"
-        )
-    return out

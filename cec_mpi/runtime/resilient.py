@@ -17,12 +17,13 @@ from cec_mpi.core.locating import ParityChecker
 from cec_mpi.core.planner import Plan, Planner
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.adjoint_run import AdjointRun
+from cec_mpi.runtime.buffers import Buffers
 from cec_mpi.runtime.deadline import as_deadline
 from cec_mpi.runtime.elastic import Moment
 from cec_mpi.runtime.exchange import Product
 from cec_mpi.runtime.forward_run import ForwardRun
 from cec_mpi.runtime.jobs import GivenUp, Intervals, Joined, Left, Lost
-from cec_mpi.runtime.master import Buffers, Master, Multiplied, shard_errors
+from cec_mpi.runtime.master import Master, Multiplied, shard_errors
 from cec_mpi.runtime.messages import MessagesMasterEnd
 from cec_mpi.runtime.options import SessionOptions
 from cec_mpi.runtime.step import Step

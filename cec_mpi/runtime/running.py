@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InfeasibleError, MachineError
+from cec_mpi.runtime.buffers import Buffers
 from cec_mpi.runtime.exchange import Answers
 from cec_mpi.runtime.jobs import Answered, GivenUp, Intervals, Job, Joined, Left, Lost
-from cec_mpi.runtime.master import Buffers, Multiplied
+from cec_mpi.runtime.master import Multiplied
 from cec_mpi.runtime.step import CannotEnd, Step
 from cec_mpi.runtime.waiting import Patience
 
