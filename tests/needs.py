@@ -61,6 +61,10 @@ NEEDS = {
         lambda: library().startswith(("MPICH", "Intel")),
         "srun starts ranks with its PMI-2, which Open MPI does not speak",
     ),
+    "import-anywhere": Need(
+        lambda: not library().startswith("Open MPI v4"),
+        "Open MPI 4 aborts when a program imports mpi4py.MPI under an srun that connects no ranks",
+    ),
     "openmpi": Need(
         lambda: library().startswith("Open MPI v5"),
         "the page has commands of Open MPI 5; other MPIs want other words",

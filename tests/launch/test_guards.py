@@ -80,7 +80,7 @@ def test_the_mpirun_of_another_mpi(run, words, foreign, command):
     assert "started 4 processes, but " in told
     assert "runs each of them alone: start them with /" in told
     own = Path(told.rpartition(" with ")[2])
-    assert own.parent == Path(mpirun()).parent
+    assert own.samefile(mpirun()) or own.parent == Path(mpirun()).parent
 
 
 def test_the_mpirun_of_another_mpi_for_a_program(run, program, foreign):

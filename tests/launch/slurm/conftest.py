@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mpi_at_hand import library
 from needs import reason_to_skip
 
 sys.path.append(str(Path(__file__).parent))
@@ -40,7 +41,11 @@ def cluster(tmp_path_factory):
         if up.returncode == 0 or "is taken" not in up.stderr:
             break
     assert up.returncode == 0, up.stderr
-    yield {"SLURM_CONF": str(directory / "slurm.conf")}
+    variables = {"SLURM_CONF": str(directory / "slurm.conf")}
+    if library().startswith("Open MPI v4"):
+        # It names shared memory by host and node-local rank, and these nodes are one host.
+        variables["OMPI_MCA_btl"] = "self,tcp"
+    yield variables
     subprocess.run([SCRIPT, "down", directory], check=True, timeout=60)
 
 

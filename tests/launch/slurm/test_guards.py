@@ -28,6 +28,7 @@ def test_a_command(run, cluster, small_store, tmp_path, command):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.needs("import-anywhere")
 def test_a_program(run, cluster, small_store, tmp_path):
     path = tmp_path / "program.py"
     path.write_text(f"""
