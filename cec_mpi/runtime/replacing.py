@@ -182,7 +182,11 @@ class Replacements:
                 return
             if peer.starting:
                 self._peers.hear_whereabouts(peer)
-                self._join(peer, peer.joining)
+                machine, peer.joining = peer.joining, 0
+                if self._can_replace:
+                    self._join(peer, machine)
+                else:  # it came too late: it is a spare
+                    self._vacant.append(machine)
                 return
             opened: Opened = peer.object(OBJECT)
             if opened.problem:

@@ -411,3 +411,28 @@ def test_a_started_process_opens_further_stores_and_leaves_in_order(spawn):
 @ulfm
 def test_a_started_process_leaves_when_rank_0_is_killed(spawn):
     assert spawn("end").returncode not in (0, None)  # and nothing is left running
+
+
+ENDS_EARLY = """
+import sys, time, numpy as np
+from mpi4py import MPI
+import cec_mpi
+with cec_mpi.open_operator(
+    sys.argv[1], MPI.COMM_WORLD, on_loss="continue", replace="spawn", inject="kill:2@1"
+) as X:
+    if X is not None:
+        w = np.ones(X.shape[1])
+        lost = time.monotonic()
+        while (begin := time.monotonic()) < lost + 10:
+            y = X @ w
+            if begin > lost + 0.4 and time.monotonic() - begin > 0.05:  # one is started, it seems
+                break
+        print(np.isfinite(y).all())
+"""
+
+
+@ulfm
+def test_a_process_that_is_started_too_late_leaves_with_the_others(run, store, tmp_path):
+    (tmp_path / "program.py").write_text(ENDS_EARLY)
+    done = run([*ULFM, 7, "python", tmp_path / "program.py", store.path])
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
