@@ -35,7 +35,7 @@ class OneRun:
     """Plugin of a rank.
 
     It withdraws when the tests are known and no rank has one that uses a fixture of cec_mpi:
-    then all is as it would be without it.
+    then all is as it would be without it, but that rank 0 alone writes what --junitxml asks for.
     """
 
     def __init__(self, launcher: Launcher) -> None:
@@ -45,10 +45,11 @@ class OneRun:
         self._output = _Held()
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_configure(self) -> None:
+    def pytest_configure(self, config: pytest.Config) -> None:
         """Hold back the report of this rank: who writes it is made right after this."""
         if self._launcher.rank:
             sys.stdout = self._output
+            config.option.xmlpath = None  # --junitxml: rank 0 writes the file
 
     def pytest_sessionstart(self) -> None:
         """Let tests print where they would: only the report is held back."""

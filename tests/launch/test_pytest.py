@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from xml.etree import ElementTree
 
 import pytest
 
@@ -75,6 +76,14 @@ def test_the_same_tests_pass_in_one_process_and_on_ranks(pytest_on, ranks, optio
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" in ") == done.stdout.count(f"{summary} in ") == 1
     assert done.stdout.count("test session starts") == 1
+
+
+def test_one_report_is_written(pytest_on, tmp_path):
+    done = pytest_on(MINE, "--with-mpi", "--junitxml=report.xml", ranks=4)
+    assert done.returncode == 0, done.stdout + done.stderr
+    cases = ElementTree.parse(tmp_path / "report.xml").findall(".//testcase")
+    assert len(cases) == 6
+    assert not any(case.find("skipped") is not None for case in cases)
 
 
 FAILS = """
