@@ -13,7 +13,10 @@ def ranks_of(launcher: subprocess.Popen[str]) -> dict[int, psutil.Process]:
     """The processes of an mpirun that runs, by rank."""
     ranks = {}
     for child in psutil.Process(launcher.pid).children(recursive=True):
-        variables = child.environ()
+        try:
+            variables = child.environ()
+        except psutil.NoSuchProcess:  # it has ended meanwhile
+            continue
         for name in _VARIABLES:
             if name in variables:
                 ranks[int(variables[name])] = child

@@ -41,14 +41,19 @@ def communication(step):
     return sum(step[part] for part in parts) - step["measured_makespan"]
 
 
+def is_most_of_it(part, steps):
+    """Whether this part of a step takes longer than computing, which takes about 1 ms."""
+    return median(map(part, steps)) > median(step["measured_makespan"] for step in steps)
+
+
 def test_a_slow_wire_is_no_slow_machine(two_hosts, steps_of):
-    """The times that are expected are what physics allows at least; computing takes 1 ms."""
+    """The times that are expected are what physics allows at least."""
     two_hosts.link("node2", "rate", "40mbit")
     answers = ROWS * 8  # bytes that come to the master in each step
     slow = steps_of("narrow")
     assert all(communication(step) > 0.5 * answers / RATE for step in slow)
-    assert median(step["measured_makespan"] for step in slow) < 0.3 * answers / RATE
+    assert is_most_of_it(communication, slow)
     two_hosts.link("node2", "rate", "1gbit", "delay", 1e3 * DELAY)
     late = steps_of("far")
     assert all(communication(step) > 2 * DELAY for step in late)  # there and back
-    assert median(step["measured_makespan"] for step in late) < DELAY
+    assert is_most_of_it(communication, late)

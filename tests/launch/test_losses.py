@@ -166,7 +166,9 @@ def test_an_exception_of_a_machine_is_a_loss_too(multiply, tmp_path, run, store)
 @pytest.mark.parametrize("launcher", [pytest.param(ULFM, marks=ulfm), PLAIN], ids=["ulfm", "plain"])
 def test_a_stopped_machine_is_given_up_and_ended_with_the_run(multiply, tmp_path, launcher):
     multiply("--deadline", 0.3, "--inject", "stop:4@10", launcher=launcher)
-    assert events(tmp_path / "out") == [(10, {"late": 4})]
+    assert [found for found in events(tmp_path / "out") if 4 in found[1].values()] == [
+        (10, {"late": 4})
+    ]
 
 
 def test_a_machine_that_wakes_up_comes_back(start, store, tmp_path):
@@ -315,7 +317,8 @@ def test_a_spare_gives_what_only_its_machine_can(solve, step):
 def test_a_machine_that_never_answers_is_no_reason_to_end(multiply, tmp_path):
     slowly = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 500)  # 0.2 s a step
     multiply("--deadline", 0.5, "--inject", "stop:4@1", *slowly)
-    assert [set(e) for _, e in events(tmp_path / "out")] == [{"late"}, {"given up", "reason"}]
+    found = [set(event) for _, event in events(tmp_path / "out") if 4 in event.values()]
+    assert found == [{"late"}, {"given up", "reason"}]
 
 
 @ulfm
