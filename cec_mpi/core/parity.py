@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.core.rounding import gamma, likely_scale
 from cec_mpi.errors import InputError
 
-__all__ = ["Parity", "checking_error", "detectable_errors"]
+__all__ = ["Parity", "checking_error"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -42,13 +42,10 @@ class Parity:
     machines : tuple of int
     checks : (m - L, m) ndarray of float
         C: orthonormal rows with ``C G_P = 0``.
-    weights : (m,) ndarray of float
-        How much of an error of each machine the checks see, from 0 to 1.
+    parts : (L, m) ndarray of float
+        ``pinv(G_P)``: answers times this are X_1 w .. X_L w.
     tolerance : float
         The most that rounding makes of ``norm(C a)``, relative to S.
-    detectable : (m,) ndarray of float
-        An error of each machine larger than this is seen, relative to S; infinite where none
-        is. See `measure_sensitivity`.
 
     Raises
     ------
@@ -63,7 +60,7 @@ class Parity:
     Examples
     --------
     >>> parity = Parity(np.array([[1.0], [1.0], [1.0]]), (1, 2, 3), np.zeros(3))
-    >>> parity.checks.shape, parity.weights.round(3).tolist()
+    >>> parity.checks.shape, np.linalg.norm(parity.checks, axis=0).round(3).tolist()
     ((2, 3), [0.816, 0.816, 0.816])
     """
 
@@ -85,31 +82,11 @@ class Parity:
         basis, _ = np.linalg.qr(matrix, mode="complete")
         self.machines = tuple(int(n) for n in machines)
         self.checks: Floats = np.ascontiguousarray(basis[:, recovery:].T)
-        self.weights: Floats = np.linalg.norm(self.checks, axis=0)
         sizes = np.abs(matrix).sum(axis=1)
         self.tolerance = float(
             np.linalg.norm(errors[rows]) + checking_error(count, recovery) * np.linalg.norm(sizes)
         )
-        self._parts = np.linalg.pinv(matrix)
-        self.detectable = detectable_errors(
-            self.weights, np.abs(self._parts).max(axis=0), np.full(count, self.tolerance)
-        )
-
-    def scale(self, answers: Floats) -> float:
-        """Estimate S from the answers to a step, pooled over its rows.
-
-        Parameters
-        ----------
-        answers : (m, rows) ndarray of float
-            Finite.
-
-        Returns
-        -------
-        float
-            Of what the answers are decoded to: see `likely_scale`.
-        """
-        with np.errstate(over="ignore", invalid="ignore"):
-            return likely_scale(self._parts @ answers)
+        self.parts: Floats = np.linalg.pinv(matrix)
 
     def residuals(self, answers: Floats) -> Floats:
         """What the checks leave of each row: ``norm(C a)``.
@@ -182,7 +159,7 @@ class Parity:
             bounds = np.asarray(scale, dtype=np.float64)
             return np.asarray(failed | ~(left <= self.tolerance * bounds + least), dtype=bool)
         with np.errstate(over="ignore", invalid="ignore"):
-            parts = self._parts @ values
+            parts = self.parts @ values
         failed |= ~np.isfinite(parts).all(axis=0)  # no X that is finite gives such answers
         while not failed.all():
             estimate = max(likely_scale(parts[:, ~failed]), floor)
@@ -191,14 +168,6 @@ class Parity:
                 break
             failed = np.asarray(found, dtype=bool)
         return failed
-
-
-def detectable_errors(weights: Floats, gains: Floats, tolerance: Floats) -> Floats:
-    """``2 t / (p - k t)``, infinite where that is no size."""
-    seen = weights - gains * tolerance
-    sizes = np.full(weights.shape, np.inf)
-    np.divide(2 * tolerance, seen, out=sizes, where=seen > 0)
-    return sizes
 
 
 def checking_error(count: int, recovery: int) -> float:

@@ -14,7 +14,7 @@ from math import comb
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from cec_mpi.core.parity import checking_error, detectable_errors
+from cec_mpi.core.parity import checking_error
 from cec_mpi.core.rounding import answer_error
 
 __all__ = ["Sensitivity", "measure_sensitivity"]
@@ -127,7 +127,7 @@ def measure_sensitivity(
         squares = (errors[chosen] ** 2).sum(axis=1)[:, None] + errors**2
         computing = (sizes[chosen] ** 2).sum(axis=1)[:, None] + sizes**2
         tolerance = np.sqrt(squares) + checking_error(recovery + 1, recovery) * np.sqrt(computing)
-        size = detectable_errors(weights, gains, tolerance)
+        size = _detectable(weights, gains, tolerance)
         size[inside] = 0.0
         sizes_seen.append(size.max(axis=1))
         least_weight = min(least_weight, float(weights[~inside].min()))
@@ -163,6 +163,14 @@ def _weights(generator: Floats, chosen: NDArray[np.int64]) -> tuple[Floats, Floa
         parts = np.abs(coefficients @ inverses.transpose(0, 2, 1)).max(axis=2)
         weights, gains = 1 / np.sqrt(squares), parts / squares
     return np.nan_to_num(weights, nan=0.0), np.nan_to_num(gains, nan=0.0)
+
+
+def _detectable(weights: Floats, gains: Floats, tolerance: Floats) -> Floats:
+    """The smallest errors that are always seen: ``2 t / (p - k t)``, or infinite."""
+    seen = weights - gains * tolerance
+    sizes = np.full(weights.shape, np.inf)
+    np.divide(2 * tolerance, seen, out=sizes, where=seen > 0)
+    return sizes
 
 
 def _sample(
