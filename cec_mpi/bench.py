@@ -18,6 +18,7 @@ import numpy as np
 
 from cec_mpi.core.mds import make_code
 from cec_mpi.errors import InputError
+from cec_mpi.runtime.launchers import without_launcher
 from cec_mpi.store.files import sync, write_at
 from cec_mpi.store.grid import make_grid
 from cec_mpi.store.manifest import rows_per_shard
@@ -29,7 +30,6 @@ __all__ = ["Bench"]
 Figures = dict[str, float]
 
 _CHUNK = 1 << 20
-_LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")
 _LIMIT = 3600.0  # seconds that one measured command may take
 # The kernel's own figure of this process: what wait() tells includes the parent's, by fork.
 _PEAK = "next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1]"
@@ -186,7 +186,7 @@ def _command(name: str, *arguments: object) -> list[str]:
 def _measured(command: list[str]) -> tuple[float, int]:
     """Seconds and peak memory in bytes of a command that must succeed."""
     # A rank's children are no ranks.
-    alone = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
+    alone = without_launcher(os.environ)
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=_LIMIT, check=False, env=alone
     )

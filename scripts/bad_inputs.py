@@ -34,6 +34,8 @@ from typing import Any, NoReturn
 import mpi_at_hand
 import numpy as np
 
+from cec_mpi.runtime.launchers import without_launcher
+
 TIME_LIMIT = 30  # seconds; the slowest case takes about two on a busy machine of two cores
 RANKS = 4  # the store of the cases has three machines
 _DRAWN = 30  # cases drawn from the seed, beside those written out below
@@ -41,7 +43,6 @@ _DRAWN = 30  # cases drawn from the seed, beside those written out below
 # Starting commands -------------------------------------------------------------------------
 
 _MARK = "CEC_LAUNCH_MARK"  # in the environment of every process of one command
-_FOREIGN = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")
 _DID_NOT_START = 213
 _BANNER = re.compile(r"^-{60,}\n.*?^-{60,}\n", re.DOTALL | re.MULTILINE)
 # What Open MPI's mpirun says now and then while it ends ranks that left with an error.
@@ -88,7 +89,7 @@ class Done:
 
 def environment(**variables: str) -> dict[str, str]:
     """The variables that a command is started with: of no launcher, and fit for one box."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
+    kept = without_launcher(os.environ)
     beside = str(Path(sys.executable).parent)  # cec-mpi, and mpirun of an MPI wheel
     path = os.pathsep.join([beside, kept.get("PATH", os.defpath)])
     return {**kept, **mpi_at_hand.one_box(), "PATH": path, **variables}

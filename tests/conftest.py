@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cec_mpi.runtime.launchers import detect_launcher
+from cec_mpi.runtime.launchers import detect_launcher, without_launcher
 from cec_mpi.testing import SmallStore
 
 TESTS = Path(__file__).parent
@@ -47,6 +47,13 @@ def pytest_terminal_summary(terminalreporter):
         for report in terminalreporter.stats.get("skipped", ()):
             path, _, reason = report.longrepr
             print(f"{Path(path).name}: {reason.removeprefix('Skipped: ')}", file=file)
+
+
+@pytest.fixture
+def no_launcher(monkeypatch):
+    """No variable of a launcher, as if these tests had been started by hand."""
+    for name in os.environ.keys() - without_launcher(os.environ):
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture

@@ -34,11 +34,7 @@ WRITTEN = {  # which words write which file
 }
 
 
-@pytest.fixture(autouse=True)
-def no_launcher(monkeypatch):
-    for name in list(os.environ):
-        if name.startswith(("OMPI_", "PMI_", "PMIX_", "SLURM_")):
-            monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("no_launcher")
 
 
 @pytest.fixture

@@ -15,18 +15,14 @@ import pytest
 
 import cec_mpi
 from cec_mpi.cli import main
+from cec_mpi.runtime.launchers import without_launcher
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((120, 80))
 COMMANDS = ["encode", "info", "verify", "plan", "run", "doctor", "slurm", "hostfile"]
-LAUNCHERS = ("OMPI_", "PMI_", "PMIX_", "SLURM_")
 
 
-@pytest.fixture(autouse=True)
-def no_launcher(monkeypatch):
-    for name in list(os.environ):
-        if name.startswith(LAUNCHERS):
-            monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("no_launcher")
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +80,7 @@ def cec(capsys):
 
 def in_a_process(*words, **options):
     """The same in a process of its own, with an ordinary buffered standard output."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    kept = without_launcher(os.environ)
     kept.pop("PYTHONUNBUFFERED", None)
     command = [sys.executable, "-m", "cec_mpi", *map(str, words)]
     return subprocess.run(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
+from cec_mpi.runtime.launchers import without_launcher
 
 ROOT = Path(cec_mpi.__file__).parent
 LAYERS = [
@@ -40,7 +41,6 @@ USE_MPI = {
     )
 }
 USE_SCIPY_IN_CORE = {f"cec_mpi.core.{name}" for name in ("mds", "decoder", "recombine", "replan")}
-LAUNCHERS = ("OMPI_", "PMI_", "PMIX_", "SLURM_")
 NOT_IN_CORE = {"io", "logging", "mpi4py", "os", "pathlib", "subprocess", "threading", "time"}
 
 
@@ -186,7 +186,7 @@ def loaded_after(program, *arguments):
         capture_output=True,
         text=True,
         check=True,
-        env={name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)},
+        env=without_launcher(os.environ),
     )
     return set(json.loads(done.stdout.splitlines()[-1]))
 

@@ -32,11 +32,7 @@ HALF, _ = np.linalg.qr(RNG.standard_normal((30, 30)))
 SYMMETRIC = HALF @ np.diag(np.linspace(-1, 3, 30)) @ HALF.T
 
 
-@pytest.fixture(autouse=True)
-def no_launcher(monkeypatch):
-    for name in list(os.environ):
-        if name.startswith(("OMPI_", "PMI_", "PMIX_", "SLURM_")):
-            monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("no_launcher")
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ __all__ = [
     "maker_of",
     "read_library",
     "too_many_for_srun",
+    "without_launcher",
     "wrong_launcher",
 ]
 
@@ -40,6 +41,7 @@ _VARIABLES = {
 # What only this launcher sets. The order above matters too: any of them may start its
 # processes on other nodes by srun.
 _MARKS = {_INTEL: "I_MPI_HYDRA_UUID", _MPICH: "MPI_LOCALNRANKS", _SLURM: "SLURM_STEP_ID"}
+_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")  # of all variables of launchers
 _NO_STEP_OF_TASKS = 0xFFFFFFF0  # SLURM_STEP_ID in a batch script or an interactive shell
 
 # The names of a library's own launcher; the first are those of Linux distributions.
@@ -87,6 +89,11 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
         except (KeyError, ValueError):
             continue
     return None
+
+
+def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
+    """These variables but those of launchers: for a program that is started by hand."""
+    return {name: value for name, value in environ.items() if not name.startswith(_PREFIXES)}
 
 
 def _name(maker: str, environ: Mapping[str, str]) -> str:
