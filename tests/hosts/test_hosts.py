@@ -9,7 +9,7 @@ import pytest
 
 import cec_mpi
 
-pytestmark = pytest.mark.needs("hosts")
+pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
 
 NODES = {1: "node1", 2: "node1", 3: "node2", 4: "node2", 5: "node3", 6: "node3"}
 

@@ -8,7 +8,7 @@ import pytest
 import cec_mpi
 from cec_mpi.records import read_steps
 
-pytestmark = pytest.mark.needs("hosts")
+pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
 
 ROWS, COLUMNS, STEPS = 60_000, 20, 5
 RATE = 40e6 / 8  # bytes per second

@@ -10,7 +10,7 @@ import pytest
 
 from cec_mpi.records import read_steps
 
-pytestmark = pytest.mark.needs("hosts")
+pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
 
 
 @pytest.fixture

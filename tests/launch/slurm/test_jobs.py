@@ -122,12 +122,12 @@ def steps_of_checkpoint(job):
     return int(re.search(r"after (\d+) steps: .* --resume goes on", job.output())[1])
 
 
-@pytest.mark.needs("own-mpirun")
+@pytest.mark.needs("own-mpirun", "code after a signal")
 def test_a_warned_job_under_mpirun_goes_on_where_it_was(desk, symmetric):
     check_warning(desk, symmetric, "mpirun")
 
 
-@pytest.mark.needs("hydra")
+@pytest.mark.needs("hydra", "code after a signal")
 def test_a_warned_job_under_hydra_goes_on_where_it_was(desk, symmetric):
     check_warning(desk, symmetric, "hydra")
 
