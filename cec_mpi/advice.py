@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import median_high
 
 from cec_mpi.runtime.guards import Finding, Place, by_node, listed, plural, where_found
 from cec_mpi.runtime.launchers import Launcher
@@ -92,6 +92,9 @@ def bandwidth_text(rate: float) -> str:
 def slow_wires(places: Sequence[Place], bandwidths: Sequence[float]) -> list[Finding]:
     """Nodes that rank 0 reaches at less than a quarter of the usual bandwidth.
 
+    Usual is the middle one of the other nodes, each by its best rank: ranks on rank 0's own
+    node have no wire between them.
+
     Parameters
     ----------
     places : sequence of Place
@@ -99,12 +102,15 @@ def slow_wires(places: Sequence[Place], bandwidths: Sequence[float]) -> list[Fin
     bandwidths : sequence of float
         Bytes per second to ranks 1 and on.
     """
-    usual = median(bandwidths)
-    slow: dict[Place, str] = {}
-    for node, ranks in by_node(places).items():
-        best = max((bandwidths[rank - 1] for rank in ranks if rank), default=usual)
-        if best < usual / 4:
-            slow[node] = bandwidth_text(best)
+    best = {
+        node: max(bandwidths[rank - 1] for rank in ranks)
+        for node, ranks in by_node(places).items()
+        if node.node != places[0].node
+    }
+    if not best:
+        return []
+    usual = median_high(best.values())
+    slow = {node: bandwidth_text(rate) for node, rate in best.items() if rate < usual / 4}
     if not slow:
         return []
     return [

@@ -183,6 +183,14 @@ def test_a_node_behind_a_slow_wire():
     assert "between rank 0 and n8 (12 MB/s): 1 GB/s is usual; leave" in found.text
 
 
+def test_memory_that_ranks_share_is_no_wire_to_compare_others_with():
+    near, far = [12.1e9] * 3, [1.17e9] * 3
+    assert slow_wires(nodes(4, 3), near + far) == []
+    assert slow_wires(nodes(4), near) == []
+    (found,) = slow_wires(nodes(4, 3, 3), [*near, *far, *[12e6] * 3])
+    assert "between rank 0 and n3 (12 MB/s): 1.17 GB/s is usual" in found.text
+
+
 def test_names_in_a_list():
     assert listed(["a"]) == "a"
     assert listed(["a", "b", "c", "d"]) == "a, b, c and d"
