@@ -75,6 +75,11 @@ def test_what_srun_starts_on_other_nodes_for_a_launcher_is_that_launchers(name):
     assert detect_launcher({**daemon, **ENVIRONMENTS[name]}).size == 3
 
 
+def test_a_step_of_fewer_tasks_than_the_job():
+    environment = {**STEP, "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "3"}
+    assert detect_launcher(environment).size == 3
+
+
 @pytest.mark.parametrize(
     "environment",
     [

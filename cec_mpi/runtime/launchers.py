@@ -30,13 +30,14 @@ __all__ = [
 OPEN_MPI, _MPICH, _INTEL, _SLURM = "Open MPI", "MPICH", "Intel MPI", "srun"
 _PMI = "a launcher"  # of which nothing is known but that it speaks PMI
 
-# What launchers set for each process: the number of processes, and its rank.
+# What launchers set for each process: its rank, and the number of processes (the first of these
+# that is there: what Slurm says of tasks may be said of the whole job).
 _VARIABLES = {
-    OPEN_MPI: ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    _INTEL: ("PMI_SIZE", "PMI_RANK"),
-    _MPICH: ("PMI_SIZE", "PMI_RANK"),
-    _SLURM: ("SLURM_NTASKS", "SLURM_PROCID"),
-    _PMI: ("PMI_SIZE", "PMI_RANK"),
+    OPEN_MPI: ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    _INTEL: ("PMI_RANK", "PMI_SIZE"),
+    _MPICH: ("PMI_RANK", "PMI_SIZE"),
+    _SLURM: ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+    _PMI: ("PMI_RANK", "PMI_SIZE"),
 }
 # What only this launcher sets. The order above matters too: any of them may start its
 # processes on other nodes by srun.
@@ -79,13 +80,14 @@ class Launcher:
 
 def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
     """The launcher that started this process, or None when it was started by hand."""
-    for maker, (size, rank) in _VARIABLES.items():
-        if _MARKS.get(maker, size) not in environ:
+    for maker, (rank, *sizes) in _VARIABLES.items():
+        if _MARKS.get(maker, rank) not in environ:
             continue
         try:
             if maker == _SLURM and int(environ["SLURM_STEP_ID"]) >= _NO_STEP_OF_TASKS:
                 continue
-            return Launcher(maker, _name(maker, environ), int(environ[size]), int(environ[rank]))
+            size = next((environ[name] for name in sizes if name in environ), "")
+            return Launcher(maker, _name(maker, environ), int(size), int(environ[rank]))
         except (KeyError, ValueError):
             continue
     return None
