@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cec_mpi.runtime.launchers import (
     Launcher,
     can_join,
     detect_launcher,
+    library_file,
     read_library,
     too_many_for_srun,
 )
@@ -148,6 +151,37 @@ def test_the_message_names_the_launcher_beside_the_library(tmp_path, name, there
     told = message(Launcher("MPICH", "MPICH's mpiexec", 7, 0), found)
     assert told.startswith(f"MPICH's mpiexec started 7 processes, but {found.name}, the MPI of ")
     assert told.endswith(f"start them with {tmp_path}/bin/{expected}")
+
+
+@pytest.mark.parametrize("where", ["home/opt/mpi/lib", "home/libexec", "home"])
+def test_a_launcher_that_lies_elsewhere_is_not_the_librarys_own(tmp_path, where):
+    """As that of /usr/bin is not, for a library in /usr/local/mpi/lib."""
+    (tmp_path / where).mkdir(parents=True)
+    for bin in (tmp_path / "bin", tmp_path / "home" / "bin"):
+        bin.mkdir()
+        (bin / "mpirun").touch(0o755)
+    found = read_library(LIBRARIES["Open MPI 5"], tmp_path / where / "libmpi.so.40")
+    assert found.program is None
+    told = message(Launcher("MPICH", "MPICH's mpiexec", 7, 0), found)
+    assert told.endswith("start them with Open MPI's own mpirun")
+
+
+def test_a_library_without_launcher_is_not_given_that_of_the_root():
+    """Which every Linux with an MPI has: /bin is /usr/bin there."""
+    for path in ("/lib/libmpi.so.40", "/no/such/libmpi.so.40", "/libmpi.so.40"):
+        assert read_library(LIBRARIES["Open MPI 5"], Path(path)).program is None
+
+
+@pytest.mark.parametrize("path", ["/opt/my mpi/lib/libmpi.so.40", "/usr/lib/libmpich.so.12.2.2"])
+def test_the_file_of_the_library(path):
+    maps = (
+        "55d0c0a0000-55d0c0a1000 r--p 00000000 fe:00 1049 /opt/libmpi.so/bin/python3.12\n"
+        "7f57c600000-7f57c659000 rw-p 00000000 00:00 0 \n"
+        f"7f57c659000-7f57c8be000 r-xp 00059000 fe:00 2148623                    {path}\n"
+        "7ffd2e5f000-7ffd2e680000 rw-p 00000000 00:00 0                          [stack]\n"
+    )
+    assert library_file(maps) == Path(path)
+    assert library_file(maps.replace("libmpi", "libother")) is None
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import socket
 import sys
 import time
@@ -24,6 +23,7 @@ from cec_mpi.runtime.launchers import (
     Library,
     can_join,
     detect_launcher,
+    library_file,
     read_library,
     too_many_for_srun,
     wrong_launcher,
@@ -140,9 +140,8 @@ def library() -> Library:
     """The MPI library of this Python."""
     from mpi4py import MPI
 
-    loaded = Path("/proc/self/maps").read_text()
-    path = re.search(r"/\S*/libmpi(ch)?\.so\S*", loaded)
-    return read_library(MPI.Get_library_version(), Path(path.group()) if path else None)
+    path = library_file(Path("/proc/self/maps").read_text())
+    return read_library(MPI.Get_library_version(), path)
 
 
 def library_name() -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "Library",
     "can_join",
     "detect_launcher",
+    "library_file",
     "maker_of",
     "read_library",
     "too_many_for_srun",
@@ -169,9 +170,36 @@ def read_library(text: str, path: Path | None) -> Library:
     if path is not None:
         if any(path.parent.glob("openmpi/mca_pmix_s[12].so")):
             over.add("pmi")
-        places = [parent / "bin" / p for parent in path.parents for p in _PROGRAMS.get(maker, ())]
+        places = [where / "bin" / p for where in _roots(path) for p in _PROGRAMS.get(maker, ())]
         program = next((place for place in places if os.access(place, os.X_OK)), None)
     return Library(name, maker, int(version.group()) if version else 0, frozenset(over), program)
+
+
+def _roots(path: Path) -> list[Path]:
+    """Where a library may have been installed to: in each, it lies somewhere below ``lib``.
+
+    Not the root: what ``/bin`` has belongs to ``/usr``.
+    """
+    return [
+        parent
+        for parent in path.parents[:-1]
+        if path.relative_to(parent).parts[0] in ("lib", "lib64")
+    ]
+
+
+def library_file(maps: str) -> Path | None:
+    """The MPI library among the files that a process has mapped, as ``/proc/self/maps`` has them.
+
+    Examples
+    --------
+    >>> library_file("7f8-7f9 r-xp 00 fe:00 21    /opt/my mpi/lib/libmpi.so.40").name
+    'libmpi.so.40'
+    """
+    for line in maps.splitlines():
+        path = Path("".join(line.split(maxsplit=5)[5:]))
+        if re.match(r"libmpi(ch)?\.so", path.name):
+            return path
+    return None
 
 
 def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = os.environ) -> bool:
