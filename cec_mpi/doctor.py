@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import re
 import shutil
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cec_mpi.checkup import Facts, Seen, findings, report, to_json
 from cec_mpi.runtime.launch import library, place_of_ranks
-from cec_mpi.runtime.launchers import detect_launcher
+from cec_mpi.runtime.launchers import detect_launcher, srun_kinds
 from cec_mpi.runtime.together import on_master
 from cec_mpi.runtime.wire import measure_products, measure_wires
 from cec_mpi.store.manifest import Manifest
@@ -133,8 +132,7 @@ def _mpirun() -> str:
 def _srun() -> tuple[str, ...] | None:
     """What ``srun --mpi=`` may be, where there is a Slurm that answers."""
     path = shutil.which("srun")
-    kinds = re.findall(r"^\s+(\w+)$", _said(path, "--mpi=list"), re.MULTILINE) if path else []
-    return tuple(sorted(kinds)) or None
+    return (srun_kinds(_said(path, "--mpi=list")) or None) if path else None
 
 
 def _said(*command: str) -> str:

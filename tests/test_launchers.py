@@ -12,6 +12,7 @@ from cec_mpi.runtime.launchers import (
     detect_launcher,
     library_file,
     read_library,
+    srun_kinds,
     too_many_for_srun,
 )
 from cec_mpi.runtime.launchers import wrong_launcher as message
@@ -182,6 +183,27 @@ def test_the_file_of_the_library(path):
     )
     assert library_file(maps) == Path(path)
     assert library_file(maps.replace("libmpi", "libother")) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "kinds"),
+    [
+        (
+            "MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\n"
+            "specific pmix plugin versions available: pmix_v4\n",
+            ("none", "pmi2", "pmix"),
+        ),
+        (
+            "srun: MPI types are...\nsrun: none\nsrun: openmpi\nsrun: pmi2\n",
+            ("none", "openmpi", "pmi2"),
+        ),
+        ("srun: error: Unable to contact slurm controller\n", ()),
+        ("", ()),
+    ],
+)
+def test_what_srun_says_that_it_has(told, kinds):
+    """Slurm 22.05, and 20.11."""
+    assert srun_kinds(told) == kinds
 
 
 @pytest.mark.parametrize(

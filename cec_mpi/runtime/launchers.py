@@ -23,6 +23,7 @@ __all__ = [
     "library_file",
     "maker_of",
     "read_library",
+    "srun_kinds",
     "too_many_for_srun",
     "without_launcher",
     "wrong_launcher",
@@ -200,6 +201,17 @@ def library_file(maps: str) -> Path | None:
         if re.match(r"libmpi(ch)?\.so", path.name):
             return path
     return None
+
+
+def srun_kinds(text: str) -> tuple[str, ...]:
+    r"""What ``srun --mpi=`` may be, from what ``srun --mpi=list`` prints.
+
+    Examples
+    --------
+    >>> srun_kinds("MPI plugin types are...\n\tnone\n\tpmi2\n")
+    ('none', 'pmi2')
+    """
+    return tuple(sorted(set(re.findall(r"^(?:srun: |\s+)(\w+)\s*$", text, re.MULTILINE))))
 
 
 def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = os.environ) -> bool:
