@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median_high
 
-from cec_mpi.runtime.guards import Finding, Place, by_node, listed, plural, where_found
+from cec_mpi.runtime.guards import Finding, Place, binding, by_node, where_found
 from cec_mpi.runtime.launchers import Launcher
+from cec_mpi.runtime.text import listed, plural
 
 __all__ = ["advise_binding", "bandwidth_text", "different_versions", "slow_wires"]
 
@@ -24,12 +25,12 @@ def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[F
         if machines and max(places[rank].own_domains for rank in machines) > 1:
             which = spread if len(machines) >= domains else few
             which[node] = f"{plural(len(machines), 'machine')}, {domains} domains"
-    to_domains = _option(launcher, "numa")
+    to_domains = binding(launcher, "numa")
     remedies = (
         (
             "ranks are bound to one core and leave others idle on",
             idle,
-            f"start them with {_option(launcher, 'none')}",
+            f"start them with {binding(launcher, 'none')}",
         ),
         (
             "machines may move between NUMA domains on",
@@ -47,20 +48,6 @@ def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[F
         for what, found, remedy in remedies
         if found
     ]
-
-
-_BINDING = {
-    "Open MPI": {"none": "mpirun --bind-to none", "numa": "mpirun --map-by numa --bind-to numa"},
-    "MPICH": {"none": "mpiexec -bind-to none", "numa": "mpiexec -bind-to numa"},
-    "Intel MPI": {"none": "I_MPI_PIN=off", "numa": "I_MPI_PIN_DOMAIN=numa"},
-    "srun": {"none": "srun --cpu-bind=none", "numa": "srun --cpu-bind=ldoms"},
-}
-
-
-def _option(launcher: Launcher | None, to: str) -> str:
-    """How this launcher is told what to bind ranks to."""
-    maker = launcher.maker if launcher is not None else ""
-    return _BINDING.get(maker, _BINDING["Open MPI"])[to]
 
 
 def different_versions(

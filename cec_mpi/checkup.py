@@ -115,7 +115,7 @@ def findings(facts: Facts) -> list[Finding]:
         *_of_launchers(facts),
         *_of_store(facts),
         *different_versions(facts.versions, hosts),
-        *find_crowds(facts.places, threads),
+        *find_crowds(facts.places, threads, facts.launcher),
         *(slow_wires(facts.places, [w.bandwidth for w in facts.wires]) if facts.wires else ()),
         *advise_binding(facts.places, facts.launcher),
     ]
@@ -143,9 +143,9 @@ def _of_launchers(facts: Facts) -> Iterator[Finding]:
 def _of_store(facts: Facts) -> Iterator[Finding]:
     if facts.manifest is None:
         return
-    total = facts.manifest.code.machines
-    problem = wrong_ranks(len(facts.places), range(1, total + 1), total)
-    if problem and facts.launcher is not None:
+    total, launcher = facts.manifest.code.machines, facts.launcher
+    problem = wrong_ranks(len(facts.places), range(1, total + 1), total, launcher=launcher)
+    if problem and launcher is not None:
         yield Finding("error", problem)
     unseen = {each.machine: each.host for each in facts.seen if each.only_here}
     if unseen:

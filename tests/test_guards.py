@@ -11,11 +11,11 @@ from cec_mpi.runtime.guards import (
     Place,
     different_packages,
     find_crowds,
-    listed,
     unseen_shards,
     wrong_ranks,
 )
 from cec_mpi.runtime.launchers import Launcher
+from cec_mpi.runtime.text import listed
 from cec_mpi.runtime.topology import count_cores, count_domains
 
 
@@ -29,8 +29,13 @@ def nodes(*ranks, cores=4, own=None, domains=1, own_domains=None):
     ]
 
 
-def crowds(places, threads=None):
-    found = find_crowds(places, [threads or place.threads for place in places])
+def launched(maker):
+    return Launcher(maker, maker, 2, 0)
+
+
+def crowds(places, threads=None, maker="Open MPI"):
+    threads = [threads or place.threads for place in places]
+    found = find_crowds(places, threads, launched(maker))
     assert {finding.kind for finding in found} <= {"warning"}
     return [finding.text for finding in found]
 
@@ -66,6 +71,23 @@ def test_more_threads_than_a_rank_is_bound_to():
     assert crowds(nodes(2, own=1)) == []  # by default each has as many as it may use
 
 
+@pytest.mark.parametrize(
+    ("maker", "option"),
+    [
+        ("Open MPI", "mpirun --bind-to none"),
+        ("MPICH", "mpiexec -bind-to none"),
+        ("Intel MPI", "I_MPI_PIN=off"),
+        ("srun", "srun --cpu-bind=none"),
+        ("a launcher", "no binding"),
+    ],
+)
+def test_each_launcher_is_told_in_its_own_words_to_bind_to_no_core(maker, option):
+    (told,) = crowds(nodes(2, own=1), 4, maker)
+    assert told.endswith(f"use fewer --threads, or start with {option}")
+    (told,) = binding(nodes(2, own=1), maker)
+    assert told.endswith(f": start them with {option}")
+
+
 def test_nodes_of_one_name_are_two_nodes():
     two = [replace(place, host="localhost") for place in nodes(3, 3, cores=3)]
     assert crowds(two) == []
@@ -76,7 +98,7 @@ def test_both_are_said():
 
 
 def binding(places, maker="Open MPI"):
-    found = advise_binding(places, Launcher(maker, maker, len(places), 0))
+    found = advise_binding(places, launched(maker))
     assert {finding.kind for finding in found} <= {"advice"}
     return [finding.text for finding in found]
 
@@ -95,6 +117,7 @@ def test_ranks_that_are_bound_to_one_core_and_leave_others_idle():
         ("MPICH", "mpiexec -bind-to numa"),
         ("Intel MPI", "I_MPI_PIN_DOMAIN=numa"),
         ("srun", "srun --cpu-bind=ldoms"),
+        ("a launcher", "4 domains): binding to NUMA domains keeps"),
     ],
 )
 def test_machines_that_may_move_between_numa_domains(maker, option):
@@ -161,6 +184,21 @@ def test_too_few_or_too_many_ranks(size, machines, spares, told):
     found = wrong_ranks(size, range(1, machines + 1), 6, spares)
     assert told in found
     assert bool(told) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "how"),
+    [
+        (None, " machines (mpirun -n 7)"),
+        (launched("Open MPI"), " machines (mpirun -n 7)"),
+        (launched("MPICH"), " machines (mpiexec -n 7)"),
+        (launched("Intel MPI"), " machines (mpirun -n 7)"),
+        (launched("srun"), " machines (srun -n 7)"),
+        (launched("a launcher"), "one for each of its 6 machines"),
+    ],
+)
+def test_how_many_ranks_it_should_have_been_in_words_of_the_launcher(launcher, how):
+    assert wrong_ranks(2, range(1, 7), 6, launcher=launcher).endswith(how)
 
 
 def test_shards_that_are_not_seen():

@@ -5,18 +5,20 @@ Nothing here looks at the machine: who calls has gathered the facts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from cec_mpi.runtime.launchers import INTEL, MPICH, OPEN_MPI, SLURM, Launcher
+from cec_mpi.runtime.text import listed, plural
 
 __all__ = [
     "Finding",
     "Place",
+    "binding",
     "by_node",
     "different_packages",
     "find_crowds",
-    "listed",
-    "plural",
     "unseen_shards",
     "where_found",
     "wrong_ranks",
@@ -75,22 +77,6 @@ class Finding:
     text: str
 
 
-def listed(names: Iterable[object], most: int = 3) -> str:
-    """Names without repetition, the first few of them.
-
-    Examples
-    --------
-    >>> listed(["n1", "n1", "n2"])
-    'n1 and n2'
-    >>> listed(f"n{i}" for i in range(1, 21))
-    'n1, n2, n3 and 17 more'
-    """
-    each = [str(name) for name in dict.fromkeys(names)]
-    if len(each) > most + 1:
-        each = [*each[:most], f"{len(each) - most} more"]
-    return " and ".join(filter(None, [", ".join(each[:-1]), each[-1]]))
-
-
 def different_packages(found: Sequence[Sequence[str]]) -> str:
     """What is wrong when ranks run different versions of this package; empty when they do not.
 
@@ -112,7 +98,29 @@ def different_packages(found: Sequence[Sequence[str]]) -> str:
     return f"the ranks run different versions of cec_mpi: {which}; install one and the same on all"
 
 
-def wrong_ranks(size: int, machines: Sequence[int], total: int, spares: int = 0) -> str:
+# What each launcher is told: so many ranks, each bound to no core or to a NUMA domain.
+_STARTING = {OPEN_MPI: "mpirun -n", MPICH: "mpiexec -n", INTEL: "mpirun -n", SLURM: "srun -n"}
+_BINDING = {
+    OPEN_MPI: {"none": "mpirun --bind-to none", "numa": "mpirun --map-by numa --bind-to numa"},
+    MPICH: {"none": "mpiexec -bind-to none", "numa": "mpiexec -bind-to numa"},
+    INTEL: {"none": "I_MPI_PIN=off", "numa": "I_MPI_PIN_DOMAIN=numa"},
+    SLURM: {"none": "srun --cpu-bind=none", "numa": "srun --cpu-bind=ldoms"},
+}
+_ANY_BINDING = {"none": "no binding", "numa": "binding to NUMA domains"}
+
+
+def binding(launcher: Launcher | None, to: Literal["none", "numa"]) -> str:
+    """How this launcher is told what to bind ranks to, or what to look for in another's manual."""
+    return _BINDING.get(launcher.maker if launcher else "", _ANY_BINDING)[to]
+
+
+def wrong_ranks(
+    size: int,
+    machines: Sequence[int],
+    total: int,
+    spares: int = 0,
+    launcher: Launcher | None = None,
+) -> str:
     """What is wrong with a number of ranks for a store; empty when it is right.
 
     Parameters
@@ -125,6 +133,8 @@ def wrong_ranks(size: int, machines: Sequence[int], total: int, spares: int = 0)
         Of the store, N.
     spares : int
         Ranks more, to take the place of lost machines.
+    launcher : Launcher or None
+        That started them; None for one process that was started by hand.
 
     Examples
     --------
@@ -136,14 +146,18 @@ def wrong_ranks(size: int, machines: Sequence[int], total: int, spares: int = 0)
         return ""
     which = f"{len(machines)} of its {total}" if len(machines) < total else f"its {total}"
     more = f" and {plural(spares, 'spare')}" if spares else ""
+    start = _STARTING.get(launcher.maker if launcher else OPEN_MPI)
+    how = f" ({start} {needed})" if start else ""
     started = "1 rank was" if size == 1 else f"{size} ranks were"
     return (
         f"{started} started: the store needs {needed}, one for the master "
-        f"and one for each of {which} machines{more} (mpirun -n {needed})"
+        f"and one for each of {which} machines{more}{how}"
     )
 
 
-def find_crowds(places: Sequence[Place], threads: Sequence[int]) -> list[Finding]:
+def find_crowds(
+    places: Sequence[Place], threads: Sequence[int], launcher: Launcher | None
+) -> list[Finding]:
     """Nodes with more ranks or threads than cores.
 
     The first place is the master's: it waits while machines compute, and is not counted.
@@ -154,6 +168,8 @@ def find_crowds(places: Sequence[Place], threads: Sequence[int]) -> list[Finding
         Of each rank.
     threads : sequence of int
         BLAS threads of each rank.
+    launcher : Launcher or None
+        That started them.
     """
     ranks: dict[Place, str] = {}
     too_many: dict[Place, str] = {}
@@ -177,7 +193,7 @@ def find_crowds(places: Sequence[Place], threads: Sequence[int]) -> list[Finding
             "trial)",
         ),
         ("threads", too_many, "use fewer --threads, or none for each machine's share of the cores"),
-        ("threads", bound, "use fewer --threads, or start with mpirun --bind-to none"),
+        ("threads", bound, f"use fewer --threads, or start with {binding(launcher, 'none')}"),
     )
     return [
         Finding(
@@ -201,17 +217,6 @@ def where_found(found: Mapping[Place, str]) -> str:
     first = next(iter(found))
     others = f" on {first.host}" if len(found) > 1 else ""
     return f"{listed(node.host for node in found)} ({found[first]}{others})"
-
-
-def plural(count: int, word: str) -> str:
-    """A number of things.
-
-    Examples
-    --------
-    >>> plural(1, "core"), plural(2, "core")
-    ('1 core', '2 cores')
-    """
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def unseen_shards(path: str, here: str, machines: Mapping[int, str]) -> str:

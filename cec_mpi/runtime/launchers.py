@@ -12,10 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cec_mpi.runtime.guards import plural
+from cec_mpi.runtime.text import plural
 
 __all__ = [
+    "INTEL",
+    "MPICH",
     "OPEN_MPI",
+    "SLURM",
     "Launcher",
     "Library",
     "can_join",
@@ -29,29 +32,29 @@ __all__ = [
     "wrong_launcher",
 ]
 
-OPEN_MPI, _MPICH, _INTEL, _SLURM = "Open MPI", "MPICH", "Intel MPI", "srun"
+OPEN_MPI, MPICH, INTEL, SLURM = "Open MPI", "MPICH", "Intel MPI", "srun"
 _PMI = "a launcher"  # of which nothing is known but that it speaks PMI
 
 # What launchers set for each process: its rank, and the number of processes (the first of these
 # that is there: what Slurm says of tasks may be said of the whole job).
 _VARIABLES = {
     OPEN_MPI: ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    _INTEL: ("PMI_RANK", "PMI_SIZE"),
-    _MPICH: ("PMI_RANK", "PMI_SIZE"),
-    _SLURM: ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+    INTEL: ("PMI_RANK", "PMI_SIZE"),
+    MPICH: ("PMI_RANK", "PMI_SIZE"),
+    SLURM: ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
     _PMI: ("PMI_RANK", "PMI_SIZE"),
 }
 # What only this launcher sets. The order above matters too: any of them may start its
 # processes on other nodes by srun.
-_MARKS = {_INTEL: "I_MPI_HYDRA_UUID", _MPICH: "MPI_LOCALNRANKS", _SLURM: "SLURM_STEP_ID"}
+_MARKS = {INTEL: "I_MPI_HYDRA_UUID", MPICH: "MPI_LOCALNRANKS", SLURM: "SLURM_STEP_ID"}
 _PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")  # of all variables of launchers
 _NO_STEP_OF_TASKS = 0xFFFFFFF0  # SLURM_STEP_ID in a batch script or an interactive shell
 
 # The names of a library's own launcher; the first are those of Linux distributions.
 _PROGRAMS = {
     OPEN_MPI: ("mpirun.openmpi", "mpirun"),
-    _MPICH: ("mpiexec.mpich", "mpiexec"),
-    _INTEL: ("mpiexec.hydra",),
+    MPICH: ("mpiexec.mpich", "mpiexec"),
+    INTEL: ("mpiexec.hydra",),
 }
 
 
@@ -77,7 +80,7 @@ class Launcher:
     @property
     def is_srun(self) -> bool:
         """Whether it is Slurm's own, not one that Slurm has started."""
-        return self.maker == _SLURM
+        return self.maker == SLURM
 
 
 def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
@@ -86,7 +89,7 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
         if _MARKS.get(maker, rank) not in environ:
             continue
         try:
-            if maker == _SLURM and int(environ["SLURM_STEP_ID"]) >= _NO_STEP_OF_TASKS:
+            if maker == SLURM and int(environ["SLURM_STEP_ID"]) >= _NO_STEP_OF_TASKS:
                 continue
             size = next((environ[name] for name in sizes if name in environ), "")
             return Launcher(maker, _name(maker, environ), int(size), int(environ[rank]))
@@ -101,11 +104,11 @@ def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _name(maker: str, environ: Mapping[str, str]) -> str:
-    if maker == _SLURM:
+    if maker == SLURM:
         kind = environ.get("SLURM_MPI_TYPE")
         return f"srun --mpi={kind}" if kind else "srun without --mpi"
-    programs = {OPEN_MPI: "Open MPI's mpirun", _MPICH: "MPICH's mpiexec"}
-    return programs.get(maker, "Intel MPI's mpirun" if maker == _INTEL else maker)
+    programs = {OPEN_MPI: "Open MPI's mpirun", MPICH: "MPICH's mpiexec"}
+    return programs.get(maker, "Intel MPI's mpirun" if maker == INTEL else maker)
 
 
 @dataclass(frozen=True)
@@ -146,8 +149,8 @@ def maker_of(text: str) -> str:
     >>> maker_of("mpirun (Open MPI) 5.0.11"), maker_of("HYDRA build details:")
     ('Open MPI', 'MPICH')
     """
-    words = {"Open MPI": OPEN_MPI, "OpenRTE": OPEN_MPI, "Intel": _INTEL}
-    words |= {"HYDRA": _MPICH, "MPICH": _MPICH}
+    words = {"Open MPI": OPEN_MPI, "OpenRTE": OPEN_MPI, "Intel": INTEL}
+    words |= {"HYDRA": MPICH, "MPICH": MPICH}
     return next((maker for word, maker in words.items() if word in text), "")
 
 
@@ -163,10 +166,10 @@ def read_library(text: str, path: Path | None) -> Library:
     """
     name = " ".join(text.strip("\0").split("\n")[0].split(",")[0].split())
     name = name.replace("MPICH Version:", "MPICH").removesuffix(" for Linux* OS")
-    starts = {"Open MPI": OPEN_MPI, "MPICH": _MPICH, "Intel(R) MPI": _INTEL}
+    starts = {"Open MPI": OPEN_MPI, "MPICH": MPICH, "Intel(R) MPI": INTEL}
     maker = next((maker for start, maker in starts.items() if name.startswith(start)), "")
     version = re.search(r"\d+", name)
-    over = {"pmix"} if maker == _MPICH and "pmix" in text.lower() else set()
+    over = {"pmix"} if maker == MPICH and "pmix" in text.lower() else set()
     program = None
     if path is not None:
         if any(path.parent.glob("openmpi/mca_pmix_s[12].so")):
@@ -224,10 +227,10 @@ def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = 
     if library.maker == OPEN_MPI:
         too_new = library.major < 5 and "PRTE_LAUNCHED" in environ  # set by Open MPI 5's mpirun
         return (offers_pmix and not too_new) or (offers_pmi and "pmi" in library.over)
-    if library.maker == _MPICH:
+    if library.maker == MPICH:
         return offers_pmi or not offers_pmix or "pmix" in library.over
-    if library.maker == _INTEL:
-        return launcher.maker not in (_MPICH, OPEN_MPI)
+    if library.maker == INTEL:
+        return launcher.maker not in (MPICH, OPEN_MPI)
     return True
 
 

@@ -20,6 +20,7 @@ from cec_mpi.runtime.exchange import Hub, Opened, Opening
 from cec_mpi.runtime.guards import Place, find_crowds, unseen_shards, wrong_ranks
 from cec_mpi.runtime.header import run_header
 from cec_mpi.runtime.launch import limit_threads
+from cec_mpi.runtime.launchers import detect_launcher
 from cec_mpi.runtime.lockstep import LockstepMaster
 from cec_mpi.runtime.master import Master
 from cec_mpi.runtime.options import SessionOptions, SpeedsOption
@@ -227,7 +228,7 @@ class Session:
     def _warn(self, options: SessionOptions) -> None:
         """Warn of ranks and threads that share cores, unless slow machines are emulated."""
         if options.emulate_speeds is None:
-            found = find_crowds(self._places, self._threads(options))
+            found = find_crowds(self._places, self._threads(options), detect_launcher())
             self.slow = [finding.text for finding in found]
         for text in self.slow:
             warnings.warn(text, SlowWarning, stacklevel=2)
@@ -271,6 +272,6 @@ class Session:
 
 def check_ranks(size: int, machines: tuple[int, ...], total: int, spares: int = 0) -> None:
     """Refuse another number of ranks than one for the master, each machine and each spare."""
-    problem = wrong_ranks(size, machines, total, spares)
+    problem = wrong_ranks(size, machines, total, spares, detect_launcher())
     if problem:
         raise InputError(problem)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cec_mpi.runtime.guards import plural
+from cec_mpi.runtime.text import plural
 from cec_mpi.runtime.topology import count_cores
 
 SRUN = ("srun", "--quiet", "--mpi=none", "-n", 4, "-N", 2)
