@@ -19,8 +19,10 @@ def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[F
     few: dict[Place, str] = {}
     for node, ranks in by_node(places).items():
         cores, domains = node.cores, node.domains
-        if cores >= 2 * len(ranks) and max(places[rank].own_cores for rank in ranks) == 1:
-            idle[node] = f"{plural(len(ranks), 'rank')} on 1 core each, of {cores}"
+        alone = max(places[rank].own_cores for rank in ranks) == 1
+        if alone and node.unbound_cores >= 2 * cores:
+            on = f"{plural(cores, 'core')} of {node.unbound_cores}"
+            idle[node] = f"{plural(len(ranks), 'rank')} on {on}"
         machines = [rank for rank in ranks if rank]
         if machines and max(places[rank].own_domains for rank in machines) > 1:
             which = spread if len(machines) >= domains else few

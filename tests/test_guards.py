@@ -20,10 +20,21 @@ from cec_mpi.runtime.topology import count_cores, count_domains
 
 
 def nodes(*ranks, cores=4, own=None, domains=1, own_domains=None):
-    """Places of so many ranks on each of the nodes n1, n2, ..."""
-    own, own_domains = own or cores, own_domains or domains
+    """Places of so many ranks on each of the nodes n1, n2, ... of so many cores.
+
+    Where each is bound to its own cores, their nodes are those that they have together.
+    """
     return [
-        Place(f"n{number}", count, cores, own, domains, own_domains, sum(ranks[: number - 1]))
+        Place(
+            f"n{number}",
+            count,
+            cores if own is None else min(cores, own * count),
+            own or cores,
+            domains,
+            own_domains or domains,
+            sum(ranks[: number - 1]),
+            cores,
+        )
         for number, count in enumerate(ranks, start=1)
         for _ in range(count)
     ]
@@ -68,6 +79,8 @@ def test_more_threads_than_cores():
 def test_more_threads_than_a_rank_is_bound_to():
     (told,) = crowds(nodes(2, own=1), 4)
     assert "more threads than cores on n1 (4 threads bound to 1 core)" in told
+    (told,) = crowds(nodes(2, own=1), 5)
+    assert "more threads than cores on n1 (1 machine of 5 threads on 2 cores)" in told
     assert crowds(nodes(2, own=1)) == []  # by default each has as many as it may use
 
 
@@ -105,9 +118,12 @@ def binding(places, maker="Open MPI"):
 
 def test_ranks_that_are_bound_to_one_core_and_leave_others_idle():
     (told,) = binding(nodes(2, own=1))
-    assert told.startswith("ranks are bound to one core and leave others idle on n1 (2 ranks on 1 ")
-    assert told.endswith("start them with mpirun --bind-to none")
+    assert told == (
+        "ranks are bound to one core and leave others idle on n1 (2 ranks on 2 cores of 4): start "
+        "them with mpirun --bind-to none"
+    )
     assert binding(nodes(3, own=1)) == []
+    assert binding(nodes(2, cores=2, own=1)) == []  # as where the cpuset has no more
 
 
 @pytest.mark.parametrize(

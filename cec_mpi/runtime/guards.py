@@ -45,6 +45,9 @@ class Place:
         NUMA domains that this rank may use.
     node : int
         The first rank of this node: names of hosts may be the same on several.
+    unbound_cores : int
+        Cores of the node that its ranks could use if the launcher bound them to none; 0 where
+        that is not known.
     """
 
     host: str
@@ -54,6 +57,7 @@ class Place:
     domains: int = 1
     own_domains: int = 1
     node: int = 0
+    unbound_cores: int = 0
 
     @property
     def threads(self) -> int:
@@ -180,11 +184,13 @@ def find_crowds(
         on = f"on {plural(node.cores, 'core')}"
         if len(here) > node.cores:
             ranks[node] = f"{plural(len(here), 'machine')} {on}"
-        if most > 1 and sum(threads[rank] for rank in here) > node.cores:
-            too_many[node] = f"{plural(len(here), 'machine')} of {most} threads {on}"
-        elif any(threads[rank] > places[rank].own_cores for rank in here):
-            own = min(places[rank].own_cores for rank in here)
+        total = sum(threads[rank] for rank in here)
+        own = min((places[rank].own_cores for rank in here), default=0)
+        tight = any(threads[rank] > places[rank].own_cores for rank in here)
+        if tight and total <= max(node.cores, node.unbound_cores):
             bound[node] = f"{most} threads bound to {plural(own, 'core')}"
+        elif most > 1 and total > node.cores:
+            too_many[node] = f"{plural(len(here), 'machine')} of {most} threads {on}"
     remedies = (
         (
             "ranks",

@@ -28,7 +28,7 @@ from cec_mpi.runtime.launchers import (
     too_many_for_srun,
     wrong_launcher,
 )
-from cec_mpi.runtime.topology import count_cores, count_domains
+from cec_mpi.runtime.topology import count_cores, count_domains, unbound_processors
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -197,6 +197,7 @@ def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     try:
         together = set().union(*node.allgather(mine))
+        unbound = set().union(*node.allgather(unbound_processors()))
         place = Place(
             socket.gethostname(),
             node.size,
@@ -205,6 +206,7 @@ def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
             count_domains(together),
             count_domains(mine),
             node.bcast(comm.rank),
+            count_cores(unbound),
         )
     finally:
         node.Free()
@@ -215,7 +217,8 @@ def place_here() -> Place:
     """Where this process runs, alone."""
     mine = os.sched_getaffinity(0)
     cores, domains = count_cores(mine), count_domains(mine)
-    return Place(socket.gethostname(), 1, cores, cores, domains, domains)
+    unbound = count_cores(unbound_processors())
+    return Place(socket.gethostname(), 1, cores, cores, domains, domains, unbound_cores=unbound)
 
 
 def survives_losses() -> bool:

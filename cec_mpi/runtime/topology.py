@@ -1,13 +1,30 @@
-"""Cores and NUMA domains behind the processors that a process may use, as Linux says them."""
+"""Processors that a process may use, and the cores and NUMA domains behind them, on Linux."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Set
 from pathlib import Path
 
-__all__ = ["count_cores", "count_domains"]
+__all__ = ["count_cores", "count_domains", "unbound_processors"]
 
 _SYSTEM = Path("/sys/devices/system")
+
+
+def unbound_processors() -> set[int]:
+    """Processors that this process could use if it were bound to none: all of its cpuset.
+
+    Found by asking for all for a moment; where that is refused, those that it may use.
+    """
+    bound = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))
+    except OSError:
+        return bound
+    try:
+        return os.sched_getaffinity(0)
+    finally:
+        os.sched_setaffinity(0, bound)
 
 
 def count_cores(processors: Set[int], system: Path = _SYSTEM) -> int:

@@ -235,6 +235,19 @@ def test_doctor_alone(cec, small_store):
     assert (single.returncode, single.told) == (0, "")
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor: none is left idle")
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_doctor_finds_cores_that_binding_leaves_idle(run, ranks):
+    done = run([mpirun(), "-n", ranks, *ONE_CORE, "cec-mpi", "doctor", "--json"])
+    found = json.loads(done.stdout)
+    assert [rank["cores"] for rank in found["ranks"]] == [1] * ranks
+    told = [f["text"] for f in found["findings"] if f["kind"] == "advice"]
+    assert len(told) == 1
+    assert told[0].startswith("ranks are bound to one core and leave others idle on ")
+    free = run([mpirun(), "-n", ranks, "cec-mpi", "doctor", "--json"])
+    assert "leave others idle" not in free.stdout
+
+
 def test_doctor_looks_at_stores_of_nodes(cec, small_store, tmp_path):
     own = shutil.copytree(small_store.path, tmp_path / socket.gethostname() / "S")
     (own / "shard-0002.npy").unlink()

@@ -8,6 +8,7 @@ import pytest
 
 from cec_mpi.runtime.guards import Place
 from cec_mpi.runtime.launch import limit_threads, place_of_ranks
+from cec_mpi.runtime.topology import unbound_processors
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,27 @@ def test_all_ranks_know_where_all_run(comm):
     assert len(places) == comm.size
     assert {p.host for p in places} == {os.uname().nodename}
     assert all(p.ranks == comm.size for p in places)
-    assert 1 <= places[comm.rank].own_cores <= places[comm.rank].cores <= os.cpu_count()
+    mine = places[comm.rank]
+    assert 1 <= mine.own_cores <= mine.cores <= mine.unbound_cores <= os.cpu_count()
+
+
+def test_a_process_stays_bound_while_it_looks_for_what_it_could_have():
+    before = os.sched_getaffinity(0)
+    one = {min(before)}
+    try:
+        os.sched_setaffinity(0, one)
+        assert unbound_processors() >= before
+        assert os.sched_getaffinity(0) == one
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_a_process_that_may_not_ask_for_more_has_what_it_has(monkeypatch):
+    def refused(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setaffinity", refused)
+    assert unbound_processors() == os.sched_getaffinity(0)
 
 
 def test_blas_is_limited_whatever_the_launcher_set():
