@@ -67,6 +67,8 @@ class Facts:
         Of each rank.
     places : list of Place
         Of each rank.
+    threads : list of int
+        BLAS threads of each rank.
     wires : list of Wire
         To ranks 1 and on.
     products : list of float
@@ -83,6 +85,7 @@ class Facts:
     srun: tuple[str, ...] | None
     versions: list[dict[str, str]]
     places: list[Place]
+    threads: list[int]
     wires: list[Wire]
     products: list[float]
     store: str = ""
@@ -110,18 +113,17 @@ def _itemsize(manifest: Manifest) -> int:
 def findings(facts: Facts) -> list[Finding]:
     """Errors first, then warnings, then advice."""
     hosts = [place.host for place in facts.places]
-    threads = [place.threads for place in facts.places]
     found = [
         *_of_launchers(facts),
         *_of_store(facts),
         *different_versions(facts.versions, hosts),
-        *find_crowds(facts.places, threads, facts.launcher),
+        *find_crowds(facts.places, facts.threads, facts.launcher),
         *(slow_wires(facts.places, [w.bandwidth for w in facts.wires]) if facts.wires else ()),
         *advise_binding(facts.places, facts.launcher),
     ]
     if any(version["BLAS"] == "unknown" for version in facts.versions):
         text = "NumPy has a BLAS whose threads cannot be limited from here: set OMP_NUM_THREADS"
-        found.append(Finding("warning", f"{text}={min(threads)}"))
+        found.append(Finding("warning", f"{text}={min(facts.threads)}"))
     order = ("error", "warning", "advice")
     return sorted(found, key=lambda finding: order.index(finding.kind))
 
@@ -188,7 +190,7 @@ def _table(facts: Facts) -> Iterator[str]:
         f"{'X w':>10}"
     )
     for node, ranks in by_node(facts.places).items():
-        threads = min(facts.places[rank].threads for rank in ranks)
+        threads = min(facts.threads[rank] for rank in ranks)
         wires = [facts.wires[rank - 1] for rank in ranks if rank]
         latency = waking = bandwidth = product = "-"
         if wires:
@@ -242,8 +244,9 @@ def _size(count: float) -> str:
 def to_json(facts: Facts) -> dict[str, Any]:
     """All facts by rank, the findings and the estimate, in plain values."""
     ranks: list[dict[str, Any]] = []
-    for rank, (place, product) in enumerate(zip(facts.places, facts.products, strict=True)):
-        entry = {"rank": rank, **asdict(place), "threads": place.threads}
+    each = zip(facts.places, facts.threads, facts.products, strict=True)
+    for rank, (place, threads, product) in enumerate(each):
+        entry = {"rank": rank, **asdict(place), "threads": threads}
         if rank:
             entry |= {f"wire_{name}": x for name, x in facts.wires[rank - 1]._asdict().items()}
         ranks.append(entry | {"product_bytes_per_second": product})

@@ -29,7 +29,12 @@ __all__ = ["examine"]
 _SECONDS = 5  # for a program that says what it is
 
 
-def examine(comm: MPI.Intracomm, store: str | None = None, as_json: bool = False) -> int:
+def examine(
+    comm: MPI.Intracomm,
+    store: str | None = None,
+    as_json: bool = False,
+    threads: int | None = None,
+) -> int:
     """Collective: print on rank 0 what is found. Returns 2 when a run cannot be right, else 0.
 
     Parameters
@@ -40,15 +45,18 @@ def examine(comm: MPI.Intracomm, store: str | None = None, as_json: bool = False
         node.
     as_json : bool
         Print one JSON object, with the figures of each rank.
+    threads : int, optional
+        BLAS threads of each rank, as a run would be told; by default its share of the cores.
     """
     manifest, stage = None, ""
     if store is not None:
         manifest, stage = on_master(comm, lambda: _look_up(store))
     places = place_of_ranks(comm)
+    threads_of_ranks = [threads or place.threads for place in places]
     versions = comm.gather(_versions(), root=0) or []
     seen = comm.gather(_shards_here(comm, store, manifest, stage), root=0) or []
     wires = measure_wires(comm)
-    products = measure_products(comm, places[comm.rank].threads)
+    products = measure_products(comm, threads_of_ranks[comm.rank])
     if comm.rank:
         return 0
     facts = Facts(
@@ -58,6 +66,7 @@ def examine(comm: MPI.Intracomm, store: str | None = None, as_json: bool = False
         _srun(),
         versions,
         places,
+        threads_of_ranks,
         wires,
         products,
         store or "",

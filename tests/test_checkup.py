@@ -34,6 +34,7 @@ def facts_of(nodes, ranks, *, cores=8, **others):
         None,
         [VERSIONS] * size,
         places,
+        [place.threads for place in places],
         [WIRE] * (size - 1),
         [10e9 if rank or size == 1 else 0.0 for rank in range(size)],
     )
@@ -130,6 +131,14 @@ def test_a_slurm_that_cannot_start_this_mpi(kinds, said):
 def test_a_blas_that_cannot_be_limited():
     (told,) = texts(facts_of(1, 1, versions=[{**VERSIONS, "BLAS": "unknown"}]), "warning")
     assert told.endswith("set OMP_NUM_THREADS=8")
+
+
+def test_threads_that_a_run_would_be_told():
+    facts = facts_of(2, 3, threads=[4] * 6)
+    (told,) = texts(facts, "warning")
+    assert told.startswith("oversubscribed: more threads than cores on node02 (3 machines of 4 ")
+    assert "node02 3 8 1 4 " in " ".join(report(facts).split())
+    assert [rank["threads"] for rank in to_json(facts)["ranks"]] == [4] * 6
 
 
 def test_all_of_it_as_json(manifest):

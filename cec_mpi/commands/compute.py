@@ -255,6 +255,7 @@ def add_doctor(commands: Any) -> None:
         nargs="?",
         help="check that each machine sees its shard, too; {host} in it is the name of each node",
     )
+    p.add_argument("--threads", type=values.positive, metavar="K", help="as run will be given")
     p.add_argument("--json", action="store_true", help="one JSON object, with figures by rank")
     p.set_defaults(command=_doctor)
 
@@ -262,4 +263,6 @@ def add_doctor(commands: Any) -> None:
 def _doctor(arguments: argparse.Namespace) -> int:
     from cec_mpi.doctor import examine
 
-    return run_together(lambda comm: examine(comm, arguments.store, arguments.json))
+    return run_together(
+        lambda comm: examine(comm, arguments.store, arguments.json, arguments.threads)
+    )

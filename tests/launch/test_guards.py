@@ -114,6 +114,17 @@ def test_threads_times_ranks_over_cores(run, words):
     assert f"3 machines of {os.cpu_count() + 1} threads on " in told[0]
 
 
+def test_doctor_looks_at_threads_that_a_run_would_be_given(cec):
+    """And as a run does, not at what the environment says of them."""
+    done = cec("doctor", "--threads", os.cpu_count() + 1, ranks=4)
+    assert done.returncode == 0, done.stderr
+    assert f"warning: oversubscribed: more threads than cores on {socket.gethostname()} (" in (
+        done.stdout
+    )
+    many = {"OMP_NUM_THREADS": str(os.cpu_count() + 1)}
+    assert "more threads than cores" not in cec("doctor", ranks=4, variables=many).stdout
+
+
 def test_slow_machines_that_are_emulated_are_slow_on_purpose(run, words):
     emulated = ["--emulate-speeds", "1,2,3", "--emulate-base", 1000]
     assert (
