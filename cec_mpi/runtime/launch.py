@@ -52,7 +52,7 @@ __all__ = [
 
 
 _M_PERTURB = -6  # of malloc.h
-_INIT_SECONDS = 0.2  # from the first process that comes out of MPI_Init to the last
+_INIT_SECONDS = 0.2  # that each process sleeps after MPI_Init: twice what was enough when tried
 
 
 def start_mpi() -> MPI.Intracomm:
