@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median_high
 
-from cec_mpi.runtime.guards import Finding, Place, binding, by_node, where_found
+from cec_mpi.runtime.guards import Finding, binding, where_found
 from cec_mpi.runtime.launchers import Launcher
+from cec_mpi.runtime.places import Place, by_node
 from cec_mpi.runtime.text import listed, plural
 
 __all__ = ["advise_binding", "bandwidth_text", "different_versions", "slow_wires"]

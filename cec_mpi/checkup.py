@@ -14,13 +14,12 @@ from cec_mpi.advice import advise_binding, bandwidth_text, different_versions, s
 from cec_mpi.core.balance import Balance
 from cec_mpi.runtime.guards import (
     Finding,
-    Place,
-    by_node,
     find_crowds,
     unseen_shards,
     wrong_ranks,
 )
 from cec_mpi.runtime.launchers import Launcher, Library, maker_of
+from cec_mpi.runtime.places import Place, by_node
 from cec_mpi.runtime.wire import Wire
 from cec_mpi.store.manifest import Manifest
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cec_mpi.checkup import Facts, Seen, findings, report, to_json
-from cec_mpi.runtime.launch import library, place_of_ranks
+from cec_mpi.runtime.launch import library
 from cec_mpi.runtime.launchers import detect_launcher, srun_kinds
+from cec_mpi.runtime.places import place_of_ranks
 from cec_mpi.runtime.together import on_master
 from cec_mpi.runtime.wire import measure_products, measure_wires
 from cec_mpi.store.manifest import Manifest

@@ -16,8 +16,9 @@ from mpi4py import MPI
 
 from cec_mpi.core.planner import Planner
 from cec_mpi.runtime.collective import CollectiveMachineEnd, CollectiveMasterEnd
-from cec_mpi.runtime.launch import library_name, limit_threads
+from cec_mpi.runtime.launch import library_name
 from cec_mpi.runtime.machine import Machine, serve
+from cec_mpi.runtime.places import limit_threads
 
 SECONDS = 2.0
 STEPS = 4

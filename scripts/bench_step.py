@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 import cec_mpi
-from cec_mpi.runtime.launch import limit_threads
+from cec_mpi.runtime.places import limit_threads
 
 ROUNDS, STEPS = 6, 40
 

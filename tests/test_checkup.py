@@ -10,8 +10,8 @@ import pytest
 
 import cec_mpi
 from cec_mpi.checkup import Facts, Seen, findings, report, to_json
-from cec_mpi.runtime.guards import Place
 from cec_mpi.runtime.launchers import Launcher, Library
+from cec_mpi.runtime.places import Place
 from cec_mpi.runtime.wire import Wire
 from cec_mpi.store import open_store
 

@@ -8,13 +8,13 @@ import pytest
 
 from cec_mpi.advice import advise_binding, different_versions, slow_wires
 from cec_mpi.runtime.guards import (
-    Place,
     different_packages,
     find_crowds,
     unseen_shards,
     wrong_ranks,
 )
 from cec_mpi.runtime.launchers import Launcher
+from cec_mpi.runtime.places import Place
 from cec_mpi.runtime.text import listed
 from cec_mpi.runtime.topology import count_cores, count_domains
 

@@ -31,6 +31,7 @@ USE_MPI = {
     f"cec_mpi.runtime.{name}"
     for name in (
         "launch",
+        "places",
         "leaving",
         "collective",
         "messages",

@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.launch import (
-    library_name,
-    place_here,
-    place_of_ranks,
-    starts_processes,
-    survives_losses,
-    world_size,
-)
+from cec_mpi.runtime.launch import library_name, starts_processes, survives_losses, world_size
 from cec_mpi.runtime.leaving import (
     leave_now,
     leave_without_mpi,
@@ -26,6 +19,7 @@ from cec_mpi.runtime.leaving import (
 )
 from cec_mpi.runtime.local import LocalHub
 from cec_mpi.runtime.options import needs_messages
+from cec_mpi.runtime.places import place_here, place_of_ranks
 from cec_mpi.runtime.serving import serve
 from cec_mpi.runtime.session import Session
 from cec_mpi.runtime.together import check_start, dying_alone, ending_the_job, raised_together

@@ -10,59 +10,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cec_mpi.runtime.launchers import INTEL, MPICH, OPEN_MPI, SLURM, Launcher
+from cec_mpi.runtime.places import Place, by_node
 from cec_mpi.runtime.text import listed, plural
 
 __all__ = [
     "Finding",
-    "Place",
     "binding",
-    "by_node",
     "different_packages",
     "find_crowds",
     "unseen_shards",
     "where_found",
     "wrong_ranks",
 ]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a rank runs.
-
-    Attributes
-    ----------
-    host : str
-    ranks : int
-        Ranks on this node.
-    cores : int
-        Cores of the node that its ranks may use, together. Hardware threads of one core are
-        one.
-    own_cores : int
-        Cores that this rank may use.
-    domains : int
-        NUMA domains of the node that its ranks may use, together.
-    own_domains : int
-        NUMA domains that this rank may use.
-    node : int
-        The first rank of this node: names of hosts may be the same on several.
-    unbound_cores : int
-        Cores of the node that its ranks could use if the launcher bound them to none; 0 where
-        that is not known.
-    """
-
-    host: str
-    ranks: int
-    cores: int
-    own_cores: int
-    domains: int = 1
-    own_domains: int = 1
-    node: int = 0
-    unbound_cores: int = 0
-
-    @property
-    def threads(self) -> int:
-        """BLAS threads for this rank: its share of the node's cores, at least 1."""
-        return max(1, min(self.own_cores, self.cores // self.ranks))
 
 
 @dataclass(frozen=True)
@@ -208,14 +167,6 @@ def find_crowds(
         for what, found, remedy in remedies
         if found
     ]
-
-
-def by_node(places: Sequence[Place]) -> dict[Place, list[int]]:
-    """The ranks of each node, under the place of its first rank."""
-    ranks: dict[int, list[int]] = {}
-    for rank, place in enumerate(places):
-        ranks.setdefault(place.node, []).append(rank)
-    return {places[here[0]]: here for here in ranks.values()}
 
 
 def where_found(found: Mapping[Place, str]) -> str:

@@ -14,8 +14,8 @@ import numpy as np
 import cec_mpi
 from cec_mpi.runtime.emulation import Emulation
 from cec_mpi.runtime.exchange import Opened, Opening
-from cec_mpi.runtime.guards import Place
 from cec_mpi.runtime.placement import host_of_ranks
+from cec_mpi.runtime.places import Place
 from cec_mpi.store.staging import node_directory
 
 __all__ = ["run_header"]

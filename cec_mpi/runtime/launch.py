@@ -1,4 +1,4 @@
-"""Before the first step: one world, one package, where ranks run, threads."""
+"""Start MPI, and check that what was started is one world whose ranks run one package."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import cec_mpi
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.guards import Place, different_packages
+from cec_mpi.runtime.guards import different_packages
 from cec_mpi.runtime.launchers import (
     OPEN_MPI,
     Library,
@@ -28,21 +28,17 @@ from cec_mpi.runtime.launchers import (
     too_many_for_srun,
     wrong_launcher,
 )
-from cec_mpi.runtime.topology import count_cores, count_domains, unbound_processors
+from cec_mpi.runtime.topology import count_cores
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = [
-    "Place",
     "await_others",
     "check_packages",
     "check_world",
     "library",
     "library_name",
-    "limit_threads",
-    "place_here",
-    "place_of_ranks",
     "start_anyway",
     "start_mpi",
     "starts_processes",
@@ -189,38 +185,6 @@ def _fingerprint() -> tuple[str, str]:
     return f"{mark:08x}", str(root)
 
 
-def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
-    """Collective: where each rank runs, in the order of ranks."""
-    from mpi4py import MPI
-
-    mine = os.sched_getaffinity(0)
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    try:
-        together = set().union(*node.allgather(mine))
-        unbound = set().union(*node.allgather(unbound_processors()))
-        place = Place(
-            socket.gethostname(),
-            node.size,
-            count_cores(together),
-            count_cores(mine),
-            count_domains(together),
-            count_domains(mine),
-            node.bcast(comm.rank),
-            count_cores(unbound),
-        )
-    finally:
-        node.Free()
-    return comm.allgather(place)
-
-
-def place_here() -> Place:
-    """Where this process runs, alone."""
-    mine = os.sched_getaffinity(0)
-    cores, domains = count_cores(mine), count_domains(mine)
-    unbound = count_cores(unbound_processors())
-    return Place(socket.gethostname(), 1, cores, cores, domains, domains, unbound_cores=unbound)
-
-
 def survives_losses() -> bool:
     """Whether the launcher and the library let a job go on that has lost a process.
 
@@ -243,10 +207,3 @@ def world_size() -> int:
     from mpi4py import MPI
 
     return MPI.COMM_WORLD.size
-
-
-def limit_threads(threads: int) -> Any:
-    """Let BLAS use this many threads in this process, whatever the launcher set."""
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(threads)

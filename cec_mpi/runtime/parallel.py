@@ -14,7 +14,7 @@ from typing import Any
 from mpi4py import MPI
 
 from cec_mpi.errors import CecError
-from cec_mpi.runtime.launch import place_of_ranks
+from cec_mpi.runtime.places import place_of_ranks
 from cec_mpi.runtime.together import as_cec_error, ending_the_job
 from cec_mpi.runtime.waiting import wait_for
 from cec_mpi.store.work import Watch, Work, do_pieces

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.errors import InputError
 
 if TYPE_CHECKING:
-    from cec_mpi.runtime.guards import Place
+    from cec_mpi.runtime.places import Place
 
 __all__ = ["host_of_ranks", "placement_table", "speeds_by_host"]
 

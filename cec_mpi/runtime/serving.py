@@ -14,9 +14,9 @@ import numpy as np
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.exchange import Announcement, MachineEnd, Opened, Opening, Report
 from cec_mpi.runtime.faults import read_faults
-from cec_mpi.runtime.launch import limit_threads
 from cec_mpi.runtime.logs import log_file
 from cec_mpi.runtime.machine import Machine
+from cec_mpi.runtime.places import limit_threads
 from cec_mpi.runtime.signals import NotedSignals
 from cec_mpi.store.reader import Store
 from cec_mpi.store.staging import node_directory, staged_file

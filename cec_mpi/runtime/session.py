@@ -17,14 +17,14 @@ from cec_mpi.records import Recorder
 from cec_mpi.runtime.elastic import Schedule
 from cec_mpi.runtime.emulation import Emulation, fit_base
 from cec_mpi.runtime.exchange import Hub, Opened, Opening
-from cec_mpi.runtime.guards import Place, find_crowds, unseen_shards, wrong_ranks
+from cec_mpi.runtime.guards import find_crowds, unseen_shards, wrong_ranks
 from cec_mpi.runtime.header import run_header
-from cec_mpi.runtime.launch import limit_threads
 from cec_mpi.runtime.launchers import detect_launcher
 from cec_mpi.runtime.lockstep import LockstepMaster
 from cec_mpi.runtime.master import Master
 from cec_mpi.runtime.options import SessionOptions, SpeedsOption
 from cec_mpi.runtime.placement import host_of_ranks, speeds_by_host
+from cec_mpi.runtime.places import Place, limit_threads
 from cec_mpi.store.manifest import Manifest
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import node_directory, remembered_stage

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.runtime.emulation import measure_rate
-from cec_mpi.runtime.launch import limit_threads
+from cec_mpi.runtime.places import limit_threads
 from cec_mpi.runtime.waiting import wait_for
 
 if TYPE_CHECKING:

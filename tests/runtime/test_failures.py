@@ -19,9 +19,9 @@ from cec_mpi.runtime.collective import (
     check_message_sizes,
 )
 from cec_mpi.runtime.exchange import Opening, Product
-from cec_mpi.runtime.guards import Place
 from cec_mpi.runtime.machine import Machine
 from cec_mpi.runtime.options import SessionOptions
+from cec_mpi.runtime.places import Place
 from cec_mpi.runtime.serving import serve
 from cec_mpi.runtime.session import Session
 from cec_mpi.runtime.together import on_master

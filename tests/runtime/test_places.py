@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from cec_mpi.runtime.guards import Place
-from cec_mpi.runtime.launch import limit_threads, place_of_ranks
+from cec_mpi.runtime.places import Place, limit_threads, place_of_ranks
 from cec_mpi.runtime.topology import unbound_processors
 
 
