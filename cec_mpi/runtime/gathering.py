@@ -178,23 +178,36 @@ def _raise_together_after_rank_0(comm: MPI.Intracomm, error: BaseException | Non
         raise raised_together(comm, error)
 
 
+def serves(comm: MPI.Intracomm) -> bool:
+    """Whether processes of this communicator serve an operator, or ask one."""
+    group = comm.Get_group()
+    try:
+        return any(_have_two_in_common(group, other) for other in _serving)
+    finally:
+        group.Free()
+
+
+def _have_two_in_common(group: MPI.Group, other: MPI.Group) -> bool:
+    common = type(group).Intersection(group, other)
+    try:
+        return bool(common.size > 1)
+    finally:
+        common.Free()
+
+
 @contextmanager
 def _once(comm: MPI.Intracomm) -> Iterator[None]:
     """Refuse processes that serve already: they would wait for ever."""
     group = comm.Get_group()
     try:
-        for other in _serving:
-            common = type(group).Intersection(group, other)
-            size = common.size
-            common.Free()
-            if size > 1:
-                raise raised_together(
-                    comm,
-                    InputError(
-                        "the machines of this communicator serve another operator: open a "
-                        "further store with X.open(store)"
-                    ),
-                )
+        if serves(comm):
+            raise raised_together(
+                comm,
+                InputError(
+                    "the machines of this communicator serve another operator: open a further "
+                    "store with X.open(store)"
+                ),
+            )
         _serving.append(group)
         try:
             yield

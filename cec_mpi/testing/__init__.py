@@ -9,12 +9,14 @@ The same tests run in one process (``pytest``) and on several ranks
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from zlib import crc32
 
 import pytest
 
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["MakeStore", "SmallStore"]
 
 _MACHINES = 3  # in one process
+_ALONE = (
+    "a test with cec_operator runs on rank 0 alone, while the others are its machines; make stores "
+    "in fixtures, and use open_operator(store, cec_comm) in a test that all ranks run"
+)
 
 
 def _with_mpi(config: pytest.Config) -> bool:
@@ -41,10 +47,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if not _with_mpi(config):
         return
     from cec_mpi.runtime.launchers import detect_launcher
-    from cec_mpi.testing.ranks import OneRun
+    from cec_mpi.testing.ranks import OneRun, leave_unconnected
 
     launcher = detect_launcher()
     if launcher is not None and launcher.size > 1:
+        if config.getoption("numprocesses", None):
+            leave_unconnected(launcher, "pytest-xdist's processes are no ranks: expected -n 0")
         config.pluginmanager.register(OneRun(launcher), "cec_mpi-ranks")
 
 
@@ -140,6 +148,7 @@ def cec_make_store(cec_comm: MPI.Intracomm | None, cec_directory: Path) -> MakeS
     """
     import numpy as np
 
+    from cec_mpi.runtime.gathering import serves
     from cec_mpi.runtime.together import on_master
     from cec_mpi.store import encode
 
@@ -148,7 +157,13 @@ def cec_make_store(cec_comm: MPI.Intracomm | None, cec_directory: Path) -> MakeS
     def make(
         X: ArrayLike, machines: int | None = None, recovery: int | None = None, **options: Any
     ) -> SmallStore:
-        matrix = np.asarray(X)
+        matrix = np.ascontiguousarray(X)
+        if cec_comm is not None:
+            if serves(cec_comm):
+                pytest.fail(f"cec_make_store: {_ALONE}", pytrace=False)
+            mark = crc32(matrix.tobytes(), crc32(f"{matrix.dtype} {matrix.shape}".encode()))
+            if len(set(cec_comm.allgather(mark))) > 1:
+                pytest.fail("cec_make_store: the ranks have different matrices", pytrace=False)
         machines = machines or (_MACHINES if cec_comm is None else cec_comm.size - 1)
         recovery = recovery or max(1, machines - 1)
         path = cec_directory / f"store-{next(numbers)}"
@@ -184,13 +199,18 @@ def cec_availability(cec_store: SmallStore) -> Availability:
 
 @pytest.fixture
 def cec_operator(
-    cec_store: SmallStore, cec_comm: MPI.Intracomm | None, cec_availability: Availability
+    request: pytest.FixtureRequest,
+    cec_store: SmallStore,
+    cec_comm: MPI.Intracomm | None,
+    cec_availability: Availability,
 ) -> Iterator[CodedOperator]:
     """X of `cec_store` as an operator, with `cec_availability`.
 
     The test runs on rank 0 alone: the other ranks are the machines, and skip it when it is
     over.
     """
+    if "cec_comm" in inspect.signature(request.function).parameters:
+        pytest.fail(f"cec_comm beside cec_operator: {_ALONE}", pytrace=False)
     from cec_mpi.opening import open_operator
 
     with open_operator(os.fspath(cec_store), cec_comm, availability=cec_availability) as X:

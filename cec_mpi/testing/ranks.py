@@ -25,7 +25,7 @@ from cec_mpi.runtime.together import complain, let_rank_0_print
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["OneRun"]
+__all__ = ["OneRun", "leave_unconnected"]
 
 _HEAD_START = 1.0  # seconds of rank 0 before another rank prints what may have failed on all
 _FURTHER = 0.1  # ... of each rank before the next
@@ -69,7 +69,7 @@ class OneRun:
             comm = start_mpi()
         except InputError as error:
             if ours:
-                self._leave_unconnected(error)
+                leave_unconnected(self._launcher, error)
             with suppress(ImportError, RuntimeError):
                 start_anyway()  # as importing mpi4py.MPI would have done it
             self._withdraw(session)
@@ -88,13 +88,6 @@ class OneRun:
             pytest.exit("rank 0 says why", returncode=0)
         self._comm = comm
 
-    def _leave_unconnected(self, error: InputError) -> NoReturn:
-        """Leave where there is no MPI that a report at the end could ask."""
-        let_rank_0_print(self._launcher)
-        if self._launcher.rank == 0:
-            complain(error)
-        leave_now(pytest.ExitCode.USAGE_ERROR)
-
     def _withdraw(self, session: pytest.Session) -> None:
         self._output.release()
         session.config.pluginmanager.unregister(self)
@@ -112,10 +105,11 @@ class OneRun:
         return report
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """End the run when this rank is to leave it; on Ctrl-C the launcher does."""
+        """End the run when this rank is to leave it."""
+        code, why = getattr(excinfo.value, "returncode", None), excinfo.typename
         if isinstance(excinfo.value, pytest.exit.Exception):
-            code = excinfo.value.returncode
-            self._end(None, 2 if code is None else code, f"pytest.exit: {excinfo.value.msg}")
+            why = f"pytest.exit: {excinfo.value.msg}"
+        self._end(None, pytest.ExitCode.INTERRUPTED if code is None else code, why)
 
     def pytest_internalerror(self, excrepr: object) -> None:
         """End the run when pytest itself fails on this rank."""
@@ -141,6 +135,14 @@ class OneRun:
             code = max(comm.allgather(int(session.exitstatus)))
             session.exitstatus = 0 if comm.rank else code
         note_exit_status(int(session.exitstatus))
+
+
+def leave_unconnected(launcher: Launcher, error: object) -> NoReturn:
+    """Leave where there is no MPI that a report at the end could ask."""
+    let_rank_0_print(launcher)
+    if launcher.rank == 0:
+        complain(error)
+    leave_now(pytest.ExitCode.USAGE_ERROR)
 
 
 def _uses_a_fixture_of_ours(item: pytest.Item) -> bool:

@@ -107,6 +107,8 @@ def test_it(cec_comm, fixture):
     print("said by", rank)
     if place == "leaving" and rank == 2:
         pytest.exit("wrong here", returncode=7)
+    if place == "interrupted" and rank == 1:
+        raise KeyboardInterrupt
     if place == "before":
         assert rank != 1, "wrong here"
     if place == "root":
@@ -134,15 +136,56 @@ def test_after(cec_comm):
         ("teardown", 2, 1),
         ("operator", 0, 1),
         ("leaving", 2, 7),
+        ("interrupted", 1, 2),
     ],
 )
 def test_a_rank_that_fails_ends_the_run_with_its_traceback(pytest_on, place, rank, code):
     done = pytest_on(FAILS, "--with-mpi", PLACE=place)
     assert done.returncode == code, done.stderr
     assert f"\nrank {rank} failed: " in f"\n{done.stderr}"
-    assert "wrong here" in done.stderr.partition(f"rank {rank} failed: ")[2]
+    shown = "KeyboardInterrupt" if place == "interrupted" else "wrong here"
+    assert shown in done.stderr.partition(f"rank {rank} failed: ")[2]
     assert done.stderr.count(" failed: ") == 1
     assert place not in ("before", "root") or f"said by {rank}\n" in done.stderr
+
+
+MISUSED = """
+import os
+import numpy as np
+
+
+def test_a_store_while_the_others_are_machines(cec_operator, cec_make_store):
+    if os.environ["PLACE"] == "store":
+        cec_make_store(np.eye(4))
+
+
+def test_different_matrices(cec_make_store, cec_comm):
+    cec_make_store(np.eye(4) * cec_comm.rank)
+
+
+def test_messages_while_the_others_are_machines(cec_operator, cec_comm):
+    cec_comm.Barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "which", "shown"),
+    [
+        ("store", "store", "cec_make_store: a test with cec_operator runs on rank 0 alone"),
+        ("", "different", "cec_make_store: the ranks have different matrices"),
+        ("", "messages", "cec_comm beside cec_operator: a test with cec_operator runs on rank 0"),
+    ],
+)
+def test_what_would_hang_is_refused(pytest_on, place, which, shown):
+    done = pytest_on(MISUSED, "--with-mpi", "-k", which, PLACE=place)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count(" failed: ") == done.stderr.count(shown) == 1
+
+
+def test_processes_of_xdist_are_refused(pytest_on):
+    done = pytest_on(MINE, "--with-mpi", "-n", 2)
+    assert done.returncode == 4
+    assert done.told == "cec-mpi: error: pytest-xdist's processes are no ranks: expected -n 0"
 
 
 HANGS = """
