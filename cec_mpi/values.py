@@ -117,13 +117,20 @@ def speeds_or_learn(text: str) -> tuple[float, ...] | dict[str, float] | str:
 
 
 def _speeds_of_hosts(text: str) -> dict[str, float]:
-    pairs = [part.strip().partition("=") for part in text.split(",")]
-    hosts = [host for host, _, _ in pairs]
-    if not all(hosts) or len(set(hosts)) < len(hosts):
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected different hosts with their speeds, as node01=2,node02=1"
-        )
-    return dict(zip(hosts, speeds(",".join(speed for _, _, speed in pairs)), strict=True))
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        host, _, speed = part.strip().partition("=")
+        try:
+            value = float(_fraction(speed.strip()))
+        except (ValueError, ZeroDivisionError, OverflowError):
+            value = 0.0
+        if not host or host in found or not value:
+            raise argparse.ArgumentTypeError(
+                f"{text!r}: {part.strip()!r}: expected different hosts with positive speeds, as "
+                "node01=2,node02=1"
+            )
+        found[host] = value
+    return found
 
 
 def seconds(text: str) -> float:
