@@ -243,3 +243,18 @@ def test_every_name_of_the_package_is_there(name):
 def test_a_name_that_the_package_does_not_have():
     with pytest.raises(AttributeError, match="no attribute 'decode_all'"):
         cec_mpi.decode_all  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "script",
+    sorted((Path(__file__).parents[1] / "scripts").glob("*.py")),
+    ids=lambda path: path.stem,
+)
+def test_scripts_find_what_they_import(script):
+    subprocess.run(
+        [sys.executable, "-c", f"import {script.stem}"],
+        cwd=script.parent,
+        env=without_launcher(os.environ),
+        check=True,
+        timeout=60,
+    )
