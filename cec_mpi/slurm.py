@@ -165,7 +165,7 @@ def _description(
 
 
 def _directive(key: str, value: str | None) -> str:
-    if not re.fullmatch("[a-z][a-z0-9-]*", key):
+    if not re.fullmatch("[a-z][a-z0-9-]+", key):
         raise InputError(f"--sbatch {key!r}: expected a long option of sbatch, as mem=4G")
     if value is None:
         return f"#SBATCH --{key}"

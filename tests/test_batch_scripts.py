@@ -212,6 +212,7 @@ BAD = [
     (f"--ntasks 7 --sbatch mem=1 --sbatch mem=2 {STORE}", "once"),
     (f"--ntasks 7 --sbatch 'a b=1' {STORE}", "'a b'"),
     (f"--ntasks 7 --sbatch =1 {STORE}", "long option"),
+    (f"--ntasks 7 --sbatch n=3 {STORE}", "'n': expected a long option"),
     (f"--ntasks 7 --job-name 'a\nb' {STORE}", "one line"),
     (f"--ntasks 7 --setup 'a\nb' {STORE}", "one line"),
     (f"--ntasks 7 {STORE} --set 'a=\n'", "one line"),
