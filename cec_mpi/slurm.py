@@ -196,6 +196,8 @@ def _choice(parameters: Sequence[Sequence[str]]) -> Iterator[str]:
     yield 'case "$SLURM_ARRAY_TASK_ID" in'
     for number, words in enumerate(parameters, start=1):
         yield f'    {number}) set -- "$@" {shlex.join(words)} ;;'
+    last = len(parameters)
+    yield f'    *) echo "no task $SLURM_ARRAY_TASK_ID: expected 1 to {last}" >&2; exit 2 ;;'
     yield "esac"
     yield "out+=/$SLURM_ARRAY_TASK_ID"
 

@@ -175,6 +175,18 @@ def test_each_task_of_an_array_has_its_own_options_and_directory(said):
         assert words[3:] == ["cec-mpi", "run", "--out", f"out/{number}", "s", "--set", option]
 
 
+@pytest.mark.parametrize("number", ["0", "3"])
+def test_a_task_that_an_array_does_not_have_fails(number):
+    done = subprocess.run(
+        ["bash", "-c", batch_script(["s"], "out", parameters=[["--seed", "1"], ["--seed", "2"]])],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "SLURM_ARRAY_TASK_ID": number},
+    )
+    assert (done.returncode, done.stderr) == (2, f"no task {number}: expected 1 to 2\n")
+
+
 @pytest.mark.parametrize("words", [[], ["store"]])
 def test_a_script_that_takes_arguments_says_which(words):
     done = subprocess.run(
