@@ -6,10 +6,11 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cec_mpi.errors import InputError
+from cec_mpi.runtime.launchers import ranks_by_node
 
 __all__ = ["FORMATS", "Host", "expand_nodelist", "hostfile_text", "hosts_of_job", "read_host"]
 
@@ -121,22 +122,16 @@ def hosts_of_job(environment: Mapping[str, str]) -> list[Host]:
                 f"{name} is not set: expected to be in a job of Slurm (sbatch, salloc)"
             )
     names = expand_nodelist(environment[nodes])
-    ranks = list(_repeated(environment[tasks]))
+    try:
+        ranks = ranks_by_node(environment[tasks])
+    except ValueError as error:
+        raise InputError(f"{tasks}={error}") from None
     if len(names) != len(ranks):
         raise InputError(
             f"{nodes}={environment[nodes]} has {len(names)} hosts, "
             f"{tasks}={environment[tasks]} is for {len(ranks)}"
         )
     return [Host(name, count) for name, count in zip(names, ranks, strict=True)]
-
-
-def _repeated(text: str) -> Iterator[int]:
-    """Numbers as Slurm repeats them: ``2(x3),1`` is 2, 2, 2, 1."""
-    for part in text.split(","):
-        found = re.fullmatch(r"(\d{1,9})(?:\(x(\d{1,6})\))?", part)
-        if not found:
-            raise InputError(f"SLURM_TASKS_PER_NODE={text}: expected numbers, as 2(x3),1")
-        yield from itertools.repeat(int(found[1]), int(found[2] or 1))
 
 
 def expand_nodelist(text: str) -> list[str]:

@@ -105,6 +105,14 @@ def test_an_allocation_that_cannot_be_read(hostfile, nodes, tasks):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("tasks", ["two", "2(x", "-1,3", "2(x9999999)"])
+def test_tasks_that_cannot_be_read_are_named(hostfile, tasks):
+    variables = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": tasks}
+    _, _, err = hostfile("--format", "openmpi", "--from-slurm", **variables)
+    message = f"SLURM_TASKS_PER_NODE={tasks}: expected numbers, as 2(x3),1"
+    assert err == f"cec-mpi: error: {message}\n"
+
+
 def test_the_format_has_to_be_named(hostfile):
     code, _, err = hostfile("node01:3")
     assert code == 2

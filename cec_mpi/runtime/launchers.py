@@ -25,6 +25,7 @@ __all__ = [
     "detect_launcher",
     "library_file",
     "maker_of",
+    "ranks_by_node",
     "read_library",
     "srun_kinds",
     "too_many_for_srun",
@@ -266,7 +267,7 @@ def too_many_for_srun(library: Library, cores: int, environ: Mapping[str, str]) 
     """
     try:
         node, number = int(environ["SLURM_NODEID"]), int(environ["SLURM_LOCALID"])
-        ranks = _ranks_by_node(environ["SLURM_STEP_TASKS_PER_NODE"])
+        ranks = ranks_by_node(environ["SLURM_STEP_TASKS_PER_NODE"])
         crowded = [k for k, count in enumerate(ranks) if count > cores]
         if number != cores or crowded[0] != node:  # the nodes are taken to be alike
             return None
@@ -281,10 +282,23 @@ def too_many_for_srun(library: Library, cores: int, environ: Mapping[str, str]) 
     )
 
 
-def _ranks_by_node(text: str) -> list[int]:
-    """What Slurm writes as ``4,1(x3)``: 4, 1, 1, 1."""
-    found: list[int] = []
+def ranks_by_node(text: str) -> list[int]:
+    """The ranks on each node, which Slurm writes in short.
+
+    Raises
+    ------
+    ValueError
+        It is no such text.
+
+    Examples
+    --------
+    >>> ranks_by_node("4,1(x3)")
+    [4, 1, 1, 1]
+    """
+    ranks: list[int] = []
     for part in text.split(","):
-        count, _, times = part.rstrip(")").partition("(x")
-        found += [int(count)] * int(times or 1)
-    return found
+        found = re.fullmatch(r"(\d{1,9})(?:\(x(\d{1,6})\))?", part)
+        if not found:
+            raise ValueError(f"{text}: expected numbers, as 2(x3),1")
+        ranks += [int(found[1])] * int(found[2] or 1)
+    return ranks
