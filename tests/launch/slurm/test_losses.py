@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import subprocess
 import time
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from cec_mpi.records import read_steps
 
-pytestmark = [pytest.mark.needs("pmi2"), pytest.mark.usefixtures("cluster")]
+pytestmark = pytest.mark.needs("pmi2")
 
 SURVIVING = ("--no-kill", "--kill-on-bad-exit=0", "--wait=0")
 # Eight ranks, two on each node: MPICH does not start on nodes of unlike numbers of tasks.
@@ -49,7 +48,7 @@ def events(out):
 
 
 @pytest.fixture
-def started(start, cluster, command, tmp_path):
+def started(start, desk, command, tmp_path):
     """Start the run with these options, and see its first steps.
 
     MPICH 5 does not always come through MPI_Init under Slurm's pmi2: then it is started again.
@@ -58,13 +57,13 @@ def started(start, cluster, command, tmp_path):
 
     def started(*options, launcher=SRUN):
         for _ in range(4):
-            process = start([*launcher, *command, *options], variables=cluster)
+            process = start([*launcher, *command, *options], variables=desk.variables)
             by = time.monotonic() + START
             while process.poll() is None and time.monotonic() < by:
                 if steps.exists() and len(steps.read_text().splitlines()) > 5:
                     return process
                 time.sleep(0.02)
-            cancel_jobs(cluster)
+            cancel_jobs(desk)
             _, stderr = process.communicate(timeout=LIMIT)
             assert not steps.exists(), stderr
         raise AssertionError(f"four starts without a step: {stderr}")
@@ -86,15 +85,15 @@ def test_killed_machines_are_left_out_and_replaced(started, is_right, tmp_path):
     assert {"joined": 3, "rank": 7} in found
 
 
-def test_a_node_that_goes_down_is_left_out(started, cluster, is_right, tmp_path):
+def test_a_node_that_goes_down_is_left_out(started, desk, is_right, tmp_path):
     """Machines 2 and 3, of ranks 2 and 3, are on the second node."""
     allocation = ("salloc", "--quiet", "--no-kill", "-N", 4, "-n", 8, "--ntasks-per-node=2")
     process = started(*SLOW, launcher=(*allocation, *SRUN))
-    take_down("n2", cluster)
+    take_down(desk, "n2")
     try:
         _, stderr = process.communicate(timeout=LIMIT)
     finally:
-        bring_back("n2", cluster)
+        bring_back(desk, "n2")
     assert (tmp_path / "out" / "summary.json").exists(), stderr
     assert is_right()
     found = events(tmp_path / "out")
@@ -102,32 +101,21 @@ def test_a_node_that_goes_down_is_left_out(started, cluster, is_right, tmp_path)
     assert [event["rank"] for event in found if "joined" in event] == [7]
 
 
-def cancel_jobs(variables):
-    words = ["scancel", "--quiet", f"--user={getpass.getuser()}"]
-    subprocess.run(words, env=variables, timeout=20, check=True)
+def cancel_jobs(desk):
+    desk.run("scancel", "--quiet", f"--user={getpass.getuser()}")
 
 
-def take_down(node, variables):
-    words = ["scontrol", "update", f"nodename={node}", "state=down", "reason=test"]
-    subprocess.run(words, env=variables, check=True, timeout=20)
+def take_down(desk, node):
+    desk.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
 
 
-def bring_back(node, variables):
+def bring_back(desk, node):
     """Until Slurm gives jobs to the node again, which it may do by itself."""
 
     def is_idle():
-        subprocess.run(
-            ["scontrol", "update", f"nodename={node}", "state=resume"],
-            env=variables,
-            capture_output=True,
-            timeout=20,
-            check=False,
-        )
-        words = ["sinfo", "--noheader", "--nodes", node, "--partition=low", "--format=%t"]
-        state = subprocess.run(
-            words, env=variables, capture_output=True, timeout=20, check=True, text=True
-        )
-        return state.stdout.strip() == "idle"
+        desk.run("bash", "-c", f"scontrol update NodeName={node} State=RESUME || true")
+        words = ("--noheader", f"--nodes={node}", "--partition=low", "--format=%t")
+        return desk.run("sinfo", *words).strip() == "idle"
 
     until(is_idle)
 
