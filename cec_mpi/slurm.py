@@ -119,18 +119,20 @@ def batch_script(
         f'{" --on-loss continue" if going_on else ""} "$@"'
     )
     hides_code = going_on and _is_srun(launcher)
+    told_by_shell = preemptible and not _is_srun(launcher)
     lines = [
         "#!/bin/bash",
         *(f"# {line}" for line in _description(out is None, parameters, preemptible, going_on)),
         *(_directive(key, value) for key, value in directives.items()),
         "",
         "set -eo pipefail",
+        *(_HANDING_ON if told_by_shell else ()),
         *setup,
         *_arguments(words, out),
         *_choice(parameters),
         "",
     ]
-    if preemptible and not _is_srun(launcher):
+    if told_by_shell:
         lines += _in_background(command)
     elif hides_code:
         lines += _looking_at_results(command)
@@ -202,15 +204,28 @@ def _choice(parameters: Sequence[Sequence[str]]) -> Iterator[str]:
     yield "out+=/$SLURM_ARRAY_TASK_ID"
 
 
+# Before all else, as a warning may come soon after the start.
+_HANDING_ON = (
+    "# Slurm warns this shell alone: it tells the launcher, which tells the ranks.",
+    "launcher='' warned=''",
+    'tell() { warned=yes; [ -z "$launcher" ] || kill -USR1 "$launcher" 2>/dev/null || true; }',
+    "trap tell USR1",
+)
+
+
 def _in_background(command: str) -> Iterator[str]:
-    """Start the ranks, and hand on to them the warning that Slurm gives to the shell alone."""
-    yield f"{command} &"
-    yield "launcher=$! code=0"
-    yield """trap 'kill -USR1 "$launcher"' USR1 # the launcher tells the ranks"""
-    yield 'wait "$launcher" || code=$?'
-    yield 'if [ "$code" -eq 138 ]; then # SIGUSR1 has ended this wait'
-    yield "    code=0"
-    yield '    wait "$launcher" || code=$?'
+    """Start the ranks, and wait for them however often the shell is warned."""
+    yield f"code={_STOPPED}"
+    yield 'if [ -z "$warned" ]; then'
+    yield f"    {command} &".replace("\n", "\n    ")
+    yield "    sleep 1 # until it can be told"
+    yield "    launcher=$!"
+    yield '    [ -z "$warned" ] || tell'
+    yield "    while true; do"
+    yield "        warned='' code=0"
+    yield '        wait "$launcher" || code=$?'
+    yield '        [ -n "$warned" ] || break # a warning has ended this wait'
+    yield "    done"
     yield "fi"
 
 

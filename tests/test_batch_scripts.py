@@ -196,6 +196,54 @@ def test_a_script_that_takes_arguments_says_which(words):
     assert "expected STORE DIR" in done.stderr
 
 
+# --- warned scripts -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def warned(tmp_path):
+    """Run a preemptible script: its exit code, and what the launcher had done at a requeue."""
+
+    def run(mpirun, **options):
+        for name, text in (("mpirun", mpirun), ("scontrol", "cat done; exit 1")):
+            (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+            (tmp_path / name).chmod(0o755)
+        done = subprocess.run(
+            ["bash", "-c", batch_script(["s"], "out", preemptible=True, **options)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_NTASKS": "7"}
+            | {"SLURM_JOB_ID": "1"},
+        )
+        return done.returncode, done.stdout
+
+    return run
+
+
+def test_a_warning_before_the_run_has_it_done_later(warned):
+    setup = ["echo only setup > done", "kill -USR1 $$"]
+    assert warned("echo started > done", setup=setup) == (6, "only setup\n")
+
+
+def test_a_launcher_that_ends_as_the_warning_comes_keeps_its_code(warned):
+    launcher = "kill -STOP $PPID; kill -USR1 $PPID; (sleep 0.3; kill -CONT $PPID) & exit 0"
+    assert warned(launcher) == (0, "")
+
+
+def test_a_second_warning_waits_for_the_checkpoint_too(warned):
+    launcher = """
+        trap 'told=yes' USR1
+        kill -USR1 $PPID
+        until [ "$told" ]; do sleep 0.1; done
+        kill -USR1 $PPID
+        sleep 0.5
+        echo checkpoint > done
+        exit 6"""
+    assert warned(launcher) == (6, "checkpoint\n")
+
+
 # --- bad input ----------------------------------------------------------------------------
 
 STORE = "run nothing --out o"
