@@ -25,6 +25,9 @@ _GOING_ON = {
     "pmi2": " --no-kill --kill-on-bad-exit=0 --wait=0",
 }
 
+# Where tasks have several cores: Open MPI gives each rank one of them. MPICH has the option too.
+_ALL_CORES = {"mpirun": " --bind-to none"}
+
 _LONGEST_WARNING = 65535  # that sbatch takes
 _STOPPED = 6  # the exit code of a run that has written a checkpoint and goes on with --resume
 
@@ -114,7 +117,8 @@ def batch_script(
             raise InputError(f"--sbatch {key}: this script has --{key} already")
         directives[key] = value
     command = (
-        f"{LAUNCHERS[launcher]}{_GOING_ON[launcher] if going_on else ''} \\\n"
+        f"{LAUNCHERS[launcher]}{_ALL_CORES.get(launcher, '') if cpus_per_task > 1 else ''}"
+        f"{_GOING_ON[launcher] if going_on else ''} \\\n"
         f'    cec-mpi run --out "$out"{" --resume" if preemptible else ""}'
         f'{" --on-loss continue" if going_on else ""} "$@"'
     )

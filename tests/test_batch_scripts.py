@@ -168,6 +168,19 @@ def test_all_ways_to_start_run_the_same(said, launcher, on_loss, preemptible, ar
     assert command == [*expected, *words]
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"launcher": "mpirun"}, ["--bind-to", "none"]),
+        ({"launcher": "mpirun", "on_loss": "continue"}, ["--bind-to", "none", "--with-ft", "ulfm"]),
+        ({"launcher": "hydra"}, []),
+    ],
+)
+def test_a_rank_of_mpirun_may_use_more_than_one_core(said, options, words):
+    script = batch_script(["s"], "out", cpus_per_task=2, **options)
+    assert said(script)[3 : 4 + len(words)] == [*words, "cec-mpi"]
+
+
 def test_each_task_of_an_array_has_its_own_options_and_directory(said):
     script = batch_script(["s"], "out", parameters=[["--set", "a=1"], ["--set", "b=x y"]])
     for number, option in (("1", "a=1"), ("2", "b=x y")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import time
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Desk:
     def write(self, line: str, name: str = "job.sbatch") -> Path:
         """Write a batch script with the words of a ``cec-mpi slurm``."""
         path = self.directory / name
-        path.write_text(self.run("cec-mpi", "slurm", *line.split()))
+        path.write_text(self.run("cec-mpi", "slurm", *shlex.split(line)))
         return path
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +87,23 @@ def test_bad_input_fails_the_job_with_its_exit_code(desk, symmetric):
     assert job.wait() == "FAILED"
     assert job.says("ExitCode") == "2:0"
     assert job.output().count("cec-mpi: error: ") == 1
+
+
+@pytest.mark.needs("own-mpirun")
+def test_ranks_of_several_cpus_are_not_kept_on_one_core(desk):
+    program = desk.directory / "program.py"
+    program.write_text(
+        f"#!{sys.executable}\nimport os\nfrom pathlib import Path\n"
+        "Path(f'{os.getpid()}.cores').write_text(str(len(os.sched_getaffinity(0))))\n"
+    )
+    program.chmod(0o755)
+    # Without what lets tests start more ranks than there are cores: Open MPI binds none then.
+    script = desk.write("--ntasks 2 --cpus-per-task 2 --setup 'unset ${!PRTE_MCA_*}'")
+    script.write_text(script.read_text().replace("cec-mpi run", str(program)))
+    job = desk.submit(script, "store", "out", options="--nodes=1 --ntasks=2")
+    assert job.wait() == "COMPLETED", job.output()
+    cores = [path.read_text() for path in desk.directory.glob("*.cores")]
+    assert cores == [str(len(os.sched_getaffinity(0)))] * 2
 
 
 # --- warned jobs --------------------------------------------------------------------------
