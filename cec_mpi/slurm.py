@@ -29,6 +29,7 @@ _GOING_ON = {
 _ALL_CORES = {"mpirun": " --bind-to none"}
 
 _LONGEST_WARNING = 65535  # that sbatch takes
+_EARLY = 60  # seconds by which Slurm may warn earlier
 _STOPPED = 6  # the exit code of a run that has written a checkpoint and goes on with --resume
 
 
@@ -139,7 +140,7 @@ def batch_script(
     if told_by_shell:
         lines += _in_background(command)
     elif hides_code:
-        lines += _looking_at_results(command)
+        lines += _looking_at_results(command, warning if preemptible else None)
     elif preemptible:
         lines += ["code=0", f"{command} || code=$?"]
     else:
@@ -233,22 +234,34 @@ def _in_background(command: str) -> Iterator[str]:
     yield "fi"
 
 
-def _looking_at_results(command: str) -> Iterator[str]:
+def _looking_at_results(command: str, warning: int | None) -> Iterator[str]:
     """Start the ranks by srun, which leaves with the highest code of all processes."""
     yield """summary() { stat -c %i "$out/summary.json" 2>/dev/null || true; }"""
+    if warning is not None:
+        yield "is_ending() { # whether Slurm preempts this job, or has warned it of its end"
+        yield "    local job"
+        yield '    job=$(SLURM_TIME_FORMAT=%s scontrol show job --oneliner "$SLURM_JOB_ID" |'
+        yield '        grep "^JobId=$SLURM_JOB_ID ")'
+        yield '    [[ "$job" != *" PreemptTime="[0-9]* ]] || return 0'
+        yield '    [[ "$job" =~ " EndTime="([0-9]+) ]] &&'
+        yield f'        [ "${{BASH_REMATCH[1]}}" -le $(($(date +%s) + {warning + _EARLY})) ]'
+        yield "}"
     yield "before=$(summary) code=0"
     yield f"{command} || code=$?"
-    yield "# The code is the highest of all processes, 137 when one was killed; a run that came to"
+    yield "# The code is the highest of all processes, 137 when one was killed. A run that came to"
     yield "# its end in spite of that has written a new summary."
     yield "after=$(summary)"
     yield f'if [ "$code" -gt {_STOPPED} ] && [ -n "$after" ] && [ "$after" != "$before" ]; then'
     yield "    code=0"
+    if warning is not None:
+        yield f'elif [ "$code" -gt {_STOPPED} ] && is_ending; then'
+        yield f"    code={_STOPPED}"
     yield "fi"
 
 
 def _requeue(restarts: int, code_is_hidden: bool) -> Iterator[str]:
     """Ask for a restart when the run has stopped on a warning."""
-    codes = f"{_STOPPED} | {'137 | ' if code_is_hidden else ''}138 | 143"
+    codes = f"{_STOPPED}" if code_is_hidden else f"{_STOPPED} | 138 | 143"
     yield 'case "$code" in'
     yield f"    {codes}) # stopped on a warning, or by one that came too early"
     yield f'        if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {restarts} ]; then'

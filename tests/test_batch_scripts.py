@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -216,8 +217,14 @@ def test_a_script_that_takes_arguments_says_which(words):
 def warned(tmp_path):
     """Run a preemptible script: its exit code, and what the launcher had done at a requeue."""
 
-    def run(mpirun, **options):
-        for name, text in (("mpirun", mpirun), ("scontrol", "cat done; exit 1")):
+    def run(start, job="", **options):
+        programs = {
+            "mpirun": start,
+            "srun": start,
+            "scontrol": 'if [ "$1" = show ]; then cat job; else cat done; exit 1; fi',
+        }
+        (tmp_path / "job").write_text(job)
+        for name, text in programs.items():
             (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
             (tmp_path / name).chmod(0o755)
         done = subprocess.run(
@@ -228,7 +235,7 @@ def warned(tmp_path):
             timeout=20,
             check=False,
             env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_NTASKS": "7"}
-            | {"SLURM_JOB_ID": "1"},
+            | {"SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": "12"},
         )
         return done.returncode, done.stdout
 
@@ -255,6 +262,32 @@ def test_a_second_warning_waits_for_the_checkpoint_too(warned):
         echo checkpoint > done
         exit 6"""
     assert warned(launcher) == (6, "checkpoint\n")
+
+
+SOON, LATER = int(time.time()) + 150, int(time.time()) + 3600
+
+
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        (f"JobId=12 EndTime={LATER} PreemptTime=None", 137),
+        ("JobId=12 EndTime=Unknown PreemptTime=None", 137),
+        (f"JobId=12 EndTime={SOON} PreemptTime=None", 6),
+        (f"JobId=12 EndTime={LATER} PreemptTime={SOON}", 6),
+        (f"JobId=13 EndTime={SOON}\nJobId=12 EndTime={LATER} PreemptTime=None", 137),
+        ("", 137),
+    ],
+)
+def test_a_job_that_lost_a_process_is_requeued_only_when_slurm_ends_it(warned, job, code):
+    options = {"launcher": "pmi2", "on_loss": "continue", "warning": 120}
+    requeued = "started\n" if code == 6 else ""
+    assert warned("echo started > done; exit 137", f"{job}\n", **options) == (code, requeued)
+
+
+def test_a_run_that_came_to_its_end_is_not_requeued(warned):
+    options = {"launcher": "pmi2", "on_loss": "continue"}
+    start = "echo started > done; mkdir out; touch out/summary.json; exit 137"
+    assert warned(start, f"JobId=12 EndTime={SOON}\n", **options) == (0, "")
 
 
 # --- bad input ----------------------------------------------------------------------------

@@ -120,9 +120,27 @@ def test_a_preempted_job_goes_on_where_it_was_with_pmi2(desk, symmetric):
     check_preemption(desk, symmetric, script)
 
 
-def check_preemption(desk, symmetric, script):
+@pytest.mark.needs("pmi2-always")
+def test_a_preempted_job_that_has_lost_a_machine_goes_on_where_it_was(desk, symmetric):
+    script = desk.write("--launcher pmi2 --ntasks 7 --time 10 --preemptible --on-loss continue")
+    check_preemption(desk, symmetric, script, "--inject", "kill:2@5")
+
+
+@pytest.mark.needs("pmi2-always")
+def test_a_job_that_has_lost_too_many_machines_does_not_come_back(desk, symmetric):
+    script = desk.write("--launcher pmi2 --ntasks 7 --time 10 --preemptible --on-loss continue")
+    killed = ",".join(f"kill:{machine}@5" for machine in (2, 3, 4, 5))
+    job = desk.submit(script, symmetric.path, "out", *SLOWLY, "--inject", killed)
+    job.wait("RUNNING")
+    assert job.wait("FAILED", "PENDING", "COMPLETED") == "FAILED", job.output()
+    assert job.says("ExitCode") == "137:0"
+    assert "cec-mpi: error: " in job.output()
+
+
+def check_preemption(desk, symmetric, script, *options):
     out = desk.directory / "out"
-    job = desk.submit(script, symmetric.path, "out", *SLOWLY, options="--partition=low")
+    words = (*SLOWLY, *options)
+    job = desk.submit(script, symmetric.path, "out", *words, options="--partition=low")
     job.wait_for_steps(out, 10)
     urgent = desk.directory / "urgent.sbatch"
     urgent.write_text("#!/bin/bash\nexit 0\n")
