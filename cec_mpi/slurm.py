@@ -116,11 +116,13 @@ def batch_script(
     for key, value in (sbatch or {}).items():
         if key in directives:
             raise InputError(f"--sbatch {key}: this script has --{key} already")
+        if key == "array" or (key == "no-requeue" and preemptible):
+            raise InputError(f"--sbatch {key}: expected other options; see --array, --preemptible")
         directives[key] = value
     command = (
         f"{LAUNCHERS[launcher]}{_ALL_CORES.get(launcher, '') if cpus_per_task > 1 else ''}"
         f"{_GOING_ON[launcher] if going_on else ''} \\\n"
-        f'    cec-mpi run --out "$out"{" --resume" if preemptible else ""}'
+        f'    cec-mpi run --out="$out"{" --resume" if preemptible else ""}'
         f'{" --on-loss continue" if going_on else ""} "$@"'
     )
     hides_code = going_on and _is_srun(launcher)
@@ -189,7 +191,9 @@ def _check_printable(text: str) -> None:
 def _arguments(words: Sequence[str], out: str | None) -> Iterator[str]:
     """Set the variable `out`, and the arguments to the words of the run."""
     if out is None:
-        yield 'out=${2:?"expected STORE DIR [options of cec-mpi run]"}'
+        expected = "expected STORE DIR [options of cec-mpi run]"
+        yield f'[ $# -ge 2 ] || {{ echo "{expected}" >&2; exit 2; }}'
+        yield "out=$2"
         yield 'set -- "$1" "${@:3}"'
     else:
         yield f"out={shlex.quote(out)}"
