@@ -249,7 +249,10 @@ class Session:
             path = str(opening.shard_file(min(unseen)).absolute())
             return InputError(unseen_shards(path, self._places[0].host, unseen))
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        return MachineError(problems[0] + more)
+        remedy = ""
+        if any(each.unseen for each in opened):
+            remedy = "; cec-mpi repair makes a shard again from others, --machines leaves it out"
+        return MachineError(f"{problems[0]}{more}{remedy}")
 
     def _emulation(
         self, opening: Opening, opened: list[Opened], hosts: list[str]
