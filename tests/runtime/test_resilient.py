@@ -222,7 +222,7 @@ def test_an_exception_of_a_machine_ends_a_session_that_does_not_continue(
         ({"deadline": "soon"}, "deadline soon"),
         ({"on_loss": "panic"}, "on_loss 'panic': expected end or continue"),
         ({"spares": 1}, "expected on_loss='continue'"),
-        ({"spares": 1, "on_loss": "continue"}, r"needs 5, .* and 1 spare \(mpirun -n 5\)"),
+        ({"spares": 1, "on_loss": "continue"}, r"needs 5, .* and 1 spare \(mpi(run|exec) -n 5\)"),
         ({"check": "parity"}, "stragglers of at least 1"),
         ({"check": "all"}, "check 'all'"),
         ({"inject": "kill:9@1"}, "fault 'kill:9@1': expected KIND:MACHINE@STEP"),
