@@ -10,7 +10,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ALL_SUBSETS", "Conditioning", "measure_conditioning"]
+__all__ = ["ALL_SUBSETS", "Conditioning", "measure_conditioning", "sample_subsets"]
 
 ALL_SUBSETS = 200_000  # a random matrix hides its worst submatrices from a sample
 _SAMPLE = 2_000
@@ -70,7 +70,7 @@ def measure_conditioning(
     subsets = (
         combinations(range(machines), recovery)
         if complete
-        else _sample(machines, recovery, min(_SAMPLE, budget))
+        else sample_subsets(machines, recovery, min(_SAMPLE, budget))
     )
     numbers: list[NDArray[np.float64]] = []
     worst, where = -1.0, (0,) * recovery
@@ -97,7 +97,7 @@ def _condition_numbers(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
     return numbers
 
 
-def _sample(machines: int, recovery: int, size: int) -> Iterator[tuple[int, ...]]:
+def sample_subsets(machines: int, recovery: int, size: int) -> Iterator[tuple[int, ...]]:
     """Runs of consecutive machines (the harmonic code's worst), then random subsets."""
     runs = np.linspace(0, machines, min(machines, size // 2), endpoint=False).astype(int)
     for first in runs.tolist():

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import chain, combinations, islice
 from math import comb
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from cec_mpi.core.conditioning import sample_subsets
 from cec_mpi.core.parity import checking_error
 from cec_mpi.core.rounding import answer_error
 
@@ -112,11 +113,12 @@ def measure_sensitivity(
     every = comb(machines, recovery)
     budget = max(_LEAST_SAMPLE, int(_WORK / (recovery**2 * machines)))
     complete = every <= min(largest, max(budget, machines))
-    subsets = (
-        combinations(range(machines), recovery)
-        if complete
-        else _sample(machines, recovery, min(largest, budget, 2_000), badly_conditioned)
-    )
+    subsets: Iterator[tuple[int, ...]] = combinations(range(machines), recovery)
+    if not complete:
+        worst_ones = [] if badly_conditioned is None else [badly_conditioned]
+        always = [tuple(sorted(n - 1 for n in numbers)) for numbers in worst_ones]
+        count = min(largest, budget, 2_000) - len(always)
+        subsets = chain(always, sample_subsets(machines, recovery, count))
     worst, where, least_weight = -1.0, (0,) * (recovery + 1), 1.0
     sizes_seen: list[Floats] = []
     while batch := list(islice(subsets, max(1, _BATCH // (recovery * machines)))):
@@ -171,18 +173,3 @@ def _detectable(weights: Floats, gains: Floats, tolerance: Floats) -> Floats:
     sizes = np.full(weights.shape, np.inf)
     np.divide(2 * tolerance, seen, out=sizes, where=seen > 0)
     return sizes
-
-
-def _sample(
-    machines: int, recovery: int, size: int, always: Sequence[int] | None
-) -> Iterator[tuple[int, ...]]:
-    """What is to be measured anyway, runs of consecutive machines, then random subsets."""
-    if always is not None:
-        yield tuple(sorted(n - 1 for n in always))
-        size -= 1
-    runs = np.linspace(0, machines, min(machines, size // 2), endpoint=False).astype(int)
-    for first in runs.tolist():
-        yield tuple(sorted((first + k) % machines for k in range(recovery)))
-    rng = np.random.default_rng(0)
-    for _ in range(size - len(runs)):
-        yield tuple(np.sort(rng.choice(machines, recovery, replace=False)).tolist())
