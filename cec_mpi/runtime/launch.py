@@ -72,11 +72,11 @@ def start_mpi() -> MPI.Intracomm:
             "load your cluster's module"
         ) from None
     launcher = detect_launcher()
-    if launcher is not None and not can_join(launcher, own := library()):
-        raise InputError(wrong_launcher(launcher, own))
-    if launcher is not None and launcher.is_srun and own.maker == OPEN_MPI:
+    if launcher is not None and not can_join(launcher, library()):
+        raise InputError(wrong_launcher(launcher, library()))
+    if _srun_has_started_open_mpi():
         cores = count_cores(set(range(os.cpu_count() or 1)))
-        if problem := too_many_for_srun(own, cores, os.environ):
+        if problem := too_many_for_srun(library(), cores, os.environ):
             sys.stderr.write(f"cec-mpi: warning: {problem}\n")
             sys.stderr.flush()
     start_anyway()
@@ -103,9 +103,13 @@ def await_others() -> None:
     a segmentation fault: 5 of 120 starts by ``srun --mpi=pmix``, and none of 120 after a pause of
     0.1 s (https://github.com/open-mpi/ompi/issues/12495). By mpirun, none of 60 on four hosts.
     """
-    launcher = detect_launcher()
-    if launcher is not None and launcher.is_srun and library().maker == OPEN_MPI:
+    if _srun_has_started_open_mpi():
         time.sleep(_INIT_SECONDS)
+
+
+def _srun_has_started_open_mpi() -> bool:
+    launcher = detect_launcher()
+    return launcher is not None and launcher.is_srun and library().maker == OPEN_MPI
 
 
 @contextmanager
@@ -132,6 +136,7 @@ def _zeros_from_malloc() -> Iterator[None]:
             libc.free(block)
 
 
+@cache
 def library() -> Library:
     """The MPI library of this Python."""
     from mpi4py import MPI
@@ -191,7 +196,7 @@ def survives_losses() -> bool:
     Open MPI under ``mpirun --with-ft ulfm`` does; MPICH and Intel MPI under an srun that was
     told so, which cannot be seen from here.
     """
-    if library_name().startswith("Open MPI"):
+    if library().maker == OPEN_MPI:
         return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - its name
     launcher = detect_launcher()
     return launcher is not None and launcher.is_srun
@@ -199,7 +204,7 @@ def survives_losses() -> bool:
 
 def starts_processes() -> bool:
     """Whether the launcher starts a process in the place of a lost one during the run."""
-    return survives_losses() and library_name().startswith("Open MPI")
+    return survives_losses() and library().maker == OPEN_MPI
 
 
 def world_size() -> int:
