@@ -121,15 +121,15 @@ def _speeds_of_hosts(text: str) -> dict[str, float]:
     for part in text.split(","):
         host, _, speed = part.strip().partition("=")
         try:
-            value = float(_fraction(speed.strip()))
-        except (ValueError, ZeroDivisionError, OverflowError):
-            value = 0.0
-        if not host or host in found or not value:
+            given = speeds(speed)
+        except argparse.ArgumentTypeError:
+            given = ()
+        if not host or host in found or not given:
             raise argparse.ArgumentTypeError(
                 f"{text!r}: {part.strip()!r}: expected different hosts with positive speeds, as "
                 "node01=2,node02=1"
             )
-        found[host] = value
+        (found[host],) = given
     return found
 
 
