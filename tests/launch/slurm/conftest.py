@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import random
 import subprocess
@@ -54,7 +53,7 @@ def desk(cluster, tmp_path):
     """A directory of this test, from which jobs are submitted; none of them outlives the test."""
     desk = Desk(cluster | {"OMPI_MCA_mpi_yield_when_idle": "1"}, tmp_path)  # as cores are shared
     yield desk
-    desk.run("scancel", "--quiet", f"--user={getpass.getuser()}")
+    desk.cancel_jobs()
     by = time.monotonic() + 30
     while desk.run("squeue", "--noheader"):
         assert time.monotonic() < by

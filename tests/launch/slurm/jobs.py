@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 import shlex
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +41,28 @@ class Desk:
         )
         assert done.returncode == 0, f"{done}"
         return done.stdout
+
+    def cancel_jobs(self) -> None:
+        """End all jobs of this user."""
+        self.run("scancel", "--quiet", f"--user={getpass.getuser()}")
+
+    @contextmanager
+    def without(self, node: str) -> Iterator[None]:
+        """Set a node down, and in the end up again."""
+        self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+        try:
+            yield
+        finally:
+            by = time.monotonic() + LIMIT
+            while not self._is_back(node):
+                assert time.monotonic() < by
+                time.sleep(0.05)
+
+    def _is_back(self, node: str) -> bool:
+        """Whether Slurm gives jobs to the node again, which it may do by itself."""
+        self.run("bash", "-c", f"scontrol update NodeName={node} State=RESUME || true")
+        words = ("--noheader", f"--nodes={node}", "--partition=low", "--format=%t")
+        return self.run("sinfo", *words).strip() == "idle"
 
     def submit(self, script: Path, *words: object, options: str = "") -> Job:
         """Submit a batch script with its arguments, and more options of sbatch."""

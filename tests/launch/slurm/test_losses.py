@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import time
 
 import numpy as np
@@ -63,7 +62,7 @@ def started(start, desk, command, tmp_path):
                 if steps.exists() and len(steps.read_text().splitlines()) > 5:
                     return process
                 time.sleep(0.02)
-            cancel_jobs(desk)
+            desk.cancel_jobs()
             _, stderr = process.communicate(timeout=LIMIT)
             assert not steps.exists(), stderr
         raise AssertionError(f"four starts without a step: {stderr}")
@@ -89,39 +88,10 @@ def test_a_node_that_goes_down_is_left_out(started, desk, is_right, tmp_path):
     """Machines 2 and 3, of ranks 2 and 3, are on the second node."""
     allocation = ("salloc", "--quiet", "--no-kill", "-N", 4, "-n", 8, "--ntasks-per-node=2")
     process = started(*SLOW, launcher=(*allocation, *SRUN))
-    take_down(desk, "n2")
-    try:
+    with desk.without("n2"):
         _, stderr = process.communicate(timeout=LIMIT)
-    finally:
-        bring_back(desk, "n2")
     assert (tmp_path / "out" / "summary.json").exists(), stderr
     assert is_right()
     found = events(tmp_path / "out")
     assert {event["lost"] for event in found if "lost" in event} == {2, 3}
     assert [event["rank"] for event in found if "joined" in event] == [7]
-
-
-def cancel_jobs(desk):
-    desk.run("scancel", "--quiet", f"--user={getpass.getuser()}")
-
-
-def take_down(desk, node):
-    desk.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-
-
-def bring_back(desk, node):
-    """Until Slurm gives jobs to the node again, which it may do by itself."""
-
-    def is_idle():
-        desk.run("bash", "-c", f"scontrol update NodeName={node} State=RESUME || true")
-        words = ("--noheader", f"--nodes={node}", "--partition=low", "--format=%t")
-        return desk.run("sinfo", *words).strip() == "idle"
-
-    until(is_idle)
-
-
-def until(condition):
-    by = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < by
-        time.sleep(0.05)
