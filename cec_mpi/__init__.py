@@ -1,7 +1,7 @@
 """Coded elastic computing on MPI: y = X w on machines of different speeds that come and go.
 
-Importing this package loads neither MPI nor SciPy; the names below load what they need
-when they are first used.
+Importing this package loads neither MPI nor SciPy; its functions, and the modules
+`availability`, `errors`, `records` and `tasks`, load what they need when they are first used.
 """
 
 from __future__ import annotations
@@ -10,24 +10,28 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from cec_mpi._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from cec_mpi.core.mds import make_code
-    from cec_mpi.core.planner import plan_step
-    from cec_mpi.opening import open_operator
+    from cec_mpi import availability, errors, records, tasks
+    from cec_mpi.core.code.mds import make_code
+    from cec_mpi.core.plan.planner import plan_step
+    from cec_mpi.linear_operator.opening import open_operator
     from cec_mpi.store import add_machine, decode, encode, open_store, repair, verify
 
 __all__ = [
-    "__version__",
     "add_machine",
+    "availability",
     "decode",
     "encode",
+    "errors",
     "make_code",
     "open_operator",
     "open_store",
     "plan_step",
+    "records",
     "repair",
+    "tasks",
     "verify",
 ]
 
@@ -37,20 +41,22 @@ _HOME = {
     "add_machine": "cec_mpi.store",
     "decode": "cec_mpi.store",
     "encode": "cec_mpi.store",
-    "make_code": "cec_mpi.core.mds",
-    "open_operator": "cec_mpi.opening",
+    "make_code": "cec_mpi.core.code.mds",
+    "open_operator": "cec_mpi.linear_operator.opening",
     "open_store": "cec_mpi.store",
-    "plan_step": "cec_mpi.core.planner",
+    "plan_step": "cec_mpi.core.plan.planner",
     "repair": "cec_mpi.store",
     "verify": "cec_mpi.store",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in __all__:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

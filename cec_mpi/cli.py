@@ -3,51 +3,56 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
+import io
+import logging
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-import cec_mpi
-from cec_mpi.commands import cluster, compute, encode, store
+from cec_mpi._version import __version__
+from cec_mpi.commands import cluster, doctor, encode, info, plan, run, store, task
+from cec_mpi.commands.parser import Parser, Processes
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.runtime.launchers import detect_launcher
-from cec_mpi.runtime.together import as_cec_error, complain, run_together
+from cec_mpi.options.losses import Losses
+from cec_mpi.options.option import add_option
+from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.together import as_cec_error, complain, run_together
+from cec_mpi.terminal import (
+    NORMAL,
+    QUIET,
+    VERBOSE,
+    WARNED,
+    drop,
+    set_verbosity,
+    tell,
+    unwritten,
+    warn,
+)
 
-__all__ = ["main"]
+__all__ = ["build_parser", "main"]
 
-_STARTS_MPI = ("run", "doctor")
-_SHARED = ("encode", "verify", "repair", "decode", "add-machine", "stage")  # by several ranks
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser that raises instead of leaving: under mpirun all ranks leave together.
-
-    Options cannot be abbreviated: a new one would change what an old script means.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(allow_abbrev=False, **options)
-
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message} (see {self.prog} --help)")
+_DESCRIPTION = "Coded elastic computing on MPI: y = X w on machines that come and go."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names in files may be of any script
+        sys.stdout.reconfigure(errors="backslashreplace")
     argv = list(sys.argv[1:] if argv is None else argv)
     launcher = detect_launcher()
     several = launcher is not None and launcher.size > 1
-    command = argv[0] if argv else ""
-    parallel = command in _STARTS_MPI or (command in _SHARED and several)
+    parser = build_parser()
+    name = next((word for word in argv if not word.startswith("-")), "")
+    processes = parser.commands.get(name, parser).processes
+    parallel = processes is Processes.RANKS or (processes is Processes.SHARED and several)
     parallel = parallel and not {"-h", "--help", "--serial"} & set(argv)
     if not parallel and launcher is not None and launcher.rank != 0:
         return 0  # these commands are one process's work, and print once
     try:
-        arguments = build_parser().parse_args(argv)
+        arguments = parser.parse_args(argv)
         perform: Callable[[argparse.Namespace], int] = arguments.command
     except InputError as error:
         return _all_leave_with(error) if parallel else _leave_with(error)
@@ -55,17 +60,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # tidy up first
     warnings.showwarning = _warn
     try:
-        code = perform(arguments)
-        if sys.stdout is not None:  # as it is when standard output was closed before
-            sys.stdout.flush()
+        with _saying(arguments.verbosity, launcher is None or launcher.rank == 0):
+            code = perform(arguments)
+        problem = unwritten()
+        if problem is not None and not code:
+            raise InputError(f"standard output cannot be written: {problem.strerror}")
         return code
     except CecError as error:
         return _leave_with(error)
     except BrokenPipeError:  # the reader of our output has seen enough
-        _drop_output()
+        drop(sys.stdout)
         return 0
     except OSError as error:
-        _drop_output()
+        drop(sys.stdout)
         return _leave_with(as_cec_error(error))
     except (KeyboardInterrupt, SystemExit) as error:
         for note in getattr(error, "__notes__", ()):
@@ -74,16 +81,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write(f"cec-mpi: warning: {message}\n")
+    warn(message)
 
 
-def _drop_output() -> None:
-    """Let what is still to be written go nowhere, so that leaving does not fail on it."""
-    with contextlib.suppress(
-        OSError, ValueError, AttributeError
-    ):  # no file descriptor: nothing to drop
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+class _Telling(logging.Handler):
+    """Writes what is logged to standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not WARNED.keys() & vars(record).keys():
+            tell(f"cec-mpi: {self.format(record)}")
+
+
+@contextmanager
+def _saying(much: int, first: bool) -> Iterator[None]:
+    """Say so much inside; a verbose command's rank 0 says what is logged, too."""
+    logger, telling = logging.getLogger("cec_mpi"), _Telling()
+    set_verbosity(much)
+    if much == VERBOSE and first:
+        logger.addHandler(telling)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(telling)
+        set_verbosity(NORMAL)
 
 
 def _leave_with(error: CecError) -> int:
@@ -98,25 +119,49 @@ def _all_leave_with(error: CecError) -> int:
     return run_together(fail)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """The parser of all commands."""
-    parser = _Parser(prog="cec-mpi", description=cec_mpi.__doc__.split("\n")[0])
-    parser.add_argument("--version", action="version", version=f"cec_mpi {cec_mpi.__version__}")
+    parser = Parser(prog="cec-mpi", description=_DESCRIPTION)
+    parser.add_argument("--version", action="version", version=f"cec_mpi {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add in (
         encode.add_encode,
-        store.add_info,
+        info.add_info,
         store.add_verify,
         store.add_repair,
         store.add_decode,
         store.add_add_machine,
         store.add_stage,
-        compute.add_plan,
-        compute.add_run,
-        compute.add_doctor,
+        plan.add_plan,
+        run.add_run,
+        task.add_task,
+        doctor.add_doctor,
         cluster.add_slurm,
         cluster.add_hostfile,
         encode.add_bench,
     ):
         add(commands)
+    parser.commands = commands.choices
+    for each in (parser, *parser.commands.values()):
+        if each.processes is Processes.SHARED:
+            add_option(each, Losses, "start_timeout")
+        _add_verbosity(each)
+    parser.set_defaults(verbosity=NORMAL)
     return parser
+
+
+def _add_verbosity(parser: argparse.ArgumentParser) -> None:
+    """How much a command says; before or after its name."""
+    much = parser.add_mutually_exclusive_group()
+    for flags, level, text in (
+        (("-q", "--quiet"), QUIET, "print errors, and what the command is asked for, alone"),
+        (("-v", "--verbose"), VERBOSE, "print what happens, when it happens"),
+    ):
+        much.add_argument(
+            *flags,
+            dest="verbosity",
+            action="store_const",
+            const=level,
+            default=argparse.SUPPRESS,
+            help=text,
+        )

@@ -4,13 +4,16 @@
 
     CecError                    exit code 1
     ├── InputError              exit code 2   wrong use or bad input (also a ValueError)
+    ├── ShortageError           exit code 2   too few file descriptors, or too little memory
     ├── StoreError              exit code 2   not a store, or not one that this version reads
     │   └── DamagedStoreError   exit code 5   a shard is missing, truncated or altered
     ├── MachineError            exit code 3   a machine failed and the run could not go on
+    ├── ResultsError            exit code 3   results or records cannot be written any more
     ├── InfeasibleError         exit code 4   too few machines for a plan (also a ValueError)
     └── StoppedError            exit code 6   stopped by a time limit or a signal, to be resumed
 
     UserWarning
+    ├── ScaleWarning            columns of X differ so much that a solver does badly
     └── SlowWarning             a run is right, and slower than it could be
 
 Each message says what was looked at, what was found and what was expected, in one
@@ -25,6 +28,9 @@ __all__ = [
     "InfeasibleError",
     "InputError",
     "MachineError",
+    "ResultsError",
+    "ScaleWarning",
+    "ShortageError",
     "SlowWarning",
     "StoppedError",
     "StoreError",
@@ -39,6 +45,12 @@ class CecError(Exception):
 
 class InputError(CecError, ValueError):
     """An argument, option or input file cannot be used."""
+
+    exit_code = 2
+
+
+class ShortageError(CecError):
+    """The process or the computer is short of something, and nothing is known of a file."""
 
     exit_code = 2
 
@@ -61,6 +73,12 @@ class MachineError(CecError):
     exit_code = 3
 
 
+class ResultsError(CecError):
+    """Results, records or a checkpoint cannot be written, as on a disk that is full."""
+
+    exit_code = 3
+
+
 class InfeasibleError(CecError, ValueError):
     """Fewer machines are available than each row needs."""
 
@@ -71,6 +89,10 @@ class StoppedError(CecError):
     """The run was stopped before it was done; it can be resumed."""
 
     exit_code = 6
+
+
+class ScaleWarning(UserWarning):
+    """Columns of X differ so much in scale that a solver is slow, or its result poor."""
 
 
 class SlowWarning(UserWarning):

@@ -53,7 +53,7 @@ def hand_on(cards: tuple[int, int], seconds: float) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 4:
-        sys.exit(__doc__)
+        sys.exit(__doc__ or "see the first lines of scripts/delay_link.py")
     cards = open_card(sys.argv[1]), open_card(sys.argv[2])
     print("ready", flush=True)
     hand_on(cards, float(sys.argv[3]) / 1e3)

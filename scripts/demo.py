@@ -17,11 +17,13 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from commands import cec_mpi, relative_errors
 
-from cec_mpi.availability import PAPER_AVAILABLE
-from cec_mpi.core.load import makespan
-from cec_mpi.records import read_steps
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+from cec_mpi.availability.models import PAPER_AVAILABLE
+from cec_mpi.core.plan.load import makespan
+from cec_mpi.records.recorder import read_steps
+from helpers.checks import cec_mpi, relative_errors
 
 SPEEDS = (2, 2, 3, 3, 4, 4)
 RECOVERY = 3
@@ -87,6 +89,7 @@ def demonstrate(arguments: argparse.Namespace, directory: Path) -> int:
             *("--speeds", listed(SPEEDS), "--emulate-speeds", listed(SPEEDS)),
             *("--scheme", scheme, *options),
             ranks=len(SPEEDS) + 1,
+            quiet=True,
         )
         header, steps = read_steps(out / "steps.jsonl")
         base = header["emulation"]["base"]  # the cyclic run gets the same machines

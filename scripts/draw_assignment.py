@@ -10,8 +10,8 @@ import sys
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from cec_mpi.availability import PAPER_AVAILABLE
-from cec_mpi.core.planner import plan_step
+from cec_mpi.availability.models import PAPER_AVAILABLE
+from cec_mpi.core.plan.planner import plan_step
 
 SPEEDS = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0)
 ROWS, RECOVERY = 420, 3

@@ -1,33 +1,27 @@
-"""Commands are started as a user starts them, each with a time limit; what tests need.
-
-Every process of a command carries a mark in its environment, so that one that outlives
-its command is found, whatever its parent is by then.
-"""
+"""What tests of any room share: commands, stores, and the mark of what a test needs."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cec_mpi.runtime.launchers import detect_launcher, without_launcher
+from cec_mpi.processes.launch.launchers import detect_launcher, without_launcher
+from cec_mpi.store import encode
 from cec_mpi.testing import SmallStore
-
-TESTS = Path(__file__).parent
-sys.path += [str(TESTS.parent / "scripts"), str(TESTS)]
-
-import bad_inputs  # noqa: E402
-from needs import NEEDS, reason_to_skip  # noqa: E402
+from helpers import bad_inputs
+from helpers.commands import finish, run_to_end
+from helpers.commands import start as start_command
+from helpers.needs import NEEDS, reason_to_skip
 
 LIMIT = 40  # seconds for one command; each takes one or two
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", f"needs(what): any of {', '.join(NEEDS)}; tests/needs.py")
+    config.addinivalue_line("markers", f"needs(what): any of {', '.join(NEEDS)}; helpers/needs.py")
 
 
 def pytest_collection_modifyitems(items):
@@ -62,11 +56,11 @@ def start(tmp_path):
     commands = []
 
     def start(command, *, cwd=tmp_path, variables=None, **options: Any):
-        commands.append(bad_inputs.start(command, cwd=cwd, variables=variables, **options))
+        commands.append(start_command(command, cwd=cwd, variables=variables, **options))
         return commands[-1].process
 
     yield start
-    left = [bad_inputs.finish(command, limit=3).left for command in commands]
+    left = [finish(command, limit=3).left for command in commands]
     assert not any(left)
 
 
@@ -76,7 +70,7 @@ def run(tmp_path_factory):
     default = tmp_path_factory.mktemp("cwd")
 
     def run(command, *, cwd=default, timeout=LIMIT, variables=None):
-        done = bad_inputs.run_to_end(command, cwd=cwd, limit=timeout, variables=variables)
+        done = run_to_end(command, cwd=cwd, limit=timeout, variables=variables)
         assert done.returncode is not None, f"no end of {done.left}: {done.stderr}"
         assert not done.left
         return done
@@ -104,16 +98,12 @@ def cec(run):
 
 
 @pytest.fixture(scope="session")
-def make_store(cec, tmp_path_factory):
+def make_store(tmp_path_factory):
     def make_store(X, machines, recovery):
         directory = tmp_path_factory.mktemp("store")
         np.save(directory / "X.npy", X)
-        path = directory / "store"
-        done = cec(
-            "encode", directory / "X.npy", path, "--machines", machines, "--recovery", recovery
-        )
-        assert done.returncode == 0, done.stderr
-        return SmallStore(path, X, machines, recovery)
+        encode(directory / "X.npy", directory / "store", machines, recovery)
+        return SmallStore(directory / "store", X, machines, recovery)
 
     return make_store
 

@@ -3,45 +3,213 @@
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.runtime.launchers import without_launcher
+from cec_mpi.processes.launch.launchers import without_launcher
 
 ROOT = Path(cec_mpi.__file__).parent
-LAYERS = [
-    {"errors"},
-    {"core"},
-    {"store", "availability", "records", "asking"},
-    {"runtime"},
-    {"tasks", "operator", "opening", "slurm", "hostfile", "progress"},
-    {"job", "advice", "checkpoints", "checkup", "doctor", "values", "bench"},
-    {"commands"},
-    {"cli", "testing"},
-    {"__main__"},
-]
-LEVEL = {room: level for level, layer in enumerate(LAYERS) for room in layer}
-USE_MPI = {
-    f"cec_mpi.runtime.{name}"
-    for name in (
-        "launch",
-        "places",
-        "leaving",
-        "collective",
-        "messages",
-        "answering",
-        "peers",
-        "spawning",
-        "parallel",
-    )
+# Of the package, and of each room with rooms in it: what is in there, from the bottom up. Words on
+# one line do not import each other.
+HOUSE = {
+    "cec_mpi": """
+        _version errors text
+        terminal
+        core files
+        availability records
+        store
+        processes
+        machine
+        options roster
+        wire
+        master
+        session
+        linear_operator cluster tasks
+        run doctor
+        commands
+        cli testing
+        __main__
+    """,
+    "cec_mpi.core": """
+        code
+        plan accuracy
+        speeds step
+    """,
+    "cec_mpi.store": """
+        format shard
+        sources dense
+        work plain
+        rebuilding reader
+        degraded staging
+        operations
+    """,
+    "cec_mpi.tasks": """
+        common
+        cg logistic lstsq matvec pagerank power svd
+        pca ridge
+    """,
+    "cec_mpi.processes": """
+        launch waiting logs
+        workarounds progress
+        ending
+        meeting
+        start
+        together
+        shared_work
+    """,
+    "cec_mpi.processes.launch": """
+        cards topology launchers
+        library srun places
+        findings
+    """,
+    "cec_mpi.processes.ending": """
+        packing signals siblings
+        leaving
+        limit raising
+        failing
+    """,
+    "cec_mpi.wire": """
+        answers opening lifelines
+        orders
+        protocol jobs
+        collective messages
+    """,
+    "cec_mpi.wire.collective": """
+        buffers
+        hub machine_end
+    """,
+    "cec_mpi.availability": """
+        numbers
+        models
+        command given
+    """,
+    "cec_mpi.commands": """
+        cluster parser task
+        run shared
+        doctor encode info plan store
+    """,
+    "cec_mpi.core.accuracy": """
+        finite rounding verdict
+        parity recombine
+        locating sensitivity
+    """,
+    "cec_mpi.core.code": """
+        conditioning decoder families
+        mds
+        extension
+    """,
+    "cec_mpi.core.plan": """
+        assignment layout load
+        replan schemes
+        planner
+        explain
+    """,
+    "cec_mpi.core.speeds": """
+        given
+        medians
+        overheads
+        learned
+    """,
+    "cec_mpi.doctor": """
+        advice balance bench measure
+        diagnosis
+        examine
+    """,
+    "cec_mpi.files": """
+        regular watching
+        archive replacing
+        appearing durable npy saving
+    """,
+    "cec_mpi.linear_operator": """
+        missing_operator
+        entrance
+        coded_operator
+        opening
+    """,
+    "cec_mpi.machine": """
+        emulation faults
+        machine
+    """,
+    "cec_mpi.master": """
+        buffers schedule
+        bounds planning
+        context step
+        in_flight master
+        adjoint forward lockstep
+        resilient
+    """,
+    "cec_mpi.options": """
+        deadline option speeds values
+        available emulated losses sharing
+        machines
+        session
+    """,
+    "cec_mpi.records": """
+        directory reading
+        recorder
+    """,
+    "cec_mpi.run": """
+        closing identity options outputs time_limit vectors
+        checkpoints settings
+        task_run
+    """,
+    "cec_mpi.session": """
+        header stores turns
+        callers copies local serving session
+        spawned
+        gathering
+    """,
+    "cec_mpi.store.format": """
+        grid
+        manifest
+        manifest_file shard_files
+        checksums
+        sizes
+    """,
+    "cec_mpi.store.operations": """
+        computing journal outputs repairing verify
+        add_machine decode encoding repair
+        targets
+        encode
+    """,
+    "cec_mpi.store.sources": """
+        base columns lines
+        binary containers market table
+        finite
+    """,
+    "cec_mpi.wire.lifelines": """
+        handshake
+        reception
+        lifelines
+    """,
+    "cec_mpi.wire.messages": """
+        master_end tags
+        machine_end peers starting
+        parting replacing
+        hub
+    """,
 }
-USE_SCIPY_IN_CORE = {f"cec_mpi.core.{name}" for name in ("mds", "decoder", "recombine", "replan")}
+LEVEL = {
+    f"{room}.{name}": level
+    for room, plan in HOUSE.items()
+    for level, line in enumerate(plan.strip().splitlines())
+    for name in line.split()
+}
+LARGEST_ROOM, LONGEST_MODULE = 12, 300
+MPI_ROOMS = ("processes", "wire", "session")
+USE_SCIPY_IN_CORE = {
+    f"cec_mpi.core.{name}"
+    for name in ("code.mds", "code.decoder", "accuracy.recombine", "plan.replan")
+}
+EVERYONES = {"cec_mpi._version", "cec_mpi.errors", "cec_mpi.text"}
 NOT_IN_CORE = {"io", "logging", "mpi4py", "os", "pathlib", "subprocess", "threading", "time"}
 
 
@@ -85,29 +253,77 @@ def room_of(name):
     return name.split(".")[1] if "." in name else ""
 
 
+def points_up(module, name):
+    """Whether an import of this name leads up, or to what the plan does not know."""
+    here, there = module.split("."), name.split(".")
+    for depth in range(1, min(len(here), len(there))):
+        room = ".".join(here[:depth])
+        if here[:depth] != there[:depth] or room not in HOUSE:
+            return False
+        mine, its = f"{room}.{here[depth]}", f"{room}.{there[depth]}"
+        if mine != its:
+            return its not in LEVEL or LEVEL[its] >= LEVEL[mine]
+    return False
+
+
+def said_of(room):
+    """What a room may import, as its docstring says: names below the package."""
+    text = " ".join((ast.get_docstring(ast.parse(ROOMS[room].read_text())) or "").split())
+    found = re.findall(r"May import: (?:nothing|((?:`[a-z_.]+`(?:, )?)+))\.", text)
+    expected = "one sentence `May import: nothing.`, or of rooms: May import: `core`, `files`."
+    assert len(found) == 1, f"the docstring of {room} has no {expected}"
+    return re.findall(r"[a-z_.]+", found[0])
+
+
+def may_import(module, found):
+    """Whether the rooms that a module is in say that it may import this."""
+    if any(found.of(name) for name in EVERYONES):
+        return True
+    rooms = [room for room in ROOMS if room != "cec_mpi" and f"{module}.".startswith(f"{room}.")]
+    return all(
+        any(found.of(name) for name in (room, *(f"cec_mpi.{each}" for each in said_of(room))))
+        for room in rooms
+    )
+
+
 def wrong_imports(module, source):
     """What this module imports and may not, as texts."""
     wrong = []
     for found in imports_of(source):
         reasons = []
-        if found.of("cec_mpi") and found.name not in ("cec_mpi", "cec_mpi.__version__"):
-            if room_of(found.name) not in LEVEL:
-                reasons.append("is no module of a known layer")
-            elif LEVEL[room_of(found.name)] > LEVEL[room_of(module)]:
-                reasons.append("points up")
+        if found.name == "cec_mpi":
+            reasons.append("is the package")
+        elif found.of("cec_mpi") and points_up(module, found.name):
+            reasons.append("is not below it in HOUSE")
+        elif found.of("cec_mpi") and not may_import(module, found):
+            reasons.append("is not among what the docstring of its room says: May import")
         if found.name.startswith("."):
             reasons.append("is relative")
-        if found.of("mpi4py.MPI") and not (found.for_types or module in USE_MPI):
+        if found.of("mpi4py.MPI") and not found.for_types and room_of(module) not in MPI_ROOMS:
             reasons.append("is MPI")
         if room_of(module) == "core":
             if any(found.of(name) for name in NOT_IN_CORE):
                 reasons.append("is no mathematics")
             if found.of("scipy") and not (module in USE_SCIPY_IN_CORE and found.in_function):
                 reasons.append("is SciPy")
-        if room_of(module) == "tasks" and found.of("cec_mpi.runtime"):
-            reasons.append("is the runtime")
         wrong += [f"{module}:{found.line}: {found.name} {reason}" for reason in reasons]
     return wrong
+
+
+def circles(imports):
+    """Sets of modules that import each other, directly or by others.
+
+    Parameters
+    ----------
+    imports : dict of str to set of str
+        By module.
+    """
+    order = TopologicalSorter(imports)
+    try:
+        order.prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
 
 
 def name_of(path):
@@ -115,46 +331,99 @@ def name_of(path):
 
 
 MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
-del MODULES["cec_mpi"]  # it imports on demand
+ROOMS = {name: path for name, path in MODULES.items() if path.stem == "__init__"}
+
+
+def modules_in(source):
+    """Modules of this package that a source imports: ``from a import b`` is ``a.b`` or ``a``."""
+    for found in imports_of(source):
+        for name in (found.name, found.name.rpartition(".")[0]):
+            if name in MODULES:
+                yield name
+                break
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "cec_mpi"])
+def test_no_module_imports_what_it_may_not(module):
+    parts = module.split(".")
+    for depth in range(1, len(parts)):
+        room = ".".join(parts[:depth])
+        in_plan = room not in HOUSE or f"{room}.{parts[depth]}" in LEVEL
+        assert in_plan, f'write {parts[depth]} into HOUSE["{room}"], below what it imports'
+    assert wrong_imports(module, MODULES[module].read_text()) == []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    imports = {name: set(modules_in(path.read_text())) for name, path in MODULES.items()}
+    del imports["cec_mpi"]  # it imports on demand
+    assert sum(map(len, imports.values())) > 500
+    assert circles(imports) == []
+
+
+def test_a_circle_is_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == ["a", "c", "b", "a"]
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set(), "d": {"a"}}) == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_says_what_it_is_for_and_is_not_crowded(room):
+    if room != "cec_mpi":
+        unknown = [name for name in said_of(room) if f"cec_mpi.{name}" not in LEVEL]
+        assert not unknown, f"the docstring of {room} names {unknown}: no rooms of HOUSE"
+    inside = [each for each in ROOMS[room].parent.glob("*.py") if each.stem != "__init__"]
+    assert len(inside) <= LARGEST_ROOM, f"{room} has {len(inside)} modules: which room is missing?"
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_no_module_imports_what_it_may_not(module):
-    assert room_of(module) in LEVEL
-    assert wrong_imports(module, MODULES[module].read_text()) == []
+def test_a_module_is_short(module):
+    lines = len(MODULES[module].read_text().splitlines())
+    assert lines <= LONGEST_MODULE, f"{module} has {lines} lines: which second idea is in it?"
+
+
+def test_the_plan_names_what_is_there():
+    there = {*MODULES, *ROOMS}
+    gone = sorted(name for name in LEVEL if name not in there)
+    assert not gone, f"HOUSE names {gone}, which are not there"
 
 
 def test_the_package_itself_imports_nothing_until_it_is_asked():
     found = imports_of((ROOT / "__init__.py").read_text())
     at_once = {each.name.split(".")[0] for each in found if not each.for_types}
-    assert at_once <= {"__future__", "importlib", "logging", "typing"}
+    assert at_once <= {"__future__", "cec_mpi", "importlib", "logging", "typing"}
+    ours = {each.name for each in found if each.of("cec_mpi") and not each.for_types}
+    assert ours == {"cec_mpi._version.__version__"}
 
 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("cec_mpi.errors", "import cec_mpi.core.load"),
-        ("cec_mpi.core.load", "from cec_mpi.store import encode"),
-        ("cec_mpi.core.load", "from cec_mpi import store"),
-        ("cec_mpi.core.load", "from cec_mpi import encode"),
-        ("cec_mpi.core.load", "if TYPE_CHECKING:\n    from cec_mpi.records import Recorder"),
-        ("cec_mpi.core.load", "def late():\n    from cec_mpi.cli import main"),
-        ("cec_mpi.core.load", "from .. import errors"),
-        ("cec_mpi.core.load", "import os"),
-        ("cec_mpi.core.load", "import os.path"),
-        ("cec_mpi.core.load", "from time import sleep"),
-        ("cec_mpi.core.load", "def late():\n    import logging"),
-        ("cec_mpi.core.load", "def late():\n    from scipy import linalg"),
-        ("cec_mpi.core.mds", "from scipy import linalg"),
-        ("cec_mpi.records", "from cec_mpi.runtime.master import Master"),
-        ("cec_mpi.runtime.master", "from cec_mpi.tasks import power"),
-        ("cec_mpi.runtime.master", "from mpi4py import MPI"),
-        ("cec_mpi.runtime.session", "import mpi4py.MPI"),
-        ("cec_mpi.doctor", "def late():\n    from mpi4py import MPI"),
-        ("cec_mpi.tasks.power", "from cec_mpi.runtime.master import Master"),
+        ("cec_mpi.errors", "import cec_mpi.core.plan.load"),
+        ("cec_mpi.core.plan.load", "from cec_mpi.store import encode"),
+        ("cec_mpi.core.plan.load", "from cec_mpi import store"),
+        ("cec_mpi.core.plan.load", "from cec_mpi import encode"),
+        ("cec_mpi.core.plan.load", "if TYPE_CHECKING:\n    from cec_mpi.store import Store"),
+        ("cec_mpi.core.plan.load", "def late():\n    from cec_mpi.cli import main"),
+        ("cec_mpi.core.plan.load", "from .. import errors"),
+        ("cec_mpi.core.plan.load", "import os"),
+        ("cec_mpi.core.plan.load", "import os.path"),
+        ("cec_mpi.core.plan.load", "from time import sleep"),
+        ("cec_mpi.core.plan.load", "def late():\n    import logging"),
+        ("cec_mpi.core.plan.load", "def late():\n    from scipy import linalg"),
+        ("cec_mpi.core.code.mds", "from scipy import linalg"),
+        ("cec_mpi.records.recorder", "from cec_mpi.master.master import Master"),
+        ("cec_mpi.master.master", "from cec_mpi.tasks import power"),
+        ("cec_mpi.master.master", "from mpi4py import MPI"),
+        ("cec_mpi.machine.machine", "import mpi4py.MPI"),
+        ("cec_mpi.doctor.examine", "def late():\n    from mpi4py import MPI"),
+        ("cec_mpi.tasks.power", "from cec_mpi.master.master import Master"),
+        ("cec_mpi.tasks.power", "from cec_mpi.linear_operator import entrance"),
         ("cec_mpi.tasks.power", "def late():\n    from mpi4py.MPI import COMM_WORLD"),
-        ("cec_mpi.job", "from cec_mpi.cli import main"),
-        ("cec_mpi.job", "import cec_mpi.unheard_of"),
+        ("cec_mpi.run.task_run", "from cec_mpi.cli import main"),
+        ("cec_mpi.run.task_run", "import cec_mpi.unheard_of"),
+        ("cec_mpi.run.task_run", "import cec_mpi"),
+        ("cec_mpi.core.code.mds", "from cec_mpi.core.step import codec"),
+        ("cec_mpi.core.plan.load", "from cec_mpi.core.accuracy import parity"),
+        ("cec_mpi.wire.protocol", "from cec_mpi.wire.messages.hub import Hub"),
     ],
 )
 def test_these_rules_find_what_breaks_them(module, source):
@@ -164,11 +433,11 @@ def test_these_rules_find_what_breaks_them(module, source):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("cec_mpi.core.load", "import math\nfrom cec_mpi.errors import InputError"),
-        ("cec_mpi.core.mds", "def late():\n    from scipy.linalg import lapack"),
-        ("cec_mpi.runtime.launch", "from mpi4py import MPI"),
-        ("cec_mpi.job", "if TYPE_CHECKING:\n    from mpi4py import MPI"),
-        ("cec_mpi.store.encoder", "import cec_mpi\nfrom cec_mpi import __version__"),
+        ("cec_mpi.core.plan.load", "import math\nfrom cec_mpi.errors import InputError"),
+        ("cec_mpi.core.code.mds", "def late():\n    from scipy.linalg import lapack"),
+        ("cec_mpi.processes.start", "from mpi4py import MPI"),
+        ("cec_mpi.run.task_run", "if TYPE_CHECKING:\n    from mpi4py import MPI"),
+        ("cec_mpi.store.operations.encode", "from cec_mpi._version import __version__"),
         ("cec_mpi.__main__", "from cec_mpi.cli import main"),
     ],
 )
@@ -204,7 +473,8 @@ def test_the_pytest_plugin_loads_nothing_that_a_run_without_it_would_not():
     assert {
         name for name in loaded if name != "logging" and not name.startswith("cec_mpi")
     } == set()
-    assert not any(name.startswith("cec_mpi.runtime") for name in loaded)
+    rooms = {room_of(name) for name in loaded if name.startswith("cec_mpi.")}
+    assert rooms <= {"testing", "_version", "processes", "errors", "text"}
 
 
 COMMAND = "import sys; from cec_mpi.cli import main; assert main(sys.argv[1:]) == 0"
@@ -217,7 +487,7 @@ def test_planning_loads_neither_mpi_nor_scipy():
 
 def test_a_machine_that_runs_a_task_loads_no_scipy():
     """Reading it takes longer than all else that a machine does before its first step."""
-    loaded = loaded_after("import cec_mpi.job, cec_mpi.runtime.serving")
+    loaded = loaded_after("import cec_mpi.run.task_run, cec_mpi.session.serving")
     assert "numpy" in loaded
     assert "scipy" not in loaded
 
@@ -247,10 +517,22 @@ def test_a_name_that_the_package_does_not_have():
 
 def test_scripts_import_what_is_there():
     wanted = set()
-    for script in (Path(__file__).parents[1] / "scripts").glob("*.py"):
+    shared = (ROOT.parent / "tests" / "helpers").glob("*.py")
+    for script in [*(ROOT.parent / "scripts").rglob("*.py"), *shared]:
         for found in imports_of(script.read_text()):
             module, _, name = found.name.rpartition(".")
             if found.of("cec_mpi") and module:
                 wanted.add(f"from {module} import {name}")
     assert len(wanted) > 10
     loaded_after("\n".join(sorted(wanted)))
+
+
+def test_no_test_imports_a_script():
+    """What they share is in `helpers`, whose modules no script has to be on a path for."""
+    scripts = {path.stem for path in (ROOT.parent / "scripts").rglob("*.py")}
+    tests = [*(ROOT.parent / "tests").rglob("*.py")]
+    assert len(tests) > 50
+    assert "chaos_kill" in scripts
+    for path in tests:
+        for found in imports_of(path.read_text()):
+            assert found.name.split(".")[0] not in scripts | {"scripts"}, f"{path}:{found.line}"

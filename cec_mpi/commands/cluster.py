@@ -10,10 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cec_mpi import values
+from cec_mpi.cluster.hostfile import FORMATS, hostfile_text, hosts_of_job, read_host
+from cec_mpi.cluster.slurm import LAUNCHERS, batch_script
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.hostfile import FORMATS, hostfile_text, hosts_of_job, read_host
-from cec_mpi.slurm import LAUNCHERS, batch_script
+from cec_mpi.files.regular import read_given
+from cec_mpi.options import values
+from cec_mpi.options.losses import Losses
+from cec_mpi.options.option import add_flag, add_option
+from cec_mpi.terminal import put
 
 __all__ = ["add_hostfile", "add_slurm"]
 
@@ -21,10 +25,8 @@ __all__ = ["add_hostfile", "add_slurm"]
 def add_hostfile(commands: Any) -> None:
     """``cec-mpi hostfile``."""
     p = commands.add_parser("hostfile", help="write a hostfile for mpirun")
-    p.add_argument("--format", required=True, choices=FORMATS)
-    p.add_argument(
-        "--from-slurm", action="store_true", help="of the allocation that this process is in"
-    )
+    add_flag(p, "--format", required=True, choices=FORMATS)
+    add_flag(p, "--from-slurm", "of the allocation that this process is in", default=False)
     p.add_argument("hosts", nargs="*", metavar="HOST:RANKS", help="as node01:4")
     p.set_defaults(command=_hostfile)
 
@@ -36,7 +38,7 @@ def _hostfile(arguments: argparse.Namespace) -> int:
         hosts = hosts_of_job(os.environ)
     else:
         hosts = [read_host(text) for text in arguments.hosts]
-    print(hostfile_text(arguments.format, hosts), end="")
+    put(hostfile_text(arguments.format, hosts).removesuffix("\n"))
     return 0
 
 
@@ -49,59 +51,41 @@ def add_slurm(commands: Any) -> None:
         description="Write a batch script of Slurm to standard output. Without a run it takes "
         "STORE, DIR and options of cec-mpi run as its arguments.",
     )
-    p.add_argument(
+    add_flag(
+        p,
         "--launcher",
+        "mpirun, mpiexec.hydra (of Intel MPI), or srun with pmix or pmi2",
         choices=LAUNCHERS,
         default="mpirun",
-        help="mpirun, mpiexec.hydra (of Intel MPI), or srun with pmix or pmi2",
     )
-    p.add_argument(
-        "--ntasks",
-        type=values.positive,
-        metavar="RANKS",
-        help="by default a master, the machines of the store, and spares",
+    add_flag(
+        p,
+        "--ntasks RANKS",
+        "by default a master, the machines of the store, and spares",
+        values.positive,
     )
-    p.add_argument("--job-name", default="cec-mpi", metavar="NAME")
-    p.add_argument("--time", metavar="TIME", help="as 30 (minutes), 1:30:00 or 1-12:00:00")
-    p.add_argument("--nodes", type=values.positive, metavar="K")
-    p.add_argument("--cpus-per-task", type=values.positive, default=1, metavar="K")
-    p.add_argument("--partition", metavar="NAME")
-    p.add_argument("--account", metavar="NAME")
-    p.add_argument(
-        "--sbatch",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="any other option of sbatch, as mem=4G or exclusive",
+    add_flag(p, "--job-name NAME", default="cec-mpi")
+    add_flag(p, "--time TIME", "as 30 (minutes), 1:30:00 or 1-12:00:00")
+    add_flag(p, "--nodes K", parse=values.positive)
+    add_flag(p, "--cpus-per-task K", parse=values.positive, default=1)
+    add_flag(p, "--partition NAME")
+    add_flag(p, "--account NAME")
+    add_flag(
+        p, "--sbatch KEY=VALUE", "any other option of sbatch, as mem=4G or exclusive", default=()
     )
-    p.add_argument(
-        "--setup",
-        action="append",
-        default=[],
-        metavar="LINE",
-        help="of shell, before the run, as 'module load openmpi'",
-    )
-    p.add_argument(
-        "--array", metavar="FILE", help="a job array: the options of one of its tasks on each line"
-    )
-    p.add_argument(
+    add_flag(p, "--setup LINE", "of shell, before the run, as 'module load openmpi'", default=())
+    add_flag(p, "--array FILE", "a job array: the options of one of its tasks on each line")
+    add_flag(
+        p,
         "--preemptible",
-        action="store_true",
-        help="on a warning write a checkpoint and have the job requeued to go on",
+        "on a warning write a checkpoint and have the job requeued to go on",
+        default=False,
     )
-    p.add_argument(
-        "--warning",
-        type=values.positive,
-        metavar="SECONDS",
-        help="before the end of the job's time, by default 120",
+    add_flag(
+        p, "--warning SECONDS", "before the end of the job's time, by default 120", values.positive
     )
-    p.add_argument("--restarts", type=values.positive, metavar="K", help="at most, by default 100")
-    p.add_argument(
-        "--on-loss",
-        choices=["end", "continue"],
-        default="end",
-        help="whether losing a machine ends the job",
-    )
+    add_flag(p, "--restarts K", "at most, by default 100", values.positive)
+    add_option(p, Losses, "on_loss")
     p.add_argument("run", nargs=argparse.REMAINDER, help="what the job is to do")
     p.set_defaults(command=partial(_slurm, run_parser=commands.choices["run"]))
 
@@ -139,7 +123,7 @@ def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -
         restarts=arguments.restarts or 100,
         on_loss="continue" if _goes_on(arguments, runs) else "end",
     )
-    print(text, end="")
+    put(text.removesuffix("\n"))
     return 0
 
 
@@ -147,7 +131,7 @@ def _parameters(path: str) -> list[tuple[str, list[str]]]:
     """The words of each line of a file, and where they stand."""
     found = []
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = read_given(Path(path)).decode().splitlines()
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: {error}; expected lines of options") from None
     for number, line in enumerate(lines, start=1):

@@ -6,13 +6,25 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from cec_mpi import values
-from cec_mpi.commands.shared import add_memory, described, with_runner
+from cec_mpi.commands.parser import Processes
+from cec_mpi.commands.shared import add_json, add_memory, column_line, described, with_runner
+from cec_mpi.core.code.families import FAMILIES
+from cec_mpi.errors import InputError
+from cec_mpi.options import values
+from cec_mpi.options.option import add_flag, add_option, from_flags
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.terminal import put, say
+from cec_mpi.text import printable
 
 if TYPE_CHECKING:
     from cec_mpi.store.work import Runner
 
 __all__ = ["add_bench", "add_encode"]
+
+_KEYWORDS = [  # of `cec_mpi.encode` that are flags of the same names
+    *("code", "systematic", "seed", "dtype", "shape", "input_dtype"),
+    *("delimiter", "columns", "drop", "memory", "resume"),
+]
 
 
 def add_encode(commands: Any) -> None:
@@ -29,36 +41,64 @@ def add_encode(commands: Any) -> None:
         "binary with --shape",
     )
     p.add_argument("store", metavar="STORE", help="the directory to make")
-    p.add_argument(
-        "--machines", type=values.positive, required=True, metavar="N", help="shards to make"
-    )
-    p.add_argument(
-        "--recovery",
-        type=values.positive,
-        required=True,
-        metavar="L",
-        help="any L of them give X back",
-    )
-    p.add_argument(
+    add_flag(p, "--machines N", "shards to make", values.positive, required=True)
+    add_flag(p, "--recovery L", "any L of them give X back", values.positive, required=True)
+    add_flag(
+        p,
         "--code",
+        "code family (default: auto, the best conditioned)",
         default="auto",
-        choices=["auto", "fourier", "orthonormal", "gaussian", "chebyshev", "cauchy"],
-        help="code family (default: auto, the best conditioned)",
+        choices=["auto", *FAMILIES],
     )
-    p.add_argument("--systematic", action="store_true", help="the first L shards are rows of X")
-    p.add_argument("--seed", type=values.whole, default=0, help="of the random families")
-    p.add_argument("--dtype", choices=["float32", "float64"], help="of the shards")
-    p.add_argument("--shape", type=values.shape, metavar="Q,R", help="X is raw binary, C-ordered")
-    p.add_argument(
-        "--input-dtype", metavar="DTYPE", help="of raw binary, as <f4 (default: that of --dtype)"
-    )
-    p.add_argument("--resume", action="store_true", help="go on where an encode was interrupted")
+    add_flag(p, "--systematic", "the first L shards are rows of X", default=False)
+    add_option(p, SessionOptions, "seed", text="of the random families")
+    add_flag(p, "--dtype", "of the shards", choices=["float32", "float64"])
+    add_flag(p, "--shape Q,R", "X is raw binary, C-ordered", values.shape)
+    add_flag(p, "--input-dtype DTYPE", "of raw binary, as <f4 (default: that of --dtype)")
+    _add_table(p)
+    add_flag(p, "--resume", "go on where an encode was interrupted", default=False)
     add_memory(p)
+    p.processes = Processes.SHARED
     p.set_defaults(command=_encode)
+
+
+def _add_table(p: argparse.ArgumentParser) -> None:
+    table = p.add_argument_group("text tables, .csv and .tsv")
+    add_flag(
+        table,
+        "--header",
+        "whether the first row has the names of the columns (default: if none of its cells "
+        "is a number)",
+        choices=["yes", "no"],
+    )
+    add_flag(
+        table,
+        "--delimiter CHAR",
+        "between columns: one character, or tab, semicolon, space (any white space); by "
+        "default a comma, in .tsv a tab",
+    )
+    add_flag(
+        table,
+        "--columns LIST",
+        "what is X, by names or by numbers from 1, as age,size,5-9 (default: all columns)",
+        values.columns,
+    )
+    add_flag(table, "--drop LIST", "columns that are left out", values.columns)
+    add_flag(
+        table,
+        "--target COLUMN:y.npy",
+        "a column that is no part of X: it goes to this file, as y of ridge and logistic",
+        values.target,
+        default=(),
+    )
 
 
 def _encode(arguments: argparse.Namespace) -> int:
     from cec_mpi.store import encode
+
+    targets = dict(arguments.target)
+    if len(targets) < len(arguments.target):
+        raise InputError("--target names one column twice: expected a file for each column")
 
     def body(runner: Runner) -> int:
         manifest = encode(
@@ -66,60 +106,53 @@ def _encode(arguments: argparse.Namespace) -> int:
             arguments.store,
             arguments.machines,
             arguments.recovery,
-            code=arguments.code,
-            systematic=arguments.systematic,
-            seed=arguments.seed,
-            dtype=arguments.dtype,
-            shape=arguments.shape,
-            input_dtype=arguments.input_dtype,
-            memory=arguments.memory,
-            resume=arguments.resume,
+            header={"yes": True, "no": False, None: None}[arguments.header],
+            target=targets,
             runner=runner,
+            **{name: getattr(arguments, name) for name in _KEYWORDS},
         )
-        print(f"{arguments.store}: {described(manifest)}")
+        say(f"{arguments.store}: {described(manifest)}")
+        if manifest.column_names or _is_table(arguments):
+            say(column_line(manifest))
+        for column, file in targets.items():
+            say(printable(f"{file}: column {column}, {manifest.rows} numbers"))
         return 0
 
-    return with_runner("encoding", body)
+    return with_runner("encoding", body, arguments.start_timeout)
+
+
+def _is_table(arguments: argparse.Namespace) -> bool:
+    suffixes = (".csv", ".tsv")
+    return bool(arguments.delimiter) or arguments.source.lower().endswith(suffixes)
 
 
 def add_bench(commands: Any) -> None:
     """``cec-mpi bench``."""
     p = commands.add_parser(
-        "bench",
-        help="measure encode or verify beside what the disk and the processor can do",
+        "bench", help="measure encode or verify beside what the disk and the processor can do"
     )
     p.add_argument("what", choices=["encode", "verify"])
-    p.add_argument("--directory", default=".", metavar="DIR", help="on the disk to measure")
-    p.add_argument("--rows", type=values.positive, default=1_000_000)
-    p.add_argument("--columns", type=values.positive, default=256)
-    p.add_argument("--machines", type=values.positive, default=6, metavar="N")
-    p.add_argument("--recovery", type=values.positive, default=3, metavar="L")
-    p.add_argument("--dtype", choices=["float32", "float64"], default="float32")
-    p.add_argument("--repeats", type=values.positive, default=3)
-    p.add_argument("--seed", type=values.whole, default=0)
-    p.add_argument("--json", action="store_true", help="print one JSON object")
+    add_flag(p, "--directory DIR", "on the disk to measure", default=".")
+    add_flag(p, "--rows", parse=values.positive, default=1_000_000)
+    add_flag(p, "--columns", parse=values.positive, default=256)
+    add_flag(p, "--machines N", parse=values.positive, default=6)
+    add_flag(p, "--recovery L", parse=values.positive, default=3)
+    add_flag(p, "--dtype", choices=["float32", "float64"], default="float32")
+    add_flag(p, "--repeats", parse=values.positive, default=3)
+    add_option(p, SessionOptions, "seed", text="")
+    add_json(p)
     add_memory(p)
     p.set_defaults(command=_bench)
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    from cec_mpi.bench import Bench
+    from cec_mpi.doctor.bench import Bench
 
-    bench = Bench(
-        directory=arguments.directory,
-        rows=arguments.rows,
-        columns=arguments.columns,
-        machines=arguments.machines,
-        recovery=arguments.recovery,
-        dtype=arguments.dtype,
-        memory=arguments.memory,
-        repeats=arguments.repeats,
-        seed=arguments.seed,
-    )
+    bench = from_flags(Bench, arguments)
     figures = bench.encode() if arguments.what == "encode" else bench.verify()
     if arguments.json:
-        print(json.dumps(figures))
+        put(json.dumps(figures))
     else:
         for name, value in figures.items():
-            print(f"{name.replace('_', ' '):32} {value:.4g}")
+            put(f"{name.replace('_', ' '):32} {value:.4g}")
     return 0

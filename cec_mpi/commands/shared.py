@@ -6,19 +6,27 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cec_mpi import values
-from cec_mpi.progress import transfer
-from cec_mpi.runtime.launchers import detect_launcher
-from cec_mpi.runtime.together import run_together
+from cec_mpi.commands.parser import Parser, Processes
+from cec_mpi.options import values
+from cec_mpi.options.option import add_flag
+from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.progress import transfer
+from cec_mpi.processes.together import run_together
+from cec_mpi.text import plural, printable
 
 if TYPE_CHECKING:
-    from cec_mpi.store.manifest import Manifest
+    from cec_mpi.store.format.manifest import Manifest
     from cec_mpi.store.work import Runner
 
-__all__ = ["add_memory", "described", "with_runner"]
+__all__ = ["add_json", "add_memory", "add_store_command", "column_line", "described", "with_runner"]
+
+_LISTED = 8
+_LONGEST = 24  # characters of a name
 
 
-def with_runner(doing: str, body: Callable[[Runner], int]) -> int:
+def with_runner(
+    doing: str, body: Callable[[Runner], int], start_timeout: float | None = None
+) -> int:
     """Do `body` with the threads of this process, or on rank 0 with those of all ranks."""
     launcher = detect_launcher()
     if launcher is None or launcher.size == 1:
@@ -28,31 +36,61 @@ def with_runner(doing: str, body: Callable[[Runner], int]) -> int:
             return body(LocalRunner(watch))
 
     def together(comm: Any) -> int:
-        from cec_mpi.runtime.parallel import run_shared
+        from cec_mpi.processes.shared_work import run_shared
 
         with transfer(doing if comm.rank == 0 else "") as watch:
             return run_shared(comm, body, watch)
 
-    return run_together(together)
+    return run_together(together, start_timeout)
+
+
+def add_store_command(
+    commands: Any, name: str, perform: Callable[[argparse.Namespace], int], **texts: str
+) -> Parser:
+    """A command on a store that several ranks may share."""
+    p: Parser = commands.add_parser(name, **texts)
+    p.processes = Processes.SHARED
+    p.add_argument("store", metavar="STORE")
+    p.set_defaults(command=perform)
+    return p
 
 
 def add_memory(p: argparse.ArgumentParser) -> None:
     """Give a command the option --memory."""
-    p.add_argument(
-        "--memory",
-        type=values.size,
+    add_flag(
+        p,
+        "--memory SIZE",
+        "the most that each process takes above a bare Python (default: 512M)",
+        values.size,
         default=values.size("512M"),
-        metavar="SIZE",
-        help="the most that each process takes above a bare Python (default: 512M)",
     )
+
+
+def add_json(p: argparse.ArgumentParser, text: str = "print one JSON object") -> None:
+    """Give a command the option --json."""
+    add_flag(p, "--json", text, default=False)
 
 
 def described(manifest: Manifest) -> str:
     """A store in one line."""
     code = manifest.code
+    family = f"{'systematic ' if code.systematic else ''}{printable(code.family)}"
     return (
-        f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {code.machines} machines, any "
-        f"{code.recovery} of them enough; {manifest.rows_per_shard} rows per shard; "
-        f"{'systematic ' if code.systematic else ''}{code.family} code, condition number "
+        f"{manifest.rows} x {manifest.columns} {manifest.dtype} on "
+        f"{plural(code.machines, 'machine')}, any "
+        f"{code.recovery} of them enough; {plural(manifest.rows_per_shard, 'row')} per shard; "
+        f"{family} code, condition number "
         f"{code.conditioning.median:.1f} (worst {code.conditioning.worst:.1f})"
     )
+
+
+def column_line(manifest: Manifest) -> str:
+    """How many columns X has, and the first and last of their names."""
+    names = [
+        (name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}...") or "(no name)"
+        for name in manifest.column_names
+    ]
+    if len(names) > _LISTED + 1:
+        names = [*names[: _LISTED - 1], "...", names[-1]]
+    shown = printable(", ".join(names).replace("\n", " "))
+    return plural(manifest.columns, "column") + (f": {shown}" if shown else " without names")

@@ -1,1 +1,5 @@
-"""The mathematics of coded elastic computing: numbers in, values out."""
+"""The mathematics of coded elastic computing: numbers in, values out.
+
+No files, no MPI, no clock, no logging. May import: nothing. Of its rooms, `step` stands
+on `accuracy` and `plan`, `speeds` on `plan`, and these on `code`.
+"""

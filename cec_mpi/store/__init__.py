@@ -1,12 +1,15 @@
-"""Coded shards on disk: one directory with a manifest and one ``.npy`` file per machine."""
+"""Coded shards on disk: one directory with a manifest and one ``.npy`` file per machine.
 
-from cec_mpi.store.decoder import decode
-from cec_mpi.store.encoder import encode
-from cec_mpi.store.growth import add_machine
-from cec_mpi.store.manifest import Manifest, ShardEntry
+May import: `core`, `files`.
+"""
+
+from cec_mpi.store.format.manifest import Manifest, ShardEntry
+from cec_mpi.store.operations.add_machine import add_machine
+from cec_mpi.store.operations.decode import decode
+from cec_mpi.store.operations.encode import encode
+from cec_mpi.store.operations.repair import repair
+from cec_mpi.store.operations.verify import verify
 from cec_mpi.store.reader import Store, open_store
-from cec_mpi.store.repairer import repair
-from cec_mpi.store.verifier import verify
 
 __all__ = [
     "Manifest",

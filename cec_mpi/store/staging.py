@@ -15,11 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from cec_mpi.errors import DamagedStoreError, InputError
-from cec_mpi.store.checksums import read_row
-from cec_mpi.store.files import check_room, publish, sync, write_at
-from cec_mpi.store.manifest import INCOMPLETE, MANIFEST, MANIFEST_COPY, Manifest
-from cec_mpi.store.reader import Shard, problem_on_opening
-from cec_mpi.store.rebuild import Blocks
+from cec_mpi.files.durable import check_room, publish, write_at
+from cec_mpi.files.regular import read_regular
+from cec_mpi.files.replacing import replacing
+from cec_mpi.store.format.checksums import read_row
+from cec_mpi.store.format.manifest import INCOMPLETE, MANIFEST, MANIFEST_COPY, Manifest
+from cec_mpi.store.format.shard_files import problem_on_opening
+from cec_mpi.store.plain import PlainShard
+from cec_mpi.store.rebuilding import Blocks
 
 __all__ = ["node_directory", "remember_stage", "remembered_stage", "stage_shard", "staged_file"]
 
@@ -43,7 +46,7 @@ def remember_stage(store: Path, pattern: str) -> bool:
 def remembered_stage(store: Path) -> str | None:
     """The pattern that was staged to last, if the store knows of one."""
     try:
-        pattern = json.loads((store / _STAGED).read_text(encoding="utf-8"))["directory"]
+        pattern = json.loads(read_regular(store / _STAGED))["directory"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None  # copies only save time: without them a job reads the store itself
     return pattern if isinstance(pattern, str) else None
@@ -53,7 +56,7 @@ def staged_file(pattern: str, manifest: Manifest, machine: int) -> Path | None:
     """The copy of a shard on this node, if there is one of the shard as it is now."""
     path = node_directory(pattern) / manifest.shards[machine - 1].file
     try:
-        label = json.loads(_label(path).read_text(encoding="utf-8"))
+        label = json.loads(read_regular(_label(path)))
     except (OSError, ValueError, RecursionError):
         return None
     if label != _content(manifest, machine) or problem_on_opening(path, manifest):
@@ -81,22 +84,17 @@ def stage_shard(store: Path, manifest: Manifest, machine: int, pattern: str) -> 
         return 0
     directory = node_directory(pattern)
     path = directory / manifest.shards[machine - 1].file
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name in (MANIFEST, MANIFEST_COPY, INCOMPLETE):
             if (directory / name).exists():
                 raise InputError(f"{directory} is a store: expected a directory for copies")
-        if path.exists() and not _label(path).exists():
+        if os.path.lexists(path) and not os.path.lexists(_label(path)):
             raise InputError(f"{path} is no copy that stage has made: it is left as it is")
         check_room(path, manifest.shard_bytes)
-        _remove_abandoned(partial)
-        try:
-            _copy(store, manifest, machine, partial)
+        with replacing(path) as (descriptor, _):
+            _copy(store, manifest, machine, descriptor)
             publish(_label(path), b"{}")  # ours, and not to be taken until it says of what
-            partial.rename(path)
-        finally:
-            partial.unlink(missing_ok=True)
         publish(_label(path), json.dumps(_content(manifest, machine)).encode())
     except OSError as error:
         raise InputError(f"{directory} cannot be written: {error.strerror or error}") from None
@@ -104,42 +102,27 @@ def stage_shard(store: Path, manifest: Manifest, machine: int, pattern: str) -> 
 
 
 def _is_good(copy: Path, store: Path, manifest: Manifest, machine: int) -> bool:
-    shard = Shard(copy, store, manifest, machine)
     try:
-        shard.load([(0, manifest.rows_per_shard)])
+        PlainShard(copy, store, manifest, machine).load([(0, manifest.rows_per_shard)])
     except DamagedStoreError:
         return False
     return True
 
 
-def _remove_abandoned(partial: Path) -> None:
-    """Remove what processes of this node left that were killed while they copied."""
-    prefix = partial.name.rpartition("-")[0] + "-"
-    for path in partial.parent.iterdir():
-        number = path.name.removeprefix(prefix)
-        if path.name != number and number.isdecimal() and not Path("/proc", number).exists():
-            path.unlink(missing_ok=True)
-
-
-def _copy(store: Path, manifest: Manifest, machine: int, target: Path) -> None:
+def _copy(store: Path, manifest: Manifest, machine: int, descriptor: int) -> None:
     sums = np.zeros((manifest.code.machines, manifest.grid.count), np.uint64)
     sums[machine - 1] = read_row(store, manifest, machine)
     blocks = Blocks(store, manifest, sums)
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        write_at(descriptor, manifest.header.encode("latin-1"), 0)
-        for number in range(manifest.grid.count):
-            block = manifest.grid.block(number)
-            rows = blocks.read(machine, block)
-            if rows is None:
-                raise DamagedStoreError(
-                    f"{store / manifest.shards[machine - 1].file}: rows {block.start}.."
-                    f"{block.stop - 1} are damaged: cec-mpi repair {store} mends them"
-                )
-            write_at(descriptor, rows, manifest.place(block.offset))
-    finally:
-        os.close(descriptor)
-    sync(target)
+    write_at(descriptor, manifest.header.encode("latin-1"), 0)
+    for number in range(manifest.grid.count):
+        block = manifest.grid.block(number)
+        rows = blocks.read(machine, block)
+        if rows is None:
+            raise DamagedStoreError(
+                f"{store / manifest.shards[machine - 1].file}: rows {block.start}.."
+                f"{block.stop - 1} are damaged: cec-mpi repair {store} mends them"
+            )
+        write_at(descriptor, rows, manifest.place(block.offset))
 
 
 def _label(path: Path) -> Path:

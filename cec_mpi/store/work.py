@@ -2,7 +2,7 @@
 
 What takes long on a store (encode, verify, repair, ...) is a `Work`: pieces that any
 thread of any process may do, in any order. A `Runner` does them all; this module has the
-one for a single process, the runtime one that shares them out over ranks.
+one for a single process, `processes.shared_work` the one that shares them out over ranks.
 """
 
 from __future__ import annotations

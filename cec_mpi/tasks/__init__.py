@@ -2,6 +2,8 @@
 
 A task is called as ``task(X, checkpoint=..., **options)`` and returns a dict of arrays
 and numbers, among them an array ``"result"``. It hands its state over to the `Checkpoint`.
+
+None of them knows MPI. May import: `files`.
 """
 
 from __future__ import annotations
@@ -9,13 +11,15 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.cg import cg
-from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.logistic import logistic
 from cec_mpi.tasks.lstsq import lstsq
 from cec_mpi.tasks.matvec import matvec
@@ -24,6 +28,7 @@ from cec_mpi.tasks.pca import pca
 from cec_mpi.tasks.power import power
 from cec_mpi.tasks.ridge import ridge
 from cec_mpi.tasks.svd import svd
+from cec_mpi.text import closest
 
 __all__ = [
     "NO_CHECKPOINT",
@@ -44,6 +49,7 @@ __all__ = [
 ]
 
 
+_OWN_FILES = (__file__, importlib.__file__)
 Task = Callable[..., dict[str, Any]]
 
 TASKS: dict[str, Task] = {
@@ -65,17 +71,65 @@ def find_task(name: str) -> Task:
     if not colon:
         raise InputError(
             f"task {name!r}: expected one of {', '.join(TASKS)}, or my_module:function"
+            f"{closest(name, TASKS)}"
         )
     here = str(Path.cwd())
     if here not in sys.path:  # as `python -m` would
         sys.path.insert(0, here)
+    module = _imported(name, module_name)
     try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise InputError(f"task {name!r} cannot be imported: {error}") from None
+        function = getattr(module, function_name)
+    except AttributeError:
+        raise InputError(
+            f"task {name!r}: {_described(module)} has no {function_name!r}"
+            f"{closest(function_name, _functions_in(module))}"
+        ) from None
     if not callable(function):
         raise InputError(f"task {name!r} is not a function")
     return function  # type: ignore[no-any-return]
+
+
+def _imported(name: str, module: str) -> ModuleType:
+    """A module of the user's, which may do anything while it is imported."""
+    try:
+        return importlib.import_module(module)
+    except SyntaxError as error:
+        where = f"{error.filename}, line {error.lineno}: " if error.filename else ""
+        reason = f"{where}{error.msg}"
+    except SystemExit as error:
+        reason = f"it left with sys.exit({error.code!r})"
+    except BaseException as error:
+        reason = _reason(error)
+        if module.endswith(".py"):
+            reason += f", expected {module.removesuffix('.py')}:function"
+    raise InputError(f"task {name!r} cannot be imported: {reason}")
+
+
+def _reason(error: BaseException) -> str:
+    """What was raised in one line, and where in the user's own files."""
+    text = " ".join(str(error).split())
+    if not isinstance(error, ImportError):
+        text = f"{type(error).__name__}{f': {text}' if text else ''}"
+    places = [
+        place
+        for place in traceback.extract_tb(error.__traceback__)
+        if not place.filename.startswith("<frozen") and place.filename not in _OWN_FILES
+    ]
+    return f"{places[-1].filename}, line {places[-1].lineno}: {text}" if places else text
+
+
+def _described(module: ModuleType) -> str:
+    """A module and its file; says so where a module of Python's own has a file's name."""
+    top = module.__name__.partition(".")[0]
+    file = getattr(module, "__file__", None)
+    found = f"module {module.__name__} ({file or 'built in'})"
+    if top in sys.stdlib_module_names and not (file or "").startswith(str(Path.cwd())):
+        return f"{found}, which is Python's own and goes before a file of yours,"
+    return found
+
+
+def _functions_in(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if callable(value)]
 
 
 def options_of(task: Task) -> set[str] | None:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks._options import fraction, square, vector, whole
-from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.options import fraction, square, vector, whole
 
 __all__ = ["cg", "conjugate_gradients"]
 
@@ -21,7 +21,7 @@ def cg(
     *,
     b: ArrayLike | os.PathLike[str],
     tol: float = 1e-8,
-    steps: int = 1000,
+    iterations: int = 1000,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
     """Solve ``X x = b`` by SciPy's conjugate gradients.
@@ -31,9 +31,10 @@ def cg(
     X : operator
         Symmetric positive definite: shape (n, n).
     b : (n,) array_like or path of an .npy file
+        The right-hand side.
     tol : float
         Converged when ``||X x - b|| <= tol * ||b||``.
-    steps : int
+    iterations : int
         The most iterations, of one product each. One product more checks the result, and one
         begins what goes on after an earlier run, with at least one more iteration.
     checkpoint : Checkpoint
@@ -43,8 +44,9 @@ def cg(
     Returns
     -------
     dict
-        ``result``: (n,) ndarray, x; ``residual``: ``||X x - b|| / ||b||``; ``iterations``;
-        ``converged``: by the residual that the iteration updates, or by ``residual``.
+        ``result``: (n,) ndarray, x; ``residual``: ``||X x - b|| / ||b||``; ``iterations``:
+        how many were made; ``converged``: whether `tol` was met, by the residual that the
+        iteration updates, or by ``residual``.
 
     Raises
     ------
@@ -61,20 +63,23 @@ def cg(
     size = square("cg", X)
     b = vector("b", b, size)
     tol = fraction("tol", tol)
-    steps = whole("steps", steps, 1)
+    most = whole("iterations", iterations, 1)
     state = restored(checkpoint, x=(size,), iterations=())
-    return conjugate_gradients(X.matvec, b, tol, steps, state, checkpoint)
+    return conjugate_gradients(X.matvec, b, tol, most, state, checkpoint)
 
 
 def conjugate_gradients(
     product: Callable[[NDArray[Any]], NDArray[Any]],
     b: NDArray[np.float64],
     tol: float,
-    steps: int,
+    most: int,
     state: dict[str, NDArray[Any]] | None,
     checkpoint: Checkpoint,
 ) -> dict[str, Any]:
-    """What `cg` returns, for a matrix given by its product with a vector."""
+    """What `cg` returns, for a matrix given by its product with a vector.
+
+    `most` is the option ``iterations``.
+    """
     from scipy.sparse.linalg import LinearOperator
     from scipy.sparse.linalg import cg as scipy_cg
 
@@ -89,13 +94,13 @@ def conjugate_gradients(
         return image
 
     start = state["x"] if state else None
-    iterations = int(state["iterations"]) if state else 0
-    limit = max(steps - iterations, 1)
+    made = int(state["iterations"]) if state else 0
+    limit = max(most - made, 1)
 
     def keep(x: NDArray[Any]) -> None:
-        nonlocal iterations
-        iterations += 1
-        checkpoint.save(x=x, iterations=iterations)
+        nonlocal made
+        made += 1
+        checkpoint.save(x=x, iterations=made)
 
     operator = LinearOperator((len(b), len(b)), matvec=curved, dtype=np.float64)
     x, info = scipy_cg(operator, b, x0=start, rtol=tol, maxiter=limit, callback=keep)
@@ -104,6 +109,6 @@ def conjugate_gradients(
     return {
         "result": x,
         "residual": residual,
-        "iterations": iterations,
+        "iterations": made,
         "converged": info == 0 or residual <= tol,
     }

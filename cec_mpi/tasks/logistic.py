@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks._options import flag, fraction, positive, vector, whole
-from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.options import flag, fraction, positive, vector, whole
+from cec_mpi.tasks.common.scales import warn_of_scales
+from cec_mpi.text import plural
 
 __all__ = ["logistic"]
 
@@ -24,7 +26,7 @@ def logistic(
     C: float = 1.0,
     fit_intercept: bool = True,
     tol: float = 1e-4,
-    steps: int = 1000,
+    iterations: int = 1000,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
     """Logistic regression, as scikit-learn's ``LogisticRegression``, by L-BFGS.
@@ -42,9 +44,10 @@ def logistic(
     tol : float
         Converged when no derivative of the objective, divided by ``C q``, is larger. Also where
         the objective no longer decreases, up to rounding errors.
-    steps : int
+    iterations : int
         The most iterations, after an earlier run at least one more. Each takes one product with
-        X and one with X', now and then more.
+        X and one with X', now and then more. Before the first one, a product of X' with eight
+        vectors sees how columns are scaled.
     checkpoint : Checkpoint
         Keeps the iterate ``x``, the coefficients and, with an intercept, c after them, and
         ``iterations``: a later run goes on from the iterate, to the same `tol`.
@@ -54,12 +57,19 @@ def logistic(
     dict
         ``result``: (r,) ndarray, the coefficients w; ``intercept``: c; ``classes``: (2,)
         ndarray, ascending, and the second is the more probable the larger ``x'w + c``;
-        ``iterations``; ``converged``.
+        ``iterations``: how many were made; ``converged``: whether `tol` was met, or the objective
+        no longer decreased.
 
     Raises
     ------
     InputError
         `y` has not two classes, an option is out of range, or the checkpoint does not fit.
+
+    Warns
+    -----
+    ScaleWarning
+        Columns of X differ in scale by a factor of 300 and more: it is slow, and may end where
+        the small ones have hardly been fitted.
 
     Notes
     -----
@@ -83,16 +93,18 @@ def logistic(
     C = positive("C", C)
     fit_intercept = flag("fit_intercept", fit_intercept)
     tol = fraction("tol", tol)
-    steps = whole("steps", steps, 1)
+    most = whole("iterations", iterations, 1)
     classes = np.unique(labels)
     if len(classes) != 2:
-        raise InputError(f"y has {len(classes)} different values: expected two classes")
+        raise InputError(f"y has {plural(len(classes), 'different value')}: expected two classes")
     signs = np.where(labels == classes[1], 1.0, -1.0)
     size = columns + fit_intercept
     state = restored(checkpoint, x=(size,), iterations=())
     start = state["x"] if state else np.zeros(size)
-    iterations = int(state["iterations"]) if state else 0
-    limit = max(steps - iterations, 1)
+    made = int(state["iterations"]) if state else 0
+    limit = max(most - made, 1)
+    if not state:
+        warn_of_scales(X, "logistic", centred=fit_intercept)
 
     def objective(x: NDArray[Any]) -> tuple[float, NDArray[Any]]:
         """The objective and its gradient, divided by ``C q``: one product with X, one with X'."""
@@ -106,9 +118,9 @@ def logistic(
         return float(value), gradient
 
     def keep(x: NDArray[Any]) -> None:
-        nonlocal iterations
-        iterations += 1
-        checkpoint.save(x=x, iterations=iterations)
+        nonlocal made
+        made += 1
+        checkpoint.save(x=x, iterations=made)
 
     found = minimize(
         objective,
@@ -128,6 +140,6 @@ def logistic(
         "result": found.x[:columns],
         "intercept": float(found.x[columns:].sum()),
         "classes": classes,
-        "iterations": iterations,
+        "iterations": made,
         "converged": found.status == 0,
     }

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.tasks._options import fraction, one_of, positive, vector, whole
-from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.options import fraction, one_of, positive, vector, whole
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -28,7 +28,7 @@ def lstsq(
     damp: float = 0.0,
     tol: float = 1e-10,
     conlim: float = 1e8,
-    steps: int = 1000,
+    iterations: int = 1000,
     solver: str = "lsmr",
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
@@ -39,6 +39,7 @@ def lstsq(
     X : operator
         Shape (q, r).
     b : (q,) array_like or path of an .npy file
+        The right-hand side.
     damp : float
         The damping d, at least 0.
     tol : float
@@ -47,10 +48,11 @@ def lstsq(
         of ``||A||``.
     conlim : float
         Gives up where the estimate of A's condition number is larger.
-    steps : int
+    iterations : int
         The most iterations, of one product with X and one with X' each; after an earlier run at
         least one more. One product more tells the residual.
     solver : {"lsmr", "lsqr"}
+        Which of SciPy's solvers.
     checkpoint : Checkpoint
         Keeps ``x``, (r,), and ``iterations``. If one is wanted, the solver is stopped and
         started again from its x after each ``every // 2`` iterations, but at least 50: this
@@ -59,8 +61,9 @@ def lstsq(
     Returns
     -------
     dict
-        ``result``: (r,) ndarray, x; ``residual``: ``||b - X x||``; ``iterations``;
-        ``converged``: False after `steps`, or if A is too ill-conditioned.
+        ``result``: (r,) ndarray, x; ``residual``: ``||b - X x||``; ``iterations``: how
+        many were made; ``converged``: False where `iterations` were too few, or A is too
+        ill-conditioned.
 
     Raises
     ------
@@ -86,25 +89,25 @@ def lstsq(
     damp = positive("damp", damp, zero=True)
     tol = fraction("tol", tol)
     conlim = positive("conlim", conlim)
-    steps = whole("steps", steps, 1)
+    most = whole("iterations", iterations, 1)
     solver = one_of("solver", solver, ("lsmr", "lsqr"))
     state = restored(checkpoint, x=(columns,), iterations=())
     x = state["x"] if state else None
-    iterations = int(state["iterations"]) if state else 0
-    steps = max(steps, iterations + 1)
+    made = int(state["iterations"]) if state else 0
+    most = max(most, made + 1)
     operator, right = (_damped(X, damp), np.append(b, np.zeros(columns))) if damp else (X, b)
-    length = max(_SHORTEST_ROUND, checkpoint.every // 2) if checkpoint.wanted else steps
+    length = max(_SHORTEST_ROUND, checkpoint.every // 2) if checkpoint.wanted else most
     reason = _LIMIT_REACHED
-    while reason == _LIMIT_REACHED and iterations < steps:
+    while reason == _LIMIT_REACHED and made < most:
         if x is not None:
-            checkpoint.save(x=x, iterations=iterations)
-        limit = min(length, steps - iterations)
+            checkpoint.save(x=x, iterations=made)
+        limit = min(length, most - made)
         x, reason, done = _solve(solver, operator, right, tol, conlim, limit, x)
-        iterations += done
+        made += done
     return {
         "result": x,
         "residual": float(np.linalg.norm(b - X.matvec(x))),
-        "iterations": iterations,
+        "iterations": made,
         "converged": reason in _CONVERGED,
     }
 

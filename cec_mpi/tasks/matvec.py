@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.text import plural
 
 __all__ = ["matvec"]
 
@@ -27,6 +28,7 @@ def matvec(
     X : operator
         Shape (q, r).
     vectors : (T, r) ndarray
+        The vectors, one in each row.
     out : (T, q) ndarray of float64, optional
         Receives the products as they come.
     checkpoint : Checkpoint
@@ -36,7 +38,7 @@ def matvec(
     Returns
     -------
     dict
-        ``result``: (T, q) ndarray of float64.
+        ``result``: (T, q) ndarray of float64, the products, one in each row.
 
     Raises
     ------
@@ -48,8 +50,11 @@ def matvec(
     state = restored(checkpoint, done=())
     done = int(state["done"]) if state else 0
     if state and (out is None or not 0 <= done <= len(vectors)):
-        given = "without out" if out is None else f"with {len(vectors)} vectors"
-        raise InputError(f"the checkpoint does not fit a task {given}: {done} products are done")
+        given = "without out" if out is None else f"with {plural(len(vectors), 'vector')}"
+        raise InputError(
+            f"the checkpoint does not fit a task {given}: "
+            f"{plural(done, 'product', 'is', 'are')} done"
+        )
     if out is None:
         out = np.empty((len(vectors), X.shape[0]))
     for row in range(done, len(vectors)):

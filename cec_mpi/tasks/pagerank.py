@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks._options import fraction, one_of, square, vector, whole
-from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.options import fraction, one_of, square, vector, whole
 
 __all__ = ["pagerank"]
 
@@ -22,7 +22,7 @@ def pagerank(
     *,
     damping: float = 0.85,
     tol: float = 1e-6,
-    steps: int = 1000,
+    iterations: int = 1000,
     personalization: ArrayLike | os.PathLike[str] | None = None,
     links: str = "rows",
     checkpoint: Checkpoint = NO_CHECKPOINT,
@@ -38,7 +38,7 @@ def pagerank(
     tol : float
         Converged when the scores change by less than `tol` in one iteration, as a sum of
         absolute values. They are then within ``tol * d / (1 - d)`` of the limit.
-    steps : int
+    iterations : int
         The most iterations, of one product each; after an earlier run at least one more.
     personalization : (n,) array_like or path of an .npy file, optional
         Where a jump leads: weights, none negative, not all 0. By default to all alike.
@@ -53,7 +53,8 @@ def pagerank(
     -------
     dict
         ``result``: (n,) ndarray, the scores, of sum 1; ``change``: of the last iteration, as
-        above; ``dangling``: how many nodes have no links; ``iterations``; ``converged``.
+        above; ``dangling``: how many nodes have no links; ``iterations``: how many were
+        made; ``converged``: whether `tol` was met.
 
     Raises
     ------
@@ -85,33 +86,33 @@ def pagerank(
     size = square("pagerank", X)
     damping = fraction("damping", damping, zero=True)
     tol = fraction("tol", tol)
-    steps = whole("steps", steps, 1)
+    most = whole("iterations", iterations, 1)
     links = one_of("links", links, ("rows", "columns"))
     jump = _jump(personalization, size)
     add_up, follow = (X.matvec, X.rmatvec) if links == "rows" else (X.rmatvec, X.matvec)
     state = restored(checkpoint, scores=(size,), degrees=(size,), iterations=())
     if state:
-        scores, degrees, iterations = state["scores"], state["degrees"], int(state["iterations"])
+        scores, degrees, made = state["scores"], state["degrees"], int(state["iterations"])
     else:
-        scores, degrees, iterations = jump, add_up(np.ones(size)), 0
+        scores, degrees, made = jump, add_up(np.ones(size)), 0
     linked = _linked(degrees, _accuracy(X), links)
     share = np.divide(1.0, degrees, out=np.zeros(size), where=linked)
     converged = False
-    steps = max(steps, iterations + 1)
-    while not converged and iterations < steps:
-        checkpoint.save(scores=scores, degrees=degrees, iterations=iterations)
+    most = max(most, made + 1)
+    while not converged and made < most:
+        checkpoint.save(scores=scores, degrees=degrees, iterations=made)
         before = scores
         followed = follow(scores * share) + scores[~linked].sum() * jump
         scores = np.maximum(damping * followed + (1 - damping) * jump, 0.0)
         scores /= scores.sum()
-        iterations += 1
+        made += 1
         change = float(np.abs(scores - before).sum())
         converged = change < tol
     return {
         "result": scores,
         "change": change,
         "dangling": int(size - linked.sum()),
-        "iterations": iterations,
+        "iterations": made,
         "converged": converged,
     }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cec_mpi.tasks.centred import centred
-from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint
+from cec_mpi.tasks.common.centred import centred
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.svd import check_options, leading_triplets
 
 __all__ = ["pca"]
@@ -16,7 +16,7 @@ def pca(
     *,
     k: int = 6,
     tol: float = 0.0,
-    maxiter: int | None = None,
+    iterations: int | None = None,
     seed: int = 0,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
@@ -28,16 +28,24 @@ def pca(
         Shape (q, r): q samples of r features.
     k : int
         How many components: from 1 to ``min(q, r) - 1``.
-    tol, maxiter, seed, checkpoint
+    tol : float
+        Relative accuracy of the singular values, as for `svd`; 0 is the best.
+    iterations : int, optional
+        The most iterations, which are restarts of ARPACK of several products each. By default
+        ``10 * min(q, r)``.
+    seed : int
+        Of the first vector.
+    checkpoint : Checkpoint
         As for `svd`.
 
     Returns
     -------
     dict
         ``result``: (k, r) ndarray, the components, of unit length, that of the largest
-        variance first, the entry of largest absolute value positive; ``mean``: (r,) ndarray;
-        ``explained_variance``: (k,) ndarray; ``singular_values``: (k,) ndarray;
-        ``converged``. Where this is False, only the components that have converged are there,
+        variance first, the entry of largest absolute value positive; ``mean``: (r,) ndarray, of
+        the rows; ``explained_variance``: (k,) ndarray, of the projections on each component;
+        ``singular_values``: (k,) ndarray, of X less the mean;
+        ``converged``: where this is False, only the components that have converged are there,
         maybe none.
 
     Raises
@@ -60,9 +68,9 @@ def pca(
     >>> pca(aslinearoperator(samples), k=1)["explained_variance"].round(3)
     array([5.])
     """
-    check_options(X, k, tol, maxiter, seed)
+    check_options(X, k, tol, iterations, seed)
     operator, mean = centred(X)
-    _, s, components, converged = leading_triplets(operator, k, tol, maxiter, seed, checkpoint)
+    _, s, components, converged = leading_triplets(operator, k, tol, iterations, seed, checkpoint)
     return {
         "result": components,
         "mean": mean,

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.tasks._options import fraction, square, whole
-from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.options import fraction, square, whole
 
 __all__ = ["power"]
 
@@ -16,7 +16,7 @@ def power(
     X: Any,
     *,
     tol: float = 1e-8,
-    steps: int = 1000,
+    iterations: int = 1000,
     seed: int = 0,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def power(
     tol : float
         Converged when ``||X v - rho v|| <= tol * |rho|``, v of unit length and rho its
         Rayleigh quotient ``v' X v``.
-    steps : int
+    iterations : int
         The most products with X; after an earlier run at least one more.
     seed : int
         Of the first vector.
@@ -41,7 +41,8 @@ def power(
     -------
     dict
         ``result``: (r,) ndarray, the eigenvector; ``eigenvalue``: the Rayleigh quotient;
-        ``residual``: relative, as above; ``iterations``; ``converged``.
+        ``residual``: relative, as above; ``iterations``: how many were made;
+        ``converged``: whether `tol` was met.
 
     Raises
     ------
@@ -59,20 +60,20 @@ def power(
 
     size = square("power iteration", X)
     tol = fraction("tol", tol)
-    steps = whole("steps", steps, 1)
+    most = whole("iterations", iterations, 1)
     seed = whole("seed", seed, 0)
     state = restored(checkpoint, vector=(size,), iterations=())
     if state:
-        product, iterations = state["vector"], int(state["iterations"])
+        product, made = state["vector"], int(state["iterations"])
     else:
-        product, iterations = np.random.default_rng(seed).standard_normal(size), 0
+        product, made = np.random.default_rng(seed).standard_normal(size), 0
     converged = False
-    steps = max(steps, iterations + 1)
-    while not converged and iterations < steps:
-        checkpoint.save(vector=product, iterations=iterations)
+    most = max(most, made + 1)
+    while not converged and made < most:
+        checkpoint.save(vector=product, iterations=made)
         v = product / norm(product)
         product = X.matvec(v)
-        iterations += 1
+        made += 1
         rho = float(v @ product)
         error = float(norm(product - rho * v))
         converged = error <= tol * abs(rho)
@@ -80,6 +81,6 @@ def power(
         "result": v,
         "eigenvalue": rho,
         "residual": error / abs(rho) if rho else error,
-        "iterations": iterations,
+        "iterations": made,
         "converged": converged,
     }

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.tasks._options import flag, fraction, positive, vector, whole
-from cec_mpi.tasks.centred import centred
 from cec_mpi.tasks.cg import conjugate_gradients
-from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.centred import centred
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.options import flag, fraction, positive, vector, whole
 
 __all__ = ["ridge"]
 
@@ -23,7 +23,7 @@ def ridge(
     alpha: float = 1.0,
     fit_intercept: bool = True,
     tol: float = 1e-8,
-    steps: int = 1000,
+    iterations: int = 1000,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
     """Ridge regression, as scikit-learn's ``Ridge``, by conjugate gradients.
@@ -41,7 +41,7 @@ def ridge(
     tol : float
         Converged when the normal equations hold up to `tol` times their right-hand side, in
         norm.
-    steps : int
+    iterations : int
         The most iterations, of one product with X and one with X' each. One such pair more
         checks the result; two products, or one without intercept, come before.
     checkpoint : Checkpoint
@@ -52,7 +52,8 @@ def ridge(
     -------
     dict
         ``result``: (r,) ndarray, the coefficients w; ``intercept``: c; ``residual``: of the
-        normal equations, relative as above; ``iterations``; ``converged``.
+        normal equations, relative as above; ``iterations``: how many were made;
+        ``converged``: whether `tol` was met.
 
     Raises
     ------
@@ -80,7 +81,7 @@ def ridge(
     alpha = positive("alpha", alpha, zero=True)
     fit_intercept = flag("fit_intercept", fit_intercept)
     tol = fraction("tol", tol)
-    steps = whole("steps", steps, 1)
+    most = whole("iterations", iterations, 1)
     state = restored(checkpoint, x=(columns,), iterations=())
     operator, mean, level = X, np.zeros(columns), 0.0
     if fit_intercept:
@@ -91,5 +92,5 @@ def ridge(
     def normal(w: NDArray[Any]) -> NDArray[Any]:
         return operator.rmatvec(operator.matvec(w)) + alpha * w  # type: ignore[no-any-return]
 
-    found = conjugate_gradients(normal, right, tol, steps, state, checkpoint)
+    found = conjugate_gradients(normal, right, tol, most, state, checkpoint)
     return {**found, "intercept": level - float(mean @ found["result"])}

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks._options import fraction, whole
-from cec_mpi.tasks.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.options import fraction, whole
 
 __all__ = ["check_options", "leading_triplets", "svd"]
 
@@ -22,7 +22,7 @@ def svd(
     *,
     k: int = 6,
     tol: float = 0.0,
-    maxiter: int | None = None,
+    iterations: int | None = None,
     seed: int = 0,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
@@ -36,8 +36,9 @@ def svd(
         How many: from 1 to ``min(q, r) - 1``.
     tol : float
         Relative accuracy of the singular values, as in SciPy's ``svds``; 0 is the best.
-    maxiter : int, optional
-        The most restarts of ARPACK. By default ``10 * min(q, r)``.
+    iterations : int, optional
+        The most iterations, which are restarts of ARPACK of several products each. By default
+        ``10 * min(q, r)``.
     seed : int
         Of the first vector.
     checkpoint : Checkpoint
@@ -51,7 +52,7 @@ def svd(
     dict
         ``result``: (k,) ndarray, the singular values, the largest first; ``u``: (q, k) ndarray,
         left singular vectors; ``vt``: (k, r) ndarray, right singular vectors, in each the
-        entry of largest absolute value is positive; ``converged``. Where this is False, only
+        entry of largest absolute value is positive; ``converged``: where this is False, only
         the triplets that have converged are there, maybe none.
 
     Raises
@@ -72,12 +73,12 @@ def svd(
     >>> found["result"].round(6)
     array([5., 3.])
     """
-    check_options(X, k, tol, maxiter, seed)
-    u, s, vt, converged = leading_triplets(X, k, tol, maxiter, seed, checkpoint)
+    check_options(X, k, tol, iterations, seed)
+    u, s, vt, converged = leading_triplets(X, k, tol, iterations, seed, checkpoint)
     return {"result": s, "u": u, "vt": vt, "converged": converged}
 
 
-def check_options(X: Any, k: int, tol: float, maxiter: int | None, seed: int) -> None:
+def check_options(X: Any, k: int, tol: float, iterations: int | None, seed: int) -> None:
     """Refuse options that `leading_triplets` cannot use."""
     rows, columns = X.shape
     most = min(rows, columns) - 1
@@ -88,12 +89,12 @@ def check_options(X: Any, k: int, tol: float, maxiter: int | None, seed: int) ->
         )
     fraction("tol", tol, zero=True)
     whole("seed", seed, 0)
-    if maxiter is not None:
-        whole("maxiter", maxiter, 1)
+    if iterations is not None:
+        whole("iterations", iterations, 1)
 
 
 def leading_triplets(
-    X: Any, k: int, tol: float, maxiter: int | None, seed: int, checkpoint: Checkpoint
+    X: Any, k: int, tol: float, iterations: int | None, seed: int, checkpoint: Checkpoint
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], bool]:
     """What `svd` returns, for an operator with block products: u, s, vt and ``converged``."""
     from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh
@@ -105,7 +106,7 @@ def leading_triplets(
     gram = LinearOperator((size, size), matvec=lambda v: adjoint(product(v)), dtype=np.float64)
     state = restored(checkpoint, vectors=(size, k), tol=())
     start = random.standard_normal(size)
-    restarts = maxiter or 10 * size
+    restarts = iterations or 10 * size
     attempts = [(tol, restarts)]
     if checkpoint.wanted:
         attempts = [(rung, restarts) for rung in (*_LADDER, tol) if rung >= tol]

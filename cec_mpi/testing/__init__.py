@@ -5,6 +5,8 @@ uses one of its fixtures, and loads neither NumPy nor MPI before a test does.
 
 The same tests run in one process (``pytest``) and on several ranks
 (``mpirun -n 4 python -m pytest --with-mpi``, with pytest-mpi).
+
+May import: `availability`, `linear_operator`, `processes`, `session`, `store`.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
     from numpy.typing import ArrayLike, NDArray
 
-    from cec_mpi.availability import Availability
-    from cec_mpi.operator import CodedOperator
+    from cec_mpi.availability.models import Availability
+    from cec_mpi.linear_operator.coded_operator import CodedOperator
 
 __all__ = ["MakeStore", "SmallStore"]
 
@@ -46,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the ranks of a run one run."""
     if not _with_mpi(config):
         return
-    from cec_mpi.runtime.launchers import detect_launcher
+    from cec_mpi.processes.launch.launchers import detect_launcher
     from cec_mpi.testing.ranks import OneRun, leave_unconnected
 
     launcher = detect_launcher()
@@ -88,11 +90,7 @@ class MakeStore(Protocol):
     """What the fixture `cec_make_store` gives."""
 
     def __call__(
-        self,
-        X: ArrayLike,
-        machines: int | None = None,
-        recovery: int | None = None,
-        **options: Any,
+        self, X: ArrayLike, machines: int | None = None, recovery: int | None = None, **options: Any
     ) -> SmallStore:
         """Make a store."""
 
@@ -100,9 +98,10 @@ class MakeStore(Protocol):
 @pytest.fixture(scope="session")
 def cec_comm(request: pytest.FixtureRequest) -> MPI.Intracomm | None:
     """The communicator for `cec_mpi.open_operator`: all ranks, or None in one process."""
-    from cec_mpi.runtime.launch import start_mpi
-    from cec_mpi.runtime.launchers import detect_launcher
-    from cec_mpi.runtime.together import let_rank_0_print
+    from cec_mpi.processes.ending.raising import let_rank_0_print
+    from cec_mpi.processes.launch.launchers import detect_launcher
+    from cec_mpi.processes.meeting import meet
+    from cec_mpi.processes.start import start_mpi
 
     launcher = detect_launcher()
     if launcher is None or launcher.size == 1:
@@ -117,7 +116,9 @@ def cec_comm(request: pytest.FixtureRequest) -> MPI.Intracomm | None:
             "(pip install 'cec_mpi[pytest]')",
             returncode=pytest.ExitCode.USAGE_ERROR,
         )
-    return start_mpi()
+    comm = start_mpi()
+    meet(comm)
+    return comm
 
 
 @pytest.fixture(scope="session")
@@ -125,7 +126,7 @@ def cec_directory(cec_comm: MPI.Intracomm | None, tmp_path_factory: pytest.TempP
     """A directory of this run that all ranks see."""
     if cec_comm is None:
         return tmp_path_factory.mktemp("cec")
-    from cec_mpi.runtime.together import on_master
+    from cec_mpi.processes.together import on_master
 
     path = on_master(cec_comm, lambda: tmp_path_factory.mktemp("cec"))
     blind = [rank for rank, sees in enumerate(cec_comm.allgather(path.is_dir())) if not sees]
@@ -148,8 +149,8 @@ def cec_make_store(cec_comm: MPI.Intracomm | None, cec_directory: Path) -> MakeS
     """
     import numpy as np
 
-    from cec_mpi.runtime.gathering import serves
-    from cec_mpi.runtime.together import on_master
+    from cec_mpi.processes.together import on_master
+    from cec_mpi.session.gathering import serves
     from cec_mpi.store import encode
 
     numbers = itertools.count(1)
@@ -189,7 +190,7 @@ def cec_store(cec_make_store: MakeStore) -> SmallStore:
 @pytest.fixture
 def cec_availability(cec_store: SmallStore) -> Availability:
     """Every set of machines that is enough, one a step, all machines first, over and over."""
-    from cec_mpi.availability import Listed
+    from cec_mpi.availability.models import Listed
 
     machines = range(1, cec_store.machines + 1)
     sizes = range(cec_store.machines, cec_store.recovery - 1, -1)
@@ -211,7 +212,7 @@ def cec_operator(
     """
     if "cec_comm" in inspect.signature(request.function).parameters:
         pytest.fail(f"cec_comm beside cec_operator: {_ALONE}", pytrace=False)
-    from cec_mpi.opening import open_operator
+    from cec_mpi.linear_operator.opening import open_operator
 
     with open_operator(os.fspath(cec_store), cec_comm, availability=cec_availability) as X:
         if X is not None:

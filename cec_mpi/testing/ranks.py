@@ -17,10 +17,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.launch import start_anyway, start_mpi
-from cec_mpi.runtime.launchers import Launcher
-from cec_mpi.runtime.leaving import end_job, leave_now, leaves_without_mpi, note_exit_status
-from cec_mpi.runtime.together import complain, let_rank_0_print
+from cec_mpi.processes.ending.leaving import (
+    end_job,
+    leave_now,
+    leaves_without_mpi,
+    note_exit_status,
+)
+from cec_mpi.processes.ending.raising import let_rank_0_print
+from cec_mpi.processes.launch.launchers import Launcher
+from cec_mpi.processes.meeting import meet
+from cec_mpi.processes.start import start_anyway, start_mpi
+from cec_mpi.processes.together import complain
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -67,6 +74,7 @@ class OneRun:
         ours = any(map(_uses_a_fixture_of_ours, session.items))
         try:
             comm = start_mpi()
+            meet(comm)
         except InputError as error:
             if ours:
                 leave_unconnected(self._launcher, error)

@@ -1,11 +1,12 @@
-"""Bad input ends with one message and the right exit code: the cases of scripts/bad_inputs.py."""
+"""Bad input ends with one message and the right exit code: the cases of helpers/bad_inputs.py."""
 
 from __future__ import annotations
 
 import multiprocessing
 
-import bad_inputs
 import pytest
+
+from helpers import bad_inputs, commands
 
 CASES = sorted(bad_inputs.cases(), key=lambda case: case.name)
 SERIAL = [case for case in CASES if not case.ranks]
@@ -15,7 +16,9 @@ SERIAL = [case for case in CASES if not case.ranks]
 def processes():
     """Processes that have imported everything already, since there are hundreds of cases."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "scipy.linalg", "cec_mpi.job", "bad_inputs"])
+    context.set_forkserver_preload(
+        ["pytest", "scipy.linalg", "cec_mpi.run.task_run", "helpers.bad_inputs"]
+    )
     return context
 
 
@@ -38,7 +41,7 @@ def test_bad_input_in_one_process(case, good, processes, tmp_path):
     late = process.is_alive()
     process.kill()
     process.join()
-    done = bad_inputs.Done(
+    done = commands.Done(
         None if late else process.exitcode,
         (tmp_path / "stdout").read_text(),
         (tmp_path / "stderr").read_text(),

@@ -16,16 +16,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import bad_inputs
 import numpy as np
 import pytest
-from mpi_at_hand import ONE_HOST_ONLY, library
 
 import cec_mpi
-from cec_mpi.hostfile import Host, hostfile_text
-from cec_mpi.records import read_steps
+from cec_mpi.cluster.hostfile import Host, hostfile_text
+from cec_mpi.records.recorder import read_steps
+from helpers import ROOT
+from helpers.commands import Done, environment, mpirun, run_to_end
+from helpers.mpi_at_hand import ONE_HOST_ONLY, library
 
-ROOT = Path(__file__).parents[2]
 LIMIT = 60  # seconds for one command; each takes two to four
 ROWS, COLUMNS, STEPS = 600, 60, 12
 BESIDE = Path(sys.executable).parent
@@ -49,12 +49,10 @@ class Hosts:
     def local(self) -> Path:
         return self.directory / "local"
 
-    def on(
-        self, host: str, *words: object, variables: dict[str, str] | None = None
-    ) -> bad_inputs.Done:
+    def on(self, host: str, *words: object, variables: dict[str, str] | None = None) -> Done:
         """Run a command on a host to its end."""
         command = [ROOT / "scripts" / "hosts", "on", self.directory, host, *words]
-        done = bad_inputs.run_to_end(command, limit=LIMIT, variables=variables)
+        done = run_to_end(command, limit=LIMIT, variables=variables)
         assert done.returncode is not None, f"no end of {words}: {done.stderr}"
         return done
 
@@ -63,7 +61,7 @@ class Hosts:
         command = [ROOT / "scripts" / "hosts", "on", self.directory, host, *words]
         return subprocess.Popen(
             [str(word) for word in command],
-            env=bad_inputs.environment(),
+            env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -134,15 +132,15 @@ def nothing_is_left(hosts):
 @pytest.fixture
 def run_here():
     """Run a command on this computer, which may leave hosts behind."""
-    environment = bad_inputs.environment(OMPI_MCA_mpi_yield_when_idle="1")
+    variables = environment(OMPI_MCA_mpi_yield_when_idle="1")
     for name in ONE_HOST_ONLY:
-        environment.pop(name, None)
+        variables.pop(name, None)
 
     def run_here(words, cwd):
         return subprocess.run(
             words,
             cwd=cwd,
-            env=environment,
+            env=variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -156,7 +154,7 @@ def run_here():
 def start(hosts, tmp_path, nothing_is_left):
     """Run ``cec-mpi`` on so many ranks of each host, started on the first."""
     open_mpi = library().startswith("Open MPI")
-    launcher = ["env", *(f"--unset={name}" for name in ONE_HOST_ONLY), bad_inputs.mpirun()]
+    launcher = ["env", *(f"--unset={name}" for name in ONE_HOST_ONLY), mpirun()]
     launcher += ["--bind-to", "none", "--hostfile"] if open_mpi else ["-machinefile"]
 
     def start(*words, ranks: Sequence[int] = (3, 2, 2), options=(), on=hosts):
@@ -175,7 +173,7 @@ class Run:
     """What a run has left, and has said."""
 
     out: Path
-    done: bad_inputs.Done
+    done: Done
 
     @property
     def steps(self):

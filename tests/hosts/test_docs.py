@@ -1,14 +1,13 @@
 """What the page about several hosts shows runs on several hosts, and prints what it says."""
 
 import re
-from pathlib import Path
 
 import pytest
-from pages import blocks_of
+
+from helpers import ROOT
+from helpers.pages import blocks_of
 
 pytestmark = [pytest.mark.needs("hosts"), pytest.mark.needs("openmpi")]
-
-ROOT = Path(__file__).parents[2]
 
 
 def without_numbers(map_lines: str) -> list[list[str]]:

@@ -2,12 +2,12 @@
 
 import shutil
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cec_mpi
+from helpers import ROOT
 
 pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
 
@@ -15,7 +15,7 @@ NODES = {1: "node1", 2: "node1", 3: "node2", 4: "node2", 5: "node3", 6: "node3"}
 
 
 def test_machines_are_spread_over_the_hosts_as_the_host_file_says(multiply, made):
-    run = multiply("--map", "--speeds", "node1=2,node2=1,node3=3,elsewhere=1")
+    run = multiply("--map", "-q", "--speeds", "node1=2,node2=1,node3=3,elsewhere=1")
     assert run.where() == NODES
     assert run.header["speeds"] == [2, 2, 1, 1, 3, 3]
     assert run.steps[0]["rows"] == [100, 100, 50, 50, 150, 150]
@@ -93,7 +93,7 @@ def test_speeds_of_too_few_hosts_are_one_message(multiply):
 
 
 def test_hosts_end_with_all_that_runs_on_them(tmp_path):
-    script = Path(__file__).parents[2] / "scripts" / "hosts"
+    script = ROOT / "scripts" / "hosts"
     directory = tmp_path / "hosts"
     subprocess.run([script, "up", "1", directory], check=True, timeout=30)
     with subprocess.Popen([script, "on", directory, "node1", "sleep", "1000"]) as sleeper:

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from cec_mpi.records import read_steps
+from cec_mpi.records.recorder import read_steps
 
 pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
 
@@ -33,11 +33,13 @@ def awkward(hosts):
 
 
 RANK_0 = """
-import json
-from cec_mpi.runtime.lifelines import Lifelines
-lines = Lifelines()
-hosts, port, token = lines.address
-print(json.dumps([hosts, port, token.hex()]), flush=True)
+import json, sys
+from cec_mpi.processes.launch.cards import where_to_listen
+from cec_mpi.wire.lifelines.lifelines import Lifelines
+interface = sys.argv[1] if len(sys.argv) > 1 else None
+lines = Lifelines([7], where_to_listen(interface, False, False, {}))
+address = lines.address
+print(json.dumps([address.places, address.network, address.secret.hex()]), flush=True)
 input()
 lines.accept([7])
 while not (gone := lines.gone()):
@@ -46,10 +48,10 @@ print(gone)
 """
 CALLER = """
 import json, logging, sys
-from cec_mpi.runtime.lifelines import Address, Lifeline
+from cec_mpi.wire.lifelines.lifelines import Address, Lifeline
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-hosts, port, token = json.loads(sys.argv[1])
-line = Lifeline(Address(tuple(hosts), port, bytes.fromhex(token)), 7)
+places, network, secret = json.loads(sys.argv[1])
+line = Lifeline(Address(tuple(map(tuple, places)), network, bytes.fromhex(secret)), 7)
 print(line.is_up)
 """
 
@@ -68,11 +70,37 @@ def test_rank_0_is_found_whatever_it_is_called(hosts, seen_from_node3, reached_a
     (hosts.directory / "node3" / "hosts").write_text(f"127.0.1.1 node3\n{seen_from_node3}\n")
     with hosts.begin("node1", sys.executable, "-c", RANK_0) as rank_0:
         address = rank_0.stdout.readline()
-        assert json.loads(address)[0] == ["node1", "10.77.0.1", "172.17.0.1"]
+        names = [name for name, _ in json.loads(address)[0]]
+        assert names == ["node1", "10.77.0.1", "172.17.0.1", "127.0.0.1"]
         done = hosts.on("node3", sys.executable, "-c", CALLER, address)
         said = done.stdout.splitlines()
         assert said[-2:] == [f"rank 0 is reached at {reached_at}", "True"]
         assert rank_0.communicate("\n", timeout=20)[0] == "[7]\n"
+
+
+CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)"
+
+
+@pytest.mark.usefixtures("awkward", "nothing_is_left")
+def test_rank_0_listens_at_the_card_that_is_named_alone(hosts):
+    with hosts.begin("node1", sys.executable, "-c", RANK_0, "eth0") as rank_0:
+        address = rank_0.stdout.readline()
+        ((name, port),) = json.loads(address)[0]
+        assert name == "10.77.0.1"
+        for other in ("172.17.0.1", "127.0.0.1"):
+            done = hosts.on("node1", sys.executable, "-c", CONNECT, other, port)
+            assert "refused" in done.stderr
+        done = hosts.on("node3", sys.executable, "-c", CALLER, address)
+        assert done.stdout.splitlines()[-2:] == ["rank 0 is reached at 10.77.0.1", "True"]
+        assert rank_0.communicate("\n", timeout=20)[0] == "[7]\n"
+
+
+def test_a_card_that_other_hosts_cannot_reach_is_refused(multiply):
+    run = multiply("--on-loss", "continue", "--interface", "lo", code=2)
+    (message,) = run.messages
+    assert message.startswith("cec-mpi: error: interface 'lo': lo (127.0.0.1)")
+    assert message.endswith("for processes of node1 alone, and machines run on other hosts too")
+    assert not (run.out / "summary.json").exists()
 
 
 @pytest.mark.usefixtures("awkward")

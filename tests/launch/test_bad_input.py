@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
-import bad_inputs
 import pytest
+
+from helpers import bad_inputs
 
 CASES = sorted(bad_inputs.cases(), key=lambda case: case.name)
 PARALLEL = random.Random(0).sample([case for case in CASES if case.ranks], 15)

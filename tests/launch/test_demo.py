@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
-DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
+from helpers import ROOT
+
+DEMO = ROOT / "scripts" / "demo.py"
 
 GOLDEN = [
     ("1 2 3 4 5 6", "140 140 210 210 280 280"),

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mpi_at_hand import library, mpirun
 
 import cec_mpi
-from cec_mpi.runtime.launchers import maker_of
+from cec_mpi.processes.launch.library import maker_of
+from helpers.mpi_at_hand import library, mpirun
 
 SHOWN = {"PYTHONWARNINGS": ""}  # these tests run on any machine, and hide warnings of it elsewhere
 ONE_CORE = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
@@ -184,7 +184,7 @@ def test_doctor_finds_shards_that_a_node_does_not_see(run, small_store, tmp_path
 @pytest.fixture
 def another_version(tmp_path):
     """A copy of this package that says that it is a later one."""
-    return changed_copy(tmp_path, "__init__.py", cec_mpi.__version__, "9.0.0")
+    return changed_copy(tmp_path, "_version.py", cec_mpi.__version__, "9.0.0")
 
 
 def changed_copy(directory, name, old, new):

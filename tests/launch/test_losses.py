@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import random
+import re
 import signal
+import sys
 import time
 
-import chaos_kill
 import numpy as np
 import pytest
-from needs import reason_to_skip
-from ranks import ranks_of
 
-from cec_mpi.records import read_steps
+from cec_mpi.records.recorder import read_steps
+from helpers import ROOT
+from helpers.needs import reason_to_skip
+from helpers.ranks import ranks_of
 
 ulfm = pytest.mark.needs("ulfm")
 ULFM = ("mpirun", "--with-ft", "ulfm", "-n")
@@ -112,6 +113,63 @@ def test_a_process_is_started_in_the_place_of_a_lost_machine(multiply, tmp_path)
     assert steps[-1]["available"] == [1, 2, 3, 4, 5, 6]
 
 
+STRANGERS = """
+import socket
+from cec_mpi.wire.lifelines import lifelines
+begin = lifelines.Lifelines.__init__
+def surrounded(self, *given):
+    begin(self, *given)
+    place = ("127.0.0.1", self.address.places[0][1])
+    self.strangers = [socket.create_connection(place) for _ in range(60)]
+lifelines.Lifelines.__init__ = surrounded
+"""
+
+
+@ulfm
+def test_silent_strangers_keep_nobody_out(multiply, tmp_path, run, store):
+    """Neither who is there from the start, nor who comes later."""
+    (tmp_path / "sitecustomize.py").write_text(STRANGERS)
+    words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", *CONTINUE]
+    words += ["--vectors", tmp_path / "W.npy", "--replace", "spawn", "--inject", "kill:3@5"]
+    words += ["--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 5000]
+    done = run([*ULFM, 7, *words], variables={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert done.told.count("\n") == 0  # the warning that machine 3 was lost
+    found = [event for _, event in events(tmp_path / "out")]
+    assert [event for event in found if "joined" in event] == [{"joined": 3, "rank": 7}]
+
+
+@ulfm
+def test_a_loss_is_seen_where_rank_0_cannot_listen(multiply, tmp_path, run, store):
+    """As when it may open no more files; MPI tells of the loss."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import errno, os\n"
+        "from cec_mpi.wire.lifelines import reception\n"
+        "def full(host):\n"
+        "    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))\n"
+        "reception._listener = full\n"
+    )
+    words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", *CONTINUE]
+    words += ["--vectors", tmp_path / "W.npy", "--spares", 1, "--inject", "kill:3@5"]
+    done = run([*ULFM, 8, *words], variables={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert done.told.count("rank 0 cannot listen at 127.0.0.1") == 1
+    found = [event for _, event in events(tmp_path / "out")]
+    assert [event for event in found if "joined" in event] == [{"joined": 3, "rank": 7}]
+
+
+@pytest.mark.parametrize("interface", ["lo", "127.0.0.0/8"])
+def test_rank_0_is_reached_at_the_card_that_is_named(multiply, interface):
+    done = multiply(*CONTINUE, "--interface", interface)
+    assert "cannot be reached" not in done.told
+
+
+def test_a_card_that_is_not_there_is_told_once(multiply):
+    done = multiply(*CONTINUE, "--interface", "nope", code=2)
+    assert done.told.count("cec-mpi: error: interface 'nope': rank 0 on ") == 1
+    assert "lo (127.0.0.1)" in done.told
+
+
 @ulfm
 def test_processes_are_started_in_a_step_that_cannot_end_without(multiply, tmp_path):
     kills = "kill:1@5,kill:2@5,kill:3@5,kill:4@5"
@@ -144,7 +202,7 @@ def test_too_few_machines_leave_a_checkpoint_and_code_4(multiply, tmp_path):
 @ulfm
 def test_an_exception_of_a_machine_is_a_loss_too(multiply, tmp_path, run, store):
     (tmp_path / "sitecustomize.py").write_text(
-        "from cec_mpi.runtime.machine import Machine\n"
+        "from cec_mpi.machine.machine import Machine\n"
         "whole = Machine.compute\n"
         "def compute(self, product, values, step):\n"
         "    if self.number == 2 and step == 7:\n"
@@ -245,13 +303,12 @@ def test_a_users_program_survives_too(run, store, tmp_path):
 
 
 @ulfm
-def test_random_kills(tmp_path):
-    """A short version of ``scripts/chaos_kill.py``."""
-    campaign = chaos_kill.Campaign(tmp_path, random.Random(11))
-    for kills in (1, 2, 3, 4, 2, 3):
-        campaign.run(kills)
-    assert campaign.kills >= 6  # a run may be over before its last one
-    assert campaign.problems == 0
+def test_random_kills(run):
+    """A short run of the campaign in scripts."""
+    script = ROOT / "scripts" / "campaigns" / "chaos_kill.py"
+    done = run([sys.executable, script, "--seed", 11, "--kills", 12], timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.match(r"\d+ runs, 1\d kills: 0 problems\n", done.stdout)
 
 
 @ulfm
@@ -259,7 +316,7 @@ def test_a_machine_that_dies_while_it_opens_its_shard(multiply, tmp_path, run, s
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal\n"
         "if os.environ.get('OMPI_COMM_WORLD_RANK') == '3':\n"
-        "    from cec_mpi.runtime import serving\n"
+        "    from cec_mpi.session import serving\n"
         "    serving.open_machine = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", *CONTINUE]
@@ -375,7 +432,7 @@ import os, signal, sys
 import numpy as np
 from mpi4py import MPI
 import cec_mpi
-from cec_mpi.records import Recorder
+from cec_mpi.records.recorder import Recorder
 
 happened = []
 with cec_mpi.open_operator(

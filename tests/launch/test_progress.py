@@ -1,44 +1,62 @@
-"""The live line: on a terminal, and only there."""
+"""What is seen of a run while it goes on: on a terminal through a launcher, and in a file."""
 
 from __future__ import annotations
 
 import os
 import pty
+import time
 
 import numpy as np
+import pytest
 
 
-def read_all(descriptor):
-    chunks = []
+def arrivals(descriptor):
+    """What comes, and when: a list of (seconds, text)."""
+    begin, found = time.monotonic(), []
     while True:
         try:
-            chunk = os.read(descriptor, 65536)
+            data = os.read(descriptor, 65536)
         except OSError:  # the other end is closed
             break
-        if not chunk:
+        if not data:
             break
-        chunks.append(chunk)
-    return b"".join(chunks).decode()
+        found.append((time.monotonic() - begin, data.decode()))
+    return found
 
 
-def run_command(store, tmp_path):
-    np.save(tmp_path / "W.npy", np.ones((20, store.columns)))
-    options = ["--out", str(tmp_path / "out"), "--vectors", str(tmp_path / "W.npy")]
-    launcher = ["mpirun", "-n", str(store.machines + 1)]
-    return [*launcher, "cec-mpi", "run", str(store.path), *options]
+@pytest.fixture
+def slow_run(small_store, tmp_path):
+    """The words of a run of some seconds: each of 40 steps takes 0.1 s."""
+    np.save(tmp_path / "W.npy", np.ones((40, small_store.columns)))
+    slowly = ["--speeds", "1,1,1", "--emulate-speeds", "1,1,1", "--emulate-base", "105"]
+    words = ["--out", str(tmp_path / "out"), "--vectors", str(tmp_path / "W.npy"), *slowly]
+    launcher = ["mpirun", "-n", str(small_store.machines + 1)]
+    return [*launcher, "cec-mpi", "run", str(small_store.path), *words]
 
 
-def test_steps_are_shown_on_a_terminal(start, small_store, tmp_path):
+def test_steps_are_shown_on_a_terminal_while_they_are_made(start, slow_run):
     ours, theirs = pty.openpty()
-    process = start(run_command(small_store, tmp_path), stderr=theirs)
+    process = start([*slow_run, "-v"], stderr=theirs, stdout=theirs)
     os.close(theirs)
-    shown = read_all(ours)
+    shown = arrivals(ours)
     os.close(ours)
     assert process.wait(timeout=60) == 0
-    assert f"step 1: {small_store.machines} of {small_store.machines} machines" in shown
+    seen = [when for when, text in shown if " of 3 machines, " in text]
+    assert seen[-1] - seen[0] > 1  # not all at once
+    assert shown[-1][0] - seen[0] > 2  # nor at the end
+    text = "".join(text for _, text in shown).replace("\r\x1b[K", "")
+    assert text.rstrip().endswith("result.npy, summary.json)")
+    assert text.count("matvec is done: 40 steps on 3 machines, ") == 1
 
 
-def test_nothing_is_shown_elsewhere(run, small_store, tmp_path):
-    done = run(run_command(small_store, tmp_path))
-    assert done.returncode == 0
-    assert "step" not in done.stdout + done.stderr
+def test_a_short_run_shows_nothing_elsewhere_but_how_it_ended(run, slow_run):
+    done = run(slow_run)
+    assert (done.returncode, done.told) == (0, "")
+    first, last = done.stdout.splitlines()
+    assert first.startswith("matvec is done: 40 steps on 3 machines, ")
+    assert last.endswith("out (result.npy, summary.json)")
+
+
+def test_a_quiet_run_shows_nothing(run, slow_run):
+    done = run([*slow_run, "-q"])
+    assert (done.returncode, done.told, done.stdout) == (0, "", "")

@@ -10,8 +10,8 @@ import time
 import numpy as np
 import pytest
 
-from cec_mpi.availability import PAPER_AVAILABLE
-from cec_mpi.records import read_steps
+from cec_mpi.availability.models import PAPER_AVAILABLE
+from cec_mpi.records.recorder import read_steps
 
 SPEEDS = (2, 2, 3, 3, 4, 4)
 
@@ -242,7 +242,7 @@ def test_power_iteration_with_preemption(cec, square_store, tmp_path):
 
 
 def test_a_solver_that_does_not_converge_says_so(cec, square_store, tmp_path):
-    words = ["run", square_store.path, "--out", tmp_path, "--task", "power", "--steps", 2]
+    words = ["run", square_store.path, "--out", tmp_path, "--task", "power", "--iterations", 2]
     assert cec(*words, ranks=4).returncode == 0
     assert json.loads((tmp_path / "summary.json").read_text())["converged"] is False
 

@@ -10,6 +10,8 @@ import sys
 import numpy as np
 import pytest
 
+from helpers.mpi_at_hand import library
+
 
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory):
@@ -85,6 +87,28 @@ def test_the_life_of_a_store(cec, matrix, copy, tmp_path, ranks):
     assert "fewer than 3 of 6 shards are good at rows 0..20000 of each of the 3" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["Y.h5::/group/Y", "Y.csv", "Y.zarr"])
+def test_decode_under_mpirun_writes_by_the_name_of_the_file(cec, store, tmp_path, name):
+    assert cec("decode", store, tmp_path / "one.npy").returncode == 0
+    done = cec("decode", store, f"{tmp_path}/{name}", ranks=3)
+    assert done.returncode == 0, done.stderr
+    assert f"{name}: error at most " in done.stdout
+    done = cec(
+        "encode", f"{tmp_path}/{name}", tmp_path / "again", "--machines", 1, "--recovery", 1,
+        "--systematic", "--dtype", "float32", ranks=2,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    again = np.load(tmp_path / "again" / "shard-0001.npy")
+    assert np.array_equal(again, np.load(tmp_path / "one.npy"))
+
+
+def test_decode_refuses_a_name_of_no_format_once(cec, store, tmp_path):
+    done = cec("decode", store, tmp_path / "Y.dat", ranks=2)
+    assert done.returncode == 2
+    assert done.stderr.count("has no format that decode writes: expected .npy, .csv, .tsv") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_added_machine_takes_part_in_the_next_job(cec, matrix, copy, tmp_path):
     assert cec("add-machine", copy).returncode == 0
     words = ("run", copy, "--out", tmp_path / "out", "--vectors", matrix / "W.npy")
@@ -102,8 +126,8 @@ def test_two_shards_that_disagree(cec, copy):
     assert cec("repair", copy).returncode == 0
     assert cec("verify", copy).returncode == 0
     from cec_mpi.store import open_store
-    from cec_mpi.store.checksums import publish_generation, row_sum
-    from cec_mpi.store.verifier import verify
+    from cec_mpi.store.format.checksums import publish_generation, row_sum
+    from cec_mpi.store.operations.verify import verify
 
     spoil(copy, 4, 7)
     sums, manifest = verify(copy).sums, open_store(copy).manifest
@@ -185,7 +209,7 @@ def test_staged_shards_are_found_and_checked(cec, matrix, copy, tmp_path):
     assert f"{node / 'shard-0002.npy'}: rows 0.." in done.stderr
     assert "cec-mpi stage copies it anew" in done.stderr
     (node / "shard-0004.json").write_text("{}")  # as after a kill while it was copied
-    (node / ".shard-0004.npy.partial-999999999").write_text("")
+    (node / ".shard-0004.npy.partial.0123456789abcdef").write_text("")
     assert cec("repair", copy).returncode == 0
     done = cec("stage", copy, pattern)
     assert [line.endswith("was there") for line in done.stdout.splitlines()] == [
@@ -236,12 +260,18 @@ def test_a_bar_with_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ra
     os.close(primary)
     assert process.wait(30) == 0
     text = shown.decode()
-    assert "encoding [" in text
-    assert " of 0.40 GB, " in text
-    assert " MB/s, 0:" in text
-    assert " left" in text
-    # The bar has gone and the answer stands; mpirun may hand on the two in any order.
-    assert text.rstrip().endswith(")") or (ranks and text.endswith("\r\x1b[K"))
+    if ranks and library().startswith("Open MPI v5"):  # passes on whole lines, and this is short
+        assert "\r\x1b" not in text
+    else:
+        assert "encoding [" in text
+        assert " of 0.40 GB, " in text
+        assert " MB/s, 0:" in text
+        assert " left" in text
+    # The bar has gone, and the answer stands alone in the last line.
+    assert text.count("\n") == 1
+    last = text.rstrip("\r\n").replace("\r\x1b[K", "\r").rpartition("\r")[2]
+    assert last.startswith(f"{tmp_path / 'store'}: 1500000 x 40 float32")
+    assert text.endswith(")\r\n")
 
 
 def test_no_bar_in_a_file(cec, matrix, tmp_path):

@@ -136,3 +136,30 @@ def test_options_that_a_task_cannot_use_are_told_once(
     assert done.told.count("cec-mpi: error:") == 1
     assert says in done.told
     assert not (out / "result.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import sys\nsys.exit(0)\n", "cannot be imported: it left with sys.exit(0)"),
+        ("def mine(:\n", "line 1: invalid syntax"),
+        ("raise KeyboardInterrupt\n", "line 1: KeyboardInterrupt"),
+        ("def mine(X, *, checkpoint):\n    raise SystemExit(0)\n", "left with sys.exit(0)"),
+    ],
+)
+def test_a_module_that_ends_itself_is_told_once(cec, small_store, tmp_path, text, says):
+    (tmp_path / "ends.py").write_text(text)
+    words = ["run", small_store.path, "--out", "out", "--task", "ends:mine"]
+    done = cec(*words, ranks=4, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.told.startswith("cec-mpi: error: task ")
+    assert done.told.count("\n") == 0
+    assert says in done.told
+
+
+def test_ranks_run_without_docstrings(cec, square_store, tmp_path):
+    words = ["run", square_store.path, "--out", tmp_path / "out", "--task", "power"]
+    done = cec(*words, ranks=4, variables={"PYTHONOPTIMIZE": "2"})
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["converged"]

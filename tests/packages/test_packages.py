@@ -8,16 +8,16 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pytest
 import yaml
-from bad_inputs import run_to_end
-from pages import blocks_of
 
 import cec_mpi
+from helpers import ROOT
+from helpers.commands import run_to_end
+from helpers.pages import blocks_of
 
-ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NAME = f"cec_mpi-{cec_mpi.__version__}"
 LIMIT = 400  # seconds; pip may have to fetch some hundred megabytes

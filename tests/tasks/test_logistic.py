@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse.linalg import aslinearoperator
 from sklearn.linear_model import LogisticRegression
 
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InputError, ScaleWarning
 from cec_mpi.tasks import logistic
 
 RNG = np.random.default_rng(17)
@@ -28,7 +28,12 @@ def test_coefficients_as_scikit_learn_finds_them(shape, C, fit_intercept):
     expected = LogisticRegression(C=C, fit_intercept=fit_intercept, tol=1e-10, max_iter=10_000)
     expected.fit(samples, y)
     found = logistic(
-        aslinearoperator(samples), y=y, C=C, fit_intercept=fit_intercept, tol=1e-10, steps=10_000
+        aslinearoperator(samples),
+        y=y,
+        C=C,
+        fit_intercept=fit_intercept,
+        tol=1e-10,
+        iterations=10_000,
     )
     assert found["converged"] is True
     assert np.allclose(found["result"], expected.coef_[0], rtol=1e-4, atol=1e-5)
@@ -50,7 +55,8 @@ def test_each_evaluation_is_one_product_with_each_of_both(counted):
     operator = counted(samples)
     found = logistic(operator, y=y, C=100, tol=1e-8)
     assert found["converged"]
-    assert [name for name, _ in operator.calls] == ["X", "X'"] * (operator.products // 2)
+    assert [name for name, _ in operator.calls] == ["X'", *["X", "X'"] * (operator.products // 2)]
+    assert operator.calls[0][1].shape == (100, 8)  # the scales of the columns
     points = {w.tobytes() for name, w in operator.calls if name == "X"}
     assert len(points) == operator.products // 2
 
@@ -58,14 +64,52 @@ def test_each_evaluation_is_one_product_with_each_of_both(counted):
 @pytest.mark.parametrize("scale", [1e-3, 1e3, 1e6])
 def test_large_numbers_do_not_overflow(scale):
     samples, y = problem(40, 3)
-    found = logistic(aslinearoperator(scale * samples), y=y, steps=200)
+    found = logistic(aslinearoperator(scale * samples), y=y, iterations=200)
     assert np.isfinite(found["result"]).all()
     assert np.isfinite(found["intercept"])
 
 
+SCALES = {
+    "a small column": ([1, 1e-4, 1, 1], 0, True),
+    "a large column": ([1, 1, 1e4, 1], 0, False),
+    "a large mean": ([1, 1, 1, 1], [0, 0, 0, 1e4], True),
+    "all but one": ([1e5, 1e5, 1e5, 1], 0, False),
+}
+
+
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_columns_of_very_different_scale_are_warned_of(scales, dtype):
+    factors, means, fit_intercept = SCALES[scales]
+    samples, y = problem(300, 4)
+    samples = (samples * factors + means).astype(dtype)
+    with pytest.warns(ScaleWarning, match=r"^logistic: column \d of X .*standard deviation 1"):
+        logistic(aslinearoperator(samples), y=y, iterations=5, fit_intercept=fit_intercept)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("constant", [None, 0.0, 1.0, 1e3])
+def test_columns_that_are_alike_are_not_warned_of(constant, fit_intercept):
+    samples, y = problem(300, 6)
+    samples *= np.geomspace(1, 10, 6)
+    if constant is not None:
+        samples[:, 2] = constant if fit_intercept or not constant else 1.0
+    logistic(aslinearoperator(samples), y=y, iterations=5, fit_intercept=fit_intercept)
+
+
+def test_a_run_that_goes_on_looks_at_no_scales(counted, memory, state_after):
+    samples, y = problem(100, 5)
+    samples[:, 1] *= 1e6
+    with pytest.warns(ScaleWarning):
+        state = state_after(2, logistic, aslinearoperator(samples), y=y)
+    operator = counted(samples)
+    logistic(operator, y=y, iterations=3, checkpoint=memory(state))
+    assert operator.calls[0][0] == "X"
+
+
 def test_too_few_iterations_say_so():
     samples, y = problem(100, 30)
-    found = logistic(aslinearoperator(samples), y=y, C=100, steps=3)
+    found = logistic(aslinearoperator(samples), y=y, C=100, iterations=3)
     assert found["converged"] is False
     assert found["iterations"] == 3
 
@@ -96,13 +140,13 @@ def test_classes_in_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"y": [1, 1, 1]}, "y has 1 different values: expected two classes"),
+        ({"y": [1, 1, 1]}, "y has 1 different value: expected two classes"),
         ({"y": [1, 2, 3]}, "y has 3 different values: expected two classes"),
         ({"y": [1, 2]}, r"y has shape \(2,\): expected \(3,\)"),
         ({"C": 0}, "C 0: expected a finite number above 0"),
         ({"fit_intercept": 1}, "fit_intercept 1: expected True or False"),
         ({"tol": 0}, "tol 0"),
-        ({"steps": 0}, "steps 0"),
+        ({"iterations": 0}, "iterations 0"),
     ],
 )
 def test_logistic_refuses_what_it_cannot_do(options, says, counted):

@@ -102,7 +102,7 @@ def test_an_iteration_is_one_product(links, counted):
 
 
 def test_too_few_steps_say_so():
-    found = pagerank(aslinearoperator(graph(20, RNG)), steps=2)
+    found = pagerank(aslinearoperator(graph(20, RNG)), iterations=2)
     assert found["converged"] is False
     assert found["iterations"] == 2
     assert found["change"] > 1e-6
@@ -130,7 +130,7 @@ def test_going_on_gives_the_same_scores_as_no_break(number, counted, memory, sta
         (np.ones((2, 2)), {"damping": 1}, "damping 1: expected 0 or a number between 0 and 1"),
         (np.ones((2, 2)), {"damping": "high"}, "damping high"),
         (np.ones((2, 2)), {"tol": 0}, "tol 0"),
-        (np.ones((2, 2)), {"steps": 0}, "steps 0"),
+        (np.ones((2, 2)), {"iterations": 0}, "iterations 0"),
         (np.ones((2, 2)), {"links": "in"}, "links 'in': expected one of rows, columns"),
         (np.ones((2, 2)), {"personalization": [1, 2, 3]}, r"has shape \(3,\): expected \(2,\)"),
         (np.ones((2, 2)), {"personalization": [1, -2]}, r"from -2\.0 to 1\.0"),

@@ -31,7 +31,7 @@ def residual(matrix, found):
 )
 def test_the_dominant_eigenpair_as_numpy_finds_it(values, symmetric):
     matrix = with_eigenvalues(values, symmetric)
-    found = power(aslinearoperator(matrix), tol=1e-10, steps=100_000)
+    found = power(aslinearoperator(matrix), tol=1e-10, iterations=100_000)
     numbers, vectors = np.linalg.eig(matrix)
     largest = np.abs(numbers).argmax()
     assert found["converged"] is True
@@ -50,8 +50,8 @@ def test_a_smaller_tolerance_takes_more_steps(tol, counted):
     assert found["converged"]
     assert residual(operator.matrix, found) <= tol
     assert found["iterations"] == operator.products
-    assert power(operator, tol=tol, steps=found["iterations"])["converged"]
-    assert not power(operator, tol=tol, steps=found["iterations"] - 1)["converged"]
+    assert power(operator, tol=tol, iterations=found["iterations"])["converged"]
+    assert not power(operator, tol=tol, iterations=found["iterations"] - 1)["converged"]
 
 
 NOT_CONVERGENT = [
@@ -63,7 +63,7 @@ NOT_CONVERGENT = [
 
 @pytest.mark.parametrize(("matrix", "steps"), NOT_CONVERGENT)
 def test_what_does_not_converge_says_so(matrix, steps):
-    found = power(aslinearoperator(matrix), steps=steps)
+    found = power(aslinearoperator(matrix), iterations=steps)
     assert found["converged"] is False
     assert found["iterations"] == steps
     assert found["residual"] > 1e-8
@@ -73,7 +73,7 @@ def test_what_does_not_converge_says_so(matrix, steps):
 @pytest.mark.parametrize("steps", [1, 3, 10])
 def test_what_is_returned_belongs_together_converged_or_not(steps):
     matrix = with_eigenvalues([3.0, 2.9, 1.0, 0.5], symmetric=True)
-    found = power(aslinearoperator(matrix), steps=steps)
+    found = power(aslinearoperator(matrix), iterations=steps)
     v = found["result"]
     assert found["eigenvalue"] == pytest.approx(v @ matrix @ v)
     assert found["residual"] == pytest.approx(residual(matrix, found))
@@ -89,7 +89,7 @@ def test_the_first_vector_comes_from_the_seed(seed):
 
 @pytest.mark.parametrize("matrix", [np.zeros((4, 4)), np.eye(3)[[1, 2, 0]] * [0, 1, 1]])
 def test_a_matrix_that_turns_every_vector_into_zero(matrix):
-    found = power(aslinearoperator(matrix), steps=20)
+    found = power(aslinearoperator(matrix), iterations=20)
     assert found["converged"] is True
     assert found["eigenvalue"] == found["residual"] == 0
     assert np.isfinite(found["result"]).all()
@@ -115,9 +115,9 @@ def test_the_scale_of_the_matrix_does_not_matter(scale):
         ((3, 3), {"tol": -1e-8}, "tol -1e-08"),
         ((3, 3), {"tol": float("nan")}, "tol nan"),
         ((3, 3), {"tol": "small"}, "tol"),
-        ((3, 3), {"steps": 0}, "steps 0"),
-        ((3, 3), {"steps": -3}, "steps -3"),
-        ((3, 3), {"steps": "many"}, "steps"),
+        ((3, 3), {"iterations": 0}, "iterations 0"),
+        ((3, 3), {"iterations": -3}, "iterations -3"),
+        ((3, 3), {"iterations": "many"}, "iterations"),
         ((3, 3), {"seed": -1}, "seed"),
         ((3, 3), {"seed": "one"}, "seed"),
     ],
@@ -144,7 +144,7 @@ def test_going_on_gives_the_same_iterates_as_no_break(number, memory, state_afte
 def test_going_on_beyond_the_limit_makes_one_step(memory, state_after):
     matrix = aslinearoperator(with_eigenvalues([3.0, 2.5, 1.0], symmetric=True))
     state = state_after(8, power, matrix)
-    found = power(matrix, steps=3, checkpoint=memory(state))
+    found = power(matrix, iterations=3, checkpoint=memory(state))
     assert found["iterations"] == 8
     assert found["converged"] is False
 

@@ -9,7 +9,7 @@ from sklearn.decomposition import PCA
 
 from cec_mpi.errors import InputError
 from cec_mpi.tasks import pca, svd
-from cec_mpi.tasks.centred import centred
+from cec_mpi.tasks.common.centred import centred
 
 RNG = np.random.default_rng(3)
 SHAPES = [(60, 30), (30, 60), (40, 40)]
@@ -61,7 +61,7 @@ def test_a_larger_tolerance_takes_fewer_products(tol, counted):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_has_not_converged_is_not_there(shape):
     matrix = with_singular_values(np.append([9.0, 7.0], np.linspace(1, 1.01, 28)), shape)
-    found = svd(aslinearoperator(matrix), k=4, maxiter=1)
+    found = svd(aslinearoperator(matrix), k=4, iterations=1)
     assert found["converged"] is False
     number = len(found["result"])
     assert number < 4
@@ -72,7 +72,7 @@ def test_what_has_not_converged_is_not_there(shape):
 
 def test_nothing_may_have_converged():
     matrix = with_singular_values(np.linspace(1, 1.01, 100), (200, 100))
-    found = svd(aslinearoperator(matrix), k=4, maxiter=1)
+    found = svd(aslinearoperator(matrix), k=4, iterations=1)
     assert found["converged"] is False
     assert found["result"].shape == (0,)
     assert found["u"].shape == (200, 0)
@@ -168,7 +168,7 @@ def test_components_as_scikit_learn_finds_them(shape, k):
         ((5, 4), {"k": 1.5}, r"k 1\.5"),
         ((5, 4), {"k": 2, "tol": -1}, "tol -1: expected 0 or"),
         ((5, 4), {"k": 2, "tol": 1}, "tol 1: expected 0 or"),
-        ((5, 4), {"k": 2, "maxiter": 0}, "maxiter 0"),
+        ((5, 4), {"k": 2, "iterations": 0}, "iterations 0"),
         ((5, 4), {"k": 2, "seed": -1}, "seed -1"),
     ],
 )

@@ -2,6 +2,8 @@
 
 A source knows its shape and dtype and reads any rectangle of itself, without state, so
 that any thread of any rank may read; it can be pickled.
+
+May import: `files`, `store.format`.
 """
 
 from __future__ import annotations
@@ -12,25 +14,39 @@ from pathlib import Path
 import numpy as np
 
 from cec_mpi.errors import InputError
+from cec_mpi.files.npy import check_real
+from cec_mpi.files.regular import check_regular
 from cec_mpi.store.sources.base import Source
 from cec_mpi.store.sources.binary import PartsSource, npy_source, parts_source, raw_source
+from cec_mpi.store.sources.columns import TableOptions, checked_delimiter, table_options
 from cec_mpi.store.sources.containers import HDF5_SUFFIXES, hdf5_source, is_zarr, zarr_source
 from cec_mpi.store.sources.market import market_source
-from cec_mpi.store.sources.table import table_source
+from cec_mpi.store.sources.table import TableSource, table_source
 
-__all__ = ["PartsSource", "Source", "open_source"]
+__all__ = [
+    "DELIMITERS",
+    "HDF5_SUFFIXES",
+    "PartsSource",
+    "Source",
+    "TableOptions",
+    "TableSource",
+    "checked_delimiter",
+    "open_source",
+    "table_options",
+]
 
 FORMATS = (
     "an .npy file, a directory of .npy parts, file.h5::/dataset, a Zarr array, .csv, .tsv, .mtx, "
     "or raw binary with --shape"
 )
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
 def open_source(
     source: str | os.PathLike[str],
     shape: tuple[int, int] | None = None,
     dtype: str | None = None,
+    table: TableOptions = TableOptions(),  # noqa: B008
 ) -> Source:
     """Open a matrix by the name and look of its file.
 
@@ -45,6 +61,8 @@ def open_source(
         Of raw binary.
     dtype : str, optional
         Of raw binary, as NumPy writes it: ``"<f4"``, ``"int16"``.
+    table : TableOptions
+        Of a text table. With a delimiter, any name will do for one.
 
     Raises
     ------
@@ -55,6 +73,7 @@ def open_source(
     name, separator, inner = text.partition("::")
     path = Path(name)
     suffix = path.suffix.lower()
+    check_regular(path, or_directory=True)  # it is read by many threads, and more than once
     if shape is not None:
         opened: Source = raw_source(Path(text), shape, dtype)
     elif not _exists(path):
@@ -67,16 +86,20 @@ def open_source(
         )
     elif separator or suffix in HDF5_SUFFIXES:
         opened = hdf5_source(path, inner)
-    elif suffix in _DELIMITERS:
-        opened = table_source(path, _DELIMITERS[suffix])
+    elif suffix in DELIMITERS:
+        opened = table_source(path, DELIMITERS[suffix], table)
     elif suffix == ".mtx" or path.name.lower().endswith(".mtx.gz"):
         opened = market_source(path)
     elif suffix in (".npy", ".npz") or _starts_as_npy(path):
         opened = npy_source(path)
+    elif table.delimiter is not None:
+        opened = table_source(path, table.delimiter, table)
     else:
         raise InputError(f"{path} has no format that is known: expected {FORMATS}")
     if dtype is not None and shape is None:
         raise InputError(f"an input dtype {dtype} is for raw binary: expected --shape with it")
+    if table.given and not isinstance(opened, TableSource):
+        raise InputError(f"{table.given} is for text tables, .csv or .tsv: {opened.name} is none")
     _check(opened)
     return opened
 
@@ -86,14 +109,7 @@ def _check(source: Source) -> None:
         raise InputError(
             f"{source.name} has shape {source.shape}: expected (q, r), both at least 1"
         )
-    kind = np.dtype(source.dtype).kind
-    if kind == "c":
-        raise InputError(
-            f"{source.name} holds {source.dtype}: complex numbers are not supported, because "
-            "codes, shards and answers are real"
-        )
-    if kind not in "fiub":
-        raise InputError(f"{source.name} holds {source.dtype}: expected real numbers")
+    check_real(source.name, np.dtype(source.dtype))
 
 
 def _exists(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 
-__all__ = ["FileSource", "Source", "fill", "stamp", "unreadable"]
+__all__ = ["FileSource", "Source", "counted", "fill", "library", "stamp", "unreadable"]
+
+_EXTRAS = {"h5py": "hdf5", "zarr": "zarr"}  # that a library comes with
 
 
 class Source(Protocol):
@@ -55,6 +58,9 @@ class Source(Protocol):
     def stamps(self) -> tuple[str, ...]:
         """Of its files."""
 
+    def where(self, row: int, column: int) -> str:
+        """Where an entry is, for messages."""
+
     def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
         """Read rows ``start..stop`` of columns ``left..right`` into `out`, converting them.
 
@@ -83,6 +89,15 @@ class FileSource:
         """The path."""
         return str(self.path)
 
+    def where(self, row: int, column: int) -> str:
+        """Where an entry is."""
+        return counted(row, column)
+
+
+def counted(row: int, column: int) -> str:
+    """Where an entry of an array is."""
+    return f"row {row}, column {column} (counted from 0)"
+
 
 def stamp(path: Path) -> str:
     """Name, size and time of change of a file."""
@@ -94,6 +109,16 @@ def fill(out: NDArray[Any], values: Any) -> None:
     """Convert values into `out`; too large ones become infinite, and are found later."""
     with np.errstate(over="ignore", invalid="ignore"):
         out[...] = values
+
+
+def library(module: str, path: Path, to_be: str = "read") -> Any:
+    """A library that a file needs to be read or written, and that few people have."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError(
+            f"{path} needs {module} to be {to_be}: pip install 'cec_mpi[{_EXTRAS[module]}]'"
+        ) from None
 
 
 def unreadable(path: object, error: BaseException) -> InputError:

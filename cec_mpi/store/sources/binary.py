@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.store.arrays import open_npy
-from cec_mpi.store.files import read_at
-from cec_mpi.store.manifest import MANIFEST
-from cec_mpi.store.sources.base import FileSource, fill, stamp, unreadable
+from cec_mpi.files.durable import read_at
+from cec_mpi.files.npy import open_npy
+from cec_mpi.store.format.manifest import MANIFEST
+from cec_mpi.store.sources.base import FileSource, counted, fill, stamp, unreadable
+from cec_mpi.text import plural
 
 __all__ = ["BinarySource", "PartsSource", "npy_source", "parts_source", "raw_source"]
 
@@ -107,7 +108,7 @@ def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> BinaryS
         raise unreadable(path, error) from None
     expected = shape[0] * shape[1] * kind.itemsize
     if path.is_dir() or size != expected:
-        what = "a directory" if path.is_dir() else f"{size} bytes"
+        what = "a directory" if path.is_dir() else plural(size, "byte")
         raise InputError(
             f"{path} is {what}: a {shape[0]} x {shape[1]} matrix of {kind} has {expected} bytes"
         )
@@ -142,6 +143,10 @@ class PartsSource:
     def stamps(self) -> tuple[str, ...]:
         """Of all parts."""
         return tuple(stamp for part in self.parts for stamp in part.stamps)
+
+    def where(self, row: int, column: int) -> str:
+        """Where an entry is."""
+        return counted(row, column)
 
     def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
         """Read a rectangle, which may lie in several parts."""

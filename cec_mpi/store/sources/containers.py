@@ -12,7 +12,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.store.sources.base import FileSource, fill, stamp, unreadable
+from cec_mpi.store.sources.base import FileSource, fill, library, stamp, unreadable
+from cec_mpi.text import few
 
 __all__ = ["HDF5_SUFFIXES", "ContainerSource", "hdf5_source", "is_zarr", "zarr_source"]
 
@@ -46,7 +47,7 @@ class ContainerSource(FileSource):
 
 def hdf5_source(path: Path, inner: str) -> ContainerSource:
     """A dataset of an HDF5 file; its only matrix when none is named."""
-    h5py = _import("h5py", "hdf5", path)
+    h5py = library("h5py", path)
     try:
         with h5py.File(path, "r") as file:
             matrices: list[str] = []
@@ -61,7 +62,7 @@ def hdf5_source(path: Path, inner: str) -> ContainerSource:
             if inner not in file:
                 file.visititems(collect)
                 raise InputError(
-                    f"{path} has no dataset {inner}: its matrices are {_few(matrices)}"
+                    f"{path} has no dataset {inner}: its matrices are {few(matrices, _LISTED)}"
                 )
             dataset = file[inner]
             if not isinstance(dataset, h5py.Dataset):
@@ -83,7 +84,7 @@ def hdf5_source(path: Path, inner: str) -> ContainerSource:
 
 def zarr_source(path: Path, inner: str) -> ContainerSource:
     """A Zarr array, or an array in a Zarr group; its only matrix when none is named."""
-    zarr = _import("zarr", "zarr", path)
+    zarr = library("zarr", path)
     try:
         node = zarr.open(path, mode="r")
         if not inner and isinstance(node, zarr.Group):
@@ -126,36 +127,19 @@ def is_zarr(path: Path) -> bool:
 
 def _only(path: Path, matrices: list[str]) -> str:
     if len(matrices) != 1:
-        raise InputError(
-            f"{path} has {len(matrices)} matrices ({_few(matrices)}): name one, {path}::/NAME"
-        )
+        which = few(matrices, _LISTED)
+        raise InputError(f"{path} has {len(matrices)} matrices ({which}): name one, {path}::/NAME")
     return matrices[0]
-
-
-def _few(names: list[str]) -> str:
-    more = f", ... ({len(names)})" if len(names) > _LISTED else ""
-    return (", ".join(names[:_LISTED]) + more) or "none"
-
-
-def _import(module: str, extra: str, path: Path) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise InputError(
-            f"{path} needs {module} to be read: pip install 'cec_mpi[{extra}]'"
-        ) from None
 
 
 @lru_cache(maxsize=4)
 def _open_hdf5(path: Path, inner: str) -> Any:
-    return _import("h5py", "hdf5", path).File(path, "r")[inner]
+    return library("h5py", path).File(path, "r")[inner]
 
 
 @lru_cache(maxsize=4)
 def _open_zarr(path: Path, inner: str) -> Any:
-    node = _import("zarr", "zarr", path).open(path, mode="r")
+    node = library("zarr", path).open(path, mode="r")
     return node[inner.strip("/")] if inner else node
 
 

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-import re
-from codecs import BOM_UTF8
-from dataclasses import dataclass, field
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.store.sources.base import FileSource, fill, stamp, unreadable
+from cec_mpi.store.sources.base import FileSource, counted, fill, stamp, unreadable
+from cec_mpi.store.sources.columns import TableOptions, choose_columns, named
+from cec_mpi.store.sources.lines import (
+    cells_of,
+    count_cells,
+    is_number,
+    is_row,
+    names_or_numbers,
+    records,
+)
+from cec_mpi.text import plural
 
 __all__ = ["TableSource", "table_source"]
 
 _APART = 1 << 18  # bytes between two remembered places in the file, or a row where it is longer
+_SHOWN = 40  # characters of a cell
+_UNNAMED = ("", "Unnamed: 0")  # what pandas calls the column of an index, written once or twice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,107 +38,253 @@ class TableSource(FileSource):
 
     Attributes
     ----------
-    rows, places : (k,) ndarray of int64
-        Numbers of some rows, and where they begin in the file, in bytes; at last the
-        number of all rows and the end of the file.
+    delimiter : str
+        One character; a blank for any white space.
+    names : tuple of str
+        Of all columns of the file; empty where it has no header.
+    width : int
+        How many columns the file has.
+    kept : tuple of int
+        Those that are read, from 0.
+    targets : tuple of (int, Path)
+        Columns that are kept apart, and the files that they go to.
+    rows, places, lines : (k,) ndarray of int64
+        Numbers of some rows, where they begin in the file, in bytes, and in which line, from 1;
+        at last the number of all rows and the end of the file.
     """
 
     delimiter: str
+    names: tuple[str, ...] = field(repr=False)
+    width: int
+    kept: tuple[int, ...] = field(repr=False)
+    targets: tuple[tuple[int, Path], ...]
     rows: NDArray[np.int64] = field(repr=False)
     places: NDArray[np.int64] = field(repr=False)
-    copies: ClassVar[int] = 16
+    lines: NDArray[np.int64] = field(repr=False)
+    copies: ClassVar[int] = 4
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Of the columns that are read."""
+        return tuple(self.names[at] for at in self.kept) if self.names else ()
+
+    def only(self, column: int) -> TableSource:
+        """One column of the file, by its place from 0."""
+        return replace(self, kept=(column,), shape=(self.shape[0], 1))
+
+    def where(self, row: int, column: int) -> str:
+        """Line and column of an entry, as an editor and a spreadsheet count them."""
+        stretch = int(np.searchsorted(self.rows, row, side="right")) - 1
+        with self.path.open("rb") as file:
+            walked = [line for _, line in self._walk(file, stretch)]
+        within = row - int(self.rows[stretch])
+        if within >= len(walked):
+            return counted(row, column)  # it has been written to meanwhile
+        line = walked[within]
+        return f"line {line}, {named(self.kept[column], self.names)}"
 
     def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
         """Parse the lines of a rectangle."""
-        before = int(np.searchsorted(self.rows, start, side="right")) - 1
-        after = int(np.searchsorted(self.rows, stop))
-        first, begin = int(self.rows[before]), int(self.places[before])
+        first = int(np.searchsorted(self.rows, start, side="right")) - 1
         with self.path.open("rb") as file:
-            file.seek(begin)
-            text = file.read(int(self.places[after]) - begin)
-        text = b"".join(line for line in text.splitlines(True) if _is_row(line))
-        skip = start - first
+            for stretch in range(first, int(np.searchsorted(self.rows, stop))):
+                begin, end = (int(row) for row in self.rows[stretch : stretch + 2])
+                walked = list(self._walk(file, stretch))
+                if len(walked) != end - begin:
+                    raise InputError(f"{self.path} has other rows than before: it was written to")
+                wanted = walked[max(start - begin, 0) : stop - begin]
+                top = max(begin - start, 0)
+                self._parse(wanted, self.kept[left:right], out[top : top + len(wanted)])
+
+    def _walk(self, file: BinaryIO, stretch: int) -> Iterator[tuple[bytes, int]]:
+        """The rows from one remembered place to the next, each with its line."""
+        place, end = (int(place) for place in self.places[stretch : stretch + 2])
+        line = int(self.lines[stretch])
+        file.seek(place)
+        text = file.read(end - place)
+        if len(text) < end - place:
+            raise InputError(f"{self.path} ends before its last row: it was cut short")
+        for record, lines in records(BytesIO(text), self.delimiter):
+            if is_row(record):
+                yield record, line
+            line += lines
+
+    def _parse(
+        self, rows: list[tuple[bytes, int]], columns: tuple[int, ...], out: NDArray[Any]
+    ) -> None:
+        everything = columns == tuple(range(self.width))
         try:
-            rows = np.loadtxt(
-                BytesIO(text),
-                delimiter=self.delimiter,
+            numbers = np.loadtxt(
+                BytesIO(b"".join(row for row, _ in rows)),
+                delimiter=None if self.delimiter == " " else self.delimiter,
                 comments=None,
                 quotechar='"',
+                usecols=None if everything else columns,
                 ndmin=2,
-                encoding="utf-8",
+                encoding="latin-1",  # which any text is; numbers are ASCII
             )
-        except (ValueError, UnicodeDecodeError) as error:
-            raise InputError(self._parse_problem(str(error), first)) from None
-        if rows.shape[1] != self.shape[1]:
+        except ValueError as error:
+            raise InputError(self._problem(rows, columns, str(error))) from None
+        if numbers.shape != out.shape:
             raise InputError(
-                f"{self.path} has {rows.shape[1]} columns from row {start} on: expected "
-                f"{self.shape[1]}"
+                f"{self.path} is no table of numbers from line {rows[0][1]} on: expected "
+                f"{out.shape[0]} rows of {out.shape[1]} columns, found {numbers.shape}"
             )
-        if len(rows) < skip + stop - start:
-            raise InputError(f"{self.path} ends before its last row: it was cut short")
-        fill(out, rows[skip : skip + stop - start, left:right])
+        fill(out, numbers)
 
-    def _parse_problem(self, reason: str, first: int) -> str:
-        """NumPy's message, with the row counted from the start of the file."""
-        shifted = re.sub(
-            r"row (\d+)",
-            lambda match: f"row {int(match[1]) + first}",
-            reason.split("\n")[0].split(";")[0],
-        )
-        return f"{self.path} is no table of numbers: {shifted.rstrip('.')}"
+    def _problem(self, rows: list[tuple[bytes, int]], columns: tuple[int, ...], reason: str) -> str:
+        """The first cell that is no number; NumPy's own message where there is none."""
+        for row, line in rows:
+            cells = cells_of(row, self.delimiter)
+            for at in columns:
+                if at < len(cells) and not is_number(cells[at]):
+                    return (
+                        f"{self.path} is no table of numbers: line {line}, "
+                        f"{named(at, self.names)} is {_shown(cells[at])}, expected a number"
+                        f"{_advice(cells[at], self.delimiter)}"
+                    )
+        short = reason.split("\n")[0].split(";")[0].rstrip(".")
+        return f"{self.path} is no table of numbers after line {rows[0][1]}: {short}"
 
 
-def table_source(path: Path, delimiter: str) -> TableSource:
-    """Find the rows of a table; a first line that is not all numbers is a header."""
-    places: list[tuple[int, int]] = []
-    rows, place, columns, header = 0, 0, 0, ""
+def table_source(path: Path, delimiter: str, options: TableOptions) -> TableSource:
+    """Find the rows of a table, and its columns.
+
+    Parameters
+    ----------
+    path : Path
+    delimiter : str
+        By the name of the file.
+    options : TableOptions
+
+    Raises
+    ------
+    InputError
+        It cannot be read, its rows are of different widths, nobody can say whether its first
+        row is a header, or `options` do not fit.
+    """
+    scan = _Scan(path, options.delimiter or delimiter, options.header)
     try:
         with path.open("rb") as file:
-            for line in file:
-                begin, place = place, place + len(line)
-                if not begin and line.startswith(BOM_UTF8):
-                    begin = len(BOM_UTF8)
-                if not _is_row(line):
-                    continue
-                if not rows and not header:
-                    fields = _fields(line, delimiter)
-                    columns = len(fields)
-                    if not all(map(_is_number, fields)):
-                        header = ", ".join(fields)
-                        continue
-                if not places or begin - places[-1][1] >= _APART:
-                    places.append((rows, begin))
-                rows += 1
+            scan.read(file)
         stamps = (stamp(path),)
     except OSError as error:
         raise unreadable(path, error) from None
-    places.append((rows, place))
-    shown = header if len(header) <= 40 else header[:37] + "..."
-    warning = f"{path}: its first line is taken for a header ({shown})" if header else ""
+    chosen = choose_columns(path, scan.names, scan.width, options)
+    if 0 in chosen.kept and len(scan.names) > 1 and scan.names[0] in _UNNAMED:
+        called = f"the name {scan.names[0]}" if scan.names[0] else "no name"
+        scan.warnings.append(
+            f"column 1 has {called}, as the index of a data frame has: it is a column of X now, "
+            "--drop 1 leaves it out"
+        )
+    rows, places, lines = np.array(scan.marks, dtype=np.int64).reshape(-1, 3).T.copy()
     return TableSource(
         path=path,
-        shape=(rows, columns),
+        shape=(scan.rows, len(chosen.kept)),
         dtype=np.dtype(np.float64),
         stamps=stamps,
-        warning=warning,
-        delimiter=delimiter,
-        rows=np.array([row for row, _ in places], dtype=np.int64),
-        places=np.array([place for _, place in places], dtype=np.int64),
+        warning="; ".join(f"{path}: {each}" for each in scan.warnings),
+        delimiter=scan.delimiter,
+        names=scan.names,
+        width=scan.width,
+        kept=chosen.kept,
+        targets=tuple(
+            (at, file) for at, (_, file) in zip(chosen.targets, options.targets, strict=False)
+        ),
+        rows=rows,
+        places=places,
+        lines=lines,
     )
 
 
-def _fields(line: bytes, delimiter: str) -> list[str]:
-    text = line.decode("utf-8-sig", errors="replace")
-    return [word.strip().strip('"') for word in text.split(delimiter)]
+class _Scan:
+    """What one walk through the file finds."""
+
+    def __init__(self, path: Path, delimiter: str, header: bool | None) -> None:
+        self.path = path
+        self.delimiter = delimiter
+        self.header = header
+        self.names: tuple[str, ...] = ()
+        self.width = self.rows = 0
+        self.marks: list[tuple[int, int, int]] = []  # row, place, line
+        self.warnings: list[str] = []
+        self._first = 0  # line of the first row, or of the header
+
+    def read(self, file: BinaryIO) -> None:
+        """Walk through all lines."""
+        place, line = 0, 1
+        start = file.read(3)
+        if start[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) or b"\0" in start:
+            raise InputError(f"{self.path} is UTF-16 or no text: expected a table in UTF-8")
+        place = len(BOM_UTF8) if start == BOM_UTF8 else 0
+        file.seek(place)
+        try:
+            for record, lines in records(file, self.delimiter):
+                if is_row(record):
+                    self._take(record, place, line)
+                elif self.rows and not self.warnings and self.width > 1 and record.strip():
+                    self._doubt(record, line)
+                place += len(record)
+                line += lines
+        except InputError as error:
+            text = str(error)
+            raise InputError(text if str(self.path) in text else f"{self.path}: {text}") from None
+        self.marks.append((self.rows, place, line))
+
+    def _take(self, record: bytes, place: int, line: int) -> None:
+        width = count_cells(record, self.delimiter)
+        if not self._first:
+            self._first, self.width = line, width
+            if b"\r" in record.rstrip(b"\r\n"):
+                raise InputError(
+                    f"{self.path}: line {line} has a carriage return within it: expected lines "
+                    "that end with a line feed"
+                )
+            if self._is_header(record, line):
+                self.names = tuple(cells_of(record, self.delimiter))
+                return
+        if width != self.width:
+            raise InputError(
+                f"{self.path} is no table: line {line} has {plural(width, 'column')}, "
+                f"line {self._first} has {self.width}"
+            )
+        if not self.marks or place - self.marks[-1][1] >= _APART:
+            self.marks.append((self.rows, place, line))
+        self.rows += 1
+
+    def _is_header(self, record: bytes, line: int) -> bool:
+        if self.header is not None:
+            return self.header
+        cells = cells_of(record, self.delimiter)
+        found = names_or_numbers(cells)
+        if found and any(_advice(cell, self.delimiter) for cell in cells):
+            found = None  # they look like numbers of another delimiter
+        if found is None:
+            at = next(at for at, cell in enumerate(cells) if not is_number(cell))
+            what = "numbers and" if any(map(is_number, cells)) else "no names:"
+            raise InputError(
+                f"{self.path}: line {line} has {what} {_shown(cells[at])} in column {at + 1}: "
+                "--header yes takes it for the names of columns, --header no for numbers"
+                f"{_advice(cells[at], self.delimiter)}"
+            )
+        return found
+
+    def _doubt(self, record: bytes, line: int) -> None:
+        """Warn of a comment that looks like a row."""
+        if count_cells(record, self.delimiter) == self.width:
+            self.warnings.append(f"line {line} and others that begin with # are taken for comments")
 
 
-def _is_row(line: bytes) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith(b"#")
+def _shown(cell: str) -> str:
+    return repr(cell if len(cell) <= _SHOWN else f"{cell[:_SHOWN]}...") if cell else "an empty cell"
 
 
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
+def _advice(cell: str, delimiter: str) -> str:
+    """What a cell that is no number looks like, if it looks like something."""
+    for other, name in (("\t", "tab"), (";", "semicolon"), (",", "comma"), ("|", "pipe")):
+        parts = cell.split(other)
+        if other != delimiter and len(parts) > 1 and all(map(is_number, parts)):
+            if other == "," and len(parts) == 2:
+                return " (decimal points, not commas)"
+            return f" (or --delimiter {name})"
+    return ""

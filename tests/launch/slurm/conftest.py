@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
-from mpi_at_hand import library
-from needs import reason_to_skip
 
-sys.path.append(str(Path(__file__).parent))
+from helpers import ROOT
+from helpers.jobs import Desk
+from helpers.mpi_at_hand import library
+from helpers.needs import reason_to_skip
 
-from jobs import Desk
-
-SCRIPT = Path(__file__).parents[3] / "scripts" / "slurm" / "cluster"
+SCRIPT = ROOT / "scripts" / "slurm" / "cluster"
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import sys
 
 import pytest
 
-from cec_mpi.runtime.text import plural
-from cec_mpi.runtime.topology import count_cores
+from cec_mpi.processes.launch.library import read_library
+from cec_mpi.processes.launch.topology import count_cores
+from cec_mpi.text import plural
+from helpers.mpi_at_hand import library
 
 SRUN = ("srun", "--quiet", "--mpi=none", "-n", 4, "-N", 2)
 TOLD = "srun without --mpi started 4 processes, but "
@@ -44,7 +48,7 @@ with cec_mpi.open_operator({str(small_store.path)!r}, MPI.COMM_WORLD) as X:
     assert "inside" not in done.stdout
 
 
-@pytest.mark.needs("openmpi")
+@pytest.mark.needs("openmpi", "slurm-pmix")
 def test_too_many_ranks_on_a_node_for_open_mpi(run, cluster):
     cores = count_cores(set(range(os.cpu_count())))
     words = ["srun", "--mpi=pmix", "--overcommit", "-N", 1, "-n", cores + 1, "cec-mpi", "doctor"]
@@ -60,3 +64,18 @@ def test_doctor_says_what_srun_has(run, cluster):
     assert done.returncode == 0
     assert "srun --mpi   " in done.stdout
     assert "pmi2" in done.stdout
+
+
+@pytest.mark.needs("slurm-pmix", "hosts")
+@pytest.mark.parametrize("launcher", [(), SRUN], ids=["by hand", "in a step"])
+def test_a_library_that_slurm_lists_and_cannot_load(run, cluster, launcher):
+    """In a namespace in which the library is an empty file: said where the MPI needs it."""
+    known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True)
+    (file,) = re.findall(r"libpmix\.so .*=> (.*)", known.stdout)
+    hide = 'mount --bind /dev/null "$0" && exec "$@"'
+    words = [*launcher, "unshare", "--mount", "sh", "-c", hide, file, "cec-mpi", "doctor"]
+    done = run(words, variables=cluster)
+    said = done.stdout + done.stderr
+    is_needed = read_library(library(), None).srun_kind == "pmix"
+    assert said.count("libpmix.so is missing (on Debian: apt install libpmix-dev") == is_needed
+    assert "Traceback" not in said

@@ -6,16 +6,16 @@ import json
 import os
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from jobs import Job
 
-from cec_mpi.hostfile import expand_nodelist
-from cec_mpi.records import read_steps
+from cec_mpi.cluster.hostfile import expand_nodelist
+from cec_mpi.records.recorder import read_steps
+from helpers import ROOT
+from helpers.jobs import Job
 
-EXAMPLES = Path(__file__).parents[3] / "scripts" / "slurm"
+EXAMPLES = ROOT / "scripts" / "slurm"
 pytestmark = [pytest.mark.needs("slurm"), pytest.mark.timeout(300)]  # several jobs, one by one
 # About 150 steps, which take long enough for something to happen meanwhile.
 SLOWLY = ("--task", "power", "--set", "tol=1e-9")
@@ -42,7 +42,7 @@ def test_mpirun_as_it_is(desk, symmetric):
     run_products(desk, symmetric, EXAMPLES / "mpirun.sbatch")
 
 
-@pytest.mark.needs("pmix")
+@pytest.mark.needs("pmix", "slurm-pmix")
 def test_srun_with_pmix_as_it_is(desk, symmetric):
     run_products(desk, symmetric, EXAMPLES / "srun-pmix.sbatch")
 
@@ -109,7 +109,7 @@ def test_ranks_of_several_cpus_are_not_kept_on_one_core(desk):
 # --- warned jobs --------------------------------------------------------------------------
 
 
-@pytest.mark.needs("pmix")
+@pytest.mark.needs("pmix", "slurm-pmix")
 def test_a_preempted_job_goes_on_where_it_was(desk, symmetric):
     check_preemption(desk, symmetric, EXAMPLES / "preemptible.sbatch")
 
@@ -185,7 +185,7 @@ def check_warning(desk, symmetric, launcher):
     assert summary_of(out)["steps"] == summary_of(out)["iterations"] > before >= 10
 
 
-@pytest.mark.needs("pmix")
+@pytest.mark.needs("pmix", "slurm-pmix")
 def test_a_cancelled_job_does_not_come_back(desk, symmetric):
     job = desk.submit(EXAMPLES / "preemptible.sbatch", symmetric.path, "out", *SLOWLY)
     job.wait_for_steps(desk.directory / "out", 5)

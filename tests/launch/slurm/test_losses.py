@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from cec_mpi.records import read_steps
+from cec_mpi.records.recorder import read_steps
 
 pytestmark = pytest.mark.needs("pmi2")
 

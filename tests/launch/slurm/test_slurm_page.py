@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from pages import blocks_of
+
+from helpers import ROOT
+from helpers.pages import blocks_of
 
 pytestmark = [pytest.mark.needs("slurm"), pytest.mark.timeout(300)]  # several jobs, one by one
-ROOT = Path(__file__).parents[3]
 
 
 def test_the_page_runs_from_top_to_bottom(desk):

@@ -1,0 +1,35 @@
+"""Who is up when: models of availability, files of it, and commands that say it.
+
+May import: `files`.
+"""
+
+from cec_mpi.availability.command import from_command
+from cec_mpi.availability.given import as_availability, read_availability
+from cec_mpi.availability.models import (
+    PAPER_AVAILABLE,
+    Asked,
+    Availability,
+    Listed,
+    RandomAvailability,
+    checked_set,
+    everyone,
+    from_counts,
+    seconds_between,
+)
+from cec_mpi.availability.numbers import read_machines
+
+__all__ = [
+    "PAPER_AVAILABLE",
+    "Asked",
+    "Availability",
+    "Listed",
+    "RandomAvailability",
+    "as_availability",
+    "checked_set",
+    "everyone",
+    "from_command",
+    "from_counts",
+    "read_availability",
+    "read_machines",
+    "seconds_between",
+]

@@ -1,0 +1,180 @@
+"""Availability as users give it: values, or files with sets of machines, counts, or 0 and 1."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cec_mpi.availability.models import (
+    Asked,
+    Availability,
+    Listed,
+    checked_set,
+    everyone,
+    from_counts,
+)
+from cec_mpi.errors import InputError
+from cec_mpi.files.regular import read_given
+from cec_mpi.text import plural
+
+__all__ = ["as_availability", "read_availability"]
+
+
+def as_availability(given: Any, machines: int) -> Availability:
+    """What a user may say of who is available.
+
+    Parameters
+    ----------
+    given : Availability, path, callable, iterable of int, sequence of sets, or None
+        A path is read as `read_availability` does; a callable is given the tick and
+        returns machine numbers; machine numbers are available until others are chosen; of
+        several sets there is one per tick, and the last one holds; None is everyone.
+    machines : int
+        Machines of the store, N.
+
+    Raises
+    ------
+    InputError
+        It is nothing of these.
+    """
+    if given is None:
+        return everyone(machines)
+    if isinstance(given, str | os.PathLike):
+        return read_availability([given], machines)
+    if hasattr(given, "at") and hasattr(given, "among"):
+        found: Availability = given
+        return found
+    if callable(given):
+        return Asked(machines, given)
+    known = frozenset(range(1, machines + 1))
+    if isinstance(given, Sequence) and all(isinstance(up, Iterable) for up in given):
+        return Listed(
+            [
+                checked_set(f"availability at tick {tick}", up, known)
+                for tick, up in enumerate(given)
+            ]
+        )
+    return Listed([checked_set("availability", given, known)])
+
+
+def read_availability(
+    paths: Sequence[str | os.PathLike[str]], machines: int, repeat: bool = False
+) -> Listed:
+    """Availability from files.
+
+    Parameters
+    ----------
+    paths : sequence of paths
+        One JSON file ``{"available": [[1, 2, 3], ..]}``, one CSV file (a row per tick, a
+        0/1 column per machine, an optional header), or one or more JSON files
+        ``{"metadata": {"gap_seconds": g}, "data": [count, ..]}`` as public spot traces
+        are published: several are groups of machines, and their counts are added.
+    machines : int
+        Machines of the store, N.
+    repeat : bool
+        Start again past the end.
+
+    Returns
+    -------
+    Listed
+
+    Raises
+    ------
+    InputError
+        Names the file, the entry, what was found and what was expected.
+    """
+    contents = [_read(Path(path), machines) for path in paths]
+    if len(contents) == 1 and isinstance(contents[0], Listed):
+        return Listed(contents[0]._ticks, repeat)
+    groups = []
+    for path, content in zip(paths, contents, strict=True):
+        if isinstance(content, Listed):
+            raise InputError(f"{path} lists machines: only files of counts can be added up")
+        groups.append(content)
+    if len({gap for _, gap in groups}) > 1:
+        gaps = ", ".join(str(gap) for _, gap in groups)
+        raise InputError(f"availability files with different gap_seconds ({gaps}) cannot be added")
+    # As for one file, the last count of a shorter one holds.
+    length = max(len(counts) for counts, _ in groups)
+    totals = [sum(counts[min(t, len(counts) - 1)] for counts, _ in groups) for t in range(length)]
+    return from_counts(totals, machines, repeat)
+
+
+def _read(path: Path, machines: int) -> Listed | tuple[list[int], float | None]:
+    try:
+        text = read_given(path).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
+    if path.suffix.lower() == ".csv":
+        return _parse_csv(path, text, machines)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
+    if isinstance(content, dict) and isinstance(content.get("available"), list):
+        return _parse_sets(path, content["available"], machines)
+    if isinstance(content, dict) and isinstance(content.get("data"), list):
+        return _parse_counts(path, content)
+    raise InputError(f'{path}: expected an object with a list "available" or "data"')
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _parse_sets(path: Path, ticks: list[Any], machines: int) -> Listed:
+    if not ticks:
+        raise InputError(f'{path}: "available" is empty')
+    for index, entry in enumerate(ticks):
+        where = f'{path}: entry {index} of "available"'
+        if not isinstance(entry, list):
+            raise InputError(f"{where} is {entry!r}: expected a list of machine numbers")
+        for machine in entry:
+            if not _is_count(machine) or not 1 <= machine <= machines:
+                raise InputError(f"{where} names machine {machine!r}: expected 1 to {machines}")
+        if len(set(entry)) != len(entry):
+            raise InputError(f"{where} names a machine twice: {entry}")
+    return Listed(ticks)
+
+
+def _parse_counts(path: Path, content: dict[str, Any]) -> tuple[list[int], float | None]:
+    counts = content["data"]
+    if not counts:
+        raise InputError(f'{path}: "data" is empty')
+    for index, count in enumerate(counts):
+        if not _is_count(count):
+            raise InputError(
+                f'{path}: entry {index} of "data" is {count!r}: expected a number of machines'
+            )
+    metadata = content.get("metadata")
+    gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
+    if gap is not None and not isinstance(gap, int | float):
+        raise InputError(f"{path}: gap_seconds is {gap!r}: expected a number")
+    return counts, gap
+
+
+def _parse_csv(path: Path, text: str, machines: int) -> Listed:
+    reader = csv.reader(text.splitlines())
+    try:
+        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    except csv.Error as error:
+        raise InputError(f"{path} is not CSV: {error}") from None
+    if rows and not any(cell.replace(".", "").isdigit() for cell in rows[0][1]):
+        del rows[0]  # a header
+    if not rows:
+        raise InputError(f"{path}: no rows of availability")
+    for line, row in rows:
+        if len(row) != machines or not set(row) <= {"0", "1"}:
+            raise InputError(
+                f"{path}: line {line} is {','.join(row)!r}: expected "
+                f"{plural(machines, 'column')} of 0 or 1"
+            )
+    return Listed([[n for n, up in enumerate(row, start=1) if up == "1"] for _, row in rows])

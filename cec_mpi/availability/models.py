@@ -1,0 +1,242 @@
+"""Who is up when: one set of available machines per tick.
+
+A tick is a step unless wall-clock time is asked for. Availability comes from files (JSON
+or CSV), from a seeded random model, from a function or command that is asked, or is simply
+everyone.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import Protocol
+
+import numpy as np
+
+from cec_mpi.availability.numbers import read_machines
+from cec_mpi.errors import InputError
+
+__all__ = [
+    "PAPER_AVAILABLE",
+    "Asked",
+    "Availability",
+    "Listed",
+    "RandomAvailability",
+    "checked_set",
+    "everyone",
+    "from_counts",
+    "seconds_between",
+]
+
+Machines = tuple[int, ...]
+
+
+PAPER_AVAILABLE: tuple[Machines, ...] = (
+    (1, 2, 3, 4, 5, 6),
+    (1, 2, 3, 5, 6),
+    (1, 2, 3, 5),
+    (2, 3, 5),
+)
+"""The four steps of the paper's Section III (speeds 2, 2, 3, 3, 4, 4 and L = 3)."""
+
+
+class Availability(Protocol):
+    """Which machines are available at each tick."""
+
+    def at(self, tick: int) -> Machines:
+        """Numbers of the available machines at tick 0, 1, .., ascending."""
+
+    def most_from(self, tick: int) -> int:
+        """No tick from this one on has more machines available."""
+
+    def among(self, machines: Sequence[int]) -> Availability:
+        """The same with only these machines; the others are preempted for good."""
+
+
+class Listed:
+    """One listed set per tick; past the end the last one holds, or all are repeated.
+
+    Parameters
+    ----------
+    ticks : sequence of sequences of int
+        Numbers of the available machines at tick 0, 1, ..
+    repeat : bool
+        Start again past the end.
+
+    Examples
+    --------
+    >>> listed = Listed([(1, 2), (1, 2, 3)])
+    >>> listed.at(0), listed.at(7)
+    ((1, 2), (1, 2, 3))
+    """
+
+    def __init__(self, ticks: Sequence[Sequence[int]], repeat: bool = False) -> None:
+        if not ticks:
+            raise InputError("an availability without entries: expected at least one")
+        self._ticks = [tuple(sorted(machines)) for machines in ticks]
+        self._repeat = repeat
+        sizes = [len(machines) for machines in reversed(self._ticks)]
+        self._most = list(accumulate(sizes, max))[::-1]  # from each tick on
+
+    def __len__(self) -> int:
+        return len(self._ticks)
+
+    def __repr__(self) -> str:
+        again = ", repeated" if self._repeat else ""
+        return f"<availability listed for ticks 0..{len(self._ticks) - 1}{again}>"
+
+    def at(self, tick: int) -> Machines:
+        """Numbers of the available machines at tick 0, 1, .., ascending."""
+        if self._repeat:
+            return self._ticks[tick % len(self._ticks)]
+        return self._ticks[min(tick, len(self._ticks) - 1)]
+
+    def most_from(self, tick: int) -> int:
+        """No tick from this one on has more machines available."""
+        return self._most[0 if self._repeat else min(tick, len(self._ticks) - 1)]
+
+    def among(self, machines: Sequence[int]) -> Listed:
+        """The same with only these machines; the others are preempted for good."""
+        kept = frozenset(machines)
+        return Listed([[n for n in up if n in kept] for up in self._ticks], self._repeat)
+
+
+class RandomAvailability:
+    """Each machine is up with probability p at each tick, independently.
+
+    Examples
+    --------
+    >>> RandomAvailability(4, 0.5, seed=1).at(3) == RandomAvailability(4, 0.5, seed=1).at(3)
+    True
+    """
+
+    def __init__(self, machines: int, probability: float, seed: int = 0) -> None:
+        if not 0 < probability <= 1:
+            raise InputError(f"available probability {probability}: expected 0 < p <= 1")
+        self._machines = machines
+        self._probability = probability
+        self._seed = seed
+        self._kept = np.ones(machines, dtype=bool)
+
+    def __repr__(self) -> str:
+        kept = int(self._kept.sum())
+        return f"<availability of {kept} machines, each with probability {self._probability:g}>"
+
+    def at(self, tick: int) -> Machines:
+        """Numbers of the available machines at tick 0, 1, .., ascending."""
+        rng = np.random.default_rng((self._seed, tick))
+        up = rng.random(self._machines) < self._probability
+        return tuple((np.flatnonzero(up & self._kept) + 1).tolist())
+
+    def most_from(self, tick: int) -> int:
+        """No tick from this one on has more machines available."""
+        return int(self._kept.sum())
+
+    def among(self, machines: Sequence[int]) -> RandomAvailability:
+        """The same with only these machines; the others are preempted for good."""
+        fewer = RandomAvailability(self._machines, self._probability, self._seed)
+        chosen = np.isin(np.arange(self._machines) + 1, machines)
+        fewer._kept = self._kept & chosen
+        return fewer
+
+
+class Asked:
+    """A function of the user's is asked at each tick.
+
+    Parameters
+    ----------
+    machines : int
+        Machines of the store, N.
+    function : callable
+        Tick to numbers of the available machines.
+    every : float
+        Seconds that an answer holds, for all ticks: it is asked again only after them.
+
+    Examples
+    --------
+    >>> Asked(4, lambda tick: {4, 1 + tick % 2}).at(3)
+    (2, 4)
+    """
+
+    def __init__(
+        self, machines: int, function: Callable[[int], Iterable[int]], every: float = 0.0
+    ) -> None:
+        self.every = every
+        self._function = function
+        self._machines = frozenset(range(1, machines + 1))
+        self._kept = self._machines
+        self._answer: Machines = ()
+        self._holds_until = float("-inf")
+
+    def __repr__(self) -> str:
+        return f"<availability of {len(self._kept)} machines, asked of {self._function!r}>"
+
+    def at(self, tick: int) -> Machines:
+        """Numbers of the available machines at tick 0, 1, .., ascending."""
+        if time.monotonic() >= self._holds_until:
+            answer = self._function(tick)
+            up = checked_set(f"availability at tick {tick}", answer, self._machines)
+            self._answer = tuple(n for n in up if n in self._kept)
+            self._holds_until = time.monotonic() + self.every
+        return self._answer
+
+    def most_from(self, tick: int) -> int:
+        """No tick from this one on has more machines available."""
+        return len(self._kept)
+
+    def among(self, machines: Sequence[int]) -> Asked:
+        """The same with only these machines; the others are preempted for good."""
+        fewer = Asked(len(self._machines), self._function, self.every)
+        fewer._kept = self._kept & frozenset(machines)
+        return fewer
+
+
+def seconds_between(availability: Availability) -> float:
+    """Seconds in which availability cannot change, whatever the tick; 0 for most."""
+    return float(getattr(availability, "every", 0.0))
+
+
+def checked_set(name: str, machines: Iterable[int] | str, known: frozenset[int]) -> Machines:
+    """Machine numbers, ascending and each once; also as text, ``1-3,5``.
+
+    Raises
+    ------
+    InputError
+        They are not numbers, or not of known machines.
+    """
+    try:
+        listed = read_machines(machines) if isinstance(machines, str) else machines
+        numbers = tuple(sorted({operator.index(n) for n in listed}))
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {machines!r}: expected a set of machine numbers") from None
+    for number in numbers:
+        if number not in known:
+            raise InputError(f"{name} names machine {number}: expected some of {_listed(known)}")
+    return numbers
+
+
+def _listed(machines: frozenset[int]) -> str:
+    if machines == frozenset(range(1, len(machines) + 1)):
+        return f"1..{len(machines)}"
+    return ",".join(map(str, sorted(machines)))
+
+
+def everyone(machines: int) -> Listed:
+    """All machines, always."""
+    return Listed([range(1, machines + 1)])
+
+
+def from_counts(counts: Sequence[int], machines: int, repeat: bool = False) -> Listed:
+    """Availability from how many machines are up at each tick.
+
+    The highest numbers go first and the lowest preempted number comes back first, so a
+    count c means machines 1..c. Counts above the number of machines mean all of them.
+
+    Examples
+    --------
+    >>> from_counts([2, 9], 4).at(1)
+    (1, 2, 3, 4)
+    """
+    return Listed([range(1, min(count, machines) + 1) for count in counts], repeat)

@@ -1,0 +1,45 @@
+"""Machine numbers as people write them: ``1-3,5``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["read_machines"]
+
+_MOST = 1 << 20  # machines of a range: a slip of the keyboard is not to fill the memory
+
+
+def read_machines(text: str | Iterable[str]) -> tuple[int, ...]:
+    """Numbers and ranges of them, in the order in which they are written.
+
+    Parameters
+    ----------
+    text : str or iterable of str
+        With commas between them, or the parts of such a text.
+
+    Raises
+    ------
+    ValueError
+        They are no numbers, or a range goes down or is endless.
+
+    Examples
+    --------
+    >>> read_machines("1-3, 5")
+    (1, 2, 3, 5)
+    """
+    numbers: list[int] = []
+    for part in text.split(",") if isinstance(text, str) else text:
+        first, dash, last = part.strip().partition("-")
+        start = _number(first)
+        stop = _number(last) if dash else start
+        if start > stop or stop - start >= _MOST:
+            raise ValueError(f"{part.strip()!r}: expected machine numbers, as 1-3,5")
+        numbers += range(start, stop + 1)
+    return tuple(numbers)
+
+
+def _number(text: str) -> int:
+    text = text.strip()
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ValueError(f"{text!r}: expected machine numbers, as 1-3,5")
+    return int(text)

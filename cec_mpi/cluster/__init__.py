@@ -1,0 +1,4 @@
+"""Files for clusters: batch scripts of Slurm, hostfiles of launchers.
+
+May import: `processes`.
+"""

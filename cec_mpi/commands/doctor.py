@@ -1,0 +1,42 @@
+"""What keeps ranks from computing together: doctor."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from cec_mpi.commands.parser import Processes
+from cec_mpi.commands.shared import add_json
+from cec_mpi.options.losses import Losses
+from cec_mpi.options.option import add_option
+from cec_mpi.options.sharing import Sharing
+from cec_mpi.processes.together import run_together
+
+__all__ = ["add_doctor"]
+
+
+def add_doctor(commands: Any) -> None:
+    """``cec-mpi doctor``."""
+    p = commands.add_parser(
+        "doctor", help="check that MPI, ranks, cores, threads, nodes and the wire fit together"
+    )
+    p.add_argument(
+        "store",
+        metavar="STORE",
+        nargs="?",
+        help="check that each machine sees its shard, too; {host} in it is the name of each node",
+    )
+    add_option(p, Sharing, "threads", text="as run will be given")
+    add_json(p, "one JSON object, with figures by rank")
+    add_option(p, Losses, "start_timeout")
+    p.processes = Processes.RANKS
+    p.set_defaults(command=_doctor)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from cec_mpi.doctor.examine import examine
+
+    return run_together(
+        lambda comm: examine(comm, arguments.store, arguments.json, arguments.threads),
+        arguments.start_timeout,
+    )

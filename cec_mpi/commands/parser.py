@@ -1,0 +1,159 @@
+"""Options as people type them: what an unknown one was meant to be, values that begin with -."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, NoReturn
+
+from cec_mpi.errors import InputError
+from cec_mpi.terminal import put
+from cec_mpi.text import closest
+
+__all__ = ["Parser", "Processes"]
+
+_NUMBER = re.compile(r"-\.?\d")
+_HELP = ("-h", "--help")
+
+
+class Processes(Enum):
+    """Which processes a command is the work of."""
+
+    ONE = "one alone, which prints"
+    SHARED = "one, or all ranks where a launcher has started several"
+    RANKS = "ranks, which start MPI"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises instead of leaving: under mpirun all ranks leave together.
+
+    Options cannot be abbreviated: a new one would change what an old script means.
+
+    Attributes
+    ----------
+    commands : dict of str to Parser
+        By their names, where it has any.
+    processes : Processes
+        Of the command that it is the parser of.
+    special_help : callable
+        Given the values of options, says what to print in place of the usual help, or nothing.
+    hint : callable
+        Given an unknown option and the values of others, says what else it may be.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+        self.commands: dict[str, Parser] = {}
+        self.processes = Processes.ONE
+        self.special_help: Callable[[Mapping[str, str]], str] = lambda given: ""
+        self.hint: Callable[[str, Mapping[str, str]], str] = lambda option, given: ""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `InputError`."""
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> argparse.Namespace:
+        """As argparse does; a word too many is mostly one of a value without quotes."""
+        found, left = self.parse_known_args(args, namespace)
+        if left:
+            raise InputError(
+                f"{left[0]!r} belongs to no option: expected a value of several words in quotes, "
+                "a list with commas and no spaces"
+            )
+        return found
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse does; help and unknown options come before what is missing."""
+        if args is None:
+            return super().parse_known_args(args, namespace)
+        read = _Read(self, list(args))
+        if read.wants_help:
+            text = self.special_help(read.given)
+            if text:
+                put(text)
+                self.exit()
+            return super().parse_known_args(["--help"], namespace)
+        if read.unknown:
+            word, before = read.unknown
+            option = word.partition("=")[0]
+            known = [name[2:] for name in self._option_string_actions if name.startswith("--")]
+            meant = self.hint(option, read.given) or closest(option.strip("-"), known, "--")
+            if before and not meant:
+                meant = f" after {before}, whose value is given as {before}={word}"
+            self.error(f"unknown option {option}{meant}")
+        return super().parse_known_args(read.words, namespace)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse does, with what was perhaps meant."""
+        if action.choices is not None and value not in action.choices:
+            words = [str(choice) for choice in action.choices]
+            meant = closest(str(value), words)
+            raise argparse.ArgumentError(
+                action, f"{value!r}: expected one of {', '.join(words)}{meant}"
+            )
+
+
+class _Read:
+    """Words of one command, told apart without converting them.
+
+    Attributes
+    ----------
+    words : list of str
+        The same, with an option and a value that begins with - as one word.
+    given : dict of str to str
+        Values of options, and of the first argument without one under its name in the help.
+    unknown : tuple of str, optional
+        The first unknown option, and the one before it that still has no value, or nothing.
+    wants_help : bool
+    """
+
+    def __init__(self, parser: argparse.ArgumentParser, words: list[str]) -> None:
+        self.words: list[str] = []
+        self.given: dict[str, str] = {}
+        self.unknown: tuple[str, str] | None = None
+        self.wants_help = False
+        self._actions = parser._option_string_actions
+        # What comes after a command, and after the first of the remaining words, is for others.
+        ends = any(
+            action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in parser._actions
+        )
+        positional = [str(each.metavar) for each in parser._actions if not each.option_strings]
+        waiting = ""
+        while words:
+            word = words.pop(0)
+            is_option = word.startswith("-") and word != "-" and not _NUMBER.match(word)
+            if word == "--" or (ends and not is_option):
+                self.words += [word, *words]
+                return
+            self.words.append(word)
+            if not is_option and positional:
+                self.given.setdefault(positional[0], word)
+            waiting = self._option(word, words, waiting) if is_option else ""
+
+    def _option(self, word: str, words: list[str], before: str) -> str:
+        """Take an option and its value; returns the option where it still wants one."""
+        name, equals, value = word.partition("=")
+        action = self._actions.get(name)
+        if action is None:
+            short = not word.startswith("--") and word[:2] in self._actions  # as -vv
+            if not short:
+                self.unknown = self.unknown or (word, before)
+            return ""
+        self.wants_help = self.wants_help or name in _HELP
+        if equals:
+            self.given[name] = value
+            return ""
+        if action.nargs not in (None, "+"):
+            return ""
+        following = words[0] if words else "--"
+        if following.startswith("--") or following.partition("=")[0] in self._actions:
+            return name
+        value = self.given[name] = words.pop(0)
+        self.words[-1:] = [f"{name}={value}"] if value.startswith("-") else [name, value]
+        return ""

@@ -1,0 +1,55 @@
+"""Computing with a store: run."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from cec_mpi.commands.parser import Processes
+from cec_mpi.commands.task import option_of_task, task_text
+from cec_mpi.errors import InputError
+from cec_mpi.options.option import add_options, from_flags
+from cec_mpi.options.session import GROUPS, SessionOptions
+from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.together import run_together
+from cec_mpi.run.options import RunOptions
+
+__all__ = ["add_run"]
+
+
+def add_run(commands: Any) -> None:
+    """``cec-mpi run``."""
+    p = commands.add_parser(
+        "run",
+        help="compute with a store, under mpirun with N + 1 ranks",
+        description="Compute with a store: mpirun -n N+1 cec-mpi run STORE --out DIR ...",
+    )
+    p.special_help = lambda given: task_text(given["--task"]) if "--task" in given else ""
+    p.hint = option_of_task
+    p.add_argument("store", metavar="STORE", help="{host} in it is the name of each node")
+    for group in (RunOptions, *GROUPS, SessionOptions):
+        add_options(p, group)
+    p.processes = Processes.RANKS
+    p.set_defaults(command=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from cec_mpi.run.task_run import run_parallel, run_serial
+
+    run, options = from_flags(RunOptions, arguments), from_flags(SessionOptions, arguments)
+    launcher = detect_launcher()
+    if run.serial:
+        if launcher is not None and launcher.size > 1:
+            raise InputError(f"--serial: {launcher.name} started {launcher.size} processes")
+        with NotedSignals(second_ends=True) as signals:
+            return run_serial(run, options, signals)
+    if launcher is None:
+        raise InputError(
+            "run is started by an MPI launcher: mpirun -n N+1 cec-mpi run ... "
+            "(or --serial for all machines in one process)"
+        )
+    with NotedSignals(second_ends=launcher.rank == 0) as signals:
+        return run_together(
+            lambda comm: run_parallel(comm, run, options, signals), options.start_timeout
+        )

@@ -1,0 +1,119 @@
+"""Answers with NaN or infinity: the error of one machine, or of numbers that are too large.
+
+An answer that is not finite names its machine, unless the same rows, computed by another
+machine, are not finite either: then it is the product that the dtype cannot hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["NotFinite", "Unusable"]
+
+Intervals = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """An answer with a number that is not finite.
+
+    Attributes
+    ----------
+    machine : int
+    value : float
+        The number: NaN or infinity.
+    place : int
+        Where it is: of X W the row of the shard, of X' V the row of the sum.
+    other : Unusable or None
+        The answer of another machine that is not finite at the same place, if there is one.
+    """
+
+    machine: int
+    value: float
+    place: int
+    other: Unusable | None = None
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Where an answer is not finite: numbers of X W by row of the shard, or of a sum."""
+
+    machine: int
+    intervals: Intervals
+    places: NDArray[np.int64]  # ascending, each once
+    values: NDArray[np.floating]
+
+
+class NotFinite:
+    """The answers of one step that are not finite.
+
+    Parameters
+    ----------
+    columns : int
+        Of W or V, k.
+    adjoint : bool
+        Answers are parts of X' V.
+
+    Examples
+    --------
+    >>> step = NotFinite(columns=1)
+    >>> step.take(1, ((0, 3),), np.array([1.0, 2.0, 3.0]))
+    >>> step.take(2, ((0, 3),), np.array([1.0, np.nan, 3.0]))
+    Unusable(machine=2, value=nan, place=1, other=None)
+    >>> step.take(3, ((1, 3),), np.array([np.inf, 3.0])).other
+    Unusable(machine=2, value=nan, place=1, other=None)
+    """
+
+    def __init__(self, columns: int, adjoint: bool = False) -> None:
+        self._columns = columns
+        self._adjoint = adjoint
+        self._seen: list[_Seen] = []
+
+    def take(
+        self, machine: int, intervals: Intervals, values: NDArray[np.floating]
+    ) -> Unusable | None:
+        """Look at an answer.
+
+        Parameters
+        ----------
+        machine : int
+        intervals : tuple of (int, int)
+            Rows ``start <= row < stop`` of the shard that it was computed from, ascending.
+        values : (count * k,) or (r * k,) ndarray
+            For X W row after row, for X' V the sum.
+
+        Returns
+        -------
+        Unusable or None
+            None when all of it is finite.
+        """
+        good = np.isfinite(values)
+        if good.all():
+            return None
+        where = np.flatnonzero(~good)
+        places = where
+        if not self._adjoint:
+            rows = np.concatenate([np.arange(start, stop) for start, stop in intervals])
+            places = rows[where // self._columns]
+        places, first = np.unique(places, return_index=True)
+        seen = _Seen(machine, intervals, places, values[where[first]])
+        self._seen.append(seen)
+        for other in self._seen[:-1]:
+            if other.machine != machine and _have_rows_in_common(intervals, other.intervals):
+                common, own, others = np.intersect1d(
+                    places, other.places, assume_unique=True, return_indices=True
+                )
+                if common.size:
+                    return self._unusable(seen, own[0], self._unusable(other, others[0]))
+        return self._unusable(seen, 0)
+
+    def _unusable(self, seen: _Seen, index: int, other: Unusable | None = None) -> Unusable:
+        place = int(seen.places[index]) // (self._columns if self._adjoint else 1)
+        return Unusable(seen.machine, float(seen.values[index]), place, other)
+
+
+def _have_rows_in_common(some: Intervals, others: Intervals) -> bool:
+    return any(a < stop and start < b for a, b in some for start, stop in others)

@@ -1,0 +1,175 @@
+"""How small a wrong answer the parity checks of a code can see.
+
+The weights of some codes are so small that rounding hides any error; so how small an error
+can be seen is measured, as conditioning is. Units are those of `rounding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations, islice
+from math import comb
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from cec_mpi.core.accuracy.parity import checking_error
+from cec_mpi.core.accuracy.rounding import answer_error
+from cec_mpi.core.code.conditioning import sample_subsets
+
+__all__ = ["Sensitivity", "measure_sensitivity"]
+
+Floats = NDArray[np.float64]
+
+_WORK = 4e8  # subsets times L**2 N: a few seconds
+_LEAST_SAMPLE = 32
+_MOST_SUBSETS = 200_000
+_BATCH = 2_000_000  # numbers in one batch of subsets
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How small an error of one answer a code can see.
+
+    Attributes
+    ----------
+    median : float
+        What half of the sets of L machines see, each with any further one; in the units of
+        `detectable`.
+    detectable : float
+        An error larger than this, in units of S times the machine epsilon of the shards, is
+        seen by any L + 1 machines; infinite where there are no L + 1 machines, or where some
+        of them see nothing.
+    locatable : float
+        From here on any L + 2 machines name the wrong one; infinite where there are none.
+    least_weight : float
+        The smallest weight of a machine among L + 1.
+    machines : tuple of int
+        The machines that see least, from 1; the first is the one whose error they miss.
+    measured : int
+        How many sets of L machines were measured, each with any further machine.
+    complete : bool
+        Whether that is all of them. Otherwise `detectable` and `locatable` are
+        underestimates.
+    """
+
+    median: float
+    detectable: float
+    locatable: float
+    least_weight: float
+    machines: tuple[int, ...]
+    measured: int
+    complete: bool
+
+
+def measure_sensitivity(
+    generator: Floats,
+    dtype: DTypeLike,
+    columns: int,
+    badly_conditioned: Sequence[int] | None = None,
+    largest: int = _MOST_SUBSETS,
+) -> Sensitivity:
+    """Measure what any L + 1 machines detect, and any L + 2 locate.
+
+    Parameters
+    ----------
+    generator : (N, L) ndarray of float
+    dtype : dtype
+        Of the shards.
+    columns : int
+        Of X, r.
+    badly_conditioned : (L,) sequence of int, optional
+        A set of machines to measure in any case: the worst of `Conditioning`.
+    largest : int
+        How many sets of L machines are few: all are measured up to here, and of more a
+        sample, the same each time.
+
+    Returns
+    -------
+    Sensitivity
+
+    Notes
+    -----
+    Let W be L machines, n a further one and ``h = g_n inv(G_W)``. The only check of W and n
+    is ``(-h, 1) / sqrt(1 + norm(h)**2)``, so n has weight ``p = 1 / sqrt(1 + norm(h)**2)``.
+    An error E of n makes ``norm(C a) >= p E - t S`` with t the tolerance, and fails if that
+    exceeds t S' where S' is the scale that is used. A scale that is estimated from the
+    answers grows with E: ``S' <= S + k E`` with k the largest entry of column n of
+    ``pinv(G_P)``, which is ``p**2 inv(G_W) h'``. So E is seen if ``E > 2 t S / (p - k t)``.
+
+    Examples
+    --------
+    >>> from cec_mpi.core.code.mds import make_code
+    >>> found = measure_sensitivity(make_code(6, 3).generator, np.float32, columns=100)
+    >>> round(found.least_weight, 3), round(found.detectable)
+    (0.236, 1400)
+    """
+    machines, recovery = generator.shape
+    if machines <= recovery:
+        return Sensitivity(np.inf, np.inf, np.inf, 0.0, (), 0, True)
+    errors = answer_error(generator, dtype, columns)
+    sizes = np.abs(generator).sum(axis=1)
+    every = comb(machines, recovery)
+    budget = max(_LEAST_SAMPLE, int(_WORK / (recovery**2 * machines)))
+    complete = every <= min(largest, max(budget, machines))
+    subsets: Iterator[tuple[int, ...]] = combinations(range(machines), recovery)
+    if not complete:
+        worst_ones = [] if badly_conditioned is None else [badly_conditioned]
+        always = [tuple(sorted(n - 1 for n in numbers)) for numbers in worst_ones]
+        count = min(largest, budget, 2_000) - len(always)
+        subsets = chain(always, sample_subsets(machines, recovery, count))
+    worst, where, least_weight = -1.0, (0,) * (recovery + 1), 1.0
+    sizes_seen: list[Floats] = []
+    while batch := list(islice(subsets, max(1, _BATCH // (recovery * machines)))):
+        chosen = np.array(batch)
+        weights, gains = _weights(generator, chosen)
+        inside = np.zeros(weights.shape, dtype=bool)
+        np.put_along_axis(inside, chosen, True, axis=1)
+        squares = (errors[chosen] ** 2).sum(axis=1)[:, None] + errors**2
+        computing = (sizes[chosen] ** 2).sum(axis=1)[:, None] + sizes**2
+        tolerance = np.sqrt(squares) + checking_error(recovery + 1, recovery) * np.sqrt(computing)
+        size = _detectable(weights, gains, tolerance)
+        size[inside] = 0.0
+        sizes_seen.append(size.max(axis=1))
+        least_weight = min(least_weight, float(weights[~inside].min()))
+        if size.max() > worst:
+            worst = float(size.max())
+            row, n = divmod(int(size.argmax()), machines)
+            where = (n, *batch[row])
+    found = np.concatenate(sizes_seen) / float(np.finfo(dtype).eps)
+    detectable = float(found.max())
+    return Sensitivity(
+        median=float(np.median(found)),
+        detectable=detectable,
+        locatable=detectable if machines >= recovery + 2 else np.inf,
+        least_weight=least_weight,
+        machines=tuple(n + 1 for n in where),
+        measured=found.size,
+        complete=complete,
+    )
+
+
+def _weights(generator: Floats, chosen: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Weights of all machines beside each L of them, and how an error of theirs is decoded."""
+    matrices = generator[chosen]
+    with np.errstate(all="ignore"):
+        try:
+            inverses = np.linalg.inv(matrices)
+        except np.linalg.LinAlgError:  # singular: beside these no machine is seen
+            inverses = np.linalg.pinv(matrices)
+            singular = np.linalg.matrix_rank(matrices) < generator.shape[1]
+            inverses[singular] = np.inf
+        coefficients = generator @ inverses
+        squares = 1 + (coefficients**2).sum(axis=2)
+        parts = np.abs(coefficients @ inverses.transpose(0, 2, 1)).max(axis=2)
+        weights, gains = 1 / np.sqrt(squares), parts / squares
+    return np.nan_to_num(weights, nan=0.0), np.nan_to_num(gains, nan=0.0)
+
+
+def _detectable(weights: Floats, gains: Floats, tolerance: Floats) -> Floats:
+    """The smallest errors that are always seen: ``2 t / (p - k t)``, or infinite."""
+    seen = weights - gains * tolerance
+    sizes = np.full(weights.shape, np.inf)
+    np.divide(2 * tolerance, seen, out=sizes, where=seen > 0)
+    return sizes

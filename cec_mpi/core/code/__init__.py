@@ -1,0 +1,4 @@
+"""MDS codes over the reals: generator matrices, encoding, decoding from any L machines.
+
+May import: nothing.
+"""

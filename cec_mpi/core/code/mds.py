@@ -1,0 +1,242 @@
+"""Real-valued MDS codes: generator matrices and encoding.
+
+Any L rows of an N x L MDS generator matrix G are invertible, so any L coded answers give
+the L uncoded ones. Over the reals "invertible" is not enough: the condition number of
+these L rows is the factor by which rounding errors grow in decoding, and no family of
+matrices is the best everywhere. Codes are therefore measured when they are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from cec_mpi.core.code.conditioning import Conditioning, measure_conditioning
+from cec_mpi.core.code.decoder import Decoder
+from cec_mpi.core.code.families import FAMILIES, matrices_of
+from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.text import few, plural
+
+__all__ = ["MDSCode", "make_code"]
+
+Floats = NDArray[np.float64]
+
+# A store must give back at least this relative accuracy from its worst L shards.
+_LEAST_ACCURACY = 1e-2
+_MOST_MACHINES = 100_000
+_FIRST_LOOK = 2_000  # submatrices measured of every candidate, before the best two in full
+
+
+class MDSCode:
+    """A generator matrix with what was measured of it.
+
+    Parameters
+    ----------
+    generator : (N, L) array_like of float
+        Machine n stores ``sum(G[n - 1, l] * X_l for l in range(L))``.
+    family : str
+        Name of the construction, for people.
+    systematic : bool
+        Whether the first L machines store X_1 .. X_L as they are.
+    conditioning : Conditioning, optional
+        What an earlier measurement gave; measured now when left out.
+
+    Raises
+    ------
+    InputError
+        The matrix is not MDS: some L of its rows are singular to working precision.
+
+    Examples
+    --------
+    >>> code = make_code(6, 3)
+    >>> code.family, round(code.conditioning.worst, 1)
+    ('fourier', 5.8)
+    """
+
+    def __init__(
+        self,
+        generator: ArrayLike,
+        family: str = "custom",
+        systematic: bool = False,
+        conditioning: Conditioning | None = None,
+    ) -> None:
+        matrix = np.array(generator, dtype=np.float64)
+        if matrix.ndim != 2 or not 1 <= matrix.shape[1] <= matrix.shape[0]:
+            raise InputError(f"a generator of shape {matrix.shape}: expected (N, L), 1 <= L <= N")
+        if not np.isfinite(matrix).all():
+            raise InputError("the generator matrix holds NaN or infinity")
+        matrix.flags.writeable = False
+        self.generator: Floats = matrix
+        self.family = family
+        self.systematic = systematic
+        self.conditioning = conditioning or measure_conditioning(matrix)
+        if not self.conditioning.worst < 1 / np.finfo(np.float64).eps:
+            raise InputError(
+                f"the {family} generator for {plural(self.machines, 'machine')} and recovery "
+                "threshold "
+                f"{self.recovery} is not MDS in float64: machines "
+                f"{few(self.conditioning.worst_machines, 10)} have condition number "
+                f"{self.conditioning.worst:.1e}"
+            )
+
+    def __repr__(self) -> str:
+        return f"<MDSCode of {self.summary}>"
+
+    @property
+    def summary(self) -> str:
+        """What it is, in a few words."""
+        systematic = "systematic " if self.systematic else ""
+        return f"any {self.recovery} of {self.machines} machines, {systematic}{self.family} code"
+
+    @property
+    def machines(self) -> int:
+        """Machines, N."""
+        return int(self.generator.shape[0])
+
+    @property
+    def recovery(self) -> int:
+        """Recovery threshold, L."""
+        return int(self.generator.shape[1])
+
+    def check_precision(self, dtype: DTypeLike) -> None:
+        """Refuse a dtype with which the worst L shards decode to noise.
+
+        Raises
+        ------
+        InputError
+            The worst condition number times the machine epsilon exceeds 1 %.
+        """
+        loss = self.conditioning.worst * float(np.finfo(dtype).eps)
+        if not loss < _LEAST_ACCURACY:
+            raise InputError(
+                f"{np.dtype(dtype)} shards of the {self.family} code would decode to noise: "
+                f"machines {few(self.conditioning.worst_machines, 10)} have condition number "
+                f"{self.conditioning.worst:.1e}; use float64, another code, or fewer machines"
+            )
+
+    def encode(self, parts: NDArray[np.floating], out: NDArray[np.floating]) -> None:
+        """Encode the same rows of all L parts of X: ``out[n] = sum(G[n, l] * parts[l])``.
+
+        Parameters
+        ----------
+        parts : (L, ...) ndarray of float
+            Rows of X_1 .. X_L, C-contiguous.
+        out : (N, ...) ndarray of float
+            Receives the rows of each machine's shard, C-contiguous, same dtype.
+        """
+        generator = self.generator.astype(parts.dtype, copy=False)
+        flat = out.reshape(self.machines, -1)
+        np.matmul(generator, parts.reshape(self.recovery, -1), out=flat)
+
+    def decoder(self, machines: Sequence[int]) -> Decoder:
+        """The decoder for the answers of L machines (numbers from 1)."""
+        return Decoder(self.generator, machines)
+
+    def stand_in_weights(self, machine: int, others: Sequence[int]) -> Floats:
+        """How L others stand in for a machine: ``shard_machine = sum over m of c_m shard_m``.
+
+        Parameters
+        ----------
+        machine : int
+        others : (L,) sequence of int
+
+        Returns
+        -------
+        (L,) ndarray of float64
+            ``c = inv(G_others') G_machine``.
+
+        Examples
+        --------
+        >>> code = make_code(3, 2)
+        >>> c = code.stand_in_weights(3, (1, 2))
+        >>> bool(np.allclose(c @ code.generator[:2], code.generator[2]))
+        True
+        """
+        rows = self.generator[np.asarray(others) - 1]
+        weights: Floats = np.linalg.solve(rows.T, self.generator[machine - 1])
+        return weights
+
+
+def make_code(
+    machines: int,
+    recovery: int,
+    family: str = "auto",
+    *,
+    systematic: bool = False,
+    seed: int = 0,
+    dtype: DTypeLike = np.float64,
+) -> MDSCode:
+    """A code of one of the `FAMILIES`, or with ``"auto"`` the best conditioned of them all.
+
+    Parameters
+    ----------
+    machines : int
+        Machines, N.
+    recovery : int
+        Recovery threshold, L.
+    family : str
+        ``fourier``: N equally spaced points of L real harmonics, best for small N;
+        ``orthonormal``: L columns of a random orthogonal matrix, best for large N;
+        ``gaussian``: independent normal entries; ``chebyshev``: Chebyshev polynomials at
+        Chebyshev nodes; ``cauchy``: a Cauchy matrix; ``auto``: measure all, keep the one
+        with the best worst case.
+    systematic : bool
+        Store X_1 .. X_L as they are on the first L machines.
+    seed : int
+        For the random families.
+    dtype : dtype
+        Of the shards: the generator's entries are numbers of this kind, so that what was
+        encoded with is what is decoded with.
+
+    Raises
+    ------
+    InputError
+        Unknown family, or the matrix is not MDS in float64.
+    InfeasibleError
+        Fewer machines than the recovery threshold.
+
+    Examples
+    --------
+    >>> make_code(5, 2, "cauchy", systematic=True).generator[:2]
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    if recovery < 1:
+        raise InputError(f"recovery threshold {recovery}: expected at least 1")
+    if machines > _MOST_MACHINES:
+        raise InputError(f"{plural(machines, 'machine')}: expected at most {_MOST_MACHINES}")
+    if machines < recovery:
+        raise InfeasibleError(
+            f"{plural(machines, 'machine')} with recovery threshold {recovery}: expected one of at "
+            f"most {machines}"
+        )
+    if seed < 0:
+        raise InputError(f"seed {seed}: expected at least 0")
+    if family != "auto" and family not in FAMILIES:
+        raise InputError(f"code {family!r}: expected one of auto, {', '.join(FAMILIES)}")
+    best_draws = []
+    for name in FAMILIES if family == "auto" else [family]:
+        draws = [
+            (measure_conditioning(matrix, _FIRST_LOOK), name, matrix)
+            for plain in matrices_of(name, machines, recovery, systematic, seed)
+            for matrix in [plain.astype(dtype).astype(np.float64)]
+        ]
+        best_draws.extend(sorted(draws, key=_badness)[:1])
+    if not best_draws:
+        raise InputError(
+            f"the {family} generator for {plural(machines, 'machine')} and recovery threshold "
+            f"{recovery} "
+            "is not MDS in float64: its first rows are singular"
+        )
+    finalists = [
+        (measure_conditioning(matrix), name, matrix)
+        for _, name, matrix in sorted(best_draws, key=_badness)[:2]
+    ]
+    conditioning, name, matrix = min(finalists, key=_badness)
+    return MDSCode(matrix, name, systematic, conditioning)
+
+
+def _badness(candidate: tuple[Conditioning, str, Floats]) -> tuple[float, float]:
+    return candidate[0].worst, candidate[0].median

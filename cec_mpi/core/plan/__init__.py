@@ -1,0 +1,4 @@
+"""Who computes which rows: the optimal loads, Algorithm 1 and its counterparts.
+
+May import: `core.code`.
+"""

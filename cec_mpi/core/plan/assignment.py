@@ -1,0 +1,281 @@
+"""Which machines compute which rows: a value that is checked once, when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cec_mpi.errors import InputError
+from cec_mpi.text import plural
+
+__all__ = ["Assignment", "Block", "Ints", "check_available", "whole_numbers"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows ``start <= row < stop`` of every shard (M_f), computed by ``machines`` (P_f)."""
+
+    start: int
+    stop: int
+    machines: tuple[int, ...]
+
+
+class Assignment:
+    """Every row of the shards, each on exactly ``copies`` machines.
+
+    An assignment is a value: it never changes, equal assignments compare equal, and it
+    can be a key of a dict. That it is what it says is checked once, here.
+
+    Parameters
+    ----------
+    available : (N_t,) sequence of int
+        Numbers of the available machines, ascending, counted from 1.
+    loads : (N_t,) array_like of int
+        Rows that each of them computes.
+    starts, stops : (F,) array_like of int
+        Where each block lies along the rows.
+    machines : (F, copies) array_like of int
+        The machines of each block, ascending.
+
+    Attributes
+    ----------
+    rows : int
+        Rows per shard, R.
+    copies : int
+        Machines that compute each row.
+
+    Raises
+    ------
+    InputError
+        The blocks do not partition the rows, a block names a machine twice or one that
+        is not available, there are more blocks than machines, or a load is not met.
+
+    Examples
+    --------
+    >>> from cec_mpi.core.plan.schemes import heterogeneous
+    >>> plan = heterogeneous((1, 2, 3, 5), [4, 4, 6, 7], 3)
+    >>> for block in plan.blocks:
+    ...     print(block.stop - block.start, block.machines)
+    3 (1, 3, 5)
+    1 (1, 2, 5)
+    3 (2, 3, 5)
+    >>> plan.count(5), plan.intervals(5)
+    (7, ((0, 7),))
+    """
+
+    available: tuple[int, ...]
+    loads: Ints
+    starts: Ints
+    stops: Ints
+    machines: NDArray[np.int32]
+    rows: int
+    copies: int
+
+    def __init__(
+        self,
+        available: Sequence[int],
+        loads: ArrayLike,
+        starts: ArrayLike,
+        stops: ArrayLike,
+        machines: ArrayLike,
+    ) -> None:
+        fields: dict[str, object] = {
+            "available": tuple(int(n) for n in available),
+            "loads": _frozen("loads", loads, np.int64),
+            "starts": _frozen("starts", starts, np.int64),
+            "stops": _frozen("stops", stops, np.int64),
+            "machines": _frozen("machines", machines, np.int32),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        _check_shapes(self)
+        object.__setattr__(self, "rows", int((self.stops - self.starts).sum()))
+        object.__setattr__(self, "copies", int(self.machines.shape[1]))
+        _check_rows(self)
+        _check_machines(self)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"an Assignment cannot be changed (tried to set {name!r})")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"an Assignment cannot be changed (tried to delete {name!r})")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Assignment):
+            return NotImplemented
+        return self is other or np.array_equal(self.to_array(), other.to_array())
+
+    def __hash__(self) -> int:
+        return hash(self.to_array().tobytes())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Assignment.from_array, (self.to_array(),)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Assignment of {plural(self.rows, 'row')} to "
+            f"{plural(len(self.available), 'machine')}: "
+            f"{plural(len(self.starts), 'block')} on {plural(self.copies, 'machine')} each>"
+        )
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks in Algorithm 1's order, f = 1..F."""
+        return tuple(
+            Block(start, stop, tuple(machines))
+            for start, stop, machines in zip(
+                self.starts.tolist(), self.stops.tolist(), self.machines.tolist(), strict=True
+            )
+        )
+
+    def count(self, machine: int) -> int:
+        """Rows that machine number `machine` computes: 0 when it is preempted."""
+        position = self._position.get(machine)
+        return 0 if position is None else int(self.loads[position])
+
+    def intervals(self, machine: int) -> tuple[tuple[int, int], ...]:
+        """Row intervals ``(start, stop)`` of one machine, ascending and merged."""
+        mine = np.flatnonzero((self.machines == machine).any(axis=1))
+        mine = mine[np.argsort(self.starts[mine])]
+        starts, stops = self.starts[mine], self.stops[mine]
+        breaks = np.flatnonzero(starts[1:] != stops[:-1])
+        firsts = starts[np.concatenate(([0], breaks + 1))] if mine.size else starts
+        lasts = stops[np.concatenate((breaks, [mine.size - 1]))] if mine.size else stops
+        return tuple(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+    def counts(self, machines: int) -> Ints:
+        """Rows of each of the machines 1..`machines`, 0 for the preempted: shape (machines,)."""
+        counts = np.zeros(machines, dtype=np.int64)
+        counts[np.asarray(self.available) - 1] = self.loads
+        return counts
+
+    @cached_property
+    def positions(self) -> Ints:
+        """Where the answers to each block lie when all answers stand one after the other.
+
+        Machines come in ascending order and each machine's answers in the order of its
+        rows, so ``positions[f, k]`` is the index of the answer of ``machines[f, k]`` to
+        the first row of block f. Shape (F, copies).
+        """
+        along = np.argsort(self.starts, kind="stable")
+        owners = self.machines[along].ravel()
+        if self.available[-1] <= np.iinfo(np.uint16).max:
+            owners = owners.astype(np.uint16)  # which NumPy sorts by radix, ten times as fast
+        sizes = np.repeat((self.stops - self.starts)[along], self.copies)
+        grouped = np.argsort(owners, kind="stable")
+        ends = np.cumsum(sizes[grouped])
+        flat = np.empty_like(ends)
+        flat[grouped] = ends - sizes[grouped]
+        positions = np.empty(self.machines.shape, dtype=np.int64)
+        positions[along] = flat.reshape(self.machines.shape)
+        positions.flags.writeable = False
+        return positions
+
+    @cached_property
+    def _position(self) -> dict[int, int]:
+        return {machine: index for index, machine in enumerate(self.available)}
+
+    def to_array(self) -> Ints:
+        """All of the assignment as one int64 array, for the wire."""
+        head = [len(self.available), len(self.starts), self.copies]
+        parts = (head, self.available, self.loads, self.starts, self.stops, self.machines.ravel())
+        return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+
+    @classmethod
+    def from_array(cls, array: Ints) -> Assignment:
+        """The assignment that `to_array` wrote, checked again."""
+        if array.size < 3:
+            raise InputError(f"an assignment of {array.size} numbers: expected at least 3")
+        available, blocks, copies = array[:3].tolist()
+        sizes = [available, available, blocks, blocks, blocks * copies]
+        if array.size != 3 + sum(sizes):
+            raise InputError(f"an assignment of {array.size} numbers: expected {3 + sum(sizes)}")
+        parts = np.split(array[3:], np.cumsum(sizes)[:-1])
+        machines, loads, starts, stops, members = parts
+        return cls(machines.tolist(), loads, starts, stops, members.reshape(blocks, copies))
+
+
+def whole_numbers(name: str, values: ArrayLike) -> Ints:
+    """An int64 array, or an `InputError` where rounding would be needed."""
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in "iu":
+        raise InputError(f"{name} of an assignment are {array.dtype}: expected whole numbers")
+    return array.astype(np.int64, copy=False)
+
+
+def _frozen(
+    name: str, values: ArrayLike, dtype: type[np.signedinteger]
+) -> NDArray[np.signedinteger]:
+    array = values if isinstance(values, np.ndarray) and values.dtype == dtype else None
+    if array is None:
+        whole = whole_numbers(name, values)
+        if whole.size and not np.can_cast(np.min_scalar_type(int(whole.max())), dtype):
+            raise InputError(f"{name} of an assignment are up to {whole.max()}: too large")
+        array = whole.astype(dtype, copy=False)
+    if array.base is not None or (array is values and array.flags.writeable):
+        array = array.copy()  # somebody may still change it
+    array.flags.writeable = False
+    return array
+
+
+def check_available(machines: Sequence[int]) -> Ints:
+    """Machine numbers as an array, or an `InputError` if they are not ascending from 1."""
+    try:
+        available = np.asarray(machines, dtype=np.int64)
+    except OverflowError:
+        raise InputError(f"available machines {tuple(machines)}: too large a number") from None
+    if not available.size or available[0] < 1 or (np.diff(available) <= 0).any():
+        raise InputError(f"available machines {tuple(machines)}: expected ascending numbers from 1")
+    return available
+
+
+def _check_shapes(plan: Assignment) -> None:
+    available = check_available(plan.available)
+    if plan.loads.shape != available.shape:
+        raise InputError(
+            f"{plural(plan.loads.size, 'load')} for {plural(available.size, 'available machine')}"
+        )
+    shape = (*plan.starts.shape, plan.machines.shape[-1] if plan.machines.ndim else 0)
+    if plan.starts.ndim != 1 or plan.stops.shape != plan.starts.shape:
+        raise InputError(f"{plan.starts.size} starts and {plan.stops.size} stops of blocks")
+    if plan.machines.shape != shape or 0 in shape:
+        raise InputError(f"machines of blocks have shape {plan.machines.shape}: expected {shape}")
+
+
+def _check_rows(plan: Assignment) -> None:
+    """The blocks partition the rows, and there are at most N_t of them."""
+    along = np.argsort(plan.starts)
+    starts, stops = plan.starts[along], plan.stops[along]
+    if starts[0] != 0 or (starts[1:] != stops[:-1]).any() or (stops <= starts).any():
+        raise InputError("the blocks of an assignment do not partition its rows")
+    if len(starts) > len(plan.available):
+        raise InputError(
+            f"{plural(len(starts), 'block')} for {plural(len(plan.available), 'machine')}: "
+            "expected F <= N_t"
+        )
+
+
+def _check_machines(plan: Assignment) -> None:
+    """Each block has different, available machines, and the loads are met exactly."""
+    if (np.diff(plan.machines, axis=1) <= 0).any():
+        raise InputError("a block of an assignment names a machine twice or out of order")
+    last = plan.available[-1]
+    named = plan.machines
+    if named[:, 0].min() < 1 or named[:, -1].max() > last:
+        raise InputError("a block of an assignment names a machine that is not available")
+    sizes = np.repeat(plan.stops - plan.starts, plan.copies).astype(np.float64)
+    sums = np.bincount(named.ravel(), weights=sizes, minlength=last + 1)
+    expected = np.zeros(last + 1)
+    expected[np.asarray(plan.available)] = plan.loads
+    wrong = np.flatnonzero(sums != expected)
+    if wrong.size:
+        n = int(wrong[0])
+        raise InputError(
+            f"machine {n} is assigned {plural(round(sums[n]), 'row')}: expected {expected[n]:.0f}"
+        )

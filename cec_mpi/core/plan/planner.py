@@ -1,0 +1,181 @@
+"""From who is available and how fast to who computes what, remembered while it holds."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from cec_mpi.core.code.decoder import Decoder
+from cec_mpi.core.code.mds import MDSCode
+from cec_mpi.core.plan.assignment import Assignment, check_available
+from cec_mpi.core.plan.load import (
+    check_copies,
+    check_speeds,
+    fractional_load,
+    makespan,
+    whole_row_load,
+)
+from cec_mpi.core.plan.schemes import cyclic, heterogeneous
+from cec_mpi.errors import InputError
+from cec_mpi.text import plural
+
+__all__ = ["SCHEMES", "Plan", "Planner", "Scheme", "check_scheme", "plan_step"]
+
+Scheme = Literal["heterogeneous", "cyclic"]
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+
+_PLANS = 16  # plans that are remembered
+_DECODER_NUMBERS = 1 << 25  # and numbers in their decoders (256 MiB)
+
+
+def check_scheme(scheme: str) -> None:
+    """Refuse a scheme that there is not."""
+    if scheme not in SCHEMES:
+        raise InputError(f"scheme {scheme!r}: expected one of {', '.join(SCHEMES)}")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Who computes which rows in a step, and what that should take.
+
+    Attributes
+    ----------
+    assignment : Assignment
+    makespan : float
+        Time of the slowest machine, in rows per unit of speed: ``max(m / s)``.
+    bound : float
+        What no assignment can beat: c* of Theorem 1 times the rows per shard.
+    """
+
+    assignment: Assignment
+    makespan: float
+    bound: float
+    _decoders: dict[tuple[MDSCode, bytes], Decoder] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        return f"<Plan of makespan {self.makespan:g}, at least {self.bound:g}: {self.assignment!r}>"
+
+    def decoders(self, code: MDSCode) -> list[Decoder]:
+        """The decoder of each block, factored on first use and kept with the plan."""
+        decoders = []
+        for machines in self.assignment.machines:
+            key = (code, machines.tobytes())
+            if key not in self._decoders:
+                self._decoders[key] = code.decoder(machines.tolist())
+            decoders.append(self._decoders[key])
+        return decoders
+
+    @property
+    def decoder_numbers(self) -> int:
+        """Numbers held by the decoders factored so far."""
+        return len(self._decoders) * self.assignment.copies**2
+
+
+def plan_step(
+    available: Sequence[int],
+    speeds: Sequence[float],
+    copies: int,
+    rows: int,
+    scheme: Scheme = "heterogeneous",
+) -> Plan:
+    """Plan one step.
+
+    Parameters
+    ----------
+    available : (N_t,) sequence of int
+        Numbers of the available machines, ascending, from 1.
+    speeds : (N,) sequence of float
+        Speed of every machine, available or not, in rows per unit of time.
+    copies : int
+        Machines that compute each row.
+    rows : int
+        Rows per shard, R.
+    scheme : {"heterogeneous", "cyclic"}
+        Algorithm 1 on the optimal load, or the equal loads of Yang et al.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    InputError
+        A speed is not positive and finite, or there is none for an available machine.
+    InfeasibleError
+        Fewer machines are available than `copies`.
+
+    Examples
+    --------
+    >>> plan = plan_step((1, 2, 3, 5), (2, 2, 3, 3, 4, 4), 3, 420)
+    >>> plan.makespan, plan.bound
+    (120.0, 120.0)
+    """
+    everyone = check_speeds(speeds)
+    check_copies(len(available), copies)
+    check_scheme(scheme)
+    numbers = check_available(available)
+    if numbers[-1] > everyone.size:
+        given = plural(everyone.size, "speed", "is", "are")
+        raise InputError(f"available machines {tuple(available)}: {given} given")
+    present = everyone[numbers - 1]
+    if scheme == "cyclic":
+        assignment = cyclic(available, copies, rows)
+    else:
+        assignment = heterogeneous(available, whole_row_load(present, copies, rows), copies)
+    bound = float(fractional_load(present, copies).c_star) * rows
+    return Plan(assignment, makespan(assignment.loads, present), bound)
+
+
+class Planner:
+    """Plans steps of one store, and gives the same plan back while nothing changes.
+
+    Parameters
+    ----------
+    copies : int
+        Machines that compute each row.
+    rows : int
+        Rows per shard, R.
+    scheme : {"heterogeneous", "cyclic"}
+
+    Examples
+    --------
+    >>> planner = Planner(3, 420)
+    >>> first = planner.plan((1, 2, 3), (1.0, 1.0, 2.0))
+    >>> planner.plan((1, 2, 3), (1.0, 1.0, 2.0)) is first
+    True
+    """
+
+    def __init__(self, copies: int, rows: int, scheme: Scheme = "heterogeneous") -> None:
+        check_scheme(scheme)
+        self.copies = copies
+        self.rows = rows
+        self.scheme: Scheme = scheme
+        self._plans: OrderedDict[tuple[tuple[int, ...], tuple[float, ...]], Plan] = OrderedDict()
+        self._last: tuple[object, object, Plan | None] = (None, None, None)
+
+    def plan(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
+        """The plan for these machines and speeds (see `plan_step`), remembered.
+
+        The cyclic scheme has one for all speeds, with the times that the first ones promise.
+        """
+        last_available, last_speeds, last = self._last
+        if last is not None and available is last_available and speeds is last_speeds:
+            return last
+        key = (available, speeds if self.scheme == "heterogeneous" else ())
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = plan_step(available, speeds, self.copies, self.rows, self.scheme)
+            self._plans[key] = plan
+            self._forget()
+        self._plans.move_to_end(key)
+        self._last = available, speeds, plan
+        return plan
+
+    def _forget(self) -> None:
+        """Drop the plans used longest ago; the newest always stays."""
+        numbers = sum(plan.decoder_numbers for plan in self._plans.values())
+        while len(self._plans) > _PLANS or numbers > _DECODER_NUMBERS:
+            _, oldest = self._plans.popitem(last=False)
+            numbers -= oldest.decoder_numbers

@@ -1,0 +1,161 @@
+"""Rows that miss answers, shared out again among the machines that may still give them.
+
+A machine is lost, or given up, in the middle of a step: the rows of its blocks miss an
+answer. Other machines that have not computed these rows can give it. That is no instance
+of Theorem 1, since each block has eligible machines of its own, but a transport problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.plan.load import check_speeds
+from cec_mpi.errors import InfeasibleError
+from cec_mpi.text import plural
+
+__all__ = ["Missing", "Share", "replan"]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Rows ``start <= row < stop`` that miss answers.
+
+    Attributes
+    ----------
+    start, stop : int
+    needed : int
+        Answers that each of these rows misses, from different machines.
+    eligible : tuple of int
+        Machines that may give one.
+    """
+
+    start: int
+    stop: int
+    needed: int
+    eligible: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Share:
+    """Rows ``start <= row < stop``, to be computed by one machine."""
+
+    machine: int
+    start: int
+    stop: int
+
+
+def replan(missing: Sequence[Missing], speeds: Sequence[float]) -> list[Share]:
+    """Share out rows so that the last of them is done as soon as possible.
+
+    Parameters
+    ----------
+    missing : sequence of Missing
+        Their rows do not overlap.
+    speeds : (N,) sequence of float
+        Speed of machines 1..N, in rows per unit of time.
+
+    Returns
+    -------
+    list of Share
+        For each row as many shares of different eligible machines as it misses answers;
+        with the smallest possible ``max(rows / speed)`` in whole rows.
+
+    Raises
+    ------
+    InfeasibleError
+        Some rows have fewer eligible machines than they miss answers.
+
+    Notes
+    -----
+    With T the time, machine n can compute ``floor(T speeds[n])`` rows, and of any rows at
+    most all of them once: a flow from rows to machines. The smallest T with a flow for all
+    missing answers is among the numbers ``m / speeds[n]``; whole capacities have whole flows.
+    The shares of rows that miss several answers are laid around them cyclically (McNaughton's
+    rule), so that no machine meets a row twice.
+
+    Examples
+    --------
+    >>> for share in replan([Missing(0, 30, 1, (2, 3))], [1.0, 1.0, 2.0]):
+    ...     print(share)
+    Share(machine=2, start=0, stop=10)
+    Share(machine=3, start=10, stop=30)
+    """
+    wanted = [each for each in missing if each.needed and each.stop > each.start]
+    for each in wanted:
+        if len(each.eligible) < each.needed:
+            raise InfeasibleError(
+                f"rows {each.start}..{each.stop - 1} miss {plural(each.needed, 'answer')}: "
+                f"{plural(len(each.eligible), 'machine')} can give one"
+            )
+    if not wanted:
+        return []
+    machines = sorted({n for each in wanted for n in each.eligible})
+    present = check_speeds([speeds[n - 1] for n in machines])
+    total = sum((each.stop - each.start) * each.needed for each in wanted)
+    network = _Network(wanted, machines)
+    low, high = float(total / present.sum()) * (1 - 1e-9), float(total / present.min())
+    flow = network.flow(_rows_in(high, present))
+    while not np.array_equal(_rows_in(low, present), _rows_in(np.nextafter(high, 0), present)):
+        middle = (low + high) / 2
+        found = network.flow(_rows_in(middle, present))
+        if found.sum() == total:
+            flow, high = found, min(middle, float((found.sum(axis=0) / present).max()))
+        else:
+            low = middle
+    return [
+        share
+        for rows, each in zip(flow, wanted, strict=True)
+        for share in _laid(each, machines, rows)
+    ]
+
+
+def _rows_in(time: float, speeds: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Whole rows that each machine computes in this time."""
+    rows: NDArray[np.int32] = np.floor(time * speeds * (1 + 1e-12)).astype(np.int32)
+    return rows
+
+
+class _Network:
+    """From a source over rows that miss answers and over machines to a sink."""
+
+    def __init__(self, wanted: Sequence[Missing], machines: Sequence[int]) -> None:
+        from scipy.sparse import coo_array
+
+        groups = len(wanted)
+        node = {machine: 1 + groups + k for k, machine in enumerate(machines)}
+        self._groups, self._sink = groups, 1 + groups + len(machines)
+        edges = [(node[n], self._sink, 1) for n in machines]
+        for g, each in enumerate(wanted, start=1):
+            size = each.stop - each.start
+            edges.append((0, g, size * each.needed))
+            edges += [(g, node[n], size) for n in each.eligible]
+        begins, ends, sizes = np.array(edges, dtype=np.int32).T
+        shape = (self._sink + 1, self._sink + 1)
+        self._graph = coo_array((sizes, (begins, ends)), shape=shape).tocsr()
+        self._last = self._graph.indptr[1 + groups : self._sink]  # the edges to the sink
+
+    def flow(self, capacities: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Rows of each group by each machine, as many as these capacities let through."""
+        from scipy.sparse.csgraph import maximum_flow
+
+        self._graph.data[self._last] = capacities
+        flow = maximum_flow(self._graph, 0, self._sink).flow.toarray()
+        rows: NDArray[np.int64] = flow[1 : 1 + self._groups, 1 + self._groups : self._sink]
+        return rows
+
+
+def _laid(each: Missing, machines: Sequence[int], rows: NDArray[np.int64]) -> list[Share]:
+    """Intervals for these numbers of rows, one behind the other and around."""
+    shares = []
+    place = each.start
+    for machine, left in zip(machines, rows.tolist(), strict=True):
+        while left:
+            stop = min(each.stop, place + left)
+            shares.append(Share(machine, place, stop))
+            left -= stop - place
+            place = each.start if stop == each.stop else stop
+    return shares

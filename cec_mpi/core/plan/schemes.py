@@ -1,0 +1,212 @@
+"""The two ways to share out rows: Algorithm 1 and the cyclic baseline.
+
+Both work on whole rows only: in floating point Algorithm 1 takes residues of 1e-17 for
+rows that are left, and then no longer gives every row to the right number of machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import lcm
+from numbers import Rational
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cec_mpi.core.plan.assignment import Assignment, Ints, check_available, whole_numbers
+from cec_mpi.core.plan.layout import order_along_rows
+from cec_mpi.core.plan.load import check_copies, check_rows
+from cec_mpi.errors import InputError
+from cec_mpi.text import plural
+
+__all__ = ["cyclic", "fractional_blocks", "heterogeneous"]
+
+
+def heterogeneous(available: Sequence[int], loads: ArrayLike, copies: int) -> Assignment:
+    """Algorithm 1 on whole rows: blocks that meet any load of at most R rows a machine.
+
+    Each block goes to the machine with the fewest rows left and to the ``copies - 1``
+    machines with the most rows left (ties: lower machine number counts as fewer).
+
+    Parameters
+    ----------
+    available : (N_t,) sequence of int
+        Numbers of the available machines, ascending.
+    loads : (N_t,) array_like of int
+        Rows of each: ``loads.sum() == copies * R`` and ``loads <= R``.
+    copies : int
+        Machines that compute each row.
+
+    Returns
+    -------
+    Assignment
+        With at most N_t blocks.
+
+    Raises
+    ------
+    InputError
+        No assignment can meet these loads.
+
+    Examples
+    --------
+    >>> [block.machines for block in heterogeneous((1, 2, 3), [3, 2, 1], 2).blocks]
+    [(1, 3), (1, 2)]
+    """
+    loads = whole_numbers("loads", loads)
+    check_copies(len(available), copies)
+    names = check_available(available).astype(np.int32)
+    if loads.shape != names.shape:
+        raise InputError(
+            f"{plural(loads.size, 'load')} for {plural(names.size, 'available machine')}"
+        )
+    _check_fillable(loads, copies)
+    sizes, members = _fill(loads, copies)
+    return _placed(available, loads, np.array(sizes), names[members])
+
+
+def _placed(
+    available: Sequence[int], loads: Ints, sizes: Ints, machines: NDArray[np.int32]
+) -> Assignment:
+    """Lay the blocks along the rows so that machines have few intervals."""
+    along = order_along_rows(machines, available)
+    stops = np.empty_like(sizes)
+    stops[along] = np.cumsum(sizes[along])
+    machines.flags.writeable = False  # so that the assignment need not copy it
+    return Assignment(available, loads, stops - sizes, stops, machines)
+
+
+def _check_fillable(loads: NDArray[np.generic], copies: int) -> None:
+    """The condition of the filling problem: sum = copies * R and 0 <= m <= R."""
+    check_copies(len(loads), copies)
+    total, largest, smallest = int(loads.sum()), int(loads.max()), int(loads.min())
+    if smallest < 0 or total < copies or total % copies or largest * copies > total:
+        raise InputError(
+            f"loads of {smallest} to {largest} rows with sum {total} cannot be met with each "
+            f"row on {plural(copies, 'machine')}: expected a multiple of {copies} and at most "
+            f"1/{copies} of it on one machine"
+        )
+
+
+def _fill(loads: NDArray[np.generic], copies: int) -> tuple[list[int], NDArray[np.int32]]:
+    """Algorithm 1: the alpha_f, and the positions of each P_f (ascending), f = 1..F.
+
+    The machines with rows left stay sorted as integers ``m * 2**bits + position``. In an
+    iteration the last ``copies - 1`` of them all lose the same number of rows, so that
+    only this tail has to be merged again: stable sorting finds the two sorted runs.
+    """
+    bits = len(loads).bit_length()
+    left = int(loads.sum()) // copies
+    wide = left.bit_length() + bits > 62
+    keys = (loads.astype(object) if wide else loads.astype(np.int64)) * (1 << bits)
+    keys = np.sort(keys + np.arange(len(loads)))
+    one_row, mask = 1 << bits, (1 << bits) - 1
+    keys = keys[keys.searchsorted(one_row) :]
+    sizes: list[int] = []
+    members = np.empty((len(loads), copies), dtype=np.int32)  # F <= N_t
+    while keys.size:
+        top = keys.size - copies + 1
+        alpha = keys.item(0) >> bits
+        if top > 1:
+            alpha = min(alpha, left - (keys.item(top - 1) >> bits))
+        chosen = members[len(sizes)]
+        chosen[0] = keys.item(0) & mask
+        chosen[1:] = keys[top:] & mask
+        sizes.append(alpha)
+        left -= alpha
+        keys[0] -= alpha << bits
+        keys[top:] -= alpha << bits
+        if copies > 1 and keys.item(top) < keys.item(top - 1):
+            keys[keys[:top].searchsorted(keys[top]) :].sort(kind="stable")
+        if keys.item(0) < one_row:
+            keys = keys[keys.searchsorted(one_row) :]
+    members = members[: len(sizes)]
+    members.sort(axis=1)
+    return sizes, members
+
+
+def fractional_blocks(
+    mu: Sequence[Fraction], copies: int
+) -> list[tuple[Fraction, tuple[int, ...]]]:
+    """Algorithm 1 on fractions of a shard, as the paper prints it.
+
+    Parameters
+    ----------
+    mu : (N_t,) sequence of Fraction
+        Load vector with ``sum(mu) == copies`` and ``0 <= mu <= 1``.
+    copies : int
+        Machines that compute each row.
+
+    Returns
+    -------
+    list of (Fraction, tuple of int)
+        ``alpha_f`` and the positions (from 0, ascending) of the machines of P_f.
+
+    Raises
+    ------
+    InputError
+        `mu` are not such fractions.
+    InfeasibleError
+        There are fewer than `copies` of them.
+
+    Examples
+    --------
+    >>> from cec_mpi.core.plan.load import fractional_load
+    >>> for alpha, machines in fractional_blocks(fractional_load([2, 2, 3, 4], 3).mu, 3):
+    ...     print(alpha, machines)
+    3/7 (0, 2, 3)
+    1/7 (0, 1, 3)
+    3/7 (1, 2, 3)
+    """
+    if not all(isinstance(part, Rational) for part in mu):
+        raise InputError("loads that are not whole numbers or Fractions")
+    check_copies(len(mu), copies)
+    if sum(mu) != copies or not 0 <= min(mu) <= max(mu) <= 1:
+        raise InputError(
+            f"loads of {min(mu)} to {max(mu)} with sum {sum(mu)} cannot be met: expected a sum of "
+            f"{copies} and at most 1 on one machine"
+        )
+    whole = lcm(*(fraction.denominator for fraction in mu))
+    loads = np.array([int(fraction * whole) for fraction in mu], dtype=object)
+    _check_fillable(loads, copies)
+    sizes, members = _fill(loads, copies)
+    return [
+        (Fraction(alpha, whole), tuple(machines))
+        for alpha, machines in zip(sizes, members.tolist(), strict=True)
+    ]
+
+
+def cyclic(available: Sequence[int], copies: int, rows: int) -> Assignment:
+    """The assignment of Yang et al.: N_t equal blocks, block b on the machines b..b+copies-1.
+
+    Block boundaries at ``floor(b * rows / N_t)`` make the loads differ by at most one row.
+
+    Parameters
+    ----------
+    available : (N_t,) sequence of int
+        Numbers of the available machines, ascending.
+    copies : int
+        Machines that compute each row.
+    rows : int
+        Rows per shard, R.
+
+    Returns
+    -------
+    Assignment
+
+    Examples
+    --------
+    >>> cyclic((1, 2, 5, 6), 2, 8).blocks[-1]
+    Block(start=6, stop=8, machines=(1, 6))
+    """
+    count = len(available)
+    check_copies(count, copies)
+    check_rows(rows)
+    bounds = np.arange(count + 1, dtype=np.int64) * rows // count
+    positions = np.sort((np.arange(count)[:, None] + np.arange(copies)) % count, axis=1)
+    sizes = np.diff(bounds)
+    loads = np.zeros(count, dtype=np.int64)
+    np.add.at(loads, positions, np.broadcast_to(sizes[:, None], positions.shape))
+    kept = sizes > 0
+    names = np.asarray(available, dtype=np.int32)
+    return Assignment(available, loads, bounds[:-1][kept], bounds[1:][kept], names[positions[kept]])

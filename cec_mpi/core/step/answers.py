@@ -1,0 +1,278 @@
+"""Answers to rows, whichever machines gave them: what is missing, and decoding from any L."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.accuracy.locating import Observation, ParityChecker
+from cec_mpi.core.code.mds import MDSCode
+from cec_mpi.core.plan.replan import Missing
+
+__all__ = ["Decoders", "RowAnswers"]
+
+Floats = NDArray[np.float64]
+
+_DECODER_NUMBERS = 1 << 24  # in decoders that are remembered (128 MiB)
+
+
+class Decoders:
+    """The decoders of a code, factored when first needed; those used longest ago are forgotten.
+
+    Parameters
+    ----------
+    code : MDSCode
+    """
+
+    def __init__(self, code: MDSCode) -> None:
+        most = max(16, _DECODER_NUMBERS // code.recovery**2)
+        self.of = lru_cache(most)(code.decoder)  # by the numbers of L machines, ascending
+
+
+class _Segment:
+    """Rows ``start <= row < stop`` that have the same answers throughout."""
+
+    __slots__ = ("decoded", "enough", "expected", "given", "needed", "start", "stop", "used")
+
+    def __init__(self, start: int, stop: int, enough: int) -> None:
+        self.start, self.stop = start, stop
+        self.enough = enough  # answers that agree: L, or more where they are compared
+        self.needed = enough  # answers, before they are looked at
+        self.used: tuple[int, ...] = ()  # machines whose answers were decoded
+        self.expected: set[int] = set()
+        self.given: dict[int, NDArray[np.floating]] = {}
+        self.decoded = False
+
+    @property
+    def is_doubtful(self) -> bool:
+        return not self.decoded and self.needed > self.enough
+
+
+class RowAnswers:
+    """The answers to one step, decoded row by row as soon as L machines have given theirs.
+
+    Parameters
+    ----------
+    decoders : Decoders
+    recovery : int
+        L.
+    rows : int
+        Rows per shard, R.
+    columns : int
+        k.
+    parts : (L, R * k) ndarray of float64
+        Receives the rows of X_1 W .. X_L W.
+    work : (L * R * k,) ndarray of float64
+        Scratch.
+    checker : ParityChecker, optional
+        Then rows are decoded when L + 1 machines agree. Where they do not, further machines
+        are needed, until two to spare or more name the wrong one.
+    sample : sequence of int, optional
+        With a checker: only these rows are compared.
+    floor : float
+        For the checker: what the scale of the answers is at least.
+
+    Attributes
+    ----------
+    condition, gain : float
+        The largest condition number that was decoded with, and norm of an inverse.
+    undecoded : int
+        Rows that wait for more answers.
+    accused : set of int
+        Machines whose answers were found wrong. They are not used.
+
+    Examples
+    --------
+    >>> from cec_mpi.core.code.mds import make_code
+    >>> code, parts = make_code(3, 2), np.empty((2, 4))
+    >>> answers = RowAnswers(Decoders(code), 2, 4, 1, parts, np.empty(8))
+    >>> whole = code.generator @ [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]
+    >>> answers.expect(1, 0, 4)
+    >>> answers.give(3, 0, 4, whole[2])
+    >>> answers.give(2, 2, 4, whole[1, 2:])
+    >>> answers.undecoded, answers.missing([1, 2, 3])
+    (2, [])
+    >>> answers.give_up(1)
+    >>> answers.missing([1, 2, 3])
+    [Missing(start=0, stop=2, needed=1, eligible=(1, 2))]
+    >>> answers.give(2, 0, 2, whole[1, :2])
+    >>> parts.round(6)
+    array([[1., 2., 3., 4.],
+           [5., 6., 7., 8.]])
+    """
+
+    def __init__(
+        self,
+        decoders: Decoders,
+        recovery: int,
+        rows: int,
+        columns: int,
+        parts: Floats,
+        work: Floats,
+        checker: ParityChecker | None = None,
+        floor: float = 0.0,
+        sample: Sequence[int] | None = None,
+    ) -> None:
+        self._checker = checker
+        self._floor = floor
+        self._decoders = decoders
+        self._recovery = recovery
+        self._columns = columns
+        self._parts = parts
+        self._work = work
+        self._starts = [0]
+        compared = checker is not None and sample is None
+        self._segments = [_Segment(0, rows, recovery + compared)]
+        self.accused: set[int] = set()
+        self.condition, self.gain = 1.0, 0.0
+        self.undecoded = rows
+        for row in sample or ():
+            for segment in self._between(row, row + 1):
+                segment.enough = segment.needed = recovery + 1
+
+    def expect(self, machine: int, start: int, stop: int) -> None:
+        """A machine was asked for rows ``start <= row < stop``."""
+        for segment in self._between(start, stop):
+            segment.expected.add(machine)
+
+    def give_up(self, machine: int) -> None:
+        """Nothing more is expected of a machine; what it has answered stays."""
+        for segment in self._segments:
+            segment.expected.discard(machine)
+
+    def give(self, machine: int, start: int, stop: int, values: NDArray[np.floating]) -> None:
+        """A machine answered rows ``start <= row < stop``; what can be decoded now, is.
+
+        Parameters
+        ----------
+        machine, start, stop : int
+        values : ((stop - start) * k,) ndarray
+            Row after row. Not copied: it has to stay as it is until all is decoded.
+        """
+        k = self._columns
+        for segment in self._between(start, stop):
+            segment.expected.discard(machine)
+            if not segment.decoded and machine not in self.accused:
+                segment.given[machine] = values[
+                    (segment.start - start) * k : (segment.stop - start) * k
+                ]
+                self._look_at(segment)
+
+    def do_without(self, machine: int) -> None:
+        """A machine is wrong: what of its answers is not decoded yet is not used."""
+        self._do_without((machine,))
+
+    def compare_no_more(self) -> None:
+        """Decode rows of a sample from any L answers, but where they disagree already."""
+        for segment in list(self._segments):
+            if not segment.decoded and not segment.is_doubtful:
+                segment.enough = segment.needed = self._recovery
+                self._look_at(segment)
+
+    def missing(self, eligible: Iterable[int]) -> list[Missing]:
+        """Rows that will not get enough answers, and who of `eligible` may give one."""
+        able = sorted(set(eligible) - self.accused)
+        found = []
+        for segment in self._segments:
+            hoped = len(segment.given) + len(segment.expected)
+            if not segment.decoded and hoped < segment.needed:
+                others = [n for n in able if n not in segment.given and n not in segment.expected]
+                needed = segment.needed - hoped
+                found.append(Missing(segment.start, segment.stop, needed, tuple(others)))
+        return found
+
+    def doubtful(self) -> list[tuple[int, int, tuple[int, ...]]]:
+        """Rows ``start <= row < stop`` whose answers disagree, and whose these are."""
+        return [
+            (segment.start, segment.stop, tuple(sorted(segment.given)))
+            for segment in self._segments
+            if segment.is_doubtful
+        ]
+
+    def _between(self, start: int, stop: int) -> list[_Segment]:
+        """The segments of these rows, cut so that they are of these rows only."""
+        if start >= stop:
+            return []
+        first, last = self._cut(start), self._cut(stop)
+        return self._segments[first:last]
+
+    def _cut(self, row: int) -> int:
+        """Where the segment is that begins with this row; one does afterwards."""
+        place = bisect_left(self._starts, row)
+        if place < len(self._starts) and self._starts[place] == row:
+            return place
+        before = self._segments[place - 1]
+        if row == before.stop:
+            return place
+        size = (row - before.start) * self._columns
+        after = _Segment(row, before.stop, before.enough)
+        after.needed, after.used = before.needed, before.used
+        after.expected = set(before.expected)
+        after.given = {machine: values[size:] for machine, values in before.given.items()}
+        after.decoded = before.decoded
+        before.stop = row
+        before.given = {machine: values[:size] for machine, values in before.given.items()}
+        self._starts.insert(place, row)
+        self._segments.insert(place, after)
+        return place
+
+    def _look_at(self, segment: _Segment) -> None:
+        """Decode rows that have enough answers, if these agree."""
+        if segment.decoded or len(segment.given) < segment.needed:
+            return
+        if segment.enough > self._recovery:
+            assert self._checker is not None
+            seen = self._seen(segment)
+            failed = self._checker.inconsistent(seen.machines, seen.answers, floor=self._floor)
+            if failed.any():
+                segment.needed = max(len(segment.given), segment.enough) + 1
+                self._name_the_wrong()
+                return
+        self._decode(segment)
+
+    def _seen(self, segment: _Segment) -> Observation:
+        machines = tuple(sorted(segment.given))
+        answers = np.array([segment.given[n] for n in machines], dtype=np.float64)
+        return Observation(machines, answers, floor=self._floor)
+
+    def _name_the_wrong(self) -> None:
+        """Do without the machine that explains all rows that disagree, if only one does."""
+        assert self._checker is not None
+        doubtful = [segment for segment in self._segments if segment.is_doubtful]
+        verdict = self._checker.locate([self._seen(segment) for segment in doubtful])
+        if verdict.wrong:
+            self._do_without(verdict.wrong)
+
+    def _do_without(self, wrong: Iterable[int]) -> None:
+        self.accused |= set(wrong)
+        for segment in self._segments:
+            for machine in wrong:
+                segment.given.pop(machine, None)
+                segment.expected.discard(machine)
+            segment.needed = segment.enough
+            taken_as_it_was = self._checker is not None and segment.enough == self._recovery
+            if segment.decoded and taken_as_it_was and self.accused & set(segment.used):
+                segment.decoded = False
+                self.undecoded += segment.stop - segment.start
+        for segment in self._segments:
+            self._look_at(segment)
+
+    def _decode(self, segment: _Segment) -> None:
+        recovery, k = self._recovery, self._columns
+        machines = sorted(segment.given)[:recovery]
+        decoder = self._decoders.of(tuple(machines))
+        size = (segment.stop - segment.start) * k
+        block = self._work[: recovery * size].reshape(recovery, size)
+        for row, which in zip(block, decoder.order, strict=True):
+            row[:] = segment.given[machines[which]]
+        decoder.decode(block, self._parts[:, segment.start * k : segment.stop * k])
+        self.condition = max(self.condition, decoder.condition)
+        self.gain = max(self.gain, decoder.gain)
+        self.undecoded -= segment.stop - segment.start
+        segment.decoded, segment.used = True, tuple(machines)
+        if self._checker is None:
+            segment.given = {}

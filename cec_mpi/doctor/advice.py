@@ -1,0 +1,112 @@
+"""What would be better about how ranks were started, and what is slow: findings of doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median_high
+
+from cec_mpi.processes.launch.findings import Finding, binding, where_found
+from cec_mpi.processes.launch.launchers import Launcher
+from cec_mpi.processes.launch.places import Place, by_node
+from cec_mpi.text import listed, plural
+
+__all__ = ["advise_binding", "bandwidth_text", "different_versions", "slow_wires"]
+
+
+def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[Finding]:
+    """Whether ranks should be bound otherwise: to more cores, or to one NUMA domain each."""
+    idle: dict[Place, str] = {}
+    spread: dict[Place, str] = {}
+    few: dict[Place, str] = {}
+    for node, ranks in by_node(places).items():
+        cores, domains = node.cores, node.domains
+        alone = max(places[rank].own_cores for rank in ranks) == 1
+        if alone and node.unbound_cores >= 2 * cores:
+            on = f"{plural(cores, 'core')} of {node.unbound_cores}"
+            idle[node] = f"{plural(len(ranks), 'rank')} on {on}"
+        machines = [rank for rank in ranks if rank]
+        if machines and max(places[rank].own_domains for rank in machines) > 1:
+            which = spread if len(machines) >= domains else few
+            which[node] = f"{plural(len(machines), 'machine')}, {domains} domains"
+    to_domains = binding(launcher, "numa")
+    remedies = (
+        (
+            "ranks are bound to one core and leave others idle on",
+            idle,
+            f"start them with {binding(launcher, 'none')}",
+        ),
+        (
+            "machines may move between NUMA domains on",
+            spread,
+            f"{to_domains} keeps each beside its memory (and --shards ram has it read its own)",
+        ),
+        (
+            "machines spread over NUMA domains on",
+            few,
+            f"one machine per domain and {to_domains} read memory faster than one per node",
+        ),
+    )
+    return [
+        Finding("advice", f"{what} {where_found(found)}: {remedy}")
+        for what, found, remedy in remedies
+        if found
+    ]
+
+
+def different_versions(
+    versions: Sequence[Mapping[str, str]], hosts: Sequence[str]
+) -> list[Finding]:
+    """What is installed in different versions; results may then differ in their last digits."""
+    findings = []
+    for name in versions[0]:
+        by_version: dict[str, list[str]] = {}
+        for version, host in zip(versions, hosts, strict=True):
+            by_version.setdefault(version[name], []).append(host)
+        if len(by_version) > 1:
+            which = "; ".join(f"{v} on {listed(where)}" for v, where in by_version.items())
+            findings.append(Finding("warning", f"{name} differs between ranks: {which}"))
+    return findings
+
+
+def bandwidth_text(rate: float) -> str:
+    """Bytes per second for people.
+
+    Examples
+    --------
+    >>> bandwidth_text(11.7e6), bandwidth_text(2.14e9)
+    ('11.7 MB/s', '2.14 GB/s')
+    """
+    return f"{rate / 1e9:.3g} GB/s" if rate >= 1e9 else f"{rate / 1e6:.3g} MB/s"
+
+
+def slow_wires(places: Sequence[Place], bandwidths: Sequence[float]) -> list[Finding]:
+    """Nodes that rank 0 reaches at less than a quarter of the usual bandwidth.
+
+    Usual is the middle one of the other nodes, each by its best rank: ranks on rank 0's own
+    node have no wire between them.
+
+    Parameters
+    ----------
+    places : sequence of Place
+        Of each rank.
+    bandwidths : sequence of float
+        Bytes per second to ranks 1 and on.
+    """
+    best = {
+        node: max(bandwidths[rank - 1] for rank in ranks)
+        for node, ranks in by_node(places).items()
+        if node.node != places[0].node
+    }
+    if not best:
+        return []
+    usual = median_high(best.values())
+    slow = {node: bandwidth_text(rate) for node, rate in best.items() if rate < usual / 4}
+    if not slow:
+        return []
+    return [
+        Finding(
+            "warning",
+            f"a slow wire between rank 0 and {where_found(slow)}: {bandwidth_text(usual)} is "
+            "usual; leave that node out, or look at its network",
+        )
+    ]

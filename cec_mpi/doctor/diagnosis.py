@@ -1,0 +1,282 @@
+"""What doctor makes of what it has seen: findings, and what the machine is good for.
+
+Pure: facts in, text and plain values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+from cec_mpi.doctor.advice import advise_binding, bandwidth_text, different_versions, slow_wires
+from cec_mpi.doctor.balance import Balance
+from cec_mpi.doctor.measure import Wire
+from cec_mpi.processes.launch.findings import Finding, find_crowds, unseen_shards, wrong_ranks
+from cec_mpi.processes.launch.launchers import Launcher
+from cec_mpi.processes.launch.library import Library, maker_of
+from cec_mpi.processes.launch.places import Place, by_node
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.text import plural
+
+__all__ = ["Facts", "Seen", "findings", "report", "to_json"]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a rank sees of the shard of a machine.
+
+    Attributes
+    ----------
+    machine : int
+    host : str
+    path : str
+        The file that it would read.
+    problem : str
+        What is wrong with it; empty when it is good as far as size and header show.
+    only_here : bool
+        It is missing, but rank 0 sees it.
+    """
+
+    machine: int
+    host: str
+    path: str
+    problem: str = ""
+    only_here: bool = False
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was seen of all ranks.
+
+    Attributes
+    ----------
+    launcher : Launcher or None
+    library : Library
+        Of MPI, on rank 0.
+    mpirun : str
+        Where mpirun of PATH is, and what it says of itself.
+    srun : tuple of str or None
+        What ``srun --mpi=list`` has; None where there is no Slurm.
+    versions : list of dict of str to str
+        Of each rank.
+    places : list of Place
+        Of each rank.
+    threads : list of int
+        BLAS threads of each rank.
+    wires : list of Wire
+        To ranks 1 and on.
+    products : list of float
+        Bytes of a shard per second that each rank multiplies; 0 for rank 0 of several.
+    store : str
+        As it was named; empty for none.
+    manifest : Manifest or None
+    seen : list of Seen
+    srun_problem : str
+        Why this Slurm cannot load what the library needs, though srun lists it.
+    """
+
+    launcher: Launcher | None
+    library: Library
+    mpirun: str
+    srun: tuple[str, ...] | None
+    versions: list[dict[str, str]]
+    places: list[Place]
+    threads: list[int]
+    wires: list[Wire]
+    products: list[float]
+    store: str = ""
+    manifest: Manifest | None = None
+    seen: list[Seen] = field(default_factory=list)
+    srun_problem: str = ""
+
+    @property
+    def balance(self) -> Balance | None:
+        """Of the machines that were started; None for a process alone."""
+        if not self.wires:
+            return None
+        return Balance(
+            len(self.wires),
+            max(wire.waking for wire in self.wires),
+            min(wire.bandwidth for wire in self.wires),
+            sum(self.products),
+            8 if self.manifest is None else self.manifest.itemsize,
+        )
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """Errors first, then warnings, then advice."""
+    hosts = [place.host for place in facts.places]
+    found = [
+        *_of_launchers(facts),
+        *_of_store(facts),
+        *different_versions(facts.versions, hosts),
+        *find_crowds(facts.places, facts.threads, facts.launcher),
+        *(slow_wires(facts.places, [w.bandwidth for w in facts.wires]) if facts.wires else ()),
+        *advise_binding(facts.places, facts.launcher),
+    ]
+    if any(version["BLAS"] == "unknown" for version in facts.versions):
+        text = "NumPy has a BLAS whose threads cannot be limited from here: set OMP_NUM_THREADS"
+        found.append(Finding("warning", f"{text}={min(facts.threads)}"))
+    order = ("error", "warning", "advice")
+    return sorted(found, key=lambda finding: order.index(finding.kind))
+
+
+def _of_launchers(facts: Facts) -> Iterator[Finding]:
+    own = facts.library
+    on_path = maker_of(facts.mpirun)
+    if own.maker and on_path and on_path != own.maker:
+        use = f"use {own.program}" if own.program else "put its own on PATH"
+        yield Finding("warning", f"mpirun on PATH is not that of {own.name}: {use}")
+    if facts.srun is not None and own.maker and own.srun_kind not in facts.srun:
+        yield Finding(
+            "advice",
+            f"this Slurm has no srun --mpi={own.srun_kind}, which {own.name} needs: start with "
+            f"{own.program or 'mpirun'} in the batch script",
+        )
+    elif facts.srun is not None and own.maker and facts.srun_problem:
+        yield Finding(
+            "warning",
+            f"this Slurm lists srun --mpi={own.srun_kind}, which {own.name} needs, and cannot load "
+            f"it: {facts.srun_problem}",
+        )
+
+
+def _of_store(facts: Facts) -> Iterator[Finding]:
+    if facts.manifest is None:
+        return
+    total, launcher = facts.manifest.code.machines, facts.launcher
+    problem = wrong_ranks(len(facts.places), range(1, total + 1), total, launcher=launcher)
+    if problem and launcher is not None:
+        yield Finding("error", problem)
+    unseen = {each.machine: each.host for each in facts.seen if each.only_here}
+    if unseen:
+        path = next(each.path for each in facts.seen if each.only_here)
+        yield Finding("error", unseen_shards(path, facts.places[0].host, unseen))
+    for each in facts.seen:
+        if each.problem and not each.only_here:
+            yield Finding(
+                "error",
+                f"machine {each.machine} on {each.host}: {each.path}: {each.problem}; cec-mpi "
+                f"repair {facts.store} makes it again from the others",
+            )
+
+
+def report(facts: Facts) -> str:
+    """All of it in lines: a table of nodes, what was found, what the machine is good for."""
+    lines = [f"{name:12} {version}" for name, version in facts.versions[0].items()]
+    launcher = facts.launcher.name if facts.launcher else "none (one process alone)"
+    lines += [f"{'launcher':12} {launcher}", f"{'mpirun':12} {facts.mpirun}"]
+    if facts.srun is not None:
+        lines.append(f"{'srun --mpi':12} {', '.join(facts.srun)}")
+    lines += ["", *_table(facts)]
+    lines += ["", *_good_for(facts), ""] if facts.wires or facts.manifest else [""]
+    found = findings(facts)
+    lines += [f"{finding.kind}: {finding.text}" for finding in found]
+    if not found:
+        lines.append("These fit together.")
+    if len(facts.places) == 1:
+        ranks = 7 if facts.manifest is None else facts.manifest.code.machines + 1
+        lines.append(f"One process alone: try also mpirun -n {ranks} cec-mpi doctor {facts.store}")
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _table(facts: Facts) -> Iterator[str]:
+    """A line for each node; the wire from rank 0, the worst of its ranks, and their products."""
+    width = max(12, *(len(place.host) for place in facts.places))
+    yield (
+        f"{'node':{width}}  ranks  cores  NUMA  threads  {'latency':>9}  {'woken':>9}  "
+        f"{'bandwidth':>10}  "
+        f"{'X w':>10}"
+    )
+    for node, ranks in by_node(facts.places).items():
+        threads = min(facts.threads[rank] for rank in ranks)
+        wires = [facts.wires[rank - 1] for rank in ranks if rank]
+        latency = waking = bandwidth = product = "-"
+        if wires:
+            latency = f"{1e3 * median(wire.latency for wire in wires):.3f} ms"
+            waking = f"{1e3 * median(wire.waking for wire in wires):.3f} ms"
+            bandwidth = bandwidth_text(min(wire.bandwidth for wire in wires))
+        if rate := sum(facts.products[rank] for rank in ranks):
+            product = bandwidth_text(rate)
+        yield (
+            f"{node.host:{width}}  {len(ranks):5}  {node.cores:5}  {node.domains:4}  {threads:7}  "
+            f"{latency:>9}  {waking:>9}  {bandwidth:>10}  {product:>10}"
+        )
+
+
+def _good_for(facts: Facts) -> Iterator[str]:
+    balance, manifest = facts.balance, facts.manifest
+    if balance is not None:
+        n, depth = balance.even(), balance.depth
+        seconds = balance.computation(n, n) + balance.communication(n, n)
+        yield (
+            f"{'good for':12} X of {n} x {n} ({_size(balance.itemsize * n * n)}) or more: a step "
+            f"of {plural(balance.machines, 'machine')} takes {_time(seconds)} there, half of "
+            "it messages"
+        )
+        yield (
+            f"{'':12} (bytes of X / {bandwidth_text(balance.rate)}, against {2 * depth + 2} x "
+            f"{1e3 * balance.latency:.3f} ms + ({depth} columns + rows) x {balance.itemsize} bytes "
+            f"/ {bandwidth_text(balance.bandwidth)})"
+        )
+    if manifest is not None:
+        rows, columns = manifest.rows, manifest.columns
+        says = f"{rows} x {columns} {manifest.dtype} on {plural(manifest.code.machines, 'machine')}"
+        if balance is not None and balance.machines == manifest.code.machines:
+            compute = _time(balance.computation(rows, columns))
+            says += f": a step takes {compute} of computing and "
+            says += f"{_time(balance.communication(rows, columns))} of messages"
+        yield f"{'store':12} {says}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def _size(count: float) -> str:
+    """Bytes for people."""
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count / 1e3:.3g} kB"
+
+
+def to_json(facts: Facts) -> dict[str, Any]:
+    """All facts by rank, the findings and the estimate, in plain values."""
+    ranks: list[dict[str, Any]] = []
+    each = zip(facts.places, facts.threads, facts.products, strict=True)
+    for rank, (place, threads, product) in enumerate(each):
+        entry = {"rank": rank, **asdict(place), "threads": threads}
+        if rank:
+            entry |= {f"wire_{name}": x for name, x in facts.wires[rank - 1]._asdict().items()}
+        ranks.append(entry | {"product_bytes_per_second": product})
+    balance, manifest = facts.balance, facts.manifest
+    estimate: dict[str, Any] | None = None
+    if balance is not None:
+        n = balance.even()
+        estimate = {
+            **asdict(balance),
+            "even_rows": n,
+            "even_seconds": 2 * balance.computation(n, n),
+        }
+    store: dict[str, Any] | None = None
+    if manifest is not None:
+        shape = manifest.rows, manifest.columns
+        store = {"path": facts.store, "rows": shape[0], "columns": shape[1]}
+        store |= {"machines": manifest.code.machines, "shards": [asdict(s) for s in facts.seen]}
+        if balance is not None:
+            store["computation_seconds"] = balance.computation(*shape)
+            store["communication_seconds"] = balance.communication(*shape)
+    return {
+        "versions": facts.versions[0],
+        "launcher": facts.launcher.name if facts.launcher else None,
+        "mpirun": facts.mpirun,
+        "srun": facts.srun,
+        "srun_problem": facts.srun_problem,
+        "ranks": ranks,
+        "findings": [asdict(finding) for finding in findings(facts)],
+        "estimate": estimate,
+        "store": store,
+    }

@@ -1,0 +1,141 @@
+"""Whether MPI, ranks, cores, threads, nodes and the wire fit together: what doctor looks at."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cec_mpi.doctor.diagnosis import Facts, Seen, findings, report, to_json
+from cec_mpi.doctor.measure import measure_products, measure_wires
+from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.launch.library import library
+from cec_mpi.processes.launch.places import place_of_ranks
+from cec_mpi.processes.launch.srun import said_by, srun_list, srun_load_problem
+from cec_mpi.processes.meeting import meet
+from cec_mpi.processes.together import on_master
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.shard_files import problem_on_opening
+from cec_mpi.store.reader import open_store
+from cec_mpi.store.staging import node_directory, remembered_stage, staged_file
+from cec_mpi.terminal import put
+from cec_mpi.text import printable
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["examine"]
+
+
+def examine(
+    comm: MPI.Intracomm, store: str | None = None, as_json: bool = False, threads: int | None = None
+) -> int:
+    """Collective: print on rank 0 what is found. Returns 2 when a run cannot be right, else 0.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    store : path, optional
+        Look whether each machine sees its shard, too; ``{host}`` in it is the name of each
+        node.
+    as_json : bool
+        Print one JSON object, with the figures of each rank.
+    threads : int, optional
+        BLAS threads of each rank, as a run would be told; by default its share of the cores.
+    """
+    manifest, stage = None, ""
+    if store is not None:
+        manifest, stage = on_master(comm, lambda: _look_up(store))
+    places = place_of_ranks(comm)
+    meet(comm)
+    threads_of_ranks = [threads or place.threads for place in places]
+    versions = comm.gather(_versions(), root=0) or []
+    seen = comm.gather(_shards_here(comm, store, manifest, stage), root=0) or []
+    wires = measure_wires(comm)
+    products = measure_products(comm, threads_of_ranks[comm.rank])
+    if comm.rank:
+        return 0
+    facts = Facts(
+        detect_launcher(),
+        library(),
+        _mpirun(),
+        srun_list(),
+        versions,
+        places,
+        threads_of_ranks,
+        wires,
+        products,
+        store or "",
+        manifest,
+        [_compared(store or "", each) for here in seen for each in here],
+        srun_load_problem(library().srun_kind),
+    )
+    text = json.dumps(to_json(facts), indent=2) if as_json else report(facts).removesuffix("\n")
+    put(printable(text, kept="\n"))
+    return 2 if any(finding.kind == "error" for finding in findings(facts)) else 0
+
+
+def _versions() -> dict[str, str]:
+    import mpi4py
+    import numpy
+    import scipy
+    from threadpoolctl import threadpool_info
+
+    from cec_mpi._version import __version__
+
+    blas = {
+        f"{library['internal_api']} {library['version']}"
+        for library in threadpool_info()
+        if library["user_api"] == "blas"
+    }
+    return {
+        "cec_mpi": __version__,
+        "Python": f"{platform.python_version()} ({sys.executable})",
+        "NumPy": numpy.__version__,
+        "SciPy": scipy.__version__,
+        "BLAS": ", ".join(sorted(blas)) or "unknown",
+        "mpi4py": mpi4py.__version__,
+        "MPI": library().name,
+    }
+
+
+def _look_up(store: str) -> tuple[Manifest, str]:
+    """What a store is, and where it was staged to."""
+    here = node_directory(store)
+    return open_store(here).manifest, remembered_stage(here) or ""
+
+
+def _shards_here(
+    comm: MPI.Intracomm, store: str | None, manifest: Manifest | None, stage: str
+) -> list[Seen]:
+    """What this rank sees of its machine's shard, or alone of all shards."""
+    if store is None or manifest is None:
+        return []
+    machines = range(1, manifest.code.machines + 1)
+    mine = machines if comm.size == 1 else [n for n in machines if n == comm.rank]
+    found = []
+    for machine in mine:
+        copy = staged_file(stage, manifest, machine) if stage else None
+        path = copy or (node_directory(store) / manifest.shards[machine - 1].file).absolute()
+        problem = problem_on_opening(path, manifest)
+        found.append(Seen(machine, socket.gethostname(), str(path), problem))
+    return found
+
+
+def _compared(store: str, seen: Seen) -> Seen:
+    """On rank 0 of several: whether a file that a machine misses is here."""
+    here = "{host}" not in store and (Path(store) / Path(seen.path).name).exists()
+    return replace(seen, only_here=seen.problem == "missing" and here)
+
+
+def _mpirun() -> str:
+    path = shutil.which("mpirun") or shutil.which("mpiexec")
+    if path is None:
+        return "not on PATH"
+    told = said_by(path, "--version").strip().splitlines()
+    return f"{path} ({told[0].strip() if told else 'says no version'})"

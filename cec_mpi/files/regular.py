@@ -1,0 +1,218 @@
+"""Regular files opened for reading: what is none is refused as what it is, and never waited for.
+
+That a file cannot be opened says nothing of it where the process or the computer has run out
+of something: such an error is no damage, and has a message of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from cec_mpi.errors import InputError, ShortageError
+
+__all__ = [
+    "NotAFileError",
+    "check_regular",
+    "kind_of",
+    "open_regular",
+    "read_given",
+    "read_regular",
+    "refuse_shortage",
+    "why_unreadable",
+    "with_descriptors",
+]
+
+T = TypeVar("T")
+
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISLNK, "a link"),
+)
+_MOST_READ = 256 << 20  # bytes of a text that people can read, and labels, and journals
+
+# Errors that say nothing of a file: something is short, or its file system is not there now.
+_PASSING = {
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.EAGAIN,
+    errno.ETIMEDOUT,
+    errno.ENOTCONN,
+    errno.ESHUTDOWN,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ESTALE,
+}
+
+
+class NotAFileError(OSError):
+    """Something has the name of a file and is none; `kind` says what it is."""
+
+    def __init__(self, path: Path, mode: int) -> None:
+        self.kind = kind_of(mode)
+        super().__init__(errno.EINVAL, f"it is {self.kind}, expected a file", os.fspath(path))
+
+
+def why_unreadable(error: OSError) -> str:
+    """Why a file cannot be opened, as a finding."""
+    if isinstance(error, FileNotFoundError):
+        return "missing"
+    if isinstance(error, NotAFileError):
+        return f"{error.kind}, expected a file"
+    return f"unreadable ({error.strerror})"
+
+
+def kind_of(mode: int) -> str:
+    """What a file is whose mode this is, in words."""
+    return next((kind for test, kind in _KINDS if test(mode)), "a file")
+
+
+def check_regular(path: Path, or_directory: bool = False) -> None:
+    """Refuse what is there and is no file, behind links too.
+
+    Parameters
+    ----------
+    path : Path
+    or_directory : bool
+        A directory will do.
+
+    Raises
+    ------
+    InputError
+        Says what it is.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return  # whoever opens it says so
+    if or_directory and stat.S_ISDIR(mode):
+        return
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{path} is {kind_of(mode)}: expected a file")
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file; returns its descriptor, which the caller closes.
+
+    Parameters
+    ----------
+    path : Path
+    flags : int
+        Of `os.open`.
+
+    Raises
+    ------
+    NotAFileError
+        It is a directory, a FIFO, a socket or a device.
+    ShortageError
+        The process or the computer is short of something, so that nothing is known of it.
+    OSError
+        It cannot be opened.
+    """
+    flags |= os.O_NONBLOCK | os.O_CLOEXEC
+    mode = path.stat(follow_symlinks=not flags & os.O_NOFOLLOW).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):  # to open a device may do something
+        raise NotAFileError(path, mode)
+    descriptor = with_descriptors(lambda: os.open(path, flags), path)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise NotAFileError(path, mode)
+    return descriptor
+
+
+def read_regular(path: Path, most: int | None = _MOST_READ) -> bytes:
+    """All bytes of a regular file.
+
+    Parameters
+    ----------
+    path : Path
+    most : int, optional
+        Bytes; a larger file is refused before it is read.
+
+    Raises
+    ------
+    OSError
+        As `open_regular`, or it is larger.
+    """
+    descriptor = open_regular(path)
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        if most is not None and size > most:
+            reason = f"it has {size} bytes, expected at most {most}"
+            raise OSError(errno.EFBIG, reason, os.fspath(path))
+        return file.read()
+
+
+def read_given(path: Path) -> bytes:
+    """All bytes of a file that is read once: it may be what a shell has opened for us.
+
+    That is ``/dev/stdin``, and ``/dev/fd/63`` as in ``<(command)``.
+
+    Raises
+    ------
+    OSError
+        As `read_regular`.
+    """
+    if os.path.realpath(path).startswith(f"/proc/{os.getpid()}/fd/"):
+        return path.read_bytes()
+    return read_regular(path)
+
+
+def with_descriptors(action: Callable[[], T], path: object) -> T:
+    """Do what needs a file descriptor; raises the soft limit on their number if need be.
+
+    Raises
+    ------
+    ShortageError
+        There are no more to be had (`refuse_shortage`).
+    """
+    while True:
+        try:
+            return action()
+        except OSError as error:
+            if error.errno == errno.EMFILE and _raise_limit():
+                continue
+            refuse_shortage(error, path)
+            raise
+
+
+def _raise_limit() -> bool:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return False
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def refuse_shortage(error: OSError, path: object) -> None:
+    """Raise an error of its own where one of the system's says nothing of the file.
+
+    Raises
+    ------
+    ShortageError
+        Says what is short.
+    """
+    if error.errno == errno.EMFILE:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        raise ShortageError(
+            f"{path} cannot be opened: this process has all {limit} file descriptors in use that "
+            "it may have, expected a higher limit (ulimit -n)"
+        ) from None
+    if error.errno in _PASSING:
+        raise ShortageError(f"{path} cannot be read now: {error.strerror}") from None

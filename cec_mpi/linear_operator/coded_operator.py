@@ -1,0 +1,183 @@
+"""X on machines that come and go, as the linear operator that SciPy's solvers take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator
+
+from cec_mpi.core.plan.planner import Scheme
+from cec_mpi.errors import InputError
+from cec_mpi.linear_operator.entrance import Entrance
+from cec_mpi.master.master import Master
+from cec_mpi.options.speeds import SpeedsOption
+from cec_mpi.session.session import Session
+
+__all__ = ["CodedOperator"]
+
+
+class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
+    """X in a coded store, as a SciPy `LinearOperator`.
+
+    Every product is one step: planned for the machines that are available then, computed
+    by them, decoded. A block of vectors is one step too. It can be used wherever SciPy
+    takes a linear operator, with ``@``, ``.H``, ``.T`` and in sums and products with other
+    operators.
+
+    Parameters
+    ----------
+    session : Session
+    master : Master
+    close : callable, optional
+        What `close` does; without it only what has made the operator closes it.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape (q, r) of X.
+    dtype : numpy.dtype
+        float64.
+    accuracy : float
+        Relative error that a product can have: the machine epsilon of the shards times
+        the worst condition number of the code.
+
+    Notes
+    -----
+    With G the generator and P the machines of a block of rows, ``X w`` is decoded from the
+    answers of P by the inverse of ``G_P``; for ``X' v`` the master sends each machine its
+    part of ``inv(G_P') v`` on these rows, and the answers add up to the result. So both
+    take the same machines, assignment and time, and neither needs a second store.
+    """
+
+    def __init__(
+        self, session: Session, master: Master, close: Callable[[], None] | None = None
+    ) -> None:
+        self._session = session
+        self._master = master
+        self._close = close
+        self.accuracy = master.accuracy
+        super().__init__(master.dtype, master.shape)
+
+    @property
+    def available(self) -> tuple[int, ...]:
+        """Numbers of the machines that the next step finds.
+
+        Set it to any machine numbers, and they are available from the next step on; set it
+        to None, and the availability that the operator was opened with is in force again.
+        """
+        return self._session.schedule.available
+
+    @available.setter
+    def available(self, machines: Iterable[int] | None) -> None:
+        self._session.schedule.choose(machines)
+
+    def open(
+        self,
+        store: str | os.PathLike[str],
+        *,
+        speeds: SpeedsOption = "learn",
+        scheme: Scheme = "heterogeneous",
+    ) -> Entrance[CodedOperator]:
+        """A further store, served by the same machines until the end of the ``with``.
+
+        Without a ``with``, ``Y = X.open(store).start()`` opens it, and ``Y.close()`` closes it.
+
+        Parameters
+        ----------
+        store : path
+            A machine with a number that it does not have takes no part in it.
+        speeds, scheme
+            As in `open_operator`.
+
+        Returns
+        -------
+        Entrance
+            In the ``with``, a `CodedOperator`.
+
+        Raises
+        ------
+        CecError
+            The store or an option cannot be used, or a shard cannot be opened; this
+            operator is as it was.
+        """
+
+        @contextmanager
+        def opened(close: Callable[[], None]) -> Iterator[CodedOperator]:
+            with self._session.open_another(store, speeds, scheme) as master:
+                yield CodedOperator(self._session, master, close)
+
+        return Entrance(opened, f"X.open({os.fspath(store)!r})")
+
+    def close(self) -> None:
+        """Let the machines go, or for a store that `open` opened: make no more steps with it.
+
+        The end of a ``with`` does the same, and closing it again does nothing. Products that
+        other threads wait for raise `InputError`.
+
+        Raises
+        ------
+        InputError
+            A step calls it, or a process that was forked, or it is of a run of ``cec-mpi``.
+        """
+        if self._close is None:
+            raise InputError("this operator cannot be closed by the task that got it: the run does")
+        self._session.check_caller()
+        self._close()
+
+    def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
+        if np.iscomplexobj(x):
+            return self._matmat(x.reshape(-1, 1))
+        with self._session.turn():
+            return self._master.matvec(x)
+
+    def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
+        if np.iscomplexobj(x):
+            return self._rmatmat(x.reshape(-1, 1))
+        with self._session.turn():
+            return self._master.rmatvec(x)
+
+    def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        return self._apply(self._master.matmat, np.asarray(X), self.shape[0])
+
+    def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        return self._apply(self._master.rmatmat, np.asarray(X), self.shape[1])
+
+    def _apply(
+        self, product: Callable[..., NDArray[Any]], block: NDArray[Any], rows: int
+    ) -> NDArray[Any]:
+        """Complex vectors are two real ones, side by side in one step; no vectors need none."""
+        columns = block.shape[1]
+        if not columns:
+            return np.empty((rows, 0))
+        is_complex = np.iscomplexobj(block)
+        if is_complex:
+            block = np.hstack((block.real, block.imag))
+        with self._session.turn():
+            both = product(block)
+        return both[:, :columns] + 1j * both[:, columns:] if is_complex else both
+
+    def __repr__(self) -> str:
+        code = self._master.manifest.code
+        available = self._session.schedule.known
+        if self._session.ended or self._master.closed:
+            state = "closed"
+        elif available is None:
+            state = "available as a function says"
+        else:
+            state = f"available {','.join(map(str, available)) or 'none'}"
+        rows, columns = self.shape
+        return (
+            f"<{rows}x{columns} CodedOperator with dtype={self.dtype}, store "
+            f"{str(self._master.path)!r}, any {code.recovery} of {code.machines} machines, {state}>"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError(
+            "an operator cannot be pickled or copied: its machines serve this process alone; "
+            "use threads, which take turns, in the place of processes"
+        )

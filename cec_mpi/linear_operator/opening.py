@@ -1,0 +1,114 @@
+"""The way in: a store and a communicator become an operator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.errors import InputError
+from cec_mpi.linear_operator.entrance import Entrance
+from cec_mpi.options.session import SessionOptions, with_keywords
+from cec_mpi.records.recorder import Recorder
+from cec_mpi.session.gathering import gathered
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from cec_mpi.linear_operator.coded_operator import CodedOperator
+
+__all__ = ["open_operator"]
+
+_KEYWORDS = {each.name for each in fields(SessionOptions)}
+
+
+@with_keywords
+def open_operator(
+    store: str | os.PathLike[str],
+    comm: MPI.Intracomm | None,
+    *,
+    recorder: Recorder | None = None,
+    **options: Any,
+) -> Entrance[CodedOperator]:
+    """Collective: X of a store as a linear operator on rank 0, served by the other ranks.
+
+    It opens in a ``with``, or with ``X = open_operator(...).start()``, as in a notebook.
+    ``X.close()`` closes it, or the end of the ``with``, or the end of the program.
+
+    Parameters
+    ----------
+    store : path
+        A store that `cec_mpi.encode` made, visible to all ranks.
+    comm : mpi4py.MPI.Intracomm or None
+        The master and one rank per machine: N + 1 ranks. With None all machines are in
+        this process, with the same results up to the last digits.
+    recorder : Recorder, optional
+        Receives a record of each step.
+    **options
+
+    Returns
+    -------
+    Entrance
+        In the ``with``, a `CodedOperator` on rank 0: a `scipy.sparse.linalg.LinearOperator`.
+        The other ranks serve inside the ``with`` line, and get None when rank 0 has left its
+        block. Without the ``with``, whatever would be done with X raises `InputError`.
+
+    Raises
+    ------
+    CecError
+        The options do not fit the store or the number of ranks, a shard cannot be opened,
+        the ranks serve another operator already, were started by the launcher of another
+        MPI, or run different versions of this package.
+    InputError
+        On a machine, what uses X in the block without ``if X is not None`` fails: where
+        nobody catches that, it is printed once, and the job ends.
+    Exception
+        However rank 0 leaves its block, all ranks leave it: whatever it raises there is
+        raised on all ranks, and where nobody catches it printed by rank 0 alone.
+
+    Warns
+    -----
+    SlowWarning
+        More ranks or threads than cores, on rank 0.
+
+    Notes
+    -----
+    Threads may share the operator: their products are made one after the other, in the
+    order in which they come. A forked process, and one that it is pickled for, cannot.
+
+    Examples
+    --------
+    All machines in one process; two of the three are enough:
+
+    >>> import numpy as np, tempfile
+    >>> import cec_mpi
+    >>> place = tempfile.TemporaryDirectory()
+    >>> np.save(f"{place.name}/X.npy", np.diag([1.0, 2.0, 3.0, 4.0]))
+    >>> store = cec_mpi.encode(f"{place.name}/X.npy", f"{place.name}/store", 3, 2)
+    >>> with cec_mpi.open_operator(f"{place.name}/store", None) as X:
+    ...     X.available = {1, 3}
+    ...     (X @ np.ones(4)).round(6)
+    array([1., 2., 3., 4.])
+    >>> place.cleanup()
+    """
+    shown = f"open_operator({os.fspath(store)!r}, {'None' if comm is None else 'comm'})"
+
+    @contextmanager
+    def opened(close: Callable[[], None]) -> Iterator[CodedOperator | None]:
+        known = {name: options[name] for name in options if name in _KEYWORDS}
+        chosen = SessionOptions(**known)
+        with gathered(comm, options=chosen) as session:
+            if session is None:
+                yield None
+                return
+            for name in options:
+                if name not in known:
+                    raise InputError(f"open_operator got an unexpected keyword argument {name!r}")
+            from cec_mpi.linear_operator.coded_operator import CodedOperator
+
+            master = session.open(store, chosen, recorder or Recorder())
+            yield CodedOperator(session, master, close)
+
+    return Entrance(opened, shown, comm)

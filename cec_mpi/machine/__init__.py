@@ -1,0 +1,4 @@
+"""One machine: holds shards, computes the rows it is assigned, times itself.
+
+May import: `core`, `store`.
+"""

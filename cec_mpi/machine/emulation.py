@@ -1,0 +1,120 @@
+"""Machines of different speeds on one box: each takes at least as long as it should."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Emulation", "SpeedChange", "fit_base", "measure_rate"]
+
+_MEASURE_SECONDS = 0.15
+_SLICE_BYTES = 1 << 22
+
+
+@dataclass(frozen=True)
+class SpeedChange:
+    """From this step on, the emulated speed of a machine is multiplied by `factor`."""
+
+    step: int
+    machine: int
+    factor: float
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """Emulated speeds.
+
+    Attributes
+    ----------
+    speeds : tuple of float
+        Relative speed of machines 1..N.
+    base : float
+        Rows per second of a machine of speed 1.
+    noise : float
+        Standard deviation of the logarithm of each machine's speed in each step.
+    changes : tuple of SpeedChange
+    seed : int
+        For the noise.
+    """
+
+    speeds: tuple[float, ...]
+    base: float
+    noise: float = 0.0
+    changes: tuple[SpeedChange, ...] = ()
+    seed: int = 0
+
+    def rate(self, machine: int, step: int) -> float:
+        """Rows per second of a machine (from 1) in a step (from 0).
+
+        Examples
+        --------
+        >>> Emulation((1.0, 2.0), 1000.0, changes=(SpeedChange(5, 2, 0.5),)).rate(2, 7)
+        1000.0
+        """
+        rate = self.speeds[machine - 1] * self.base
+        for change in self.changes:
+            if change.machine == machine and step >= change.step:
+                rate *= change.factor
+        if self.noise:
+            rng = np.random.default_rng((self.seed, machine, step))
+            rate *= float(np.exp(self.noise * rng.standard_normal()))
+        return rate
+
+
+def measure_rate(multiply: Callable[[int, int], object], count: int, row_bytes: int) -> float:
+    """Rows per second at which this process multiplies, measured for a moment.
+
+    Called on all machines of a node at once, so that the rates add up to what the node
+    can do.
+
+    Parameters
+    ----------
+    multiply : callable
+        Multiplies rows ``start <= row < stop``.
+    count, row_bytes : int
+        Rows that there are, and what each takes.
+    """
+    rows = max(1, min(count, _SLICE_BYTES // row_bytes))
+    multiply(0, rows)
+    done, start = 0, 0
+    begin = time.perf_counter()
+    while (elapsed := time.perf_counter() - begin) < _MEASURE_SECONDS:
+        start = start if start + rows <= count else 0
+        multiply(start, start + rows)
+        start += rows
+        done += rows
+    return done / elapsed
+
+
+def fit_base(
+    speeds: Sequence[float], machines: Sequence[int], rates: Sequence[float], hosts: Sequence[str]
+) -> float:
+    """Rows per second of speed 1, so that half of what each node can do is enough.
+
+    Parameters
+    ----------
+    speeds : (N,) sequence of float
+        Emulated speed of machines 1..N.
+    machines : sequence of int
+        The machine of each rank, 0 for none.
+    rates : sequence of float
+        Rows per second measured on each rank, while all ranks of its node computed.
+    hosts : sequence of str
+        The node of each rank.
+
+    Examples
+    --------
+    >>> fit_base([1.0, 3.0], [1, 2], [400.0, 400.0], ["a", "a"])
+    100.0
+    """
+    able: dict[str, float] = defaultdict(float)
+    wanted: dict[str, float] = defaultdict(float)
+    for machine, rate, host in zip(machines, rates, hosts, strict=True):
+        if machine:
+            able[host] += rate
+            wanted[host] += speeds[machine - 1]
+    return min(able[host] / (2 * wanted[host]) for host in wanted)

@@ -1,0 +1,213 @@
+"""A machine: holds a shard, computes the rows it is assigned, times itself."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import CecError, MachineError
+from cec_mpi.machine.emulation import Emulation, measure_rate
+from cec_mpi.machine.faults import Faults
+from cec_mpi.store.shard import Loaded, Mended, Shard
+
+__all__ = ["Machine", "Worked"]
+
+log = logging.getLogger(__name__)
+
+_MEASURED_BYTES = 256 << 20  # of a shard, to measure how fast it is: more than caches hold
+
+
+class Worked(NamedTuple):
+    """What answering a step has come to.
+
+    Attributes
+    ----------
+    seconds : float
+        Of the computation.
+    loaded : Loaded
+        What was read first.
+    mended : Mended
+        Rows of its shard that the machine has computed from others.
+    problem : str
+        What went wrong; empty when nothing did.
+    """
+
+    seconds: float = 0.0
+    loaded: Loaded = Loaded()
+    mended: Mended = Mended()
+    problem: str = ""
+
+
+class Machine:
+    """One machine.
+
+    Parameters
+    ----------
+    number : int
+        Its number, from 1; 0 when it has no part in a store.
+    shard : Shard or None
+    columns : int
+        Of the shard, r.
+    dtype : dtype
+        Of the shard.
+
+    Attributes
+    ----------
+    emulation : Emulation or None
+        Makes it as slow as it is to appear.
+    faults : Faults
+        What goes wrong with it, on order.
+    """
+
+    def __init__(self, number: int, shard: Shard | None, columns: int, dtype: DTypeLike) -> None:
+        self.number = number
+        self.emulation: Emulation | None = None
+        self.faults = Faults()
+        self._shard = shard
+        self._forward = np.empty(0, dtype)
+        self._adjoint = np.empty((columns, 1))
+        self._intervals: tuple[tuple[int, int], ...] = ()
+        self._loaded = True
+        self.count = 0
+
+    def assign(self, intervals: tuple[tuple[int, int], ...]) -> None:
+        """Take other rows than before: intervals ``start <= row < stop``, ascending."""
+        self._intervals = intervals
+        self.count = sum(stop - start for start, stop in intervals)
+        self._loaded = False
+
+    def load(self) -> Loaded:
+        """Have the assigned rows ready; says what was read for the first time, or again.
+
+        Raises
+        ------
+        DamagedStoreError
+            Rows differ from what was written.
+        """
+        if self._shard is None or (self._loaded and not self._shard.changed()):
+            return Loaded()
+        loaded = self._shard.load(self._intervals)
+        self._loaded = True
+        return loaded
+
+    def mended(self) -> Mended:
+        """Rows that were computed from other shards since this was asked last."""
+        return Mended() if self._shard is None else self._shard.mended()
+
+    def values(self, product: Product) -> NDArray[Any]:
+        """Answers to the last step.
+
+        Returns
+        -------
+        (count * k,) ndarray
+            For X W: in the order of the rows, in the dtype of the shard.
+        (r * k,) ndarray of float64
+            For X' V: this machine's part of the sum.
+        """
+        if product.adjoint:
+            return self._adjoint.reshape(-1)
+        return self._forward[: self.count * product.columns]
+
+    @property
+    def shard_file(self) -> str:
+        """The file that it reads; empty when it has no part in a store."""
+        return "" if self._shard is None else str(self._shard.path)
+
+    def measure_rate(self) -> float:
+        """Rows per second at which this process multiplies its shard, for emulation."""
+        if self._shard is None:
+            return 0.0
+        multiply = self._shard.multiply
+        w = np.ones((1, len(self._adjoint)), self._forward.dtype)
+        some = max(1, min(self._shard.count, _MEASURED_BYTES // w.nbytes))
+        self._shard.load([(0, some)])
+        out = np.empty((some, 1), w.dtype)
+        return measure_rate(
+            lambda start, stop: multiply(w, [(start, stop)], out[start:stop]), some, w.nbytes
+        )
+
+    def prepare(self, product: Product) -> None:
+        """Have arrays for the answers to this product."""
+        if not product.adjoint:
+            if self._forward.size < (size := self.count * product.columns):
+                self._forward = np.empty(size, self._forward.dtype)
+            return
+        if self._adjoint.shape[1] != product.columns:
+            self._adjoint = np.empty((len(self._adjoint), product.columns))
+        if not self.count:
+            self._adjoint.fill(0)  # its part of the sum; the others compute theirs
+
+    def work(self, product: Product, values: NDArray[Any], step: int) -> Worked:
+        """Answer a step: read the rows that are new, and multiply all of them.
+
+        Parameters
+        ----------
+        product, values, step
+            As for `compute`.
+
+        Returns
+        -------
+        Worked
+            Says what went wrong; nothing is raised, and the answers are NaN then.
+        """
+        try:
+            loaded = self.load()
+            seconds = self.compute(product, values, step)
+            return Worked(seconds, loaded, self.mended())
+        except Exception as error:
+            log.exception("machine %d failed in step %d", self.number, step)
+            self.values(product).fill(np.nan)
+            return Worked(problem=_described(error))
+
+    def compute(self, product: Product, values: NDArray[Any], step: int) -> float:
+        """Multiply the assigned rows, into `values`; returns the seconds it took.
+
+        Parameters
+        ----------
+        product : Product
+        values : ndarray
+            W, shape (k, r), or for the adjoint what to multiply each assigned row with,
+            shape (count, k); in the dtype of the shard.
+        step : int
+
+        Raises
+        ------
+        DamagedStoreError
+            Rows were overwritten meanwhile.
+        """
+        if not self.count:
+            return 0.0
+        if self._shard is None:
+            raise MachineError(f"machine {self.number} has no shard, and was asked for rows")
+        self.faults.before(self.number, step)
+        begin = time.perf_counter()
+        self._multiply(self._shard, product, values)
+        if self.emulation is not None:
+            least = self.count / self.emulation.rate(self.number, step)
+            time.sleep(max(0.0, begin + least - time.perf_counter()))
+        seconds = time.perf_counter() - begin
+        # What was overwritten while it was computed with is refused, or comes from elsewhere now.
+        while self._shard.changed() and self._shard.load(self._intervals).replaced:
+            self._multiply(self._shard, product, values)
+        return self.faults.after(self.number, step, self.values(product), seconds)
+
+    def _multiply(self, shard: Shard, product: Product, values: NDArray[Any]) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):  # the master looks at the answers
+            if product.adjoint:
+                shard.multiply_transposed(values, self._intervals, self._adjoint)
+            else:
+                out = self.values(product).reshape(self.count, product.columns)
+                shard.multiply(values, self._intervals, out)
+
+
+def _described(error: Exception) -> str:
+    """An error in one line: our own are sentences, others need their kind."""
+    if isinstance(error, CecError):
+        return str(error)
+    return "".join(traceback.format_exception_only(error)).strip()

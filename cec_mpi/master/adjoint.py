@@ -1,0 +1,157 @@
+"""X' V by messages: the terms of a sum, and what takes the place of missing ones."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import InfeasibleError
+from cec_mpi.master.context import Context
+from cec_mpi.master.in_flight import StepInFlight
+from cec_mpi.master.step import Step
+from cec_mpi.text import plural
+from cec_mpi.wire.jobs import Intervals, Job
+
+__all__ = ["AdjointStep"]
+
+
+@dataclass(eq=False)
+class _Term:
+    """A part of the sum X' V: some rows of one shard, each with its coefficients.
+
+    Its value comes from its machine, or from others that it was made of: whichever is first.
+    """
+
+    machine: int
+    intervals: Intervals
+    coefficients: NDArray[Any]
+    stands_in_for: _Term | None = None
+    made_of: list[_Term] = field(default_factory=list)
+    value: NDArray[Any] | None = None
+    lost: bool = False  # its machine will not answer
+
+    @property
+    def is_known(self) -> bool:
+        return self.value is not None or (
+            bool(self.made_of) and all(term.is_known for term in self.made_of)
+        )
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether neither it nor what it stands in for is known."""
+        above = self.stands_in_for
+        return not self.is_known and (above is None or above.is_wanted)
+
+    def add_to(self, total: NDArray[np.float64]) -> None:
+        """Add its value."""
+        if self.value is not None:
+            total += self.value
+        else:
+            for term in self.made_of:
+                term.add_to(total)
+
+
+class AdjointStep(StepInFlight):
+    """X' V: every term is needed, and one that is missing is made of L others.
+
+    ``shard_lost[rows]' u`` is the sum of ``shard_m[rows]' (c_m u)`` over L other machines m
+    (see `MDSCode.stand_in_weights`).
+    """
+
+    def __init__(self, master: Context, step: Step, coded: NDArray[Any], columns: int) -> None:
+        super().__init__(master, step)
+        self._coded = coded
+        self._size = columns * step.product.columns
+        self._terms: list[_Term] = []  # of the plan
+        self._asked: dict[Job, _Term] = {}
+        self._aside: dict[int, list[_Term]] = defaultdict(list)
+        self._missing: list[_Term] = []  # to be had from others
+
+    def first_jobs(self) -> None:
+        """Give the jobs of the plan."""
+        k = self.step.product.columns
+        position = 0
+        for n, intervals in self.master.intervals_of(self.step.plan).items():
+            size = sum(stop - start for start, stop in intervals) * k
+            if size:
+                self._terms.append(_Term(n, intervals, self._coded[position : position + size]))
+                self._give(self._terms[-1])
+            position += size
+
+    def is_done(self) -> bool:
+        """Whether all terms are known."""
+        return all(term.is_known for term in self._terms)
+
+    def take(self, job: Job) -> None:
+        """Use an answer, a late one too."""
+        self._asked.pop(job).value = job.values
+
+    def drop(self, machine: int) -> None:
+        """Have the terms of a machine from others."""
+        is_late = machine in self.outstanding
+        for job, term in list(self._asked.items()):
+            if term.machine == machine and term.is_wanted:
+                if not is_late:
+                    del self._asked[job]
+                    term.lost = True
+                elif term.stands_in_for is not None and not term.stands_in_for.lost:
+                    continue  # as late as what it stands in for: more work would not help
+                if not term.made_of:
+                    self._missing.append(term)
+        self._missing += [term for term in self._aside.pop(machine, ()) if term.is_wanted]
+
+    def hand_on(self) -> None:
+        """Give what is missing to others, or to its own machine if that is there again."""
+        while self._missing:
+            term = self._missing[-1]
+            if term.machine in self.helpers() and term.machine not in self.outstanding:
+                self._aside[term.machine].append(term)
+            elif term.is_wanted:
+                self._make_of_others(term)
+            self._missing.pop()
+        for machine in self.ready() & set(self._aside):
+            self.next_job(machine)
+
+    def next_job(self, machine: int) -> None:
+        """Give a machine the next part that is still wanted."""
+        terms = self._aside.get(machine, [])
+        while terms and machine not in self.outstanding:
+            term = terms.pop(0)
+            if term.is_wanted:
+                self._give(term)
+
+    def result(self) -> NDArray[Any]:
+        """The sum of all terms, in the order of machines."""
+        total = np.zeros(self._size)
+        for term in self._terms:
+            term.add_to(total)
+        return total
+
+    def _give(self, term: _Term) -> None:
+        self.ask(term.machine, term.intervals, term.coefficients)
+        self._asked[self.outstanding[term.machine]] = term
+
+    def _make_of_others(self, term: _Term) -> None:
+        code, dtype = self.master.manifest.code, self._coded.dtype
+        others = self._others(term.machine)
+        weights = code.stand_in_weights(term.machine, others)
+        for machine, weight in zip(others, weights, strict=True):
+            part = (weight * term.coefficients).astype(dtype, copy=False)
+            made = _Term(machine, term.intervals, part, stands_in_for=term)
+            term.made_of.append(made)
+            self._aside[machine].append(made)
+
+    def _others(self, machine: int) -> tuple[int, ...]:
+        """The L fastest machines that can stand in for one."""
+        needed, speeds = self.master.manifest.code.recovery, self.step.planned.speeds
+        able = sorted(self.helpers() - {machine}, key=lambda n: -speeds[n - 1])
+        if len(able) < needed:
+            raise InfeasibleError(
+                f"step {self.step.number} has lost machine {machine}: its part can be made with "
+                f"{plural(needed, 'other')}, and {len(able)} can be had"
+            )
+        return tuple(sorted(able[:needed]))

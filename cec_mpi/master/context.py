@@ -1,0 +1,50 @@
+"""What a step by messages needs of its master."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from cec_mpi.core.plan.planner import Plan
+from cec_mpi.master.planning import StepPlanner
+from cec_mpi.options.deadline import Deadline
+from cec_mpi.roster.changes import Lost
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.wire.jobs import Event, Intervals, Jobs
+
+__all__ = ["Context"]
+
+
+class Context(Protocol):
+    """The master, as its steps see it.
+
+    Attributes
+    ----------
+    manifest : Manifest
+    end : Jobs
+        The wire.
+    deadline : Deadline or None
+    samples : bool
+        Only some rows are compared.
+    up : set of int
+        Machines that are up, lost or not.
+    steps : StepPlanner
+    """
+
+    manifest: Manifest
+    end: Jobs
+    deadline: Deadline | None
+    samples: bool
+    up: set[int]
+    steps: StepPlanner
+
+    def intervals_of(self, plan: Plan) -> dict[int, Intervals]:
+        """The rows of each machine."""
+
+    def check_loss(self, event: Lost, when: str) -> None:
+        """Refuse to lose a machine, where the session does not go on without it."""
+
+    def note(self, events: list[dict[str, Any]], event: Event) -> None:
+        """Keep who is there, for the records and for the next steps."""
+
+    def give_up_silent(self, allowed: float | None) -> None:
+        """Give up machines that have not answered for long, though so many seconds were enough."""

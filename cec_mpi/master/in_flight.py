@@ -1,0 +1,295 @@
+"""A step by messages on its way: jobs are given, answered, given up and given to others."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.accuracy.finite import NotFinite, Unusable
+from cec_mpi.errors import InfeasibleError, MachineError
+from cec_mpi.master.buffers import Buffers
+from cec_mpi.master.context import Context
+from cec_mpi.master.step import CannotEnd, Multiplied, Step
+from cec_mpi.processes.waiting import Patience
+from cec_mpi.roster.changes import GivenUp, Joined, Left, Lost
+from cec_mpi.roster.roster import State
+from cec_mpi.wire.answers import Answers
+from cec_mpi.wire.jobs import Answered, Event, Intervals, Job
+
+__all__ = ["StepInFlight"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Totals:
+    """What machines did in a step, over all their jobs."""
+
+    rows: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+    load_seconds: NDArray[np.float64]
+    load_bytes: NDArray[np.float64]
+    jobs: list[Job] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, machines: int) -> _Totals:
+        seconds, load_seconds, load_bytes = np.zeros((3, machines))
+        return cls(np.zeros(machines, np.int64), seconds, load_seconds, load_bytes)
+
+    def add(self, job: Job) -> None:
+        n, reported = job.machine - 1, job.reported
+        self.rows[n] += job.count
+        # It was not asked longer ago; what is no number is left out later.
+        self.seconds[n] += min(reported.seconds, time.monotonic() - job.begun)
+        self.load_seconds[n] += reported.load_seconds
+        self.load_bytes[n] += reported.load_bytes
+        self.jobs.append(job)
+
+
+class StepInFlight(ABC):
+    """A step on its way: jobs are given, answered, given up and given to others."""
+
+    def __init__(self, master: Context, step: Step) -> None:
+        self.master = master
+        self.step = step
+        self.end = master.end
+        self.hub = master.end.hub
+        self.roster = self.hub.roster
+        self.machines = set(step.moment.available)
+        self.outstanding: dict[int, Job] = {}  # of this step, by machine
+        self.refused: dict[int, Unusable] = {}  # machines with an answer that is not finite
+        self._not_finite = NotFinite(step.product.columns, step.product.adjoint)
+        self.totals = _Totals.of(master.manifest.code.machines)
+        self._answered_after: list[float] = []
+        self._plan_seconds: float | None = None
+        self._begin = time.monotonic()
+
+    # What differs between X W and X' V.
+
+    @abstractmethod
+    def first_jobs(self) -> None:
+        """Give the jobs of the plan."""
+
+    @abstractmethod
+    def is_done(self) -> bool:
+        """Whether the result is there."""
+
+    @abstractmethod
+    def take(self, job: Job) -> None:
+        """Use an answer."""
+
+    @abstractmethod
+    def drop(self, machine: int) -> None:
+        """Expect nothing more of a machine."""
+
+    def refuse(self, machine: int) -> None:
+        """Use nothing of a machine whose answer is not finite."""
+        self.drop(machine)
+
+    @abstractmethod
+    def hand_on(self) -> None:
+        """Give what is missing to others.
+
+        Raises
+        ------
+        InfeasibleError
+            There are too few.
+        """
+
+    @abstractmethod
+    def next_job(self, machine: int) -> None:
+        """Give a machine that has answered what else was put aside for it."""
+
+    def disagreement(self) -> MachineError | None:
+        """Why there are too few machines, if it is another reason than losses."""
+        return None
+
+    # What does not.
+
+    def to_its_end(self, buffers: Buffers) -> None:
+        """Give jobs and take answers until the result is there.
+
+        Parameters
+        ----------
+        buffers : Buffers
+            With what is sent; others take its place where a machine may not have all of it.
+        """
+        try:
+            self._go()
+        finally:
+            if self.outstanding:
+                buffers.renew()
+
+    def _go(self) -> None:
+        step = self.step
+        kind, rows = step.product, step.plan.assignment.counts(len(self.totals.rows))
+        self._plan_seconds = self.master.steps.speeds.predict(kind, rows)
+        self.master.steps.begun(step.planned)
+        with step.timed("announce"):
+            self.first_jobs()
+        with step.timed("collect"):
+            patience = Patience()
+            while not self.is_done():
+                something = False
+                for event in self.hub.events():
+                    self._handle(event)
+                    something = True
+                if something:
+                    patience = Patience()
+                    continue
+                if not self.outstanding and not self.hub.joining() and not self._busy_before():
+                    self._hand_on()
+                    if not self.outstanding:
+                        raise RuntimeError(f"step {step.number} waits for nobody")
+                self._look_at_the_clock()
+                self.master.steps.schedule.gate()
+                patience.pause()
+
+    def ask(self, machine: int, intervals: Intervals, content: NDArray[Any]) -> None:
+        """Give a job to an idle machine."""
+        step = self.step
+        job = self.end.ask(machine, step.number, step.product, intervals, content)
+        self.outstanding[machine] = job
+        for name, size in (("announce", 16 * len(intervals)), ("share", content.nbytes)):
+            step.bytes[name] = step.bytes.get(name, 0) + size
+
+    def ready(self) -> set[int]:
+        """Machines that can be given a job: idle, and their last answer is taken."""
+        return self.roster.machines(State.IDLE) - set(self.outstanding)
+
+    def helpers(self) -> set[int]:
+        """Machines that may be asked for what others do not answer."""
+        computing = self.roster.machines(State.COMPUTING) & set(self.outstanding)
+        usable = self.roster.machines(State.IDLE) | computing
+        return (self.machines & usable) - set(self.refused)
+
+    def collected(self, condition: float, gain: float) -> Multiplied:
+        """What the machines did, for the records; their buffers can be used again."""
+        totals = self.totals
+        self.step.bytes["collect"] = sum(job.values.nbytes for job in totals.jobs)
+        self.end.release(totals.jobs)
+        answers = Answers(self.result(), totals.seconds, totals.load_seconds, totals.load_bytes, [])
+        return Multiplied(answers, condition, gain, totals.rows.tolist())
+
+    def result(self) -> NDArray[Any]:
+        """The sum of the answers to X' V; nothing for X W, which is decoded already."""
+        return np.empty(0)
+
+    def _handle(self, event: Event) -> None:
+        master, step = self.master, self.step
+        master.note(step.events, event)
+        if isinstance(event, Lost):
+            master.check_loss(event, f"in step {step.number}")
+        if isinstance(event, Lost | GivenUp):
+            self.outstanding.pop(event.machine, None)
+        if isinstance(event, Lost | GivenUp | Left):
+            self.drop(event.machine)
+            self._hand_on()
+        elif isinstance(event, Joined):
+            if event.machine in self.master.up:
+                self.machines.add(event.machine)
+            self._hand_on()
+        elif isinstance(event, Answered):
+            self._answer(event.job)
+
+    def _answer(self, job: Job) -> None:
+        if job.step != self.step.number or self.outstanding.get(job.machine) is not job:
+            if job.machine in self.master.up - self.machines:  # it came too late for the plan
+                self.machines.add(job.machine)
+                self._hand_on()
+            return
+        del self.outstanding[job.machine]
+        self._answered_after.append(time.monotonic() - self._begin)
+        if job.failed:
+            self._failed(job.machine)
+            return
+        unusable = self._not_finite.take(job.machine, job.intervals, job.values)
+        if unusable is not None:
+            self._refuse(unusable)
+            return
+        self.totals.add(job)
+        self.take(job)
+        if self.roster.state_of(job.machine) is State.IDLE:
+            self.next_job(job.machine)
+
+    def _refuse(self, found: Unusable) -> None:
+        """Have the rows of an answer that is not finite from others, if it is a machine's error."""
+        if found.other is not None:
+            raise self.step.too_large(found, self.master.manifest.dtype)
+        number, reason = found.machine, self.step.answered(found)
+        log.error("machine %d %s in step %d", number, reason, self.step.number)
+        self.step.events.append({"wrong": number, "reason": reason})
+        self.refused[number] = found
+        self.refuse(number)
+        self._hand_on()
+
+    def _failed(self, machine: int) -> None:
+        text = self.hub.report(machine)
+        if not self.hub.continues:
+            raise MachineError(f"step {self.step.number} failed on machine {machine}: {text}")
+        self.hub.exclude(machine, text, Lost)
+
+    def _hand_on(self) -> None:
+        try:
+            self.hand_on()
+        except InfeasibleError:
+            # Machines that are late may answer after all, and others may join.
+            self.hub.start_processes(soon=True)
+            if self.outstanding or self.hub.joining() & self.master.up or self._busy_before():
+                return
+            if self.refused:
+                first = next(iter(self.refused.values()))
+                raise self.step.cannot_replace(first, self.master.manifest.dtype) from None
+            disagreement = self.disagreement()
+            if disagreement is not None:
+                raise disagreement from None
+            left = sorted(self.helpers())
+            raise CannotEnd(
+                f"step {self.step.number} cannot end: {len(left)} of its machines are left "
+                f"({', '.join(map(str, left)) or 'none'}), and each row needs "
+                f"{self.master.manifest.code.recovery}{self._last_loss()}"
+            ) from None
+
+    def _last_loss(self) -> str:
+        lost = [event for event in self.step.events if "lost" in event]
+        return f"; lost last: machine {lost[-1]['lost']}, {lost[-1]['reason']}" if lost else ""
+
+    def _busy_before(self) -> set[int]:
+        """Machines that have not yet answered an earlier step, and may help in this one then."""
+        return self.hub.busy().keys() & self.master.up - self.machines
+
+    def _look_at_the_clock(self) -> None:
+        now = time.monotonic()
+        allowed = self._allowed()
+        late = [
+            n
+            for n, job in self.outstanding.items()
+            if allowed is not None
+            and now - job.begun > allowed
+            and self.roster.state_of(n) is State.COMPUTING
+        ]
+        for n in late:
+            log.warning("machine %d is late in step %d", n, self.step.number)
+            self.step.events.append({"late": n})
+            self.hub.late(n)
+            self.drop(n)
+        if late:
+            self._hand_on()
+        self.master.give_up_silent(allowed)
+
+    def _allowed(self) -> float | None:
+        """Seconds that a machine has for its answer, if that is limited and known by now."""
+        deadline = self.master.deadline
+        if deadline is None:
+            return None
+        expected = [median(self._answered_after)] if self._answered_after else []
+        if self._plan_seconds is not None:
+            expected.append(self._plan_seconds)
+        return deadline.allowed(max(expected, default=None))

@@ -1,0 +1,111 @@
+"""The master of the default exchange: each step waits for all of its machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.accuracy.finite import NotFinite
+from cec_mpi.errors import MachineError
+from cec_mpi.master.buffers import Buffers
+from cec_mpi.master.master import Master, OpenStore
+from cec_mpi.master.step import Multiplied, Step
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.roster.changes import Left
+from cec_mpi.wire.answers import Answers
+from cec_mpi.wire.protocol import Lockstep
+
+__all__ = ["LockstepMaster"]
+
+_WITHOUT_OTHERS = "nobody is asked in its place (under mpirun --on-loss continue has others asked)"
+
+
+class LockstepMaster(Master):
+    """A `Master` on an end with the three verbs of a step.
+
+    Parameters
+    ----------
+    end : Lockstep
+        The wire.
+    options : SessionOptions
+    store : OpenStore
+    """
+
+    def __init__(self, end: Lockstep, options: SessionOptions, store: OpenStore) -> None:
+        super().__init__(end.close, store)
+        self._end = end
+        self._rows: list[int] = []
+
+    def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
+        answers = self._exchange(step, buffers.shared, buffers)
+        with step.timed("code"):
+            buffers.codec.decode(answers.values, buffers.parts)
+        return Multiplied(answers, buffers.codec.condition, buffers.codec.gain, self._rows)
+
+    def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
+        answers = self._exchange(step, buffers.coded, buffers)
+        return Multiplied(answers, buffers.codec.condition, buffers.codec.gain, self._rows)
+
+    def _exchange(self, step: Step, values: NDArray[Any], buffers: Buffers) -> Answers:
+        """Announce, share and collect; the codec is prepared while the machines compute."""
+        with step.timed("announce"):
+            step.bytes["announce"] = self._end.announce(
+                step.number, step.product, step.plan.assignment
+            )
+        if step.planned.changed:
+            self._rows = step.plan.assignment.counts(self.manifest.code.machines).tolist()
+        self.steps.begun(step.planned)
+        with step.timed("share"):
+            step.bytes["share"] = self._end.share(values)
+        with step.timed("collect"):
+            try:
+                buffers.prepare(step.plan)
+            finally:
+                answers = self._end.collect()
+        step.bytes["collect"] = answers.values.nbytes
+        self._check(step, answers, buffers)
+        for machine in answers.leaving:
+            if self.steps.schedule.hear(Left(machine, "it was warned that it has to leave")):
+                step.events.append({"leaving": machine})
+        return answers
+
+    def _check(self, step: Step, answers: Answers, buffers: Buffers) -> None:
+        if answers.failed:
+            reports = self._end.reports()
+            told = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
+            raise MachineError(f"step {step.number} failed on {'; '.join(told)}")
+        values = answers.values
+        if step.product.adjoint:
+            if not np.isfinite(values).all():
+                raise self._not_finite_sum(step, answers)
+        elif not np.isfinite(values, out=buffers.good).all():
+            raise self._not_finite(step, values)
+
+    def _not_finite(self, step: Step, values: NDArray[Any]) -> MachineError:
+        """Whose error it is that answers to X W are not finite."""
+        columns, dtype = step.product.columns, self.manifest.dtype
+        answers, place, found = NotFinite(columns), 0, []
+        for machine in step.plan.assignment.available:
+            end = place + self._rows[machine - 1] * columns
+            intervals = step.plan.assignment.intervals(machine)
+            unusable = answers.take(machine, intervals, values[place:end])
+            if unusable is not None and unusable.other is not None:
+                return step.too_large(unusable, dtype)
+            found += [unusable] if unusable is not None else []
+            place = end
+        return step.cannot_replace(found[0], dtype, _WITHOUT_OTHERS)
+
+    def _not_finite_sum(self, step: Step, answers: Answers) -> MachineError:
+        """Whose error it is that X' V is not finite."""
+        what = f"X' v is too large for {self._dtype}"
+        if len(answers.not_finite) == 1:
+            machine = answers.not_finite[0]
+            return MachineError(
+                f"machine {machine} answered numbers that are not finite in step {step.number}, "
+                f"and {_WITHOUT_OTHERS}: {what}, or the answer is wrong"
+            )
+        named = ", ".join(map(str, answers.not_finite))
+        whose = f" of machines {named}" if named else ", added up,"
+        return MachineError(f"the answers{whose} to step {step.number} are not finite: {what}")

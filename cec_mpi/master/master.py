@@ -1,0 +1,271 @@
+"""The master: plans each step, exchanges it, decodes the answers, records what happened."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import InputError
+from cec_mpi.master.bounds import ErrorBounds
+from cec_mpi.master.buffers import Buffers, block_of, checked_out, column, take
+from cec_mpi.master.planning import StepPlanner
+from cec_mpi.master.step import CannotEnd, Multiplied, Step
+from cec_mpi.records.recorder import Recorder
+from cec_mpi.store.format.manifest import Manifest
+
+__all__ = ["Master", "OpenStore"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OpenStore:
+    """A store that machines serve, and who plans and records its steps.
+
+    Attributes
+    ----------
+    path : Path
+        As it was opened.
+    manifest : Manifest
+    steps : StepPlanner
+    recorder : Recorder
+    number : int
+        Which of the session's stores this is, for the records.
+    """
+
+    path: Path
+    manifest: Manifest
+    steps: StepPlanner
+    recorder: Recorder
+    number: int
+
+
+class Master(ABC):
+    """X on machines that come and go: its products with vectors and blocks of vectors.
+
+    Parameters
+    ----------
+    close : callable
+        Tells the machines that they need not serve this store any more.
+    store : OpenStore
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape (q, r) of X.
+    dtype : numpy.dtype
+        float64: answers are decoded in double precision whatever the shards are.
+    accuracy : float
+        Relative error that products can have: the machine epsilon of the shards times the
+        worst condition number of the code.
+    manifest : Manifest
+        Of the store.
+    path : Path
+        Of the store, as it was opened.
+    """
+
+    def __init__(self, close: Callable[[], None], store: OpenStore) -> None:
+        import scipy.linalg  # noqa: F401 - now, so that the first decoder does not wait for it
+
+        manifest = store.manifest
+        self.shape = (manifest.rows, manifest.columns)
+        self.dtype = np.dtype(np.float64)
+        self.accuracy = manifest.code.conditioning.worst * float(np.finfo(manifest.dtype).eps)
+        self.path = store.path
+        self.recorder = store.recorder
+        self.steps = store.steps
+        self.manifest = manifest
+        self._tell_closed = close
+        self._store = store.number
+        self.bounds = ErrorBounds(manifest)
+        self._closed = False
+        self._buffers: dict[int, Buffers] = {}
+
+    def matvec(self, w: ArrayLike, out: Floats | None = None) -> Floats:
+        """Compute y = X w on the machines that are available now: one step.
+
+        Parameters
+        ----------
+        w : (r,) or (r, 1) array_like
+            Real and finite.
+        out : (q,) ndarray of float64, optional
+            Receives y; without it a new array does.
+
+        Returns
+        -------
+        (q,) ndarray of float64
+
+        Raises
+        ------
+        InputError
+            w has another shape, or is not finite in the dtype of the shards.
+        InfeasibleError
+            Too few machines are available.
+        MachineError
+            A machine failed.
+        """
+        return self._until_it_ends(self._forward, "w", column("w", w, self.shape[1]), out)[:, 0]
+
+    def rmatvec(self, v: ArrayLike, out: Floats | None = None) -> Floats:
+        """Compute X' v: one step with the assignment, the load and the time of X w.
+
+        Parameters
+        ----------
+        v : (q,) or (q, 1) array_like
+            Real and finite.
+        out : (r,) ndarray of float64, optional
+
+        Returns
+        -------
+        (r,) ndarray of float64
+
+        Raises
+        ------
+        InputError, InfeasibleError, MachineError
+            As `matvec`.
+        """
+        return self._until_it_ends(self._adjoint, "v", column("v", v, self.shape[0]), out)[:, 0]
+
+    def matmat(self, W: ArrayLike) -> Floats:
+        """Compute X W for all columns of W in one step.
+
+        Parameters
+        ----------
+        W : (r, k) array_like
+            Real and finite.
+
+        Returns
+        -------
+        (q, k) ndarray of float64
+
+        Raises
+        ------
+        InputError, InfeasibleError, MachineError
+            As `matvec`.
+        """
+        return self._until_it_ends(self._forward, "W", block_of("W", W, self.shape[1]), None)
+
+    def rmatmat(self, V: ArrayLike) -> Floats:
+        """Compute X' V for all columns of V in one step.
+
+        Parameters
+        ----------
+        V : (q, k) array_like
+            Real and finite.
+
+        Returns
+        -------
+        (r, k) ndarray of float64
+
+        Raises
+        ------
+        InputError, InfeasibleError, MachineError
+            As `matvec`.
+        """
+        return self._until_it_ends(self._adjoint, "V", block_of("V", V, self.shape[0]), None)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it makes no more steps."""
+        return self._closed
+
+    def close(self) -> None:
+        """Make no more steps with this store."""
+        if not self._closed:
+            self._closed = True
+            self._tell_closed()
+
+    def _until_it_ends(
+        self,
+        product: Callable[[str, NDArray[Any], Floats | None], Floats],
+        name: str,
+        block: NDArray[Any],
+        out: Floats | None,
+    ) -> Floats:
+        """Make a step, and if machines are waited for another one where it cannot end."""
+        while True:
+            try:
+                return product(name, block, out).reshape(-1, block.shape[1])
+            except CannotEnd:
+                if not self.steps.schedule.waits:
+                    raise
+
+    def _forward(self, name: str, W: NDArray[Any], out: Floats | None) -> Floats:
+        """X W; W of shape (r, k)."""
+        columns = W.shape[1]
+        out = checked_out(out, self.shape[0])
+        buffers = self._buffers_for(columns)
+        take(name, W, buffers.shared.T, buffers.finite.T)
+        step = self._begin(Product(False, columns))
+        with np.errstate(over="ignore", invalid="ignore"):
+            length = float(np.linalg.norm(buffers.shared))
+            length = length if np.isfinite(length) else 0.0
+            done = self._multiply(step, buffers, self.bounds.least_scale(length))
+            bound = self.bounds.of_product(done.condition, done.gain, buffers, length)
+        self._end_of(step, done, bound)
+        y = buffers.product[: self.shape[0]]
+        if out is None:
+            return y.copy()
+        np.copyto(out, y[:, 0])
+        return out
+
+    def _adjoint(self, name: str, V: NDArray[Any], out: Floats | None) -> Floats:
+        """X' V; V of shape (q, k)."""
+        rows, columns = V.shape
+        out = checked_out(out, self.shape[1])
+        buffers = self._buffers_for(columns)
+        take(name, V, buffers.product[:rows])
+        buffers.product[rows:] = 0
+        step = self._begin(Product(True, columns))
+        with step.timed("code"), np.errstate(over="ignore"):
+            buffers.prepare(step.plan)
+            buffers.codec.coefficients(buffers.parts, buffers.coded)
+        if not np.isfinite(buffers.coded, out=buffers.good).all():
+            raise InputError(f"{name} is too large: its coded numbers overflow {self._dtype}")
+        done = self._multiply_transposed(step, buffers)
+        self._end_of(step, done)
+        answers = done.answers
+        if out is None:
+            return answers.values.reshape(-1, columns).copy()
+        np.copyto(out, answers.values)
+        return out
+
+    @abstractmethod
+    def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
+        """From what is shared to the parts of X W, whose rounding has at least this scale."""
+
+    @abstractmethod
+    def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
+        """From the coefficients of the machines to X' V, as the values of the answers."""
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InputError("this operator is closed: its machines have left")
+
+    def _begin(self, product: Product) -> Step:
+        self._check_open()
+        return Step(product, self.steps.plan(self.steps.next()))
+
+    def _end_of(self, step: Step, done: Multiplied, error_bound: float | None = None) -> None:
+        """Learn from a step, and record it."""
+        seconds = done.answers.seconds
+        known = self.steps.learn(step.planned, step.product, done.rows, seconds)
+        self.recorder.step(step.record(done, known, self._store, error_bound))
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.manifest.dtype)
+
+    def _buffers_for(self, columns: int) -> Buffers:
+        """Arrays for products with this many columns; those of one and of the last are kept."""
+        if columns not in self._buffers:
+            self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
+            self._buffers[columns] = Buffers(self.manifest, columns)
+        return self._buffers[columns]

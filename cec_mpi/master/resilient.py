@@ -1,0 +1,217 @@
+"""The master of the exchange by messages: late and lost machines do not hold up a step."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.accuracy.locating import ParityChecker
+from cec_mpi.core.plan.planner import Plan
+from cec_mpi.core.step.answers import Decoders, RowAnswers
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import InfeasibleError, MachineError
+from cec_mpi.master.adjoint import AdjointStep
+from cec_mpi.master.buffers import Buffers
+from cec_mpi.master.forward import ForwardStep
+from cec_mpi.master.master import Master, OpenStore
+from cec_mpi.master.schedule import Moment
+from cec_mpi.master.step import Multiplied, Step
+from cec_mpi.options.deadline import as_deadline
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.processes.waiting import Patience
+from cec_mpi.roster.changes import Left, Lost
+from cec_mpi.roster.roster import State
+from cec_mpi.store.shard import Mended
+from cec_mpi.text import plural
+from cec_mpi.wire.jobs import Answered, Event, Intervals, Jobs
+
+__all__ = ["ResilientMaster"]
+
+log = logging.getLogger(__name__)
+
+_LOST_AFTER = 10.0  # deadlines without an answer: the machine is taken for lost
+_LEAST_LOST_AFTER = 5.0  # seconds
+_SAMPLE = 4  # rows that are compared in a step, with check="sample"
+_QUARANTINE = 3  # steps with wrong answers, after which a machine is asked no more
+_MARGIN = 1e3  # between a result and what may have overflown on the way to it
+
+
+class ResilientMaster(Master):
+    """A `Master` whose steps end without the answers of machines that are late or lost.
+
+    Parameters
+    ----------
+    end : Jobs
+        The wire.
+    options : SessionOptions
+        With S, stragglers: each row is computed by L + S machines where as many are available.
+    store : OpenStore
+    """
+
+    def __init__(self, end: Jobs, options: SessionOptions, store: OpenStore) -> None:
+        super().__init__(end.close, store)
+        self.end = end
+        self._stragglers = options.stragglers
+        self.deadline = None if options.deadline is None else as_deadline(options.deadline)
+        code = self.manifest.code
+        self._decoders = Decoders(code)
+        self._intervals: tuple[Plan | None, dict[int, Intervals]] = None, {}
+        self.checker: ParityChecker | None = None
+        self.samples = options.check == "sample"
+        self._random = np.random.default_rng(options.seed)
+        if options.check != "none":
+            self.checker = ParityChecker(
+                code.generator, self._dtype, self.manifest.columns, self.bounds.shards
+            )
+        self._has_warned = False  # of a store that is damaged
+        self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
+        self.up: set[int] = set()  # machines that are up, lost or not
+
+    def _begin(self, product: Product) -> Step:
+        self._check_open()
+        compares = not product.adjoint and self.checker is not None and not self.samples
+        events: list[dict[str, Any]] = []
+        moment = self._moment(compares, events)
+        planned = self.steps.plan(moment, 0 if product.adjoint else self._stragglers)
+        self.up = self.steps.schedule.listed(moment)
+        step = Step(product, planned)
+        step.events.extend(events)
+        return step
+
+    def _moment(self, more: int, events: list[dict[str, Any]]) -> Moment:
+        """The moment of the next step, with the machines that can be asked then."""
+        hub, patience = self.end.hub, Patience()
+        hub.hear()
+        while True:
+            hub.start_processes()
+            for event in hub.events():
+                self.note(events, event)
+                if isinstance(event, Lost):
+                    self.check_loss(event, "between steps")
+            self.give_up_silent(None)
+            awaited = hub.busy().keys() | hub.joining()
+            try:
+                moment = self.steps.next(more)
+            except InfeasibleError:
+                if not awaited:
+                    raise
+            else:
+                idle = hub.roster.machines(State.IDLE)
+                able = tuple(n for n in moment.available if n in idle)
+                if len(able) >= self.manifest.code.recovery + more:
+                    return replace(moment, available=able)
+            self.steps.schedule.gate()
+            patience.pause()
+
+    def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
+        manifest, columns = self.manifest, step.product.columns
+        answers = RowAnswers(
+            self._decoders,
+            manifest.code.recovery,
+            manifest.rows_per_shard,
+            columns,
+            buffers.parts,
+            buffers.work,
+            self.checker,
+            floor=scale,
+            sample=self._sample(step) if self.samples else None,
+        )
+        on_its_way = ForwardStep(self, step, buffers.shared, answers)
+        on_its_way.to_its_end(buffers)
+        self._count_wrong(answers.accused, buffers.parts)
+        return on_its_way.collected(answers.condition, answers.gain)
+
+    def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
+        on_its_way = AdjointStep(self, step, buffers.coded, self.manifest.columns)
+        on_its_way.to_its_end(buffers)
+        done = on_its_way.collected(buffers.codec.condition, buffers.codec.gain)
+        if not np.isfinite(done.answers.values).all():
+            raise MachineError(
+                f"the answers, added up, to step {step.number} are not finite: X' v is too large "
+                "for float64"
+            )
+        self._count_wrong(on_its_way.refused, done.answers.values)
+        return done
+
+    def _sample(self, step: Step) -> list[int]:
+        """Rows to be compared; none where no machine is to spare."""
+        if len(step.moment.available) <= self.manifest.code.recovery:
+            return []
+        rows: list[int] = self._random.integers(self.manifest.rows_per_shard, size=_SAMPLE).tolist()
+        return rows
+
+    def _count_wrong(self, machines: Collection[int], result: NDArray[np.float64]) -> None:
+        """Ask a machine no more that was wrong in several steps.
+
+        Where the result is nearly too large for the shards' dtype, an answer may be too large
+        that none of the others can be compared with.
+        """
+        with np.errstate(over="ignore"):
+            if machines and np.abs(result).max() * _MARGIN > np.finfo(self._dtype).max:
+                return
+        for n in machines:
+            self._wrong[n] += 1
+            if self._wrong[n] >= _QUARANTINE:
+                self.end.hub.exclude(n, f"wrong in {plural(self._wrong[n], 'step')}", Left)
+
+    def intervals_of(self, plan: Plan) -> dict[int, Intervals]:
+        """The rows of each machine."""
+        known, intervals = self._intervals
+        if known is not plan:
+            assignment = plan.assignment
+            intervals = {n: assignment.intervals(n) for n in assignment.available}
+            self._intervals = plan, intervals
+        return intervals
+
+    def check_loss(self, event: Lost, when: str) -> None:
+        """Refuse to lose a machine, where the session does not go on without it."""
+        if not self.end.hub.continues:
+            raise MachineError(
+                f"machine {event.machine} was lost {when} ({event.reason}): on_loss='continue' "
+                "goes on without it"
+            )
+
+    def note(self, events: list[dict[str, Any]], event: Event) -> None:
+        """Keep who is there, for the records and for the next steps."""
+        before = len(events)
+        if not isinstance(event, Answered):
+            self.steps.schedule.hear(event)
+            log.warning("%s", event)
+            events.append(event.record)
+        elif self.end.gave(event.job):
+            self._note_mended(events, event.job.machine, event.job.mended)
+        self.recorder.note(events[before:])
+
+    def _note_mended(self, events: list[dict[str, Any]], machine: int, mended: Mended) -> None:
+        """A machine has computed rows of its shard from others: what it answers is less exact."""
+        if self.bounds.allow(machine, mended.error_bound) and self.checker is not None:
+            self.checker.allow(self.bounds.answers)
+        if not mended.rows:
+            return
+        events.append({"rebuilt": machine} | mended._asdict())
+        if not self._has_warned:
+            self._has_warned = True
+            text = (
+                f"machine {machine} cannot read rows {mended.first}..{mended.last} of its shard, "
+                "and computes them from other shards, in memory: cec-mpi repair "
+                f"{self.end.path} mends the store"
+            )
+            warnings.warn(text, stacklevel=2)
+
+    def give_up_silent(self, allowed: float | None) -> None:
+        """Give up machines that have not answered for long, though so many seconds were enough."""
+        if self.deadline is None:
+            return
+        enough = max(_LEAST_LOST_AFTER, _LOST_AFTER * (allowed or self.deadline.seconds or 0.0))
+        now = time.monotonic()
+        for n, job in self.end.hub.busy().items():
+            if now - job.begun > enough:
+                self.end.hub.give_up(n, f"no answer for {now - job.begun:.1f} s")

@@ -1,0 +1,209 @@
+"""Which step and tick come next, and waiting for a tick with enough machines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from cec_mpi.availability.models import Asked, Availability, Listed, checked_set, seconds_between
+from cec_mpi.errors import InfeasibleError
+from cec_mpi.roster.changes import Change, Joined
+from cec_mpi.text import plural
+
+__all__ = ["Clock", "Moment", "Schedule"]
+
+_LONGEST_SLEEP = 0.1  # seconds; mpirun leaves a rank 0.25 to end in after SIGTERM
+_LAST_WARNING = 2.0  # seconds that a warning of all processes may take to come to this one
+_MOST_TICKS = 1_000_000  # that a step waits for, where ticks cost no time
+
+
+class Clock(Protocol):
+    """Where time comes from: `time`, or what a test or a simulation has in its place."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait for so long."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a step is made, and with whom."""
+
+    step: int
+    tick: int
+    waited: int
+    available: tuple[int, ...]
+
+
+class Schedule:
+    """Gives each step its number, its tick and its available machines.
+
+    Parameters
+    ----------
+    availability : Availability
+    present : tuple of int
+        Machines that take part at all; the others are preempted for good.
+    tick_seconds : float, optional
+        Wall-clock length of a tick; by default each step is a tick.
+    wait : bool
+        Wait for the next tick when too few machines are available.
+    step, tick : int
+        Number and tick of the first step; the latter where steps are ticks.
+    clock : Clock
+
+    Attributes
+    ----------
+    waits : bool
+        Whether the next tick is waited for when too few machines are available.
+    gate : callable
+        Called before each step and while one is waited for; what it raises ends the run.
+    """
+
+    def __init__(
+        self,
+        availability: Availability,
+        present: tuple[int, ...],
+        *,
+        tick_seconds: float | None = None,
+        wait: bool = False,
+        step: int = 0,
+        tick: int = 0,
+        clock: Clock = time,
+    ) -> None:
+        self._clock = clock
+        self._given = self._availability = availability.among(present)
+        self._present = frozenset(present)
+        self._left: set[int] = set()
+        self._tick_seconds = tick_seconds
+        self.waits = wait
+        self._step = step
+        self._tick = tick
+        self._start: float | None = None
+        self.gate: Callable[[], None] = lambda: None
+
+    @property
+    def available(self) -> tuple[int, ...]:
+        """The machines that the next step finds, as far as is known."""
+        waits = self._tick_seconds is not None and self._start is None  # for the first step
+        return self._staying(self._availability.at(0 if waits else self._current()))
+
+    @property
+    def known(self) -> tuple[int, ...] | None:
+        """As `available`; None where a function or a command of the user's would be asked."""
+        return None if isinstance(self._availability, Asked) else self.available
+
+    def choose(self, machines: Iterable[int] | None) -> None:
+        """From now on these machines are available; None: what was given at first.
+
+        Raises
+        ------
+        InputError
+            A machine does not take part.
+        """
+        if machines is None:
+            self._availability = self._given
+            return
+        chosen = checked_set("available", machines, self._present)
+        self._availability = Listed([chosen])
+
+    def hear(self, change: Change) -> bool:
+        """A machine is not available any more, or is there again. False if that was known."""
+        known = (change.machine in self._left) is not isinstance(change, Joined)
+        if isinstance(change, Joined):
+            self._left.discard(change.machine)
+        else:
+            self._left.add(change.machine)
+        return not known
+
+    def listed(self, moment: Moment) -> set[int]:
+        """Machines that would be available at a moment, those that have left among them."""
+        return set(self._availability.at(moment.tick))
+
+    def next(self, needed: int, machines: int) -> Moment:
+        """The moment of the next step; sleeps through ticks that have to be waited for.
+
+        It stays the moment of the next step until it is `taken`.
+
+        Parameters
+        ----------
+        needed : int
+            Machines that the step needs.
+        machines : int
+            Machines of the store, N: those with higher numbers have no part in it.
+
+        Raises
+        ------
+        InfeasibleError
+            Too few machines are available, and none are waited for or will ever come.
+        """
+        self.gate()
+        tick, waited = self._current(), 0
+        while len(available := self._at(tick, machines)) < needed:
+            most = min(self._availability.most_from(tick), len(self._present - self._left))
+            if not self.waits or most < needed:
+                self._hear_why()
+                raise InfeasibleError(self._complaint(tick, available, needed))
+            if waited >= _MOST_TICKS:
+                complaint = self._complaint(tick, available, needed)
+                raise InfeasibleError(f"{complaint}; waited {plural(waited, 'tick')}")
+            tick += 1
+            waited += 1
+            self._sleep_until(tick)
+            self.gate()
+        return Moment(self._step, tick, waited, available)
+
+    def taken(self, moment: Moment) -> None:
+        """A step was begun at this moment: the next one comes after it."""
+        self._step, self._tick = moment.step + 1, moment.tick + 1
+
+    def _at(self, tick: int, machines: int) -> tuple[int, ...]:
+        available = self._staying(self._availability.at(tick))
+        if available and available[-1] > machines:
+            return tuple(n for n in available if n <= machines)
+        return available
+
+    def _staying(self, machines: tuple[int, ...]) -> tuple[int, ...]:
+        if not self._left:
+            return machines
+        return tuple(n for n in machines if n not in self._left)
+
+    def _current(self) -> int:
+        if self._tick_seconds is None:
+            return self._tick
+        now = self._clock.monotonic()
+        if self._start is None:
+            self._start = now
+        return int((now - self._start) / self._tick_seconds)
+
+    def _sleep_until(self, tick: int) -> None:
+        """Sleep until a tick begins; where ticks are steps, until it can bring other machines."""
+        due = self._clock.monotonic() + seconds_between(self._availability)
+        if self._tick_seconds is not None and self._start is not None:
+            due = self._start + tick * self._tick_seconds
+        while (left := due - self._clock.monotonic()) > 0:
+            self.gate()
+            self._clock.sleep(min(left, _LONGEST_SLEEP))
+
+    def _hear_why(self) -> None:
+        """Let the gate end the run where machines have left because all processes are to leave.
+
+        A batch system warns one process after the other, and this one perhaps last.
+        """
+        due = self._clock.monotonic() + _LAST_WARNING
+        while self._left and self._clock.monotonic() < due:
+            self.gate()
+            self._clock.sleep(_LONGEST_SLEEP)
+
+    def _complaint(self, tick: int, available: tuple[int, ...], needed: int) -> str:
+        found = ", ".join(map(str, available)) if available else "none"
+        gone = ", ".join(map(str, sorted(self._left)))
+        left = f"; lost or gone: {gone}" if gone else ""
+        hint = "" if self.waits else " (--wait, or wait=True, waits for the next tick)"
+        return (
+            f"{plural(len(available), 'machine', 'is', 'are')} available at tick {tick} ({found}): "
+            f"a step needs {needed}{left}{hint}"
+        )

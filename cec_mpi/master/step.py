@@ -1,0 +1,145 @@
+"""One step: what is computed, when, with whom, and how long each part of it took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from cec_mpi.core.accuracy.finite import Unusable
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import InfeasibleError, MachineError
+from cec_mpi.master.planning import Makespans, Planned
+from cec_mpi.records.recorder import StepRecord
+from cec_mpi.wire.answers import Answers
+
+__all__ = ["CannotEnd", "Multiplied", "Step"]
+
+
+class CannotEnd(InfeasibleError):
+    """A step has lost so many machines that it cannot end; a later one may have others."""
+
+
+class Step:
+    """A step that begins.
+
+    Parameters
+    ----------
+    product : Product
+    planned : Planned
+
+    Attributes
+    ----------
+    number : int
+    moment : Moment
+        When, and with whom.
+    plan : Plan
+    bytes : dict
+        Sent or received, by verb.
+    events : list of dict
+        What happened to machines, for the records.
+    """
+
+    def __init__(self, product: Product, planned: Planned) -> None:
+        self.product = product
+        self.planned = planned
+        self.moment, self.plan = planned.moment, planned.plan
+        self.number = self.moment.step
+        self.bytes: dict[str, int] = {}
+        self.events: list[dict[str, Any]] = []
+        self._seconds = {"announce": 0.0, "share": 0.0, "collect": 0.0, "code": 0.0}
+
+    def record(
+        self, done: Multiplied, known: Makespans, store: int, error_bound: float | None
+    ) -> StepRecord:
+        """What happened, for the records of the store with this number."""
+        answers = done.answers
+        return StepRecord(
+            step=self.number,
+            tick=self.moment.tick,
+            time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            waited_ticks=self.moment.waited,
+            available=self.moment.available,
+            adjoint=self.product.adjoint,
+            columns=self.product.columns,
+            seconds=answers.seconds.tolist(),
+            load_seconds=answers.load_seconds.tolist(),
+            load_bytes=answers.load_bytes.astype(int).tolist(),
+            measured_makespan=float(answers.seconds.max()),
+            announce_seconds=self._seconds["announce"],
+            share_seconds=self._seconds["share"],
+            collect_seconds=self._seconds["collect"],
+            decode_seconds=self._seconds["code"],
+            bytes=self.bytes,
+            events=self.events,
+            plan_changed=self.planned.changed,
+            store=store,
+            rows=done.rows,
+            predicted_makespan=known.predicted,
+            bound=known.bound,
+            hindsight_makespan=known.hindsight,
+            condition=done.condition,
+            error_bound=error_bound,
+        )
+
+    def answered(self, found: Unusable) -> str:
+        """What a machine answered that is not finite, and where."""
+        return f"answered {found.value} {self._at(found)}"
+
+    def too_large(self, found: Unusable, dtype: str) -> MachineError:
+        """Two machines are not finite at one place: it is not their error, most likely."""
+        other = found.other
+        assert other is not None
+        return MachineError(
+            f"machines {other.machine} and {found.machine} answered {other.value} and "
+            f"{found.value} {self._at(found, 'their shards')} in step {self.number}: "
+            f"{self._product} is too large for {dtype}, or both are wrong (--machines leaves "
+            "machines out)"
+        )
+
+    def cannot_replace(self, found: Unusable, dtype: str, why: str = "") -> MachineError:
+        """One machine is not finite, and no other can say whose error it is."""
+        why = why or "no other machine is there to compute its rows"
+        return MachineError(
+            f"machine {found.machine} {self.answered(found)} in step {self.number}, and {why}: "
+            f"{self._product} is too large for {dtype}, or the answer is wrong"
+        )
+
+    @property
+    def _product(self) -> str:
+        return "X' v" if self.product.adjoint else "X w"
+
+    def _at(self, found: Unusable, whose: str = "its shard") -> str:
+        if self.product.adjoint:
+            return f"for row {found.place} of X' v"
+        return f"to row {found.place} of {whose}"
+
+    @contextmanager
+    def timed(self, verb: str) -> Iterator[None]:
+        """Add to the time of a verb, or of ``code``: decoding, or the transposed decoder."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[verb] += time.perf_counter() - begin
+
+
+class Multiplied(NamedTuple):
+    """What a product came to.
+
+    Attributes
+    ----------
+    answers : Answers
+        What the machines did; for X' V with the result.
+    condition, gain : float
+        The largest condition number, and norm of an inverse, that was decoded with.
+    rows : list of int
+        That machines 1..N computed.
+    """
+
+    answers: Answers
+    condition: float
+    gain: float
+    rows: list[int]

@@ -1,0 +1,124 @@
+"""Who is available: options of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.availability.command import from_command
+from cec_mpi.availability.given import as_availability, read_availability
+from cec_mpi.availability.models import Availability, RandomAvailability
+from cec_mpi.availability.numbers import read_machines
+from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.options import values
+from cec_mpi.options.option import Group, option, whole_number
+from cec_mpi.text import plural
+
+if TYPE_CHECKING:
+    from cec_mpi.store.format.manifest import Manifest
+
+__all__ = ["Available", "AvailabilityFlags"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AvailabilityFlags:
+    """What the flags of a command say of who is available."""
+
+    availability: tuple[str, ...] = option(
+        (), "--availability FILE", "JSON or CSV, one tick a step", nargs="+", alone=True
+    )
+    available_probability: float | None = option(
+        None, "--available-probability P", parse=values.number, alone=True
+    )
+    availability_command: str | None = option(
+        None, "--availability-command CMD", "prints the numbers of those that are up", alone=True
+    )
+    availability_every: float | None = option(
+        None,
+        "--availability-every SECONDS",
+        "that an answer of the command holds, by default 1",
+        values.seconds,
+    )
+    repeat: bool = option(False, "--repeat", "start the availability file again")
+    seed: int = field(default=0, compare=False)
+
+    def source(self, machines: int) -> Availability:
+        """Of the machines 1..machines of a store."""
+        command, every = self.availability_command, self.availability_every
+        if self.availability:
+            return read_availability(self.availability, machines, self.repeat)
+        if self.repeat:
+            raise InputError("--repeat: expected --availability FILE with it")
+        if command is not None:
+            return from_command(command, machines, 1.0 if every is None else every)
+        if every is not None:
+            raise InputError("--availability-every: expected --availability-command CMD with it")
+        assert self.available_probability is not None
+        return RandomAvailability(machines, self.available_probability, self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Available(Group):
+    """Who is available.
+
+    Attributes
+    ----------
+    availability : Availability, path, callable, set of int, sequence of sets, optional
+        Who is available (see `as_availability`); by default all machines, always.
+    tick_seconds : float, optional
+        Wall-clock length of a tick of availability; by default each step is a tick.
+    wait : bool
+        Wait for the next tick when too few machines are available.
+    machines : iterable of int or str, optional
+        Machines that take part, also as text, ``"1-3,5"``; the others are preempted for good.
+        By default all.
+    """
+
+    title = "who is available"
+
+    availability: Any = option(None, flags_of=AvailabilityFlags)
+    tick_seconds: float | None = option(None, "--tick SECONDS", "wall-clock ticks", values.number)
+    wait: bool = option(False, "--wait", "wait while too few are available")
+    machines: tuple[int, ...] | None = option(
+        None, "--machines LIST", "start only these, as 1-3,5", values.machines
+    )
+
+    def completed(self, manifest: Manifest) -> dict[str, Any]:
+        """Check these options against a store."""
+        total = manifest.code.machines
+        if not isinstance(self.wait, bool):
+            raise InputError(f"wait {self.wait!r}: expected True or False")
+        if self.tick_seconds is not None and not 1e-6 <= self.tick_seconds < float("inf"):
+            raise InputError(
+                f"tick {self.tick_seconds}: expected a positive number of seconds, at least 1e-6"
+            )
+        given = self.availability
+        if isinstance(given, AvailabilityFlags):
+            given = given.source(total)
+        return {
+            "availability": as_availability(given, total),
+            "machines": _taking_part(self.machines, total, manifest.code.recovery),
+        }
+
+
+def _taking_part(given: Iterable[int] | str | None, total: int, recovery: int) -> tuple[int, ...]:
+    """Numbers of the machines that take part, ascending."""
+    if given is None:
+        return tuple(range(1, total + 1))
+    try:
+        numbers = read_machines(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise InputError(f"machines {error}") from None
+    machines = tuple(sorted(whole_number("machines", n) for n in numbers))
+    listed = ",".join(map(str, machines))
+    if len(set(machines)) != len(machines):
+        raise InputError(f"machines {listed}: one is named twice")
+    if not machines or machines[0] < 1 or machines[-1] > total:
+        raise InputError(f"machines {listed}: the store has machines 1..{total}")
+    if len(machines) < recovery:
+        raise InfeasibleError(
+            f"{plural(len(machines), 'machine', 'takes', 'take')} part: a step needs {recovery} of "
+            "this store"
+        )
+    return machines

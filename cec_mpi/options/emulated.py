@@ -1,0 +1,72 @@
+"""Emulation of slower machines: options of a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.errors import InputError
+from cec_mpi.machine.emulation import SpeedChange
+from cec_mpi.options import values
+from cec_mpi.options.option import Group, option
+from cec_mpi.options.speeds import checked_speeds
+
+if TYPE_CHECKING:
+    from cec_mpi.store.format.manifest import Manifest
+
+__all__ = ["Emulated"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emulated(Group):
+    """Emulation of slower machines.
+
+    Attributes
+    ----------
+    emulate_speeds : tuple of float, optional
+        Make machine n take at least ``rows / (emulate_speeds[n - 1] * base)`` seconds.
+    emulate_base : float, optional
+        Rows per second; by default measured, so that half of each node is enough.
+    emulate_noise : float
+        Standard deviation of the logarithm of each machine's speed in each step.
+    emulate_changes : iterable of SpeedChange
+    """
+
+    title = "emulation of slower machines"
+
+    emulate_speeds: tuple[float, ...] | None = option(
+        None, "--emulate-speeds LIST", parse=values.speeds
+    )
+    emulate_base: float | None = option(
+        None, "--emulate-base B", "rows per second of speed 1", values.number
+    )
+    emulate_noise: float = option(0.0, "--emulate-noise SIGMA", parse=values.number)
+    emulate_changes: tuple[SpeedChange, ...] = option(
+        (), "--emulate-change STEP:MACHINE:FACTOR", parse=values.change
+    )
+
+    def completed(self, manifest: Manifest) -> dict[str, Any]:
+        """Check these options against a store."""
+        total, base = manifest.code.machines, self.emulate_base
+        changes, speeds = tuple(self.emulate_changes), self.emulate_speeds
+        if speeds is not None:
+            speeds = checked_speeds("emulated speed", speeds, total)
+        elif base is not None or self.emulate_noise or changes:
+            raise InputError("emulation of a base, noise or change: expected emulated speeds too")
+        if base is not None and not 0 < base < float("inf"):
+            raise InputError(f"emulation base {base}: expected a positive number")
+        if not 0 <= self.emulate_noise <= 10:
+            raise InputError(f"emulation noise {self.emulate_noise}: expected 0 to 10")
+        if speeds is not None and base is not None and base * min(speeds) < 1e-3:
+            raise InputError(
+                f"emulation of {base * min(speeds)} rows per second: expected at least 0.001"
+            )
+        for change in changes:
+            if not isinstance(change, SpeedChange):
+                raise InputError(f"emulated change {change!r}: expected a SpeedChange")
+            if not (1 <= change.machine <= total and 1e-6 <= change.factor <= 1e6):
+                raise InputError(
+                    f"emulated change of machine {change.machine} by {change.factor}: expected "
+                    f"a machine 1..{total} and a factor of 1e-6 to 1e6"
+                )
+        return {"emulate_speeds": speeds, "emulate_changes": changes}

@@ -1,0 +1,165 @@
+"""An option, written once: a field of a frozen group is a flag, and a keyword in Python."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import Field, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from cec_mpi.errors import InputError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from cec_mpi.store.format.manifest import Manifest
+
+__all__ = [
+    "Group",
+    "add_flag",
+    "add_option",
+    "add_options",
+    "check_choices",
+    "from_flags",
+    "option",
+    "own_options",
+    "whole_number",
+]
+
+T = TypeVar("T")
+
+
+def option(
+    default: Any,
+    flag: str = "",
+    text: str = "",
+    parse: Callable[[str], Any] | None = None,
+    *,
+    alone: bool = False,
+    flags_of: type[Any] | None = None,
+    **more: Any,
+) -> Any:
+    """A field of a group: what a command has of it is an attribute of the same name.
+
+    Parameters
+    ----------
+    default
+        Of the flag, and of the keyword.
+    flag, text, parse, **more
+        As for `add_flag`. Choices hold for the keyword, too.
+    alone : bool
+        Excludes the other flags of its group that say so.
+    flags_of : type, optional
+        The group whose flags say together what this one keyword says.
+    """
+    shown = {"flag": flag, "text": text, "parse": parse, **more}
+    return field(default=default, metadata={"alone": alone, "flags_of": flags_of, "shown": shown})
+
+
+class Group:
+    """Options that belong together: a frozen dataclass whose fields `option` makes."""
+
+    title: ClassVar[str] = ""  # above its flags, in the help of a command
+
+    def completed(self, manifest: Manifest) -> dict[str, Any]:
+        """Check these options against a store; returns what takes the place of some.
+
+        Raises
+        ------
+        InputError
+            Names the option, what was found and what was expected.
+        """
+        raise NotImplementedError
+
+
+def own_options(group: type[Any]) -> Iterator[Field[Any]]:
+    """Options of a group, without those of the groups that it extends."""
+    own = inspect.get_annotations(group)
+    return (each for each in fields(group) if each.name in own and each.metadata)
+
+
+def add_flag(
+    parser: Any,
+    flag: str,
+    text: str = "",
+    parse: Callable[[str], Any] | None = None,
+    default: Any = None,
+    **more: Any,
+) -> None:
+    """Give a command a flag.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser, or a group in it
+    flag : str
+        With what stands for its value: ``"--tick SECONDS"``.
+    text : str
+        Of the help.
+    parse : callable, optional
+        Makes a value of text.
+    default
+        With False the flag has no value; where it is a tuple, the flag may be given several
+        times, or with ``nargs`` several values.
+    **more
+        For `argparse.ArgumentParser.add_argument`: choices, dest, nargs, required.
+    """
+    name, _, value = flag.partition(" ")
+    if default is False:
+        more["action"] = "store_true"
+    else:
+        more |= {"type": parse, "metavar": value or None}
+    if isinstance(default, tuple):
+        default = list(default)
+        more |= {} if "nargs" in more else {"action": "append"}
+    parser.add_argument(name, help=text or None, default=default, **more)
+
+
+def add_option(parser: Any, group: type[Any], name: str, **other: Any) -> None:
+    """Give a command the flag of one option of a group; some of it may be other."""
+    (each,) = (each for each in own_options(group) if each.name == name)
+    add_flag(parser, dest=name, default=each.default, **{**each.metadata["shown"], **other})
+
+
+def add_options(parser: Any, group: type[Any]) -> None:
+    """Give a command the flags of all options of a group, below its title if it has one."""
+    below = parser.add_argument_group(group.title) if getattr(group, "title", "") else parser
+    alone = None
+    for each in own_options(group):
+        if each.metadata["flags_of"] is not None:
+            add_options(below, each.metadata["flags_of"])
+        elif each.metadata["alone"]:
+            alone = alone or below.add_mutually_exclusive_group()
+            add_option(alone, group, each.name)
+        else:
+            add_option(below, group, each.name)
+
+
+def from_flags(group: type[T], arguments: argparse.Namespace) -> T:
+    """A group as a command's flags have it."""
+    given = {}
+    for each in fields(group):  # type: ignore[arg-type]
+        nested = each.metadata.get("flags_of")
+        if nested is not None:
+            value = from_flags(nested, arguments)
+            value = None if value == nested() else value
+        else:
+            value = getattr(arguments, each.name)
+        given[each.name] = tuple(value) if isinstance(value, list) else value
+    return group(**given)
+
+
+def check_choices(group: type[Any], options: Any) -> None:
+    """Refuse a value that is none of the choices of an option of this group."""
+    for each in own_options(group):
+        choices, value = each.metadata["shown"].get("choices"), getattr(options, each.name)
+        if choices and value not in choices:
+            raise InputError(f"{each.name} {value!r}: expected {' or '.join(choices)}")
+
+
+def whole_number(name: str, value: Any) -> int:
+    """What a program gives as the whole number of this name."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InputError(f"{name} {value!r}: expected whole numbers") from None

@@ -1,0 +1,97 @@
+"""Options of a session: groups of them, checked together against a store."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.options import values
+from cec_mpi.options.available import Available
+from cec_mpi.options.emulated import Emulated
+from cec_mpi.options.losses import Losses
+from cec_mpi.options.machines import MachineOptions
+from cec_mpi.options.option import option, own_options, whole_number
+from cec_mpi.options.sharing import Sharing
+
+if TYPE_CHECKING:
+    from cec_mpi.store.format.manifest import Manifest
+
+__all__ = ["GROUPS", "SessionOptions", "with_keywords"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+GROUPS = (Available, Sharing, Losses, Emulated)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionOptions(Emulated, Losses, Sharing, Available):
+    """How steps are made: the options of all groups, and one more.
+
+    Attributes
+    ----------
+    seed : int
+        Of everything random: noise, faults, and the rows that are compared.
+    """
+
+    title = ""
+
+    seed: int = option(0, "--seed", "of everything random", values.whole)
+
+    @property
+    def of_machines(self) -> MachineOptions:
+        """What the machines are told."""
+        return MachineOptions(
+            shards=self.shards,
+            verify=self.verify,
+            staged=self.staged or "",
+            mends=self.goes_on,
+            measured=self.emulate_speeds is not None and self.emulate_base is None,
+            inject=self.inject,
+            seed=self.seed,
+        )
+
+    def checked(self, manifest: Manifest) -> SessionOptions:
+        """These options with every default filled in, checked against a store.
+
+        Raises
+        ------
+        InputError
+            Names the option, what was found and what was expected.
+        InfeasibleError
+            Fewer machines take part than the recovery threshold.
+        """
+        try:
+            if whole_number("seed", self.seed) < 0:
+                raise InputError(f"seed {self.seed}: expected at least 0")
+            found: dict[str, Any] = {}
+            for group in GROUPS:
+                found |= group.completed(self, manifest)
+            return replace(self, **found)
+        except (InputError, InfeasibleError):
+            raise
+        except (TypeError, ValueError) as error:
+            raise InputError(f"an option of the session has the wrong type: {error}") from None
+
+
+def with_keywords(function: F) -> F:
+    """Give a function with ``**options`` the options of a session: its signature and its help."""
+    groups = (*GROUPS, SessionOptions)
+    signature = inspect.signature(function)
+    *others, _ = signature.parameters.values()
+    keywords = [
+        Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
+        for group in groups
+        for each in own_options(group)
+    ]
+    texts = ((inspect.getdoc(group) or "").partition("----------\n")[2] for group in groups)
+    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*others, *keywords]
+    )
+    function.__doc__ = (inspect.getdoc(function) or "").replace(
+        "**options", "\n".join(text.rstrip() for text in texts)
+    )
+    return function

@@ -1,0 +1,71 @@
+"""How work is shared out among machines, and how they do it: options of a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from cec_mpi.core.plan.planner import SCHEMES, Scheme, check_scheme
+from cec_mpi.errors import InputError
+from cec_mpi.options import values
+from cec_mpi.options.option import Group, check_choices, option, whole_number
+from cec_mpi.options.speeds import SpeedsOption, as_speeds
+from cec_mpi.store.shard import Holding, Verify
+
+if TYPE_CHECKING:
+    from cec_mpi.store.format.manifest import Manifest
+
+__all__ = ["Sharing"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing(Group):
+    """How work is shared out among machines, and how they do it.
+
+    Attributes
+    ----------
+    speeds : sequence of float, mapping of str to float, or "learn"
+        Relative speed of machines 1..N, or of hosts by their names, for each machine there;
+        by default they are learned from the times that machines measure.
+    scheme : {"heterogeneous", "cyclic"}
+    threads : int, optional
+        BLAS threads per rank; by default its share of the node's cores.
+    shards : {"mmap", "ram"}
+        Whether machines compute with rows in the page cache or in memory of their own.
+    verify : {"first-read", "never"}
+        Whether a machine checks a block when it reads it for the first time.
+    staged : str, optional
+        Where copies of the shards are on each node, with ``{host}`` for its name; by
+        default where the store was staged to last. Empty: nowhere.
+    """
+
+    title = "how it is shared out"
+
+    speeds: SpeedsOption = option(
+        "learn",
+        "--speeds LIST|learn",
+        "relative, as 2,2,3, or by host, as node01=2,node02=1; by default learned from "
+        "measured times",
+        values.speeds_or_learn,
+    )
+    scheme: Scheme = option("heterogeneous", "--scheme", choices=SCHEMES)
+    threads: int | None = option(None, "--threads K", "BLAS threads per rank", values.positive)
+    shards: Holding = option(
+        "mmap", "--shards", "rows in the page cache, or in memory", choices=get_args(Holding)
+    )
+    verify: Verify = option(
+        "first-read", "--verify", "when rows are checked", choices=get_args(Verify)
+    )
+    staged: str | None = option(
+        None, "--staged DIR", "copies of the shards, by default where stage put them"
+    )
+
+    def completed(self, manifest: Manifest) -> dict[str, Any]:
+        """Check these options against a store."""
+        check_scheme(self.scheme)
+        check_choices(Sharing, self)
+        if self.threads is not None and whole_number("threads", self.threads) < 1:
+            raise InputError(f"threads {self.threads}: expected at least 1")
+        if self.staged is not None and not isinstance(self.staged, str):
+            raise InputError(f"staged {self.staged!r}: expected text")
+        return {"speeds": as_speeds(self.speeds, manifest.code.machines)}

@@ -1,0 +1,183 @@
+"""What the values of command-line options mean: text in, value or a reason out."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from fractions import Fraction
+
+from cec_mpi.availability.numbers import read_machines
+from cec_mpi.machine.emulation import SpeedChange
+
+__all__ = [
+    "path",
+    "positive",
+    "whole",
+    "shape",
+    "size",
+    "number",
+    "fractions",
+    "speeds",
+    "speeds_or_learn",
+    "seconds",
+    "machines",
+    "change",
+    "columns",
+    "target",
+]
+
+
+def path(text: str) -> str:
+    """A name that is not empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("'': expected the name of a directory")
+    return text
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    return _at_least(1, text)
+
+
+def whole(text: str) -> int:
+    """A whole number of at least 0."""
+    return _at_least(0, text)
+
+
+def _at_least(least: int, text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least {least}")
+    return value
+
+
+def shape(text: str) -> tuple[int, int]:
+    """Rows and columns, as ``1000,20`` or ``1000x20``."""
+    words = text.replace("x", ",").split(",")
+    if len(words) != 2:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected rows and columns, as 1000,20")
+    return positive(words[0]), positive(words[1])
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def size(text: str) -> int:
+    """Bytes, as ``268435456``, ``256M`` or ``1.5G``."""
+    word = text.upper().removesuffix("B").removesuffix("I")
+    unit = word[-1:] if word[-1:] in _UNITS else ""
+    try:
+        value = float(word.removesuffix(unit)) * _UNITS[unit]
+        if not 0 < value < float("inf"):
+            raise ValueError
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a size, as 512M or 2G") from None
+    return int(value)
+
+
+def number(text: str) -> float:
+    """Any number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number") from None
+
+
+def fractions(text: str) -> tuple[Fraction, ...]:
+    """Positive numbers, exactly, as ``2,2.5,1/3``."""
+    try:
+        speeds = tuple(_fraction(part.strip()) for part in text.split(","))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected positive numbers with commas between them, as 2,2,3"
+        ) from None
+    return speeds
+
+
+def _fraction(text: str) -> Fraction:
+    if "/" not in text and not 0 < float(text) < float("inf"):
+        raise ValueError  # before 1e999999999 becomes a whole number
+    exact = Fraction(text)
+    if not 0 < float(exact) < float("inf"):
+        raise ValueError
+    return exact
+
+
+def speeds(text: str) -> tuple[float, ...]:
+    """Positive numbers, as floats."""
+    return tuple(float(speed) for speed in fractions(text))
+
+
+def speeds_or_learn(text: str) -> tuple[float, ...] | dict[str, float] | str:
+    """Positive numbers, such by names of hosts as ``node01=2,node02=1``, or the word ``learn``."""
+    if "=" in text:
+        return _speeds_of_hosts(text)
+    return text if text == "learn" else speeds(text)
+
+
+def _speeds_of_hosts(text: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        host, _, speed = part.strip().partition("=")
+        try:
+            given = speeds(speed)
+        except argparse.ArgumentTypeError:
+            given = ()
+        if not host or host in found or not given:
+            raise argparse.ArgumentTypeError(
+                f"{text!r}: {part.strip()!r}: expected different hosts with positive speeds, as "
+                "node01=2,node02=1"
+            )
+        (found[host],) = given
+    return found
+
+
+def seconds(text: str) -> float:
+    """A positive, finite time."""
+    value = number(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a positive number of seconds")
+    return value
+
+
+def machines(text: str) -> tuple[int, ...]:
+    """Different machine numbers, ascending, as ``1-3,5``."""
+    try:
+        numbers = tuple(sorted(read_machines(text)))
+    except ValueError:
+        numbers = ()
+    if not numbers or numbers[0] < 1 or len(set(numbers)) != len(numbers):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected different machine numbers from 1, as 1-3,5"
+        )
+    return numbers
+
+
+def change(text: str) -> SpeedChange:
+    """A `SpeedChange` as ``STEP:MACHINE:FACTOR``."""
+    try:
+        step, machine, factor = text.split(":")
+        return SpeedChange(whole(step), positive(machine), float(factor))
+    except (ValueError, argparse.ArgumentTypeError):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected STEP:MACHINE:FACTOR") from None
+
+
+def columns(text: str) -> tuple[str, ...]:
+    """Names or numbers of columns, as ``age,size,5-9``; a name with a comma is in quotes."""
+    found = tuple(word.strip() for row in csv.reader([text], skipinitialspace=True) for word in row)
+    if not found or not all(found):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected names or numbers of columns with commas between them, as age,5-9"
+        )
+    return found
+
+
+def target(text: str) -> tuple[str, str]:
+    """A column and the file that it goes to, as ``price:y.npy``."""
+    column, _, file = text.rpartition(":")
+    if not column.strip() or not file:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a column and a file, as price:y.npy")
+    return column.strip(), file

@@ -1,0 +1,91 @@
+"""An error on one rank of which the others know nothing: they are ended with it, or go on."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from cec_mpi.errors import CecError
+from cec_mpi.processes.ending.leaving import FAILED_MACHINE, end_job, flush
+from cec_mpi.processes.ending.limit import give_up, is_limited
+from cec_mpi.processes.ending.raising import was_raised_together
+from cec_mpi.processes.launch.library import is_mpi_error
+from cec_mpi.text import printable
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["dying_alone", "ending_the_job", "show_traceback", "starting_together"]
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def dying_alone(comm: MPI.Intracomm) -> Iterator[None]:
+    """End this process alone on any exception: the others see that it died, and go on.
+
+    It has to be a signal: under ULFM the exit of a process goes unnoticed.
+    """
+    try:
+        yield
+    except BaseException as error:
+        _give_up_while_starting(error)
+        log.critical("rank %d ends", comm.rank, exc_info=True)
+        _tell_failure(comm, error)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def ending_the_job(
+    comm: MPI.Intracomm, known: type[BaseException] | tuple[()] = CecError
+) -> Iterator[None]:
+    """End the job on an exception that the other ranks do not know of, so that none hangs.
+
+    The exit code is 1 when it comes from rank 0, else 3. What all ranks raise passes: what
+    is `known` to be such, and what was `raised_together`.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, known) or was_raised_together(error):
+            raise
+        _give_up_while_starting(error)
+        log.critical("rank %d ends the job", comm.rank, exc_info=True)
+        _tell_failure(comm, error)
+        end_job(1 if comm.rank == 0 else FAILED_MACHINE)
+
+
+@contextmanager
+def starting_together() -> Iterator[None]:
+    """End this process on an error of MPI before all have met: one is lost."""
+    try:
+        yield
+    except BaseException as error:
+        _give_up_while_starting(error)
+        raise
+
+
+def _give_up_while_starting(error: BaseException) -> None:
+    if is_limited() and is_mpi_error(error):
+        give_up(error)
+
+
+def _tell_failure(comm: MPI.Intracomm, error: BaseException) -> None:
+    """Print which rank failed, and how."""
+    sys.stderr.write(f"cec-mpi: rank {comm.rank} on {socket.gethostname()} failed\n")
+    show_traceback(error)
+    flush()
+
+
+def show_traceback(error: BaseException) -> None:
+    """Print it to standard error."""
+    if sys.stderr is not None:
+        text = "".join(traceback.format_exception(error))
+        sys.stderr.write(printable(text, kept="\n\t"))

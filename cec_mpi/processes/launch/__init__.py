@@ -1,0 +1,4 @@
+"""Who launched the processes, and where they run: facts, and what is wrong with them.
+
+May import: nothing.
+"""

@@ -1,0 +1,179 @@
+"""The network cards of this computer, and which of them rank 0 listens at."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from cec_mpi.errors import InputError
+
+__all__ = ["Card", "cards", "cards_of_launcher", "matching", "network_here", "where_to_listen"]
+
+# Where launchers say to ranks which cards they are to use: names, addresses and networks. Open
+# MPI's does not pass on what is for its own daemons (prte_if_include), and srun says nothing.
+_CARDS_OF_LAUNCHERS = (
+    "OMPI_MCA_btl_tcp_if_include",
+    "MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE",  # MPICH's, of -iface and HYDRA_IFACE
+    "HYDRA_BSTRAP_IFACE",  # Intel's, of -iface and I_MPI_HYDRA_IFACE
+    "FI_TCP_IFACE",
+    "UCX_NET_DEVICES",
+)
+_NOT_THESE = "OMPI_MCA_btl_tcp_if_exclude"
+
+
+class Card(NamedTuple):
+    """An address of a network card; one with several is there several times.
+
+    Attributes
+    ----------
+    name : str
+    address : str
+        IPv4, or IPv6 that is not of the link alone.
+    """
+
+    name: str
+    address: str
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nobody else reaches it."""
+        return ipaddress.ip_address(self.address).is_loopback
+
+    @property
+    def is_of_the_link_alone(self) -> bool:
+        """Whether it is an IPv6 address that says nothing without the name of a card."""
+        address = ipaddress.ip_address(self.address)
+        return address.version == 6 and address.is_link_local
+
+
+def where_to_listen(
+    interface: str | None, alone: bool, stays_alone: bool, environ: Mapping[str, str] = os.environ
+) -> tuple[str, ...]:
+    """Addresses at which rank 0 hears the others; an empty one is all that it has.
+
+    Parameters
+    ----------
+    interface : str or None
+        What the user says: names of cards, addresses, and networks as 10.0.0.0/8.
+    alone : bool
+        All processes are in the same network of the same computer.
+    stays_alone : bool
+        Others cannot come later from elsewhere.
+    environ : mapping of str to str
+        Where the launcher says what cards it uses.
+
+    Raises
+    ------
+    InputError
+        There is no such card, or others cannot reach it.
+    """
+    if interface is not None:
+        try:
+            here = cards()
+        except OSError as error:
+            raise InputError(f"interface {interface!r}: no network cards: {error}") from None
+        found = matching(str(interface), here)
+        if not found:
+            raise InputError(
+                f"interface {interface!r}: rank 0 on {socket.gethostname()} has "
+                f"{_listed(here)}; expected names, addresses or networks of these, as eth0, "
+                "10.0.0.7 or 10.0.0.0/8"
+            )
+        if not alone and all(card.is_loopback for card in found):
+            raise InputError(
+                f"interface {interface!r}: {_listed(found)} is for processes of "
+                f"{socket.gethostname()} alone, and machines run on other hosts too"
+            )
+        return _addresses(found)
+    if alone and stays_alone:
+        return ("127.0.0.1",)
+    try:
+        return _addresses(cards_of_launcher(cards(), environ)) or ("",)
+    except OSError:
+        return ("",)
+
+
+def cards_of_launcher(here: Sequence[Card], environ: Mapping[str, str]) -> list[Card]:
+    """Those cards that the launcher says ranks are to use; none where it says nothing.
+
+    Where it names what this computer does not have, or only what others cannot reach, it says
+    nothing either.
+
+    Examples
+    --------
+    >>> here = [Card("lo", "127.0.0.1"), Card("eth0", "10.1.0.7"), Card("docker0", "172.17.0.1")]
+    >>> cards_of_launcher(here, {"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/8"})
+    [Card(name='eth0', address='10.1.0.7')]
+    """
+    for variable in _CARDS_OF_LAUNCHERS:
+        found = matching(environ.get(variable, ""), here)
+        if not all(card.is_loopback for card in found):
+            return found
+    without = matching(environ.get(_NOT_THESE, ""), here)
+    if without:
+        return [card for card in here if card not in without and not card.is_loopback]
+    return []
+
+
+def matching(text: str, here: Iterable[Card]) -> list[Card]:
+    """The cards that a list names: by name, address or network.
+
+    Examples
+    --------
+    >>> here = [Card("eth0", "10.1.0.7"), Card("eth0", "fd00::7"), Card("ib0", "10.2.0.7")]
+    >>> [card.address for card in matching("fd00::7,10.2.0.0/16", here)]
+    ['fd00::7', '10.2.0.7']
+    >>> [card.address for card in matching("eth0", here)]
+    ['10.1.0.7', 'fd00::7']
+    """
+    tests = [_test(word) for word in filter(None, map(str.strip, text.split(",")))]
+    return [card for card in here if any(fits(card) for fits in tests)]
+
+
+def _test(word: str) -> Callable[[Card], bool]:
+    with suppress(ValueError):
+        network = ipaddress.ip_network(word, strict=False)  # an address is one of itself
+        return lambda card: ipaddress.ip_address(card.address) in network
+    return lambda card: card.name == word
+
+
+def _addresses(found: Iterable[Card]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(card.address for card in found))
+
+
+def _listed(found: Iterable[Card]) -> str:
+    return ", ".join(f"{card.name} ({card.address})" for card in found) or "no network card"
+
+
+def network_here() -> str:
+    """A mark that processes share which reach each other at 127.0.0.1."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/net').readlink()}"
+    except OSError:  # as in a sandbox
+        return socket.gethostname()
+
+
+def cards() -> list[Card]:
+    """The network cards of this computer that have an address.
+
+    Raises
+    ------
+    OSError
+        The system does not say.
+    """
+    import psutil  # by rank 0 alone, and only where others can come from elsewhere
+
+    found = []
+    for name, entries in psutil.net_if_addrs().items():
+        for entry in entries:
+            if entry.family in (socket.AF_INET, socket.AF_INET6):
+                card = Card(name, entry.address.partition("%")[0])
+                if not card.is_of_the_link_alone:
+                    found.append(card)
+    return found

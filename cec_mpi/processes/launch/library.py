@@ -1,0 +1,201 @@
+"""The MPI library of this process, and what it can do: join the others, survive losses.
+
+All of it is read from what the library says of itself and from the environment, before
+MPI_Init: a library that the launcher does not fit makes worlds of one there, or aborts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from cec_mpi.processes.launch.launchers import (
+    INTEL,
+    MPICH,
+    OPEN_MPI,
+    Launcher,
+    detect_launcher,
+    tolerates_losses,
+)
+
+__all__ = [
+    "Library",
+    "can_join",
+    "is_mpi_error",
+    "library",
+    "library_file",
+    "library_name",
+    "maker_of",
+    "read_library",
+    "starts_processes",
+    "survives_losses",
+    "world_size",
+]
+
+# The names of a library's own launcher; the first are those of Linux distributions.
+_PROGRAMS = {
+    OPEN_MPI: ("mpirun.openmpi", "mpirun"),
+    MPICH: ("mpiexec.mpich", "mpiexec"),
+    INTEL: ("mpiexec.hydra",),
+}
+
+
+@dataclass(frozen=True)
+class Library:
+    """An MPI library.
+
+    Attributes
+    ----------
+    name : str
+        Name and version.
+    maker : str
+        Open MPI, MPICH or Intel MPI; empty for another one, of which nothing is assumed.
+    major : int
+        Of its version; 0 when it does not say.
+    over : frozenset of str
+        Ways beside its usual one, "pmix" or "pmi", in which it was built to find the others.
+    program : Path or None
+        Its own launcher, where that lies beside it.
+    """
+
+    name: str
+    maker: str
+    major: int
+    over: frozenset[str] = frozenset()
+    program: Path | None = None
+
+    @property
+    def srun_kind(self) -> str:
+        """What ``srun --mpi=`` has to be."""
+        return "pmix" if self.maker == OPEN_MPI or "pmix" in self.over else "pmi2"
+
+
+def maker_of(text: str) -> str:
+    """Whose MPI a program or library says that it is; empty where it does not say.
+
+    Examples
+    --------
+    >>> maker_of("mpirun (Open MPI) 5.0.11"), maker_of("HYDRA build details:")
+    ('Open MPI', 'MPICH')
+    """
+    words = {"Open MPI": OPEN_MPI, "OpenRTE": OPEN_MPI, "Intel": INTEL}
+    words |= {"HYDRA": MPICH, "MPICH": MPICH}
+    return next((maker for word, maker in words.items() if word in text), "")
+
+
+def read_library(text: str, path: Path | None) -> Library:
+    """What a library is.
+
+    Parameters
+    ----------
+    text : str
+        Of MPI_Get_library_version.
+    path : Path or None
+        The file, as far as it is known.
+    """
+    name = " ".join(text.strip("\0").split("\n")[0].split(",")[0].split())
+    name = name.replace("MPICH Version:", "MPICH").removesuffix(" for Linux* OS")
+    starts = {"Open MPI": OPEN_MPI, "MPICH": MPICH, "Intel(R) MPI": INTEL}
+    maker = next((maker for start, maker in starts.items() if name.startswith(start)), "")
+    version = re.search(r"\d+", name)
+    over = {"pmix"} if maker == MPICH and "pmix" in text.lower() else set()
+    program = None
+    if path is not None:
+        if any(path.parent.glob("openmpi/mca_pmix_s[12].so")):
+            over.add("pmi")
+        places = [where / "bin" / p for where in _roots(path) for p in _PROGRAMS.get(maker, ())]
+        program = next((place for place in places if os.access(place, os.X_OK)), None)
+    return Library(name, maker, int(version.group()) if version else 0, frozenset(over), program)
+
+
+def _roots(path: Path) -> list[Path]:
+    """Where a library may have been installed to: in each, it lies somewhere below ``lib``.
+
+    Not the root: what ``/bin`` has belongs to ``/usr``.
+    """
+    return [
+        parent
+        for parent in path.parents[:-1]
+        if path.relative_to(parent).parts[0] in ("lib", "lib64")
+    ]
+
+
+def library_file(maps: str) -> Path | None:
+    """The MPI library among the files that a process has mapped, as ``/proc/self/maps`` has them.
+
+    Examples
+    --------
+    >>> library_file("7f8-7f9 r-xp 00 fe:00 21    /opt/my mpi/lib/libmpi.so.40").name
+    'libmpi.so.40'
+    """
+    for line in maps.splitlines():
+        path = Path("".join(line.split(maxsplit=5)[5:]))
+        if re.match(r"libmpi(ch)?\.so", path.name):
+            return path
+    return None
+
+
+@cache
+def library() -> Library:
+    """The MPI library of this Python."""
+    from mpi4py import MPI
+
+    path = library_file(Path("/proc/self/maps").read_text())
+    return read_library(MPI.Get_library_version(), path)
+
+
+def library_name() -> str:
+    """Name and version of the MPI library."""
+    return library().name
+
+
+def is_mpi_error(error: BaseException) -> bool:
+    """Whether MPI has raised this: before all ranks have met, one of them is lost."""
+    from mpi4py import MPI
+
+    return isinstance(error, MPI.Exception)
+
+
+def survives_losses() -> bool:
+    """Whether the launcher and the library let a job go on that has lost a process.
+
+    Open MPI under ``mpirun --with-ft ulfm`` does; MPICH and Intel MPI under an srun that was
+    told so, which cannot be seen from here.
+    """
+    if library().maker == OPEN_MPI:
+        return tolerates_losses()
+    launcher = detect_launcher()
+    return launcher is not None and launcher.is_srun
+
+
+def starts_processes() -> bool:
+    """Whether the launcher starts a process in the place of a lost one during the run."""
+    return survives_losses() and library().maker == OPEN_MPI
+
+
+def world_size() -> int:
+    """Processes that were started together."""
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.size
+
+
+def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether MPI_Init may be tried: False where it is known to abort, or to find nobody.
+
+    True does not say that it finds the others: compare the size of the world afterwards.
+    """
+    offers_pmix = "PMIX_NAMESPACE" in environ
+    offers_pmi = bool({"PMI_FD", "PMI_PORT", "PMI_RANK"} & set(environ))
+    if library.maker == OPEN_MPI:
+        too_new = library.major < 5 and "PRTE_LAUNCHED" in environ  # set by Open MPI 5's mpirun
+        return (offers_pmix and not too_new) or (offers_pmi and "pmi" in library.over)
+    if library.maker == MPICH:
+        return offers_pmi or not offers_pmix or "pmix" in library.over
+    if library.maker == INTEL:
+        return launcher.maker not in (MPICH, OPEN_MPI)
+    return True

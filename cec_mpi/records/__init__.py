@@ -1,0 +1,8 @@
+"""What a run records, a line per step as it happens, and the directory that keeps it.
+
+May import: `files`.
+"""
+
+from cec_mpi.records.recorder import Recorder, StepRecord, counts_of, read_steps, resume_steps
+
+__all__ = ["Recorder", "StepRecord", "counts_of", "read_steps", "resume_steps"]

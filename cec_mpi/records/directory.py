@@ -1,0 +1,144 @@
+"""The directory of a run: what is in it, and what becomes of the results of an earlier run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cec_mpi.errors import InputError
+from cec_mpi.files.regular import check_regular, kind_of, read_regular
+
+__all__ = [
+    "CHECKPOINT",
+    "PREVIOUS",
+    "RESULT",
+    "STEPS",
+    "SUMMARY",
+    "has_earlier",
+    "keep_results",
+    "prepare_directory",
+    "read_summary",
+    "restore_results",
+    "set_results_aside",
+]
+
+STEPS = "steps.jsonl"
+SUMMARY = "summary.json"
+RESULT = "result.npy"
+CHECKPOINT = "checkpoint.npz"
+PREVIOUS = "checkpoint.previous.npz"
+_RESULTS = (STEPS, SUMMARY, RESULT, CHECKPOINT, PREVIOUS)
+_EARLIER = ".earlier"
+
+
+@contextmanager
+def _using(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path} cannot be used for results: {error.strerror}") from None
+
+
+def prepare_directory(path: Path, used: bool) -> None:
+    """Make the directory of a run; refuse one with results, unless they may be there.
+
+    Raises
+    ------
+    InputError
+        It holds results and should not be `used`, it is a store, or it cannot be made.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        mode = stat.S_IFDIR  # to be made, or it is said below why it cannot be
+    if not stat.S_ISDIR(mode):
+        raise InputError(
+            f"{path} cannot be used for results: it is {kind_of(mode)}, expected a directory"
+        )
+    with _using(path):
+        found = [name for name in _RESULTS if os.path.lexists(path / name)]
+    for name in found:
+        check_regular(path / name)
+    if found and not used:
+        what = ", ".join(found)
+        has_checkpoint = not {CHECKPOINT, PREVIOUS}.isdisjoint(found)
+        if SUMMARY in found or not (has_checkpoint or STEPS in found):
+            raise InputError(
+                f"{path} holds results ({what}): use --resume, --overwrite or a new DIR"
+            )
+        raise InputError(
+            f"{path} holds a run that did not come to its end ({what}): --resume "
+            f"{'goes on' if has_checkpoint else 'begins again, since there is no checkpoint'}, "
+            "--overwrite starts anew, or use a new DIR"
+        )
+    if (path / "manifest.json").exists():
+        raise InputError(f"{path} is a store: give the results a directory of their own")
+    if (path / "logs").is_symlink():
+        raise InputError(f"{path / 'logs'} is a link: expected a directory, or nothing")
+    with _using(path):
+        (path / "logs").mkdir(parents=True, exist_ok=True)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise InputError(f"{path} cannot be used for results: it cannot be written")
+
+
+def set_results_aside(path: Path) -> None:
+    """Set the results of an earlier run aside.
+
+    Raises
+    ------
+    InputError
+        It cannot be written.
+    """
+    with _using(path):
+        aside = path / _EARLIER
+        if aside.is_symlink():
+            aside.unlink()
+        for name in _results_in(path):
+            aside.mkdir(exist_ok=True)
+            (path / name).rename(aside / name)
+
+
+def has_earlier(path: Path) -> bool:
+    """Whether results of an earlier run were set aside."""
+    return (path / _EARLIER).is_dir()
+
+
+def keep_results(path: Path) -> None:
+    """The run has results of its own: those that were set aside go."""
+    shutil.rmtree(path / _EARLIER, ignore_errors=True)
+
+
+def restore_results(path: Path) -> None:
+    """The run came to nothing: its files go, and those that were set aside come back."""
+    for name in _RESULTS:
+        (path / name).unlink(missing_ok=True)
+    if (path / _EARLIER).is_dir() and not (path / _EARLIER).is_symlink():
+        for earlier in (path / _EARLIER).iterdir():
+            earlier.rename(path / earlier.name)
+        (path / _EARLIER).rmdir()
+
+
+def read_summary(path: Path) -> dict[str, Any] | None:
+    """The summary of the run that came to its end in a directory; None when none did."""
+    try:
+        summary = json.loads(read_regular(path / SUMMARY))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(summary, dict) or not isinstance(summary.get("run", {}), dict):
+        return None
+    return summary
+
+
+def _results_in(path: Path) -> list[str]:
+    """The files of a run's results, with the other arrays that its task saved."""
+    arrays = (read_summary(path) or {}).get("arrays")
+    if not isinstance(arrays, list):
+        arrays = []  # no run that came to its end
+    names = [f"{name}.npy" for name in arrays if isinstance(name, str) and name.isidentifier()]
+    return [name for name in dict.fromkeys((*_RESULTS, *names)) if os.path.lexists(path / name)]

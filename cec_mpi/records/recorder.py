@@ -1,0 +1,279 @@
+"""What a run records: ``steps.jsonl``, a line per step as it happens, and what they add up to.
+
+The first line of ``steps.jsonl`` is a header (``"kind": "header"``), each further one a
+step (``"kind": "step"``). Times are in seconds; loads in rows; ``makespan`` is the time
+of the machine that took longest.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import IO, Any
+
+from cec_mpi.errors import InputError
+from cec_mpi.files.replacing import open_own
+from cec_mpi.files.saving import writing
+from cec_mpi.records.directory import STEPS
+from cec_mpi.records.reading import Seconds, read_lines
+
+__all__ = ["Recorder", "StepRecord", "counts_of", "read_steps", "resume_steps"]
+
+_EVENTS = ("lost", "joined", "given up", "leaving", "late", "wrong")
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step.
+
+    Attributes
+    ----------
+    step, tick : int
+        Counted from 0; they differ where ticks were waited for.
+    time : str
+        When the step ended: UTC in the form of ISO 8601, with milliseconds.
+    waited_ticks : int
+        Ticks with too few machines before this step.
+    available : tuple of int
+        Numbers of the available machines.
+    store : int
+        Which store, in the order in which they were opened; 0 is the run's own.
+    adjoint : bool
+        X' V instead of X W.
+    columns : int
+        Of W or V.
+    rows : list of int
+        Rows computed by machines 1..N, 0 for the preempted.
+    seconds : list of float
+        What each machine measured, 0 for the preempted.
+    load_seconds : list of float
+        What machines 1..N spent, before `seconds`, on reading and checking rows that they
+        had not read before: a cost of the first step, and of a new assignment.
+    load_bytes : list of int
+        How much they read for it.
+    predicted_makespan : float or None
+        From the plan and the speeds in rows per second, None before these are known.
+    measured_makespan : float
+        The largest of `seconds`.
+    bound : float or None
+        What no assignment could beat at the speeds that were expected, in seconds.
+    hindsight_makespan : float or None
+        What no assignment could beat at the speeds that the machines had in this step;
+        the regret of the step is ``measured_makespan / hindsight_makespan - 1``.
+    announce_seconds, share_seconds, collect_seconds, decode_seconds : float
+        Time of each part of the step on the master; collect includes the computation, and
+        decode is the transposed decoder, before share, when the step is an adjoint one.
+    bytes : dict of str to int
+        Payload of the master's part in announce, share and collect.
+    plan_changed : bool
+        Whether the assignment was sent.
+    condition : float
+        The largest condition number that the step was decoded with; null in the file where
+        it is infinite.
+    error_bound : float or None
+        For X W a bound of the error of a row of the L parts over the largest row, both in the
+        1-norm (see `decode_error_bound`): certain only as far as rounding was not larger than
+        in all steps before. None for X' V.
+    events : list of dict
+        What happened to machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
+        ``{"given up": n, "reason": text}``, ``{"leaving": n}``, ``{"wrong": n}``, with a
+        ``"reason"`` where an answer was not finite, ``{"joined": n, "rank": r}``,
+        ``{"rebuilt": n, "rows": count, "first": row, "last": row, "error_bound": b}`` of rows
+        of its shard that machine n computed from others.
+    """
+
+    step: int
+    tick: int
+    time: str
+    waited_ticks: int
+    available: tuple[int, ...]
+    store: int
+    adjoint: bool
+    columns: int
+    rows: list[int]
+    seconds: list[float]
+    load_seconds: list[float]
+    load_bytes: list[int]
+    predicted_makespan: Seconds | None
+    measured_makespan: Seconds
+    bound: Seconds | None
+    hindsight_makespan: Seconds | None
+    announce_seconds: Seconds
+    share_seconds: Seconds
+    collect_seconds: Seconds
+    decode_seconds: Seconds
+    bytes: dict[str, int]
+    plan_changed: bool
+    condition: float | None
+    error_bound: float | None
+    events: list[dict[str, Any]]
+
+
+class Recorder:
+    """Sums up the steps of a session, and writes them down where it is told to.
+
+    Parameters
+    ----------
+    watch : callable, optional
+        Called with each `StepRecord`.
+    earlier : list of dict
+        Steps, as `read_steps` gives them, of the runs that this one goes on from.
+
+    Attributes
+    ----------
+    common : dict
+        What the steps have in common: the header.
+    steps : int
+        Steps so far, those of earlier runs included.
+    next_step, next_tick : int
+        Where a run that goes on from earlier ones begins.
+    events : Counter of (str, int)
+        How often something happened to a machine, by what and to which.
+    """
+
+    def __init__(
+        self,
+        watch: Callable[[StepRecord], None] | None = None,
+        earlier: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        self._watch = watch
+        self._stream: IO[str] | None = None
+        self.common: dict[str, Any] = {}
+        self.steps = 0
+        self.plan_changes = 0
+        self.waited_ticks = 0
+        self.next_step = self.next_tick = 0
+        self.events: Counter[tuple[str, int]] = Counter()
+        self._noted: list[dict[str, Any]] = []
+        self._makespans: list[float] = []
+        self._ratios: list[float] = []
+        self._regrets: list[float] = []
+        for step in earlier:
+            self._count(step)
+            self._count_events(step["events"])
+            self.next_step, self.next_tick = step["step"] + 1, step["tick"] + 1
+
+    def __repr__(self) -> str:
+        return f"<Recorder, steps so far: {self.steps}>"
+
+    def header(self, content: dict[str, Any]) -> None:
+        """Say what the steps have in common."""
+        self.common = content
+
+    def write_to(self, stream: IO[str], watch: Callable[[StepRecord], None] | None = None) -> None:
+        """Write the header now and each step as it happens, one JSON object a line."""
+        self._stream = stream
+        self._watch = watch or self._watch
+        self._write({"kind": "header", **self.common})
+
+    def note(self, events: Sequence[dict[str, Any]]) -> None:
+        """Take events as they happen: also where their step does not end."""
+        self._noted += events
+        self._count_events(events)
+
+    def step(self, record: StepRecord) -> None:
+        """Take one step; events of steps before it that did not end become its own."""
+        known = {id(event) for event in record.events}
+        record.events[:0] = [event for event in self._noted if id(event) not in known]
+        noted = {id(event) for event in self._noted}
+        self._noted = []
+        self._count(vars(record))
+        self._count_events([event for event in record.events if id(event) not in noted])
+        if self._stream is not None:
+            self._write({"kind": "step", **vars(record)})
+        if self._watch is not None:
+            self._watch(record)
+
+    def summary(self) -> dict[str, Any]:
+        """Totals over the steps so far."""
+        return {
+            "steps": self.steps,
+            "waited_ticks": self.waited_ticks,
+            "plan_changes": self.plan_changes,
+            "events": counts_of(self.events),
+            "compute_seconds": math.fsum(self._makespans),
+            "median_makespan": _median(self._makespans),
+            "median_measured_over_predicted": _median(self._ratios),
+            "median_regret": _median(self._regrets),
+        }
+
+    def _count(self, step: Mapping[str, Any]) -> None:
+        self.steps += 1
+        self.plan_changes += step["plan_changed"]
+        self.waited_ticks += step["waited_ticks"]
+        measured = step["measured_makespan"]
+        self._makespans.append(measured)
+        if step["predicted_makespan"]:
+            self._ratios.append(measured / step["predicted_makespan"])
+        if step["hindsight_makespan"]:
+            self._regrets.append(measured / step["hindsight_makespan"] - 1)
+
+    def _count_events(self, events: Sequence[Mapping[str, Any]]) -> None:
+        for event in events:  # what happened comes first, and says to which machine
+            self.events[next(iter(event.items()))] += 1
+
+    def _write(self, content: dict[str, Any]) -> None:
+        assert self._stream is not None
+        finite = {name: None if value == math.inf else value for name, value in content.items()}
+        with writing(Path(getattr(self._stream, "name", STEPS))):
+            self._stream.write(json.dumps(finite, allow_nan=False) + "\n")
+            self._stream.flush()
+
+
+def counts_of(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
+    """How often each kind of event happened; 0 for what any run can see."""
+    counts = dict.fromkeys(_EVENTS, 0)
+    for (kind, _), count in events.items():
+        counts[kind] = counts.get(kind, 0) + count
+    return counts
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def resume_steps(path: Path) -> list[dict[str, Any]]:
+    """The steps of a run that is to go on, without a last line that was cut off.
+
+    Steps after the checkpoint are among them: they were made, and their numbers are taken.
+    What they computed is computed again, in steps with numbers of their own.
+
+    Nothing is cut off before all the other lines have been checked.
+
+    Raises
+    ------
+    InputError
+        The file is missing or not such a record.
+    """
+    try:
+        found = read_lines(path, StepRecord)
+        if found.end < found.size:
+            with os.fdopen(open_own(path), "r+b") as file:
+                file.truncate(found.end)
+    except OSError as error:
+        raise InputError(f"{path} cannot be gone on with: {error.strerror}") from None
+    except InputError as error:
+        raise InputError(f"{error}: --overwrite starts anew") from None
+    return found.steps
+
+
+def read_steps(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Header and steps of a ``steps.jsonl``.
+
+    A run that was resumed has a header for each of its parts; the first is given.
+
+    Raises
+    ------
+    InputError
+        The file is missing or not such a record, or its last line is cut off.
+    """
+    found = read_lines(path, StepRecord)
+    if found.end < found.size:
+        raise InputError(f"{path} cannot be read: its last line is cut off")
+    return found.header, found.steps

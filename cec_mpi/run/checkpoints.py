@@ -1,0 +1,207 @@
+"""What a run leaves so that a later one goes on: a small file.
+
+``checkpoint.npz`` holds the arrays that the task handed over last, what they are of, and a
+checksum of all that. ``checkpoint.previous.npz`` is the one before it. At any moment, and so
+after a crash, at least one of them is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import ArrayLike, NDArray
+
+from cec_mpi.errors import InputError
+from cec_mpi.files.archive import DamagedError, packed, unpacked
+from cec_mpi.files.durable import publish, rename_copy
+from cec_mpi.files.saving import writing
+from cec_mpi.records.directory import CHECKPOINT, PREVIOUS
+from cec_mpi.run.identity import check_same
+from cec_mpi.text import shown
+
+__all__ = ["CheckpointFile", "Found", "has_checkpoint", "read_checkpoint"]
+
+log = logging.getLogger(__name__)
+
+_VERSION = 2
+_ABOUT = "about"  # beside the task's arrays: version, task, options, shape of X
+_CHECKSUM = "checksum"  # xxh3_128 of the arrays and of the text `about`
+_ARRAY = "state."  # before their names
+_STEPS_BETWEEN = 200  # writes, where only the end of the time is known
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a run goes on from.
+
+    Attributes
+    ----------
+    state : dict of ndarray
+        What the task handed over; empty where there is no checkpoint.
+    problem : str
+        Why it is not that of the newest checkpoint; empty when it is.
+    """
+
+    state: dict[str, NDArray[Any]]
+    problem: str = ""
+
+
+class CheckpointFile:
+    """The checkpoint that a task is given (see `cec_mpi.tasks.common.checkpoint.Checkpoint`).
+
+    Parameters
+    ----------
+    directory : Path
+        Of the results.
+    about : mapping
+        What the arrays are of: a run with another one does not go on from them.
+    found : Found
+        What an earlier run left.
+    every : int or None
+        Steps between two writes; None writes only when the run ends early.
+    wanted : bool
+        Whether it is known beforehand when the run has to end.
+    steps : callable
+        Steps made so far.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        about: Mapping[str, Any],
+        found: Found,
+        every: int | None,
+        wanted: bool,
+        steps: Callable[[], int],
+    ) -> None:
+        self.state = found.state
+        self.wanted = wanted or every is not None
+        self.every = every or (_STEPS_BETWEEN if wanted else sys.maxsize)
+        self.before_writing: Callable[[], None] = lambda: None
+        self._directory = directory
+        self._about = dict(about)
+        self.steps = steps
+        self._written = steps()
+        self._last: dict[str, NDArray[Any]] = {}
+        self._newest_is_whole = bool(found.state) and not found.problem
+
+    def __repr__(self) -> str:
+        held = ", ".join(sorted(self.state)) or "nothing"
+        every = f"every {self.every} steps" if self.every < sys.maxsize else "where the run ends"
+        return f"<checkpoint of {held} in {str(self._directory)!r}, written {every}>"
+
+    def save(self, **state: ArrayLike) -> None:
+        """Take what is needed to go on from here, and write it when it is due."""
+        self._last = {name: np.array(value) for name, value in state.items()}
+        if self.steps() - self._written >= self.every:
+            self.write()
+
+    def write(self) -> bool:
+        """Write what was handed over last; False if that is nothing new.
+
+        The checkpoint so far becomes the one before, unless it is damaged: then the one
+        before stays.
+
+        Raises
+        ------
+        ResultsError
+            It cannot be written; the one before stays.
+        """
+        if not self._last:
+            return False
+        newest = self._directory / CHECKPOINT
+        content = _content(self._about, self._last)
+        with writing(newest):
+            self.before_writing()
+            if self._newest_is_whole:
+                rename_copy(newest, self._directory / PREVIOUS)
+            publish(newest, content)
+        log.info("checkpoint after %d steps", self.steps())
+        self._newest_is_whole = True
+        self._written = self.steps()
+        self._last = {}
+        return True
+
+    def remove(self) -> None:
+        """The run is done: nothing is to be gone on with."""
+        for name in (PREVIOUS, CHECKPOINT):
+            (self._directory / name).unlink(missing_ok=True)
+
+
+def has_checkpoint(directory: Path) -> bool:
+    """Whether an earlier run left a checkpoint, damaged or not."""
+    return any((directory / name).exists() for name in (CHECKPOINT, PREVIOUS))
+
+
+def read_checkpoint(directory: Path, about: Mapping[str, Any]) -> Found:
+    """What a run goes on from: the newest checkpoint, or the one before if that is damaged.
+
+    Parameters
+    ----------
+    directory : Path
+        Of the results.
+    about : mapping
+        What this run is of, as `describe_run` has it.
+
+    Raises
+    ------
+    InputError
+        None can be read, or it is of another task, other options or another matrix.
+    """
+    if not has_checkpoint(directory):
+        return Found({})
+    problems: list[str] = []
+    for name in (CHECKPOINT, PREVIOUS):
+        path = directory / name
+        try:
+            found, state = _parsed(unpacked(path))
+        except FileNotFoundError:
+            if name == CHECKPOINT:
+                problems.append(f"{path} is missing")
+        except (OSError, DamagedError) as error:
+            problems.append(f"{path} is no checkpoint that can be read ({error})")
+        else:
+            check_same(path, found, about)
+            return Found(state, *(f"{each}: the run goes on from {name}" for each in problems))
+    raise InputError(f"{' and '.join(problems)}: --overwrite starts anew")
+
+
+def _content(about: Mapping[str, Any], state: Mapping[str, NDArray[Any]]) -> bytes:
+    """A checkpoint as the bytes of its file."""
+    text = json.dumps({"version": _VERSION, **about})
+    arrays = {_ARRAY + name: value for name, value in state.items()}
+    arrays |= {_ABOUT: np.array(text), _CHECKSUM: np.array(_checksum(text, arrays))}
+    return packed(arrays)
+
+
+def _parsed(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Description and arrays of a checkpoint; raises `DamagedError`."""
+    try:
+        text, checksum = str(arrays.pop(_ABOUT)), str(arrays.pop(_CHECKSUM, ""))
+        about = json.loads(text)
+        version = about.pop("version")
+    except (KeyError, ValueError, RecursionError, AttributeError, TypeError) as error:
+        raise DamagedError(f"no whole .npz file of ours: {type(error).__name__}") from None
+    if version != _VERSION:
+        raise DamagedError(f"it has version {shown(version)}, expected {_VERSION}")
+    if checksum != _checksum(text, arrays):
+        raise DamagedError("its content does not have its checksum")
+    return about, {name.removeprefix(_ARRAY): value for name, value in arrays.items()}
+
+
+def _checksum(about: str, arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Of names, dtypes, shapes and bytes of arrays, and of what they are of."""
+    digest = xxhash.xxh3_128(json.dumps(about).encode())
+    for name, array in sorted(arrays.items()):
+        kind = np.lib.format.dtype_to_descr(array.dtype)
+        digest.update(json.dumps([name, kind, array.shape]).encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,201 @@
+"""How a run ended, in at most three lines, and what a user should act on."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cec_mpi.records.directory import RESULT
+from cec_mpi.records.recorder import Recorder, counts_of
+from cec_mpi.terminal import say, unwritten, warn
+from cec_mpi.text import listed, plural
+
+__all__ = [
+    "Ending",
+    "closing_lines",
+    "closing_warnings",
+    "ending_of",
+    "noting_warnings",
+    "print_closing",
+]
+
+_SAID = {  # what happened to machines, as it is said of how many
+    "lost": "lost",
+    "joined": "joined",
+    "given up": "given up",
+    "leaving": "left on a warning",
+}
+_ANSWERS = {"late": "late answer", "wrong": "wrong answer"}
+_MOST = 5  # machines that are named
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What there is to say of a run.
+
+    Attributes
+    ----------
+    task : str
+    out : Path
+        The directory of results.
+    seconds : float
+        That the task took, without earlier runs.
+    steps, earlier : int
+        Steps of this run, and of those that it went on from.
+    machines : int
+        That took part.
+    events : Counter of (str, int)
+        How often something happened to a machine.
+    finished : bool
+        Whether the task came to its end.
+    converged : bool or None
+        What the task said.
+    iterations : int or None
+        What the task said.
+    left : str
+        What is in `out` when it did not come to its end.
+    """
+
+    task: str
+    out: Path
+    seconds: float
+    steps: int
+    earlier: int
+    machines: int
+    events: Counter[tuple[str, int]]
+    finished: bool = False
+    converged: bool | None = None
+    iterations: int | None = None
+    left: str = ""
+
+
+def ending_of(
+    task: str,
+    out: Path,
+    recorder: Recorder,
+    earlier: int,
+    seconds: float,
+    outcome: Mapping[str, Any] | None,
+    left: str = "",
+) -> Ending:
+    """How a run ended, by its records and by what its task returned, if it did.
+
+    Parameters
+    ----------
+    task : str
+    out : Path
+    recorder : Recorder
+    earlier : int
+        Steps of the runs that this one goes on from.
+    seconds : float
+    outcome : mapping or None
+    left : str
+        As of `Ending`.
+    """
+    said = outcome or {}
+    converged, iterations = said.get("converged"), said.get("iterations")
+    return Ending(
+        task,
+        out,
+        seconds,
+        recorder.steps - earlier,
+        earlier,
+        len(recorder.common["taking_part"]),
+        recorder.events,
+        outcome is not None,
+        bool(converged) if isinstance(converged, bool | np.bool_) else None,
+        int(iterations) if isinstance(iterations, int | np.integer) else None,
+        left,
+    )
+
+
+def closing_lines(ending: Ending) -> list[str]:
+    """At most three lines: what was done, what happened to machines, where the results are."""
+    how = "ended early"
+    if ending.finished:
+        known = {True: "converged", False: "did not converge", None: "is done"}
+        how = known[ending.converged]
+        if ending.iterations is not None:
+            how += f" in {plural(ending.iterations, 'iteration')}"
+    steps = f"{plural(ending.steps, 'step')} on {plural(ending.machines, 'machine')}"
+    if ending.earlier:
+        steps += f" ({ending.earlier + ending.steps} with those before --resume)"
+    lines = [f"{ending.task} {how}: {steps}, {ending.seconds:.1f} s"]
+    if what := _happened(ending.events):
+        lines.append(f"machines: {what}")
+    if ending.finished:
+        lines.append(f"results: {ending.out} ({RESULT}, summary.json)")
+    else:
+        lines.append(f"{ending.out}: {ending.left}")
+    return lines
+
+
+def closing_warnings(ending: Ending, limited: bool) -> list[str]:
+    """What a user should act on, though the task came to its end.
+
+    Parameters
+    ----------
+    ending : Ending
+    limited : bool
+        Whether the task takes a number of iterations.
+    """
+    found = []
+    if ending.converged is False:
+        remedy = "; more --iterations with --resume go on" if limited else ""
+        found.append(
+            f"{ending.task} did not converge: {ending.out / RESULT} is what it had in the "
+            f"end{remedy}"
+        )
+    lost = sorted({machine for kind, machine in ending.events if kind == "lost"})
+    if lost:
+        who = f"machine {lost[0]} was" if len(lost) == 1 else f"machines {listed(lost, _MOST)} were"
+        found.append(
+            f"{who} lost: the results are whole, and {ending.out / 'logs' / 'master.log'} says why"
+        )
+    return found
+
+
+def _happened(events: Counter[tuple[str, int]]) -> str:
+    said = []
+    for kind, count in counts_of(events).items():
+        if not count:
+            continue
+        who = listed(sorted({machine for what, machine in events if what == kind}), _MOST)
+        if kind in _SAID:
+            said.append(f"{count} {_SAID[kind]} ({who})")
+        else:
+            said.append(f"{plural(count, _ANSWERS.get(kind, kind))} ({who})")
+    return ", ".join(said)
+
+
+@contextmanager
+def noting_warnings(texts: list[str]) -> Iterator[None]:
+    """Add what is warned of inside to `texts`, each once; it is shown as without."""
+    show = warnings.showwarning
+
+    def note(message: Warning | str, *where: Any, **options: Any) -> None:
+        if str(message) not in texts:
+            texts.append(str(message))
+        show(message, *where, **options)
+
+    warnings.showwarning = note
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
+
+
+def print_closing(ending: Ending) -> None:
+    """Print the closing lines; that they cannot be read does not make a run fail."""
+    for line in closing_lines(ending):
+        say(line)
+    problem = unwritten()
+    if problem is not None:
+        warn(f"standard output cannot be written: {problem.strerror}")

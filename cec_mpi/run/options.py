@@ -1,0 +1,54 @@
+"""Options of ``cec-mpi run`` that are not those of its session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cec_mpi.options import values
+from cec_mpi.options.option import option
+
+__all__ = ["RunOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What is to be done with a store, and where its results go."""
+
+    store: str
+    out: str = option("", "--out DIR", "for the results", values.path, required=True)
+    task: str = option(
+        "matvec",
+        "--task",
+        "matvec, power, pagerank, svd, pca, lstsq, ridge, logistic, cg, or "
+        "my_module:function; with --help: what that task takes and returns",
+    )
+    settings: tuple[str, ...] = option(
+        (), "--set KEY=VALUE", "an option of the task: cec-mpi task NAME lists them"
+    )
+    vectors: str | None = option(None, "--vectors W.npy", "for matvec: (T, r), one step a row")
+    steps: int | None = option(
+        None,
+        "--steps T",
+        "for matvec: only the first T vectors; for other tasks as --iterations",
+        values.positive,
+    )
+    iterations: int | None = option(
+        None, "--iterations T", "for other tasks: the most, as --set iterations=T", values.positive
+    )
+    serial: bool = option(False, "--serial", "all machines in one process, no MPI")
+    shows_map: bool = option(
+        False, "--map", "print which machine runs where and reads its shard from where, then go on"
+    )
+    overwrite: bool = option(False, "--overwrite", "replace the results in DIR", alone=True)
+    resume: bool = option(
+        False, "--resume", "go on from the checkpoint in DIR, if there is one", alone=True
+    )
+    every: int | None = option(
+        None, "--checkpoint-every T", "steps between checkpoints", values.positive
+    )
+    time_limit: float | None = option(
+        None,
+        "--time-limit SECONDS",
+        "then write a checkpoint and leave with exit code 6",
+        values.seconds,
+    )

@@ -1,0 +1,294 @@
+"""One run: a task on a store, from options to the files of results."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.core.speeds.given import Speeds
+from cec_mpi.errors import InputError, MachineError, ResultsError, StoppedError
+from cec_mpi.files.durable import locked, publish
+from cec_mpi.files.npy import open_npy
+from cec_mpi.files.saving import open_lines, writing
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.processes.ending.leaving import leave_without_mpi
+from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.launch.library import survives_losses
+from cec_mpi.processes.logs import log_file
+from cec_mpi.processes.progress import progress
+from cec_mpi.processes.together import as_cec_error
+from cec_mpi.records.directory import (
+    RESULT,
+    STEPS,
+    SUMMARY,
+    has_earlier,
+    keep_results,
+    prepare_directory,
+    read_summary,
+    restore_results,
+    set_results_aside,
+)
+from cec_mpi.records.recorder import Recorder, resume_steps
+from cec_mpi.run.checkpoints import CheckpointFile, Found, has_checkpoint, read_checkpoint
+from cec_mpi.run.closing import closing_warnings, ending_of, noting_warnings, print_closing
+from cec_mpi.run.identity import check_same, describe_run
+from cec_mpi.run.options import RunOptions
+from cec_mpi.run.outputs import SAVED, Outputs, check_products
+from cec_mpi.run.settings import task_options
+from cec_mpi.run.time_limit import TimeLimit
+from cec_mpi.run.vectors import WatchedVectors, read_vectors
+from cec_mpi.session.gathering import gathered
+from cec_mpi.session.header import placement_table
+from cec_mpi.session.session import Session
+from cec_mpi.store.reader import open_store
+from cec_mpi.store.staging import node_directory
+from cec_mpi.tasks import TASKS, Task, find_task, options_of
+from cec_mpi.terminal import WARNED, put, say, warn
+from cec_mpi.text import plural, printable
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from cec_mpi.linear_operator.coded_operator import CodedOperator
+
+__all__ = ["run_parallel", "run_serial"]
+
+log = logging.getLogger(__name__)
+
+
+class TaskRun:
+    """A task with its options and its directory, checked; lives on rank 0.
+
+    Parameters
+    ----------
+    run : RunOptions
+    options : SessionOptions
+    signals : NotedSignals
+        Of this process: one that came ends the run before its next step.
+    """
+
+    def __init__(self, run: RunOptions, options: SessionOptions, signals: NotedSignals) -> None:
+        self.store = run.store
+        self.out = Path(run.out)
+        manifest = open_store(node_directory(self.store)).manifest
+        self.session = options.checked(manifest)
+        self.task_name = run.task
+        self.task: Task = find_task(self.task_name)
+        self.task_options = task_options(self.task, run, options.seed)
+        vectors = None
+        self.vectors_file: WatchedVectors | None = None
+        if self.task is TASKS["matvec"]:
+            self.vectors_file = WatchedVectors.at(run.vectors)
+            vectors = read_vectors(run.vectors, manifest, run.steps)
+        self.limit = TimeLimit(run.time_limit)
+        self.signals = signals
+        self.every = run.every
+        self.shows_map = run.shows_map
+        prepare_directory(self.out, run.overwrite or run.resume)
+        self.about = describe_run(self.task_name, self.task_options, manifest, vectors)
+        self.products: tuple[int, int] | None = None  # shape, of matvec
+        if vectors is not None:
+            vectors = self.task_options["vectors"] = vectors[: run.steps]
+            self.products = len(vectors), manifest.rows
+        self.found = Found({})
+        self.done = run.resume and self._is_done()
+        if run.resume and not self.done:
+            self.found = read_checkpoint(self.out, self.about)
+        if self.found.problem:
+            warnings.warn(self.found.problem, stacklevel=2)
+        self.outputs = Outputs(self.out, self.task_name)
+        self.warned: list[str] = [self.found.problem] if self.found.problem else []
+        self.outcome: dict[str, Any] | None = None  # when it is saved
+        self._has_log = False
+
+    def run(self, session: Session) -> None:
+        """Do the task, and write its results, records and the summary.
+
+        Results of an earlier run go only when this one has made a step.
+        """
+        if self.done:
+            say(f"{self.out} holds the results of this task: nothing to resume")
+            return
+        try:
+            with locked(self.out, f"{self.out} is in use by another run"):
+                self._run(session)
+        except OSError as error:
+            error.filename = error.filename or str(self.out)
+            raise as_cec_error(error) from None
+
+    def _is_done(self) -> bool:
+        """Whether the directory holds the results of this run; refuses those of another.
+
+        A solver that did not converge has left a checkpoint, and more steps may help.
+        """
+        summary = read_summary(self.out)
+        if summary is None:
+            return False
+        check_same(self.out / SUMMARY, summary.get("run", {}), self.about)
+        if self.products is not None:
+            path = self.out / RESULT
+            check_products(path, open_npy(path), self.products)
+        return summary.get("converged", True) or not has_checkpoint(self.out)
+
+    def _run(self, session: Session) -> None:
+        from cec_mpi.linear_operator.coded_operator import (
+            CodedOperator,  # with SciPy's, which no machine needs
+        )
+
+        resumed = bool(self.found.state)
+        recorder = Recorder(earlier=resume_steps(self.out / STEPS) if resumed else ())
+        before = recorder.steps
+        master = session.open(self.store, self.session, recorder)
+        session.schedule.gate = self._gate
+        self.warned += session.slow
+        if session.unlogged:
+            raise MachineError(session.unlogged[0])
+        if self.shows_map:
+            put(printable(placement_table(recorder.common), kept="\n"))
+        if not resumed:
+            set_results_aside(self.out)
+        unwritten = False
+        begin = time.perf_counter()
+        try:
+            with (
+                log_file(self.out / "logs" / "master.log", self._do_without_log),
+                open_lines(self.out / STEPS, more=resumed) as stream,
+                progress() as watch,
+            ):
+                self._has_log = True
+                if self.found.problem:
+                    log.warning("%s", self.found.problem, extra=WARNED)
+                recorder.write_to(stream, watch)
+                if self.products is not None:
+                    self.task_options["out"] = self.outputs.map_products(self.products, resumed)
+                self._work(CodedOperator(session, master), recorder, master.steps.speeds)
+        except ResultsError as error:
+            unwritten = True
+            if recorder.steps == before:
+                raise InputError(str(error)) from None
+            raise
+        finally:
+            made = recorder.steps - before
+            came_to_nothing = not made or (unwritten and has_earlier(self.out))
+            if self.outcome is None and not resumed and came_to_nothing:
+                restore_results(self.out)
+                left = "as it was before"
+            else:
+                keep_results(self.out)
+                left = "no checkpoint: --resume begins again"
+                if has_checkpoint(self.out):
+                    left = "a checkpoint, from which the same command with --resume goes on"
+            if made or self.outcome is not None:
+                seconds = time.perf_counter() - begin
+                about = self.task_name, self.out, recorder, before, seconds
+                print_closing(ending_of(*about, self.outcome, left))
+
+    def _do_without_log(self, problem: str) -> None:
+        """Refuse to begin without a log, and go on where its disk is full later."""
+        if not self._has_log:
+            raise ResultsError(problem)
+        warn(f"{problem}; the run goes on without this log")
+
+    def _gate(self) -> None:
+        """Raise what ends the run, where something does."""
+        if self.vectors_file is not None:
+            self.vectors_file.check()
+        if self.signals.received is not None:
+            raise StoppedError(f"stopped by the signal {self.signals.received.name}")
+        self.limit.check()
+
+    def _do(self, X: CodedOperator, checkpoint: CheckpointFile) -> dict[str, Any]:
+        """Call the task; whatever ends it early, a later run can go on."""
+        try:
+            outcome = self.task(X, checkpoint=checkpoint, **self.task_options)
+        except BaseException as error:
+            try:
+                written = checkpoint.write()
+            except ResultsError as unwritten:
+                if isinstance(error, StoppedError):
+                    after = f"{error}, after {checkpoint.steps()} steps"
+                    raise ResultsError(f"{after}, but {unwritten}") from None
+                if not isinstance(error, ResultsError):
+                    warn(unwritten)
+                raise error from None
+            if isinstance(error, StoppedError):
+                goes_on = written or has_checkpoint(self.out)
+                raise StoppedError(
+                    f"{error}, after {plural(checkpoint.steps(), 'step')}: the same command "
+                    "with --resume "
+                    f"{'goes on' if goes_on else 'starts anew'}"
+                ) from None
+            if isinstance(error, SystemExit):
+                raise InputError(
+                    f"task {self.task_name} left with sys.exit({error.code!r}): expected it to "
+                    "return a dict with an array 'result'"
+                ) from None
+            raise
+        if not isinstance(outcome, dict) or outcome.get("result") is None:
+            raise InputError(f"task {self.task_name} returned no dict with an array 'result'")
+        return outcome
+
+    def _work(self, X: CodedOperator, recorder: Recorder, speeds: Speeds) -> None:
+        checkpoint = CheckpointFile(
+            self.out,
+            self.about,
+            self.found,
+            self.every,
+            self.limit.is_known,
+            lambda: recorder.steps,
+        )
+        checkpoint.before_writing = self.outputs.flush
+        begin, before = time.perf_counter(), recorder.steps
+        with noting_warnings(self.warned):
+            outcome = self._do(X, checkpoint)
+        seconds = time.perf_counter() - begin
+        own = {"task": self.task_name, "seconds": seconds, **recorder.summary()}
+        own |= {"rows_per_second_per_speed": speeds.scale, "run": self.about}
+        if taken := sorted({*own, "arrays", "warnings"} & set(outcome)):
+            raise InputError(f"task {self.task_name} returned {taken[0]!r}, a name of the summary")
+        outputs = {name: self.outputs.save(name, value) for name, value in outcome.items()}
+        own["arrays"] = [name for name, value in outputs.items() if value is SAVED]
+        numbers = {name: value for name, value in outputs.items() if value is not SAVED}
+        ending = ending_of(self.task_name, self.out, recorder, before, seconds, outcome)
+        for text in closing_warnings(ending, "iterations" in (options_of(self.task) or ())):
+            warn(text)
+            log.warning("%s", text, extra=WARNED)
+            self.warned.append(text)
+        own["warnings"] = self.warned
+        text = json.dumps(numbers | own, indent=2, allow_nan=False)
+        with writing(self.out / SUMMARY):
+            publish(self.out / SUMMARY, f"{text}\n".encode())
+        self.outcome = outcome
+        if ending.converged is False:
+            checkpoint.write()
+        else:
+            checkpoint.remove()
+
+
+def run_parallel(
+    comm: MPI.Intracomm, run: RunOptions, options: SessionOptions, signals: NotedSignals
+) -> int:
+    """Collective: ``cec-mpi run`` on the master and its machines.
+
+    Signals end a run where they come to rank 0; machines serve until the master leaves.
+    """
+    try:
+        with gathered(comm, Path(run.out) / "logs", options) as session:
+            if session is not None:
+                TaskRun(run, options, signals).run(session)
+    finally:
+        if options.goes_on and survives_losses():
+            leave_without_mpi()  # a machine may be lost at any moment up to the end
+    return 0
+
+
+def run_serial(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
+    """``cec-mpi run --serial``: all machines in this process."""
+    with gathered(None, options=options) as session:
+        assert session is not None
+        TaskRun(run, options, signals).run(session)
+    return 0

@@ -1,1 +1,0 @@
-"""The elastic runtime: the only package that talks MPI."""

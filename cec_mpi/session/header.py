@@ -1,0 +1,125 @@
+"""What the steps of a run have in common: the first line of its records, and where ranks are."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cec_mpi._version import __version__
+from cec_mpi.machine.emulation import Emulation
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.processes.launch.places import Place
+from cec_mpi.store.staging import node_directory
+from cec_mpi.wire.opening import Opened, Opening
+
+__all__ = ["host_of_ranks", "placement_table", "run_header"]
+
+
+def run_header(
+    opening: Opening,
+    options: SessionOptions,
+    opened: Sequence[Opened],
+    emulation: Emulation | None,
+    places: Sequence[Place],
+    library: str,
+) -> dict[str, Any]:
+    """Versions, where each rank is, the store and the options, ready for JSON.
+
+    Parameters
+    ----------
+    opening : Opening
+    options : SessionOptions
+    opened : sequence of Opened
+        What ranks from 1 on said to it.
+    emulation : Emulation or None
+    places : sequence of Place
+        Of ranks from 0 on; one alone when all machines are in this process.
+    library : str
+        Name of the MPI library; empty for none.
+    """
+    import mpi4py
+    import scipy
+
+    manifest = opening.manifest
+    files = ["", *(each.shard for each in opened)]
+    machines = [0, *opening.machines]
+    hosts = host_of_ranks(places, len(machines))
+    copied = [
+        machine
+        for machine, file, host in zip(machines, files, hosts, strict=True)
+        if file and Path(file).parent != node_directory(opening.store, host)
+    ]
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {
+            "cec_mpi": __version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "scipy": scipy.__version__,
+            "mpi4py": mpi4py.__version__,
+        },
+        "mpi_library": library or "none",
+        "machine_of_rank": machines,
+        "hosts": [place.host for place in places],
+        "cores": [place.own_cores for place in places],
+        "threads": list(opening.threads),
+        "shard_files": files,
+        "rows": manifest.rows,
+        "columns": manifest.columns,
+        "rows_per_shard": manifest.rows_per_shard,
+        "dtype": manifest.dtype,
+        "machines": manifest.code.machines,
+        "recovery": manifest.code.recovery,
+        "code": manifest.code.family,
+        "taking_part": options.machines,
+        "scheme": options.scheme,
+        "shards": options.shards,
+        "verify": options.verify,
+        "staged": options.staged or None,
+        "machines_with_copies": copied,
+        "speeds": options.speeds,
+        "emulation": None if emulation is None else asdict(emulation),
+    }
+
+
+def host_of_ranks(places: Sequence[Place], ranks: int) -> list[str]:
+    """The host of the master and of each machine and spare, also when all are in one process."""
+    hosts = [place.host for place in places]
+    return hosts if len(hosts) > 1 else hosts * ranks
+
+
+def placement_table(header: Mapping[str, Any]) -> str:
+    """Where each rank of a run is, and where it reads its shard, for people.
+
+    Parameters
+    ----------
+    header : mapping
+        The first line of its records (see `run_header`).
+
+    Examples
+    --------
+    >>> print(placement_table({
+    ...     "machine_of_rank": [0, 1, 0], "hosts": ["node1", "node1", "node2"],
+    ...     "cores": [8, 8, 4], "threads": [4, 4, 4], "shard_files": ["", "/s/shard-0001.npy", ""],
+    ... }))
+    machine  rank  host   cores  threads  shard
+     master     0  node1      8        4
+          1     1  node1      8        4  /s/shard-0001.npy
+      spare     2  node2      4        4
+    """
+    hosts, cores, threads = header["hosts"], header["cores"], header["threads"]
+    width = max(map(len, ["host", *hosts]))
+    lines = [f"machine  rank  {'host':{width}}  cores  threads  shard"]
+    served = zip(header["machine_of_rank"], header["shard_files"], strict=True)
+    for position, (machine, file) in enumerate(served):
+        name = machine or ("spare" if position else "master")
+        rank = position if len(hosts) > 1 else 0  # all are in one process
+        line = f"{name:>7}  {rank:4}  {hosts[rank]:{width}}  {cores[rank]:5}  {threads[rank]:7}"
+        lines.append(f"{line}  {file}".rstrip())
+    return "\n".join(lines)

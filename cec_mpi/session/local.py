@@ -1,0 +1,136 @@
+"""All machines in this process: the same steps without MPI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.plan.assignment import Assignment
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import CecError
+from cec_mpi.machine.emulation import Emulation
+from cec_mpi.machine.machine import Machine
+from cec_mpi.session.stores import noting_problems, open_machine
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.wire.answers import AnswerBuffers, Answers
+from cec_mpi.wire.opening import Opened, Opening
+
+__all__ = ["LocalHub", "LocalMasterEnd"]
+
+
+class LocalHub:
+    """The master's end when the machines are objects beside it."""
+
+    def __init__(self) -> None:
+        self._machines: list[Machine] = []
+        self._opening: Opening | None = None
+
+    def open(self, opening: Opening) -> list[Opened]:
+        """Open the shards; one machine at a time is measured, as one at a time computes."""
+        opened = []
+        self._machines, self._opening = [], opening
+        for number in opening.machines:
+            if not number:
+                opened.append(Opened())
+                continue
+            problems: list[str] = []
+            shard, rate = "", 0.0
+            with noting_problems(number, problems):
+                machine = open_machine(number, opening)
+                shard = machine.shard_file
+                if opening.measured and not self._machines:
+                    rate = machine.measure_rate()
+                self._machines.append(machine)
+            opened.append(Opened("".join(problems), shard, rate))
+        return opened
+
+    def admit(self, emulation: Emulation | None) -> LocalMasterEnd:
+        """The machines serve the store that they opened last."""
+        machines, self._machines = self._machines, []
+        for machine in machines:
+            machine.emulation = emulation
+        assert self._opening is not None
+        return LocalMasterEnd(machines, self._opening.manifest)
+
+    def refuse(self, error: CecError) -> None:
+        """They do not."""
+        self._machines = []
+
+    def stop(self, error: BaseException | None) -> None:
+        """Nothing to do: the machines end with this process."""
+
+
+class LocalMasterEnd:
+    """The master's end for the steps of one store.
+
+    Parameters
+    ----------
+    machines : list of Machine
+        Ascending by number; other machines of the store take no part.
+    manifest : Manifest
+    """
+
+    def __init__(self, machines: list[Machine], manifest: Manifest) -> None:
+        self._machines = machines
+        self._reports = np.zeros((3, manifest.code.machines))
+        self._assignment: Assignment | None = None
+        self._step = 0
+        self._product = Product()
+        self._values = AnswerBuffers(manifest)
+        self._shared = np.empty(0, manifest.dtype)
+        self._problems: dict[int, str] = {}
+
+    def announce(self, step: int, product: Product, assignment: Assignment) -> int:
+        """Begin a step."""
+        self._step, self._product = step, product
+        if assignment is not self._assignment:
+            self._assignment = None  # until all have it: an interrupt may come in between
+            for machine in self._machines:
+                machine.assign(assignment.intervals(machine.number))
+            self._assignment = assignment
+        return 0
+
+    def share(self, values: NDArray[Any]) -> int:
+        """Keep them for the computation."""
+        self._shared = values
+        return 0
+
+    def collect(self) -> Answers:
+        """Let the machines compute, one after the other."""
+        adjoint, columns = product = self._product
+        values = self._values.of(product)
+        values.fill(0 if adjoint else np.nan)
+        position = 0
+        failed, not_finite = [], []
+        for machine in self._machines:
+            n, size = machine.number, machine.count * columns
+            place = slice(position, position + size)
+            position += size
+            machine.prepare(product)
+            shared = self._shared[place].reshape(-1, columns) if adjoint else self._shared
+            done = machine.work(product, shared, self._step)
+            if done.problem:
+                self._problems[n] = done.problem
+                failed.append(n)
+                continue
+            self._reports[:, n - 1] = done.seconds, done.loaded.seconds, done.loaded.bytes
+            answer = machine.values(product)
+            if adjoint:
+                values += answer
+                if not np.isfinite(answer).all():
+                    not_finite.append(n)
+            else:
+                values[place] = answer
+        seconds, load_seconds, load_bytes = self._reports
+        reports = seconds, load_seconds, load_bytes
+        return Answers(values, *reports, failed, not_finite=not_finite)
+
+    def reports(self) -> dict[int, str]:
+        """What went wrong, by machine."""
+        return self._problems
+
+    def close(self) -> None:
+        """Let the shards go."""
+        self._machines = []

@@ -1,0 +1,105 @@
+"""What a machine's rank does until the master leaves: opens stores, answers steps."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from cec_mpi.errors import CecError
+from cec_mpi.machine.machine import Machine
+from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.launch.places import limit_threads
+from cec_mpi.processes.logs import log_file
+from cec_mpi.session.stores import noting_problems, open_machine
+from cec_mpi.wire.opening import Opened, Opening
+from cec_mpi.wire.orders import Announcement, Report
+from cec_mpi.wire.protocol import MachineEnd
+
+__all__ = ["serve"]
+
+log = logging.getLogger(__name__)
+
+
+def serve(
+    rank: int, end: MachineEnd, make: Callable[..., Machine] = Machine
+) -> BaseException | None:
+    """Open stores and answer steps until the master says stop.
+
+    An exception in a computation is logged and reported; the machine then stays in step
+    with the others until the master ends the run. SIGTERM and SIGUSR1 are warnings that the
+    machine has to leave soon: it tells the master, and serves on.
+
+    Parameters
+    ----------
+    rank : int
+    end : MachineEnd
+    make : callable
+        Makes the machine of a store, as `Machine` does.
+
+    Returns
+    -------
+    BaseException or None
+        What the master left with.
+    """
+    machines: dict[int, Machine] = {}
+    problem = ""
+    with ExitStack() as session, NotedSignals() as signals:
+        while True:
+            order = end.announced(signals)
+            if order.stop:
+                return order.stop if isinstance(order.stop, BaseException) else None
+            if order.report:
+                end.report(problem)
+            elif order.close:
+                del machines[order.store]
+            elif order.open is not None:
+                machine = _open(rank, order.open, end, make, session)
+                if machine is not None:
+                    machines[order.store] = machine
+            else:
+                problem = _answer(machines[order.store], order, end, signals) or problem
+
+
+def _answer(machine: Machine, order: Announcement, end: MachineEnd, signals: NotedSignals) -> str:
+    """Answer a step; returns what went wrong, or nothing."""
+    if order.intervals is not None:
+        machine.assign(order.intervals)
+    machine.prepare(order.product)
+    done = machine.work(order.product, end.shared(order), order.step)
+    report = Report(failed=True)
+    if not done.problem:
+        leaving = signals.received is not None
+        report = Report(done.seconds, done.loaded, leaving=leaving, mended=done.mended)
+    end.answer(order, machine.values(order.product), report)
+    return done.problem
+
+
+def _open(
+    rank: int, opening: Opening, end: MachineEnd, make: Callable[..., Machine], session: ExitStack
+) -> Machine | None:
+    """Open a store, as all machines do at the same time; None if one of them could not."""
+    machine, rate = None, 0.0
+    number = opening.machines[rank - 1]
+    problems: list[str] = []
+    unlogged: list[str] = []
+    with noting_problems(number, problems):
+        session.enter_context(limit_threads(opening.threads[rank]))
+        if opening.logs is not None and number:
+            path = opening.logs / f"machine-{number:04d}.log"
+            session.enter_context(log_file(path, unlogged.append))
+        machine = open_machine(number, opening, make)
+        log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
+    if opening.measured:
+        end.together()
+        with noting_problems(number, problems):
+            rate = machine.measure_rate() if machine is not None else 0.0
+    shard = "" if machine is None else machine.shard_file
+    unseen = bool(problems) and not opening.shard_file(number).exists()
+    verdict = end.opened(Opened("".join(problems), shard, rate, unseen, "".join(unlogged)))
+    if machine is None or isinstance(verdict, CecError):
+        return None
+    machine.emulation = verdict
+    return machine

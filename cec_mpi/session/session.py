@@ -1,0 +1,299 @@
+"""The machines gathered around a master, and the stores that they open for it."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from cec_mpi.core.plan.planner import Scheme
+from cec_mpi.errors import InfeasibleError, InputError, SlowWarning
+from cec_mpi.machine.emulation import Emulation
+from cec_mpi.master.master import Master, OpenStore
+from cec_mpi.master.planning import StepPlanner
+from cec_mpi.master.schedule import Schedule
+from cec_mpi.options.losses import Running
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.options.speeds import SpeedsOption, as_speeds
+from cec_mpi.processes.launch.findings import find_crowds
+from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.launch.places import Place, limit_threads
+from cec_mpi.records.recorder import Recorder
+from cec_mpi.session.header import host_of_ranks, run_header
+from cec_mpi.session.stores import check_ranks, emulation_of, problem_of_opening
+from cec_mpi.session.turns import Turns
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.reader import open_store
+from cec_mpi.store.staging import node_directory, remembered_stage
+from cec_mpi.text import plural
+from cec_mpi.wire.opening import Opening
+from cec_mpi.wire.protocol import Hub
+
+__all__ = ["Session"]
+
+End = TypeVar("End")
+
+
+class Session:
+    """The master's side of machines that serve it; lives on rank 0.
+
+    Parameters
+    ----------
+    hub : Hub
+        The wire.
+    make : callable
+        Makes the master of a store on what this wire gives, as `LockstepMaster` does.
+    places : list of Place
+        Where each rank runs, the master first; one place alone when all are here.
+    library : str
+        Name of the MPI library, for the records.
+    kept : ExitStack
+        What holds until the session ends.
+    logs : Path, optional
+        Directory for a log of each machine.
+    turns : Turns, optional
+        Of the threads that use it.
+    running : Running
+        How the machines run.
+
+    Attributes
+    ----------
+    schedule : Schedule
+        Who is available at each step, whichever store it is of.
+    slow : list of str
+        What was warned of when it began: the run is right, and slower than it could be.
+    unlogged : list of str
+        Why machines have no logs.
+    """
+
+    schedule: Schedule
+
+    def __init__(
+        self,
+        hub: Hub[End],
+        make: Callable[[End, SessionOptions, OpenStore], Master],
+        places: list[Place],
+        library: str,
+        kept: ExitStack,
+        logs: Path | None = None,
+        turns: Turns | None = None,
+        running: Running = Running.ALONE,
+    ) -> None:
+        self._make_master = _masters_on(hub, make)
+        self._turns = turns or Turns()
+        self._ended = False
+        self._kept = kept
+        self._hub: Hub[object] = hub
+        self._places = places
+        self._library = library
+        self._running = running
+        self._logs = logs
+        self._options = SessionOptions()
+        self._machines: tuple[int, ...] = ()
+        self.slow: list[str] = []
+        self.unlogged: list[str] = []
+
+    def open(
+        self, store: str | os.PathLike[str], options: SessionOptions, recorder: Recorder
+    ) -> Master:
+        """Have the machines open their first store.
+
+        Parameters
+        ----------
+        store : path
+        options : SessionOptions
+        recorder : Recorder
+            Receives a record of each step, of further stores too.
+
+        Raises
+        ------
+        CecError
+            The options do not fit the store or the number of ranks, or a shard cannot be
+            opened.
+        """
+        path = Path(store)
+        manifest = open_store(node_directory(path)).manifest
+        options = options.checked(manifest)
+        machines = options.machines or ()
+        if self._running is not Running.ALONE:
+            check_ranks(len(self._places), machines, manifest.code.machines, options.spares)
+            self._warn(options)
+        self.schedule = Schedule(
+            options.availability,
+            machines,
+            tick_seconds=options.tick_seconds,
+            wait=options.wait,
+            step=recorder.next_step,
+            tick=recorder.next_tick,
+        )
+        self._recorder = recorder
+        self._stores = 0
+        self._machines = machines
+        self._options = options
+        self._kept.enter_context(limit_threads(options.threads or self._places[0].threads))
+        master = self._open(path, manifest, options, self._logs)
+        self._kept.callback(self._end, master)
+        return master
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Inside the ``with``, no other thread has the machines do anything.
+
+        Threads get their turn in the order in which they come.
+
+        Raises
+        ------
+        InputError
+            The session has ended, or this thread or process may not use it (`Turns.check`).
+        """
+        with self._turns:
+            self._check_open()
+            yield
+
+    def check_caller(self) -> None:
+        """Refuse a caller that cannot get its turn, as `turn` does."""
+        self._turns.check()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it makes no more steps."""
+        return self._ended
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise InputError("this operator is closed: its machines have left")
+
+    def _end(self, master: Master) -> None:
+        """Make no more steps; one that another thread is making ends first.
+
+        Threads that wait for their turn, or for machines, hear that it is closed.
+        """
+        self._ended = True
+        self.schedule.gate = self._check_open
+        with self._turns:
+            master.close()
+
+    @contextmanager
+    def open_another(
+        self,
+        store: str | os.PathLike[str],
+        speeds: SpeedsOption,
+        scheme: Scheme,
+    ) -> Iterator[Master]:
+        """A further store, served by the same machines until the end of the ``with``.
+
+        Machines with numbers that it does not have take no part in it.
+
+        Parameters
+        ----------
+        store : path
+        speeds, scheme
+            As in `SessionOptions`.
+
+        Raises
+        ------
+        CecError
+            As `open`.
+        """
+        path = Path(store)
+        manifest = open_store(node_directory(path)).manifest
+        total = manifest.code.machines
+        machines = tuple(n for n in self._machines if n <= total)
+        if len(machines) < manifest.code.recovery:
+            raise InfeasibleError(
+                f"{plural(len(machines), 'machine', 'serves', 'serve')} {path}: a step needs "
+                f"{manifest.code.recovery}"
+            )
+        emulated = self._options.emulate_speeds
+        if emulated is not None:
+            emulated = (emulated + (1.0,) * total)[:total]
+        changes = tuple(c for c in self._options.emulate_changes if c.machine <= total)
+        stragglers = min(self._options.stragglers, total - manifest.code.recovery)
+        options = replace(
+            self._options,
+            stragglers=stragglers,
+            availability=None,
+            speeds=speeds,
+            scheme=scheme,
+            machines=machines,
+            staged=None,
+            emulate_speeds=emulated,
+            emulate_changes=changes,
+        )
+        with self.turn():
+            master = self._open(path, manifest, options.checked(manifest))
+        try:
+            yield master
+        finally:
+            if not self._ended:
+                with self._turns:
+                    master.close()
+
+    def _open(
+        self,
+        path: Path,
+        manifest: Manifest,
+        options: SessionOptions,
+        logs: Path | None = None,
+    ) -> Master:
+        if options.staged is None:
+            options = replace(options, staged=remembered_stage(node_directory(path)) or "")
+        threads = self._threads(options)
+        numbers = [n if n in (options.machines or ()) else 0 for n in self._machines]
+        numbers += [0] * options.spares
+        hosts = host_of_ranks(self._places, len(numbers) + 1)[1:]
+        total = manifest.code.machines
+        speeds = as_speeds(options.speeds, total).by_machine(numbers, hosts, total)
+        options = replace(options, speeds="learn" if speeds is None else speeds)
+        opening = Opening(
+            path,
+            manifest,
+            tuple(numbers),
+            options.of_machines,
+            tuple(threads),
+            logs,
+        )
+        opened = self._hub.open(opening)
+        error = problem_of_opening(opening, opened, self._places)
+        if error is not None:
+            self._hub.refuse(error)
+            raise error
+        opened = opened[: len(opening.machines)]  # without processes that were started since
+        emulation = emulation_of(options, opening.machines, opened, hosts)
+        steps = StepPlanner.of(manifest, self.schedule, speeds, options.scheme)
+        number, self._stores = self._stores, self._stores + 1
+        store = OpenStore(path, manifest, steps, self._recorder, number)
+        master = self._make_master(emulation, options, store)
+        if number == 0:
+            self.unlogged = [each.unlogged for each in opened if each.unlogged]
+            self._recorder.header(
+                run_header(opening, options, opened, emulation, self._places, self._library)
+            )
+        return master
+
+    def _threads(self, options: SessionOptions) -> list[int]:
+        """BLAS threads of each rank."""
+        return [options.threads or place.threads for place in self._places]
+
+    def _warn(self, options: SessionOptions) -> None:
+        """Warn of ranks and threads that share cores, unless slow machines are emulated."""
+        if options.emulate_speeds is None:
+            found = find_crowds(self._places, self._threads(options), detect_launcher())
+            self.slow = [finding.text for finding in found]
+        for text in self.slow:
+            warnings.warn(text, SlowWarning, stacklevel=2)
+
+
+def _masters_on(
+    hub: Hub[End], make: Callable[[End, SessionOptions, OpenStore], Master]
+) -> Callable[[Emulation | None, SessionOptions, OpenStore], Master]:
+    """What has the machines serve the store that they opened last, and makes its master."""
+
+    def master(emulation: Emulation | None, options: SessionOptions, store: OpenStore) -> Master:
+        return make(hub.admit(emulation), options, store)
+
+    return master

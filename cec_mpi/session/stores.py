@@ -1,0 +1,150 @@
+"""The stores that machines open: what each machine does, and what the master makes of it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError
+from cec_mpi.machine.emulation import Emulation, fit_base
+from cec_mpi.machine.faults import read_faults
+from cec_mpi.machine.machine import Machine
+from cec_mpi.options.machines import MachineOptions
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.processes.launch.findings import unseen_shards, wrong_ranks
+from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.launch.places import Place
+from cec_mpi.store.degraded import DegradedShard
+from cec_mpi.store.format.shard_files import problem_on_opening
+from cec_mpi.store.reader import Store
+from cec_mpi.store.shard import Shard
+from cec_mpi.store.staging import node_directory, staged_file
+from cec_mpi.wire.opening import Opened, Opening
+
+__all__ = [
+    "check_ranks",
+    "emulation_of",
+    "noting_problems",
+    "open_machine",
+    "problem_of_opening",
+]
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def noting_problems(number: int, problems: list[str]) -> Iterator[None]:
+    """Note why a machine cannot start, in place of raising it: the others wait for it."""
+    try:
+        yield
+    except (CecError, OSError) as error:
+        log.exception("machine %d cannot start", number)
+        problems.append(f"machine {number} on {socket.gethostname()} cannot start: {error}")
+
+
+def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = Machine) -> Machine:
+    """A machine with its shard, or one without when it has no part in the store.
+
+    Raises
+    ------
+    DamagedStoreError
+        The shard cannot be opened.
+    """
+    manifest, options = opening.manifest, opening.options
+    if not number:
+        return make(0, None, manifest.columns, manifest.dtype)
+    copy = staged_file(options.staged, manifest, number) if options.staged else None
+    store = Store(node_directory(opening.store), manifest)
+    log.info("machine %d reads %s", number, copy or store.path)
+    shard = _open_shard(store, number, copy, options)
+    machine = make(number, shard, manifest.columns, manifest.dtype)
+    machine.faults = read_faults(options.inject, manifest.code.machines, options.seed)
+    return machine
+
+
+def _open_shard(store: Store, number: int, copy: Path | None, options: MachineOptions) -> Shard:
+    if options.mends:
+        return DegradedShard(store, number, options.shards, options.verify, copy)
+    try:
+        return store.open_shard(number, options.shards, options.verify, copy)
+    except DamagedStoreError as error:
+        file = store.path / store.manifest.shards[number - 1].file
+        if not (file.exists() and problem_on_opening(file, store.manifest)):
+            raise
+        raise DamagedStoreError(
+            f"{error} (cec-mpi repair {store.path} rebuilds it; under mpirun --on-loss continue "
+            "goes on)"
+        ) from None
+
+
+def problem_of_opening(
+    opening: Opening, opened: Sequence[Opened], places: Sequence[Place]
+) -> CecError | None:
+    """Why machines cannot open a store, if some cannot.
+
+    Parameters
+    ----------
+    opening : Opening
+    opened : sequence of Opened
+        What ranks from 1 on said to it.
+    places : sequence of Place
+        Of ranks from 0 on.
+    """
+    problems = [each.problem for each in opened if each.problem]
+    if not problems:
+        return None
+    unseen = {
+        machine: places[rank].host
+        for rank, machine in enumerate(opening.machines, start=1)
+        if opened[rank - 1].unseen and opening.shard_file(machine).exists()
+    }
+    if "{host}" in str(opening.store):
+        unseen = {}  # no node sees the files of another
+    if unseen:
+        path = str(opening.shard_file(min(unseen)).absolute())
+        return InputError(unseen_shards(path, places[0].host, unseen))
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    remedy = ""
+    if any(each.unseen for each in opened):
+        remedy = "; cec-mpi repair makes a shard again from others, --machines leaves it out"
+        if not opening.options.mends:
+            remedy += ", --on-loss continue makes it in memory"
+    return MachineError(f"{problems[0]}{more}{remedy}")
+
+
+def emulation_of(
+    options: SessionOptions, machines: Sequence[int], opened: Sequence[Opened], hosts: Sequence[str]
+) -> Emulation | None:
+    """How slow machines are to appear, on a base that they have measured, or that was given.
+
+    Parameters
+    ----------
+    options : SessionOptions
+    machines, hosts : sequence
+        The machine of each rank from 1 on, and where it runs.
+    opened : sequence of Opened
+        What these ranks said.
+    """
+    if options.emulate_speeds is None:
+        return None
+    base = options.emulate_base
+    if base is None:
+        rates = [each.rate for each in opened]
+        base = fit_base(options.emulate_speeds, machines, rates, hosts)
+    return Emulation(
+        options.emulate_speeds,
+        base,
+        options.emulate_noise,
+        options.emulate_changes,
+        options.seed,
+    )
+
+
+def check_ranks(size: int, machines: tuple[int, ...], total: int, spares: int = 0) -> None:
+    """Refuse another number of ranks than one for the master, each machine and each spare."""
+    problem = wrong_ranks(size, machines, total, spares, detect_launcher())
+    if problem:
+        raise InputError(problem)

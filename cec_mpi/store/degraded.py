@@ -1,0 +1,240 @@
+"""Reading a shard that is damaged: what its file does not give is rebuilt from other shards.
+
+Rows that were rebuilt stay in memory, and nothing is written: `repair` mends the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.accuracy.rounding import encoding_error
+from cec_mpi.errors import DamagedStoreError
+from cec_mpi.store.dense import DenseShard
+from cec_mpi.store.format.checksums import read_rows
+from cec_mpi.store.format.grid import Block
+from cec_mpi.store.format.manifest import rows_of
+from cec_mpi.store.format.shard_files import problem_on_opening
+from cec_mpi.store.plain import DamagedBlockError, PlainShard
+from cec_mpi.store.reader import Store
+from cec_mpi.store.rebuilding import Agreement, Blocks, lost_rows
+from cec_mpi.store.shard import Holding, Intervals, Loaded, Mended, Verify
+
+__all__ = ["DegradedShard", "rebuild_block"]
+
+log = logging.getLogger(__name__)
+
+
+class DegradedShard(DenseShard):
+    """A shard that is used as `PlainShard` is, whatever has become of its file.
+
+    Parameters
+    ----------
+    store : Store
+        With the other shards. L of them have to be there when the file cannot be used.
+    machine : int
+    holding, verify, copy
+        As for `Store.open_shard`.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    count : int
+        Rows, R.
+
+    Raises
+    ------
+    DamagedStoreError
+        The file cannot be used, and there are not enough others.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        machine: int,
+        holding: Holding = "mmap",
+        verify: Verify = "first-read",
+        copy: Path | None = None,
+    ) -> None:
+        self._store, self._machine, self._grid = store, machine, store.manifest.grid
+        self.path = copy or store.path / store.manifest.shards[machine - 1].file
+        self.count = self._grid.rows
+        self._blocks: Blocks | None = None
+        self._memory: dict[int, NDArray[Any]] = {}  # rows of blocks that the file does not give
+        self._rebuilt: list[Block] = []  # that `mended` has not told of
+        self._error_bound = 0.0
+        self._file: PlainShard | None = None
+        try:
+            self._file = store.open_shard(machine, holding, verify, copy)
+        except DamagedStoreError as error:
+            self._check_others(error)
+            log.warning("%s", error)
+
+    def pieces(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        """These rows, from the first to the last, each part of them where it is."""
+        height = self._grid.block_rows
+        here = [row for row in range(start // height, -(-stop // height)) if row in self._memory]
+        cuts = {start, stop} | {cut for row in here for cut in (row * height, (row + 1) * height)}
+        for first, last in pairwise(sorted(cut for cut in cuts if start <= cut <= stop)):
+            row = first // height
+            if row in self._memory:
+                yield self._memory[row][first - row * height : last - row * height]
+            else:
+                assert self._file is not None
+                yield self._file.rows[first:last]
+
+    def changed(self) -> bool:
+        """As `PlainShard.changed`."""
+        if self._file is None:
+            return False
+        try:
+            return self._file.changed()
+        except DamagedStoreError as error:
+            self._leave_file(error)
+            return True
+
+    def load(self, intervals: Intervals) -> Loaded:
+        """Have these rows ready: from the file, or from other shards.
+
+        Raises
+        ------
+        DamagedStoreError
+            Fewer than L shards are good somewhere: names the rows.
+        """
+        begin = time.perf_counter()
+        told, in_memory = len(self._rebuilt), len(self._memory)
+        loaded = Loaded()
+        while self._file is not None:
+            self._file.pass_over(self._memory)
+            try:
+                loaded = self._file.load(intervals)
+                break
+            except DamagedBlockError as error:
+                self._mend(error.number // self._grid.across, str(error))
+            except DamagedStoreError as error:
+                self._leave_file(error)
+        else:
+            for start, stop in intervals:
+                height = self._grid.block_rows
+                for row in range(start // height, -(-stop // height)):
+                    self._mend(row, f"{self.path} cannot be used")
+        if len(self._memory) == in_memory:
+            return loaded
+        numbers = [block.number for block in self._rebuilt[told:]]
+        if numbers:
+            rows = rows_of(numbers, self._store.manifest)
+            log.warning("%s: %s are rebuilt from other shards", self.path, rows)
+        new = list(self._memory.values())[in_memory:]
+        read = loaded.bytes + sum(rows.nbytes for rows in new)
+        return Loaded(time.perf_counter() - begin, read, replaced=True)
+
+    def mended(self) -> Mended:
+        """As `Shard.mended`."""
+        blocks, self._rebuilt = self._rebuilt, []
+        starts = {block.start: block.stop for block in blocks}
+        if not starts:
+            return Mended(error_bound=self._error_bound)
+        rows = sum(stop - start for start, stop in starts.items())
+        return Mended(rows, min(starts), max(starts.values()) - 1, self._error_bound)
+
+    def _mend(self, row: int, problem: str) -> None:
+        """Have the blocks of these rows in memory."""
+        if row in self._memory:
+            return
+        if self._blocks is None:
+            self._blocks = _blocks_of(self._store)
+        grid = self._grid
+        numbers = range(row * grid.across, (row + 1) * grid.across)
+        first, last = grid.block(numbers[0]), grid.block(numbers[-1])
+        values = np.empty((last.stop - first.start, grid.columns), self._store.manifest.dtype)
+        flat = values.reshape(-1)
+        for block in map(grid.block, numbers):
+            place = slice(block.offset - first.offset, block.offset - first.offset + block.size)
+            own = self._blocks.read(self._machine, block)  # of a damaged copy, the shard itself
+            if own is not None:
+                flat[place] = own
+                continue
+            try:
+                flat[place], bound = rebuild_block(self._blocks, self._machine, block)
+            except DamagedStoreError as error:
+                raise DamagedStoreError(f"{problem}, and cannot be rebuilt: {error}") from None
+            self._rebuilt.append(block)
+            self._error_bound = max(self._error_bound, bound)
+        self._memory[row] = values
+
+    def _leave_file(self, error: DamagedStoreError) -> None:
+        """Use what is in memory, and nothing of the file as it was opened."""
+        log.warning("%s", error)
+        self._file = None
+
+    def _check_others(self, error: DamagedStoreError) -> None:
+        """Look for as many shards as are needed; else what is wrong stays wrong."""
+        manifest, path = self._store.manifest, self._store.path
+        files = [path / shard.file for shard in manifest.shards]
+        good = [file for file in files if not problem_on_opening(file, manifest)]
+        needed = manifest.code.recovery
+        if len(good) < needed:
+            raise DamagedStoreError(
+                f"{error}, and {len(good)} shards are here to rebuild it from: {needed} are needed"
+            ) from None
+
+
+def rebuild_block(blocks: Blocks, machine: int, block: Block) -> tuple[NDArray[Any], float]:
+    """A block of a shard, computed from L others.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        They are read, and their checksums compared, one after the other until L are good.
+    machine : int
+    block : Block
+
+    Returns
+    -------
+    values : (w,) ndarray
+    error_bound : float
+        As in `Rebuilt`.
+
+    Raises
+    ------
+    DamagedStoreError
+        Fewer than L are good.
+    """
+    manifest, recombiner = blocks.manifest, blocks.recombiner
+    marks = blocks.marks(block)
+    errors = np.maximum(encoding_error(manifest.code.generator, manifest.dtype), marks)
+    candidates = [n for n in range(1, manifest.code.machines + 1) if n != machine]
+    good: dict[int, NDArray[Any]] = {}
+
+    def bound(basis: tuple[int, ...]) -> float:
+        made = recombiner.toward(basis, (machine,))
+        return float(made.errors(errors[np.asarray(basis) - 1], manifest.dtype).max())
+
+    while len(candidates) >= manifest.code.recovery:
+        basis = min(recombiner.bases(tuple(candidates), marks, errors), key=bound)
+        for n in basis:
+            rows = good.get(n)
+            if rows is None:
+                rows = blocks.read(n, block)
+            if rows is None:
+                candidates.remove(n)
+                break
+            good[n] = rows
+        else:
+            found = Agreement(block, {n: good[n] for n in basis}, (), True, marks, errors)
+            values, bounds = blocks.compute(found, lambda at: recombiner.toward(at, (machine,)))
+            return values[0], float(bounds[0])
+    raise DamagedStoreError(lost_rows([block.number], manifest))
+
+
+def _blocks_of(store: Store) -> Blocks:
+    sums = read_rows(store.path, store.manifest, store.manifest.code.recovery)
+    return Blocks(store.path, store.manifest, sums)

@@ -1,0 +1,4 @@
+"""What a store is on disk: manifest, shards, blocks and their checksums.
+
+May import: `core`, `files`.
+"""

@@ -1,0 +1,132 @@
+"""Files of shards: looked at before they are read, and made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from cec_mpi.errors import DamagedStoreError, InputError
+from cec_mpi.files.durable import check_room, write_at
+from cec_mpi.files.regular import NotAFileError, open_regular, why_unreadable
+from cec_mpi.files.replacing import NotOwnError, open_own, replacing
+from cec_mpi.store.format.grid import Block
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.text import plural
+
+__all__ = ["make_shard_file", "open_checked", "problem_of", "problem_on_opening"]
+
+
+def problem_on_opening(path: Path, manifest: Manifest) -> str:
+    """What the size or the header of a shard file has against it, or an empty text.
+
+    Raises
+    ------
+    ShortageError
+        The process or the computer is short of something.
+    """
+    try:
+        os.close(open_checked(path, manifest))
+    except DamagedStoreError as error:
+        return str(error).removeprefix(f"{path}: ")
+    return ""
+
+
+def open_checked(path: Path, manifest: Manifest) -> int:
+    """Open a shard file that has its size and header; returns its descriptor.
+
+    Raises
+    ------
+    DamagedStoreError
+        It has not, or is missing.
+    ShortageError
+        As `problem_on_opening`.
+    """
+    try:
+        descriptor = open_regular(path)
+    except OSError as error:
+        raise DamagedStoreError(f"{path}: {why_unreadable(error)}") from None
+    problem = problem_of(descriptor, manifest)
+    if problem:
+        os.close(descriptor)
+        raise DamagedStoreError(f"{path}: {problem}")
+    return descriptor
+
+
+def problem_of(descriptor: int, manifest: Manifest) -> str:
+    """What the size or the header of an open shard file has against it."""
+    try:
+        size = os.fstat(descriptor).st_size
+        header = os.pread(descriptor, len(manifest.header), 0)
+    except OSError as error:
+        return why_unreadable(error)
+    if size != manifest.shard_bytes:
+        return f"{plural(size, 'byte')}, expected {manifest.shard_bytes}"
+    if header != manifest.header.encode("latin-1"):
+        return "its header differs from what was written"
+    return ""
+
+
+def make_shard_file(
+    directory: Path,
+    manifest: Manifest,
+    machine: int,
+    read: Callable[[Block], NDArray[Any] | None] = lambda block: None,
+) -> str:
+    """Have a shard file that can be written to in place: with its header, its size, one name.
+
+    The numbers of such a file stay. In the place of a link, or of one of several names of a
+    file, comes a new file; the other one stays as it is.
+
+    Parameters
+    ----------
+    directory : Path
+    manifest : Manifest
+    machine : int
+    read : callable
+        Gives the blocks that a new file takes over from a link; None for the rest.
+
+    Returns
+    -------
+    str
+        What it was, if it was none of its own.
+
+    Raises
+    ------
+    InputError
+        It is a directory, a FIFO, a socket or a device, or there is no room.
+    """
+    path = directory / manifest.shards[machine - 1].file
+    header = manifest.header.encode("latin-1")
+    kind = ""
+    try:
+        descriptor = open_own(path)
+    except FileNotFoundError:
+        pass
+    except NotOwnError as error:
+        kind = error.kind
+        check_room(path, manifest.shard_bytes)
+    except NotAFileError as error:
+        raise InputError(
+            f"{path} is {error.kind}, and is left as it is: expected a file, or nothing"
+        ) from None
+    else:
+        try:
+            if problem_of(descriptor, manifest):
+                write_at(descriptor, header, 0)
+                os.ftruncate(descriptor, manifest.shard_bytes)
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return ""
+    with replacing(path) as (descriptor, _):
+        write_at(descriptor, header, 0)
+        os.ftruncate(descriptor, manifest.shard_bytes)
+        for block in map(manifest.grid.block, range(manifest.grid.count if kind else 0)):
+            rows = read(block)
+            if rows is not None:
+                write_at(descriptor, rows, manifest.place(block.offset))
+    return kind

@@ -1,0 +1,98 @@
+"""A further machine for a store: its shard from any L shards, with no look at X."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cec_mpi.core.accuracy.sensitivity import measure_sensitivity
+from cec_mpi.core.code.extension import add_row
+from cec_mpi.files.durable import check_room, locked, write_at
+from cec_mpi.files.replacing import replacing
+from cec_mpi.files.saving import storing
+from cec_mpi.store.format.checksums import publish_generation, read_rows, row_sum
+from cec_mpi.store.format.manifest import Manifest, ShardEntry, shard_name
+from cec_mpi.store.format.manifest_file import read_manifest
+from cec_mpi.store.operations.computing import Computing, compute_all
+from cec_mpi.store.rebuilding import Blocks, fit_blocks, merge_marks
+from cec_mpi.store.work import MEMORY, LocalRunner, Runner
+
+__all__ = ["add_machine"]
+
+
+def add_machine(
+    store: str | os.PathLike[str],
+    *,
+    seed: int = 0,
+    memory: int = MEMORY,
+    runner: Runner | None = None,
+) -> Manifest:
+    """Make a shard for a machine that was not planned for: machine N + 1.
+
+    All other shards stay as they are, and so do jobs that are running; who opens the
+    store afterwards sees N + 1 machines.
+
+    Parameters
+    ----------
+    store : path
+    seed : int
+        For the new row of the generator matrix.
+    memory : int
+        Bytes that each process may take above the bare interpreter.
+    runner : Runner, optional
+        Who does the work; by default the threads of this process.
+
+    Returns
+    -------
+    Manifest
+
+    Raises
+    ------
+    DamagedStoreError
+        Fewer than L shards are good somewhere, shards disagree, or the checksums are
+        damaged.
+    InputError
+        The store cannot be written, somebody else writes, or the code would decode to
+        noise with one machine more.
+    """
+    directory = Path(store)
+    runner = runner or LocalRunner()
+    read_manifest(directory)
+    with storing(directory), locked(directory, f"{directory} is being written by another process"):
+        manifest = read_manifest(directory)
+        check_room(directory / shard_name(manifest.code.machines + 1), manifest.shard_bytes)
+        return _add(directory, manifest, seed, memory, runner)
+
+
+def _add(directory: Path, manifest: Manifest, seed: int, memory: int, runner: Runner) -> Manifest:
+    sums = read_rows(directory, manifest, manifest.code.machines)
+    code = add_row(manifest.code, manifest.dtype, seed)
+    code.check_precision(manifest.dtype)
+    header = manifest.header.encode("latin-1")
+    name = shard_name(code.machines)
+    with replacing(directory / name) as (descriptor, partial):
+        write_at(descriptor, header, 0)
+        os.ftruncate(descriptor, manifest.shard_bytes)
+        work = Computing(
+            Blocks(directory, manifest, sums),
+            code.generator[-1:],
+            partial,
+            len(header),
+            manifest.grid.rows * manifest.columns,
+            fit_blocks(manifest, memory, runner.threads),
+        )
+        found = compute_all(work, runner, "extended")
+    new = np.zeros(manifest.grid.count, np.uint64)
+    for each in found:
+        new[each.number] = each.sums[0]
+    marks = merge_marks(manifest, (), {each.number: each.error_bound for each in found})
+    entry = ShardEntry(name, manifest.shard_bytes, row_sum(new), marks)
+    shards = (*manifest.shards, entry)
+    sensitivity = measure_sensitivity(
+        code.generator, manifest.dtype, manifest.columns, code.conditioning.worst_machines
+    )
+    grown = replace(manifest, sensitivity=sensitivity)
+    return publish_generation(directory, grown, code, shards, np.vstack((sums, new)))

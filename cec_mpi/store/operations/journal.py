@@ -1,0 +1,220 @@
+"""A store that is being made: its directory from the first file to the manifest.
+
+Until the manifest is there, the directory holds a journal: how to resume, of what and with
+which arguments it was begun, its manifest without checksums, and the checksums of the
+blocks that are written so far.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import shutil
+import string
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import InputError, StoreError
+from cec_mpi.files.durable import check_room, locked, make_file, publish, sync
+from cec_mpi.files.regular import read_regular
+from cec_mpi.files.replacing import create_new, is_own, open_own
+from cec_mpi.store.format.checksums import publish_checksums, row_sum
+from cec_mpi.store.format.manifest import (
+    INCOMPLETE,
+    INCOMPLETE_MANIFEST,
+    INCOMPLETE_SUMS,
+    JOURNAL,
+    MANIFEST_COPY,
+    SOURCE,
+    Manifest,
+    ShardEntry,
+    shard_name,
+)
+from cec_mpi.store.format.manifest_file import parse_manifest, publish_manifest, read_manifest
+from cec_mpi.store.format.shard_files import make_shard_file
+from cec_mpi.store.sources import Source
+
+__all__ = ["begin", "check_same", "discard", "finish", "go_on", "read_sums"]
+
+
+def begin(
+    target: Path, skeleton: Manifest, matrix: Source, arguments: dict[str, Any], again: str
+) -> None:
+    """Make the directory with all that a resume needs; it appears at once.
+
+    Parameters
+    ----------
+    target : Path
+    skeleton : Manifest
+        Without checksums.
+    matrix : Source
+    arguments : dict of str to object
+        Of `encode`: a resume must have the same.
+    again : str
+        The command that resumes.
+
+    Raises
+    ------
+    InputError
+        The disk has no room.
+    """
+    parent = target.absolute().parent
+    check_room(target, skeleton.shard_bytes * skeleton.code.machines)
+    prefix = f".{target.name}.new-"
+    _remove_abandoned(parent, prefix)
+    new = parent / f"{prefix}{secrets.token_hex(8)}"
+    new.mkdir()
+    try:
+        with locked(new, f"{new} is in use"):
+            _fill(new, skeleton, matrix, arguments, again)
+            new.rename(target)
+    except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise InputError(f"{target} exists: another process has just made it") from None
+        raise
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    sync(parent)
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove what a process left that was killed in `begin`; its lock went with it."""
+    for path in parent.iterdir():
+        if path.name.startswith(prefix) and _is_ours(path, path.name.removeprefix(prefix)):
+            with suppress(InputError, OSError), locked(path, "somebody is at work"):
+                shutil.rmtree(path)
+
+
+def _is_ours(new: Path, token: str) -> bool:
+    names = (*JOURNAL, SOURCE, "shard-", ".")
+    return (
+        set(token) <= set(string.hexdigits)
+        and new.is_dir()
+        and not new.is_symlink()
+        and all(path.name.startswith(names) for path in new.iterdir())
+    )
+
+
+def _fill(
+    new: Path, skeleton: Manifest, matrix: Source, arguments: dict[str, Any], again: str
+) -> None:
+    header = skeleton.header.encode("latin-1")
+    for shard in skeleton.shards:
+        make_file(new / shard.file, header, skeleton.shard_bytes)
+    make_file(new / INCOMPLETE_SUMS, b"", 8 * skeleton.code.machines * skeleton.grid.count)
+    publish(new / INCOMPLETE_MANIFEST, skeleton.to_json().encode())
+    origin = {"arguments": arguments, "source": list(matrix.stamps)}
+    publish(new / SOURCE, json.dumps(origin, indent=2).encode())
+    state = {"what": "an interrupted encode, or one that is going on", "resume_with": again}
+    publish(new / INCOMPLETE, json.dumps(state, indent=2).encode())
+
+
+def go_on(target: Path, matrix: Source, arguments: dict[str, Any]) -> Manifest:
+    """The skeleton of an encode that has begun.
+
+    Raises
+    ------
+    InputError
+        There is none, or it is of another X or has other arguments.
+    """
+    try:
+        if not (target / INCOMPLETE).exists():
+            raise FileNotFoundError
+        begun, stamps = _read_origin(target)
+        skeleton = parse_manifest(target / INCOMPLETE_MANIFEST)
+    except FileNotFoundError:
+        if (target / MANIFEST_COPY).exists():
+            read_manifest(target)  # a store that was complete says what is wrong with it
+        raise InputError(f"{target} exists, and is no store that an encode began") from None
+    except (StoreError, ValueError, KeyError, TypeError, RecursionError):
+        raise InputError(f"{target} cannot be resumed, its journal is damaged: remove it") from None
+    _check_origin(target, matrix, arguments, begun, stamps)
+    if (skeleton.rows, skeleton.columns) != matrix.shape:
+        raise InputError(f"{target} cannot be resumed, its journal is damaged: remove it")
+    for machine in range(1, skeleton.code.machines + 1):
+        make_shard_file(target, skeleton, machine)
+    path = target / INCOMPLETE_SUMS
+    descriptor = open_own(path) if is_own(path) else create_new(path)
+    try:  # what is cut off is done again
+        os.ftruncate(descriptor, 8 * skeleton.code.machines * skeleton.grid.count)
+    finally:
+        os.close(descriptor)
+    return skeleton
+
+
+def check_same(target: Path, matrix: Source, arguments: dict[str, Any]) -> None:
+    """Check that a complete store was made of this X with these arguments.
+
+    Raises
+    ------
+    InputError
+        It was not, or it cannot be said.
+    """
+    try:
+        begun, stamps = _read_origin(target)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise InputError(f"{target} is complete: there is nothing to resume") from None
+    _check_origin(target, matrix, arguments, begun, stamps)
+
+
+def _read_origin(target: Path) -> tuple[dict[str, Any], list[Any]]:
+    """Arguments and stamps of X; a damaged file raises many kinds of error."""
+    made = json.loads(read_regular(target / SOURCE))
+    return dict(made["arguments"]), list(made["source"])
+
+
+def _check_origin(
+    target: Path,
+    matrix: Source,
+    arguments: dict[str, Any],
+    begun: dict[str, Any],
+    stamps: list[Any],
+) -> None:
+    for name, value in arguments.items():
+        if begun.get(name) != value:
+            raise InputError(
+                f"{target} was begun with {name} {begun.get(name)}, not {value}: "
+                "give the same arguments, or remove it"
+            )
+    if stamps != list(matrix.stamps):
+        raise InputError(
+            f"{matrix.name} has changed since {target} was begun: remove {target} and encode anew"
+        )
+
+
+def discard(target: Path, skeleton: Manifest) -> None:
+    """Remove a store that can never be; files that are not ours stay."""
+    names = [shard.file for shard in skeleton.shards]
+    for name in (*names, *JOURNAL, SOURCE, ".lock"):
+        (target / name).unlink(missing_ok=True)
+    with suppress(OSError):  # not empty
+        target.rmdir()
+
+
+def finish(target: Path, skeleton: Manifest) -> Manifest:
+    """All blocks are on the disk: write their checksums, and the manifest last."""
+    sums = read_sums(target, skeleton)
+    shards = tuple(
+        ShardEntry(shard_name(n), skeleton.shard_bytes, row_sum(row))
+        for n, row in enumerate(sums, start=1)
+    )
+    manifest = replace(skeleton, shards=shards)
+    sync(target)
+    publish_checksums(target, manifest.checksums, sums)
+    publish_manifest(target, manifest)
+    return manifest
+
+
+def read_sums(directory: Path, skeleton: Manifest) -> NDArray[np.uint64]:
+    """Checksums of the blocks that are written, 0 where one is not: (N, blocks)."""
+    sums = np.frombuffer(read_regular(directory / INCOMPLETE_SUMS, most=None), "<u8")
+    return sums.reshape(skeleton.grid.count, skeleton.code.machines).T

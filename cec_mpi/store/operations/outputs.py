@@ -1,0 +1,257 @@
+"""What a decoded matrix is written as: by the name of its file, the formats that encode reads.
+
+X is computed into a file as it lies in memory, by any thread of any rank. An ``.npy`` file and
+a dataset of HDF5 are such files. Text and Zarr are made of one afterwards, by one process.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import InputError
+from cec_mpi.files.durable import check_room, make_file, read_at
+from cec_mpi.store.format.manifest import Manifest, shard_header
+from cec_mpi.store.sources import DELIMITERS, HDF5_SUFFIXES, checked_delimiter
+from cec_mpi.store.sources.base import library
+
+__all__ = ["Output", "open_output"]
+
+FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name)"
+_TOGETHER_BYTES = 4 << 20
+_LEAST_TEXT = 2  # bytes of a number and what follows it
+
+
+@dataclass(frozen=True)
+class Output:
+    """A matrix that is to be written: an ``.npy`` file.
+
+    Attributes
+    ----------
+    path : Path
+        The file or directory that appears.
+    """
+
+    path: Path
+
+    needs: ClassVar[str] = ""  # a library
+
+    def check(self) -> None:
+        """Refuse what can be known to fail beforehand: a library is not installed."""
+        if self.needs:
+            library(self.needs, self.path, "written")
+
+    def size(self, manifest: Manifest) -> int:
+        """Bytes that it takes, at least, with all that is there meanwhile."""
+        return len(manifest.header) + _bytes_of(manifest)
+
+    @contextmanager
+    def being_written(self, partial: Path, manifest: Manifest) -> Iterator[tuple[Path, int]]:
+        """Give a file for X as it lies in memory, and where in it X begins.
+
+        At the end of the block `partial` is the matrix in its format.
+        """
+        header = shard_header(manifest.rows, manifest.columns, manifest.dtype).encode("latin-1")
+        make_file(partial, header, len(header) + _bytes_of(manifest))
+        yield partial, len(header)
+
+
+@dataclass(frozen=True)
+class HDF5Output(Output):
+    """A dataset, contiguous, in an HDF5 file of its own."""
+
+    inner: str
+    needs = "h5py"
+
+    @contextmanager
+    def being_written(self, partial: Path, manifest: Manifest) -> Iterator[tuple[Path, int]]:
+        """Have the library make room for X in the file."""
+        h5py = library(self.needs, self.path, "written")
+        try:
+            with h5py.File(partial, "x") as file:
+                layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+                layout.set_layout(h5py.h5d.CONTIGUOUS)
+                layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+                layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+                links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+                links.set_create_intermediate_group(True)
+                dataset = h5py.h5d.create(
+                    file.id,
+                    self.inner.encode(errors="surrogateescape"),
+                    h5py.h5t.py_create(np.dtype(manifest.dtype).newbyteorder("<")),
+                    h5py.h5s.create_simple((manifest.rows, manifest.columns)),
+                    layout,
+                    links,
+                )
+                begin = int(dataset.get_offset())
+        except OSError:
+            raise
+        except Exception as error:  # the library raises many kinds
+            raise InputError(f"{self.path}::{self.inner} cannot be made: {error}") from None
+        if partial.stat().st_size < begin + _bytes_of(manifest):
+            os.truncate(partial, begin + _bytes_of(manifest))
+        yield partial, begin
+
+
+@dataclass(frozen=True)
+class _Converted(Output, ABC):
+    """A format that is made of X as it lies in memory, in a second file."""
+
+    @contextmanager
+    def being_written(self, partial: Path, manifest: Manifest) -> Iterator[tuple[Path, int]]:
+        """Give a file that is there only meanwhile."""
+        raw = partial.with_name(f"{partial.name}.raw")
+        try:
+            make_file(raw, b"", _bytes_of(manifest))
+            yield raw, 0
+            with raw.open("rb") as file:
+                self.convert(_Rows(file.fileno(), manifest), partial)
+        finally:
+            raw.unlink(missing_ok=True)
+
+    @abstractmethod
+    def convert(self, rows: _Rows, partial: Path) -> None:
+        """Write all rows in this format."""
+
+
+@dataclass(frozen=True)
+class TableOutput(_Converted):
+    """A text table: numbers with as many digits as they need, names of columns if X has some."""
+
+    delimiter: str
+
+    def size(self, manifest: Manifest) -> int:
+        """At least: a digit for each number."""
+        return _bytes_of(manifest) + _LEAST_TEXT * manifest.rows * manifest.columns
+
+    def convert(self, rows: _Rows, partial: Path) -> None:
+        """Write a line for each row."""
+        manifest = rows.manifest
+        with partial.open("x", encoding="utf-8", newline="") as file:
+            if manifest.column_names:
+                file.write(self._header(manifest.column_names))
+            for start, some in rows.slabs(rows.together):
+                # str of a float32 has the digits that a float32 needs.
+                words = some.tolist() if some.itemsize == 8 else some.astype(str).tolist()
+                for row in words:
+                    file.write(self.delimiter.join(map(str, row)) + "\n")
+                if not start:  # now it can be told how much text there will be
+                    check_room(self.path, file.tell() * (manifest.rows - len(some)) // len(some))
+
+    def _header(self, names: tuple[str, ...]) -> str:
+        # In quotes where it could be taken for a comment, or a blank name for none.
+        safe = self.delimiter == " " or names[0].lstrip().startswith("#")
+        quoting: Any = csv.QUOTE_ALL if safe else csv.QUOTE_MINIMAL
+        line = io.StringIO()
+        csv.writer(line, delimiter=self.delimiter, lineterminator="\n", quoting=quoting).writerow(
+            names
+        )
+        return line.getvalue()
+
+
+@dataclass(frozen=True)
+class ZarrOutput(_Converted):
+    """A Zarr array, or an array in a Zarr group."""
+
+    inner: str
+    needs = "zarr"
+
+    def size(self, manifest: Manifest) -> int:
+        """X twice: what compression saves is not known before."""
+        return 2 * _bytes_of(manifest)
+
+    def convert(self, rows: _Rows, partial: Path) -> None:
+        """Write chunks of whole rows, or of parts of one row."""
+        zarr = library(self.needs, self.path, "written")
+        manifest = rows.manifest
+        width = min(manifest.columns, _TOGETHER_BYTES // manifest.itemsize)
+        try:
+            array = zarr.create_array(
+                partial,
+                name=self.inner.strip("/") or None,
+                shape=(manifest.rows, manifest.columns),
+                chunks=(rows.together, width),
+                dtype=manifest.dtype,
+            )
+            for start, some in rows.slabs(rows.together):
+                array[start : start + len(some)] = some
+        except OSError:
+            raise
+        except Exception as error:  # the library raises many kinds
+            raise InputError(f"{self.path}::{self.inner} cannot be made: {error}") from None
+
+
+class _Rows:
+    """X in a file, as it lies in memory."""
+
+    def __init__(self, descriptor: int, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._descriptor = descriptor
+        row_bytes = manifest.columns * manifest.itemsize
+        self.together = min(manifest.rows, max(1, _TOGETHER_BYTES // row_bytes))
+        self._row_bytes = row_bytes
+
+    def slabs(self, together: int) -> Iterator[tuple[int, NDArray[Any]]]:
+        """So many rows at a time, each time with the number of the first one."""
+        manifest = self.manifest
+        kind = np.dtype(manifest.dtype).newbyteorder("<")
+        for start in range(0, manifest.rows, together):
+            some = np.empty((min(together, manifest.rows - start), manifest.columns), kind)
+            if read_at(self._descriptor, some, start * self._row_bytes) < some.nbytes:
+                raise InputError("what was decoded cannot be read again: it was cut short")
+            yield start, some
+
+
+def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Output:
+    """What a matrix is to be written as, by the name of its file.
+
+    Parameters
+    ----------
+    out : path
+        ``.npy``, ``.csv``, ``.tsv``, ``file.h5::/dataset`` (by default ``/X``), ``array.zarr``
+        or ``group.zarr::/array``.
+    delimiter : str, optional
+        Of a text table; any other name will do for one then.
+
+    Raises
+    ------
+    InputError
+        The name is that of no such format, or the format needs what is not installed.
+    """
+    text = os.fspath(out)
+    name, separator, inner = text.partition("::")
+    path, suffix = Path(name), Path(name).suffix.lower()
+    if separator and not inner.strip("/"):
+        raise InputError(f"{text}: expected the name of a dataset after ::, as ::/X")
+    between = None if delimiter is None else checked_delimiter(delimiter)
+    output: Output | None = None
+    if suffix in HDF5_SUFFIXES:
+        output = HDF5Output(path, f"/{inner.strip('/') or 'X'}")
+    elif suffix == ".zarr":
+        output = ZarrOutput(path, inner)
+    elif suffix == ".npy" and not separator:
+        output = Output(path)
+    elif suffix in DELIMITERS and not separator:
+        output = TableOutput(path, between or DELIMITERS[suffix])
+    elif between is not None and not separator:
+        output = TableOutput(path, between)
+    if output is None:
+        raise InputError(f"{text} has no format that decode writes: expected {FORMATS}")
+    if between is not None and not isinstance(output, TableOutput):
+        raise InputError(f"delimiter is for text tables, .csv or .tsv: {text} is none")
+    output.check()
+    return output
+
+
+def _bytes_of(manifest: Manifest) -> int:
+    return manifest.rows * manifest.columns * manifest.itemsize

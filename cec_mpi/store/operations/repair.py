@@ -1,0 +1,217 @@
+"""Repair: damaged blocks found, compared where there is more than enough, and rebuilt."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from cec_mpi.errors import DamagedStoreError, InputError, StoreError
+from cec_mpi.files.durable import locked, publish, sync
+from cec_mpi.files.regular import check_regular, read_regular
+from cec_mpi.files.saving import storing
+from cec_mpi.store.format.checksums import publish_generation, row_sum
+from cec_mpi.store.format.manifest import MANIFEST, MANIFEST_COPY, Manifest, rows_of
+from cec_mpi.store.format.manifest_file import parse_manifest, read_manifest, remove_journal
+from cec_mpi.store.operations.repairing import Repairing, compare_and_rebuild
+from cec_mpi.store.operations.verify import Condition, examine
+from cec_mpi.store.rebuilding import Blocks, disagreement, fit_blocks, lost_rows, merge_marks
+from cec_mpi.store.work import MEMORY, LocalRunner, Runner
+
+__all__ = ["Repaired", "repair"]
+
+_WAITING = ".waiting"  # after the name that a file is to have
+
+
+@dataclass
+class Repaired:
+    """What a repair did.
+
+    Attributes
+    ----------
+    rebuilt : dict of int to str
+        By machine: the rows that were rebuilt.
+    named : tuple of int
+        Machines whose shards were wrong though their checksums were right.
+    error_bound : float
+        The largest error bound of what was rebuilt, relative to the largest entry of X at
+        the same place of its parts; 0 when nothing was.
+    restored : list of str
+        Files that are as they were: checksums, manifests, and shards that were exchanged.
+    unsettled : list of str
+        Which shards disagree where, and nobody can be named.
+    left : list of int
+        Damaged machines that were not asked for.
+    replaced : dict of int to str
+        Machines whose shards were links and are files of the store now, and what each was.
+    """
+
+    rebuilt: dict[int, str] = field(default_factory=dict)
+    named: tuple[int, ...] = ()
+    error_bound: float = 0.0
+    restored: list[str] = field(default_factory=list)
+    unsettled: list[str] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
+    replaced: dict[int, str] = field(default_factory=dict)
+
+
+def repair(
+    store: str | os.PathLike[str],
+    machine: int | None = None,
+    *,
+    memory: int = MEMORY,
+    runner: Runner | None = None,
+) -> Repaired:
+    """Rebuild the damaged and missing blocks of a store from any L good shards.
+
+    Where more than L shards are good they are compared first. L + 2 can name one that is
+    wrong though its checksums are right, and it is rebuilt; with L + 1 the caller must say
+    which, by `machine`.
+
+    Parameters
+    ----------
+    store : path
+    machine : int, optional
+        Rebuild this machine's shard alone, and take it to be the wrong one where shards
+        disagree and nobody can be named.
+    memory : int
+        Bytes that each process may take above the bare interpreter.
+    runner : Runner, optional
+        Who does the work; by default the threads of this process.
+
+    Returns
+    -------
+    Repaired
+
+    Raises
+    ------
+    DamagedStoreError
+        Fewer than L shards are good somewhere: names the rows of X that are lost, and
+        nothing was written.
+    InputError
+        There is no such machine, the store cannot be written, or somebody else writes.
+    """
+    directory = Path(store)
+    runner = runner or LocalRunner()
+    if not directory.is_dir() or not (directory / MANIFEST_COPY).exists():
+        read_manifest(directory)  # says what this is, if it is no store
+    with storing(directory), locked(directory, f"{directory} is being written by another process"):
+        done = Repaired()
+        manifest = _mend_manifest(directory, done)
+        if machine is not None and not 1 <= machine <= manifest.code.machines:
+            raise InputError(f"machine {machine}: {store} has {manifest.code.machines}")
+        _finish_moves(directory)
+        condition = examine(directory, manifest, runner)
+        if machine is None and _put_back(directory, condition, done):
+            condition = examine(directory, manifest, runner)
+        lost = condition.good.sum(axis=0) < manifest.code.recovery
+        if lost.any():
+            damaged = [
+                f"{shard.file}: {problem}"
+                for shard, problem in zip(manifest.shards, condition.problems, strict=True)
+                if problem
+            ]
+            raise DamagedStoreError(
+                f"{store} cannot be repaired: {lost_rows(np.flatnonzero(lost), manifest)} "
+                f"({'; '.join(damaged)})"
+            )
+        _rebuild(directory, manifest, condition, machine, memory, runner, done)
+        return done
+
+
+def _mend_manifest(directory: Path, done: Repaired) -> Manifest:
+    """The manifest, from its copy if need be; both are there afterwards, and the same."""
+    try:
+        manifest = read_manifest(directory)
+        source, other = MANIFEST, MANIFEST_COPY
+    except StoreError as error:
+        try:
+            manifest = parse_manifest(directory / MANIFEST_COPY)
+        except (StoreError, FileNotFoundError):
+            raise error from None
+        check_regular(directory / MANIFEST)
+        if (directory / MANIFEST).exists():
+            read_regular(directory / MANIFEST)  # what cannot be read now is not overwritten
+        source, other = MANIFEST_COPY, MANIFEST
+    check_regular(directory / other)
+    data = read_regular(directory / source)
+    if not (directory / other).exists() or read_regular(directory / other) != data:
+        publish(directory / other, data)
+        done.restored.append(other)
+    remove_journal(directory)  # if encode was stopped after its last step but one
+    return manifest
+
+
+def _put_back(directory: Path, condition: Condition, done: Repaired) -> bool:
+    """Give files that were exchanged their own names again: nothing has to be computed."""
+    names = [shard.file for shard in condition.manifest.shards]
+    owners = {owner: n for n, owner in condition.exchanged.items() if owner in condition.damaged}
+    moves = {names[n - 1]: names[owner - 1] for owner, n in owners.items()}
+    done.restored += sorted(moves.values())
+    while moves:
+        file = next((file for file, name in moves.items() if name not in moves), None)
+        if file is not None:
+            (directory / file).rename(directory / moves.pop(file))
+        else:  # a circle: one has to wait until its name is free
+            file, name = moves.popitem()
+            (directory / file).rename(directory / f"{name}{_WAITING}")
+    _finish_moves(directory)
+    return bool(owners)
+
+
+def _finish_moves(directory: Path) -> None:
+    """Give files that wait for it their name, also after an exchange that was interrupted."""
+    for path in directory.glob(f"shard-*{_WAITING}"):
+        target = path.with_name(path.name.removesuffix(_WAITING))
+        if not target.exists():
+            path.rename(target)
+    sync(directory)
+
+
+def _rebuild(
+    directory: Path,
+    manifest: Manifest,
+    condition: Condition,
+    machine: int | None,
+    memory: int,
+    runner: Runner,
+    done: Repaired,
+) -> None:
+    allowed = range(1, manifest.code.machines + 1) if machine is None else (machine,)
+    blocks = Blocks(directory, manifest, np.where(condition.good, condition.sums, 0))
+    work = Repairing(
+        blocks,
+        condition.good,
+        tuple(allowed),
+        machine,
+        fit_blocks(manifest, memory, runner.threads),
+    )
+    pieces, done.replaced = compare_and_rebuild(work, set(condition.damaged) & set(allowed), runner)
+    sums = np.where(condition.good, condition.sums, condition.stated)
+    bounds: dict[int, dict[int, float]] = {}
+    unsettled: dict[tuple[int, ...], list[int]] = {}
+    named: set[int] = set()
+    for piece in pieces:
+        for number, n, total, bound in piece.rebuilt:
+            sums[n - 1, number] = total
+            bounds.setdefault(n, {})[number] = bound
+        named.update(piece.named)
+        for number, machines in piece.unsettled:
+            unsettled.setdefault(machines, []).append(number)
+    done.named = tuple(sorted(named))
+    done.rebuilt = {n: rows_of(found, manifest) for n, found in sorted(bounds.items())}
+    done.error_bound = max((b for found in bounds.values() for b in found.values()), default=0.0)
+    done.unsettled = [
+        disagreement(machines, numbers, manifest) for machines, numbers in sorted(unsettled.items())
+    ]
+    done.left = [n for n in condition.damaged if n not in allowed]
+    shards = list(manifest.shards)
+    for n, found in bounds.items():
+        marks = merge_marks(manifest, shards[n - 1].rebuilt, found)
+        shards[n - 1] = replace(shards[n - 1], xxh3_128=row_sum(sums[n - 1]), rebuilt=marks)
+    damaged_sums = [name for name in condition.other_problems if name.startswith("checksums")]
+    if bounds or damaged_sums:
+        publish_generation(directory, manifest, manifest.code, tuple(shards), sums)
+    done.restored += damaged_sums

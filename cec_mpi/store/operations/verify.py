@@ -1,0 +1,199 @@
+"""Reading all of a store to see what is whole."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import StoreError
+from cec_mpi.files.durable import read_at
+from cec_mpi.files.regular import open_regular, refuse_shortage
+from cec_mpi.store.format.checksums import block_sum, read_checksums, row_sum
+from cec_mpi.store.format.manifest import MANIFEST_COPY, Manifest, rows_of
+from cec_mpi.store.format.manifest_file import parse_manifest
+from cec_mpi.store.format.shard_files import problem_on_opening
+from cec_mpi.store.format.sizes import check_sizes
+from cec_mpi.store.reader import open_store
+from cec_mpi.store.work import LocalRunner, Runner
+
+__all__ = ["Condition", "examine", "verify"]
+
+_PIECE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What was found when all of a store was read.
+
+    Attributes
+    ----------
+    manifest : Manifest
+        Of what was read.
+    sums : (N, blocks) ndarray of uint64
+        Checksums as they are now; 0 where a block cannot be read.
+    stated : (N, blocks) ndarray of uint64
+        Checksums as they should be, as far as these can be read.
+    good : (N, blocks) ndarray of bool
+        Which blocks are as they were written.
+    problems : list of str
+        For machines 1..N what is wrong with its shard, or an empty text.
+    other_problems : dict of str to str
+        By file what is wrong with the checksums and the copy of the manifest.
+    exchanged : dict of int to int
+        Machines whose file holds all of the shard of another machine, and which.
+    """
+
+    manifest: Manifest
+    sums: NDArray[np.uint64]
+    stated: NDArray[np.uint64]
+    good: NDArray[np.bool_]
+    problems: list[str]
+    other_problems: dict[str, str]
+    exchanged: dict[int, int]
+
+    @property
+    def damaged(self) -> list[int]:
+        """Machines whose shards are not whole."""
+        return [n for n, problem in enumerate(self.problems, start=1) if problem]
+
+
+def verify(store: str | os.PathLike[str], runner: Runner | None = None) -> Condition:
+    """Read every block of every shard of a store and compare its checksum.
+
+    Parameters
+    ----------
+    store : path
+    runner : Runner, optional
+        Who does the work; by default the threads of this process.
+
+    Raises
+    ------
+    StoreError
+        There is no store, or its manifest is damaged.
+    """
+    opened = open_store(store)
+    return examine(opened.path, opened.manifest, runner or LocalRunner())
+
+
+def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
+    """Find the condition of a store whose manifest was read."""
+    check_sizes(directory, manifest)
+    machines, blocks = manifest.code.machines, manifest.grid.count
+    sums = np.zeros((machines, blocks), np.uint64)
+    for machine, first, found in runner.run(_Reading(directory, manifest)):
+        sums[machine - 1, first : first + len(found)] = found
+    stated, others = read_checksums(directory, manifest)
+    good = (sums == stated) & (sums != 0)
+    known = {shard.xxh3_128: n for n, shard in enumerate(manifest.shards, start=1)}
+    problems, exchanged = [], {}
+    for n, shard in enumerate(manifest.shards, start=1):
+        found_row = row_sum(sums[n - 1])
+        if found_row == shard.xxh3_128:
+            good[n - 1] = True  # whatever the file of checksums says
+        problem = problem_on_opening(directory / shard.file, manifest)
+        if not problem and not good[n - 1].all():
+            if found_row in known:
+                exchanged[n] = known[found_row]
+                problem = f"holds the data of {manifest.shards[known[found_row] - 1].file}"
+            else:
+                rows = rows_of(np.flatnonzero(~good[n - 1]), manifest)
+                problem = f"{rows} differ from what was written"
+        problems.append(problem)
+    try:
+        if not _same_store(parse_manifest(directory / MANIFEST_COPY), manifest):
+            others[MANIFEST_COPY] = "of another store"
+    except FileNotFoundError:
+        others[MANIFEST_COPY] = "missing"
+    except StoreError:
+        others[MANIFEST_COPY] = "altered"
+    return Condition(manifest, sums, stated, good, problems, others, exchanged)
+
+
+def _same_store(copy: Manifest, manifest: Manifest) -> bool:
+    """Whether a copy is of this store: for a moment it is one generation newer."""
+    machines = min(copy.code.machines, manifest.code.machines)
+    return (
+        (copy.rows, copy.grid, copy.dtype) == (manifest.rows, manifest.grid, manifest.dtype)
+        and np.array_equal(copy.code.generator[:machines], manifest.code.generator[:machines])
+        and 0 <= copy.generation - manifest.generation <= 1
+    )
+
+
+@dataclass
+class _Reading:
+    """The work of reading everything: pieces are (machine, first block, end)."""
+
+    directory: Path
+    manifest: Manifest
+    threads: int = 1 << 10
+    pieces: list[tuple[int, int, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        grid = self.manifest.grid
+        block = grid.block_rows * grid.block_columns * self.manifest.itemsize
+        step = max(1, _PIECE_BYTES // block)
+        self.pieces = [
+            (n, first, min(first + step, grid.count))
+            for n in range(1, self.manifest.code.machines + 1)
+            for first in range(0, grid.count, step)
+        ]
+
+    def size(self, piece: tuple[int, int, int]) -> int:
+        """Bytes that are read."""
+        start, end = self._numbers(piece)
+        return (end - start) * self.manifest.itemsize
+
+    def do(self, piece: tuple[int, int, int]) -> tuple[int, int, list[int]]:
+        """Checksums of some blocks; 0 where one cannot be read.
+
+        Raises
+        ------
+        ShortageError
+            The process or the computer is short of something, so that it cannot be said.
+        """
+        machine, first, last = piece
+        start, end = self._numbers(piece)
+        grid, itemsize = self.manifest.grid, self.manifest.itemsize
+        data: NDArray[Any] = np.empty(end - start, self.manifest.dtype)
+        path = self.directory / self.manifest.shards[machine - 1].file
+        try:
+            descriptor = open_regular(path)
+        except OSError:
+            return machine, first, [0] * (last - first)
+        try:
+            try:
+                got = read_at(descriptor, data, self.manifest.place(start))
+            except OSError as error:
+                refuse_shortage(error, path)
+                got = -1  # a disk that fails somewhere: block by block
+            sums = []
+            for number in range(first, last):
+                block = grid.block(number)
+                rows = data[block.offset - start :][: block.size]
+                whole = got >= (block.offset - start + block.size) * itemsize
+                if got < 0:
+                    whole = self._read_block(descriptor, rows, block.offset)
+                sums.append(block_sum(rows) if whole else 0)
+        finally:
+            os.close(descriptor)
+        return machine, first, sums
+
+    def flush(self) -> None:
+        """Nothing was written."""
+
+    def _numbers(self, piece: tuple[int, int, int]) -> tuple[int, int]:
+        _, first, last = piece
+        end = self.manifest.grid.block(last - 1)
+        return self.manifest.grid.block(first).offset, end.offset + end.size
+
+    def _read_block(self, descriptor: int, rows: NDArray[Any], first: int) -> bool:
+        try:
+            return read_at(descriptor, rows, self.manifest.place(first)) == rows.nbytes
+        except OSError as error:
+            refuse_shortage(error, "a shard")
+            return False

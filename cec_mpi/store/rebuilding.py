@@ -1,0 +1,267 @@
+"""Blocks of shards, or of X, computed from the good blocks of other shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.accuracy.recombine import Recombination, Recombiner
+from cec_mpi.core.accuracy.rounding import encoding_error
+from cec_mpi.errors import DamagedStoreError
+from cec_mpi.files.durable import read_at
+from cec_mpi.files.regular import open_regular, refuse_shortage
+from cec_mpi.store.format.checksums import block_sum
+from cec_mpi.store.format.grid import Block
+from cec_mpi.store.format.manifest import Manifest, Rebuilt, rows_of
+from cec_mpi.store.work import PerThread, fit_memory
+from cec_mpi.text import plural
+
+__all__ = [
+    "Agreement",
+    "Blocks",
+    "disagreement",
+    "fit_blocks",
+    "lost_rows",
+    "merge_marks",
+    "ranges_of_blocks",
+]
+
+_PIECE_BYTES = 8 << 20
+
+
+class Blocks:
+    """The blocks of a store, read and checked, and what can be computed from them.
+
+    Can be pickled; threads may share it.
+
+    Parameters
+    ----------
+    directory : Path
+    manifest : Manifest
+    sums : (N, blocks) ndarray of uint64
+        What the checksums of good blocks are.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, sums: NDArray[np.uint64]) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        self.sums = sums
+        self._exact = encoding_error(manifest.code.generator, manifest.dtype)
+        self._kept = PerThread()
+
+    @property
+    def recombiner(self) -> Recombiner:
+        """Of this thread."""
+        kept: Recombiner | None = getattr(self._kept, "recombiner", None)
+        if kept is None:
+            kept = Recombiner(self.manifest.code.generator, self.manifest.dtype)
+            self._kept.recombiner = kept
+        return kept
+
+    def size(self, numbers: Iterable[int]) -> int:
+        """Bytes of these blocks in all shards together."""
+        return self.manifest.size_of(map(self.manifest.grid.block, numbers))
+
+    def read(self, machine: int, block: Block) -> NDArray[Any] | None:
+        """A block of a shard, or None when it is not good.
+
+        Raises
+        ------
+        ShortageError
+            The process or the computer is short of something, so that it cannot be said.
+        """
+        rows = np.empty(block.size, self.manifest.dtype)
+        place = self.manifest.place(block.offset)
+        path = self.directory / self.manifest.shards[machine - 1].file
+        try:
+            descriptor = open_regular(path)
+            try:
+                got = read_at(descriptor, rows, place)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            refuse_shortage(error, path)
+            return None
+        whole = got == rows.nbytes and block_sum(rows) == self.sums[machine - 1, block.number]
+        return rows if whole else None
+
+    def read_all(self, block: Block) -> dict[int, NDArray[Any]]:
+        """The block of all shards where it is good, by machine."""
+        found = {n: self.read(n, block) for n in range(1, self.manifest.code.machines + 1)}
+        return {n: rows for n, rows in found.items() if rows is not None}
+
+    def marks(self, block: Block) -> NDArray[np.float64]:
+        """Error bounds of shards that were computed from others here, 0 for the rest: (N,)."""
+        marks = np.zeros(self.manifest.code.machines)
+        for n, shard in enumerate(self.manifest.shards):
+            for rows in shard.rebuilt:
+                if rows.start < block.stop and block.start < rows.stop:
+                    marks[n] = max(marks[n], rows.error_bound)
+        return marks
+
+    def agreeing(
+        self, block: Block, shards: dict[int, NDArray[Any]], blamed: int | None = None
+    ) -> Agreement:
+        """Compare where there are more than L shards, and leave out those that are wrong.
+
+        Parameters
+        ----------
+        block : Block
+        shards : dict of int to (w,) ndarray
+            As `read_all` gives them.
+        blamed : int, optional
+            Taken to be wrong where they disagree and nobody can be named.
+        """
+        marks = self.marks(block)
+        errors = np.maximum(self._exact, marks)
+        left = dict(shards)
+        wrong: list[int] = []
+        while len(left) > self.manifest.code.recovery:
+            verdict = self.recombiner.compare(left, errors, marks)
+            if verdict.agree:
+                break
+            if not verdict.wrong and blamed not in left:
+                return Agreement(block, left, tuple(wrong), False, marks, errors)
+            for n in verdict.wrong or (blamed,):
+                assert n is not None
+                wrong.append(n)
+                del left[n]
+        return Agreement(block, left, tuple(wrong), True, marks, errors)
+
+    def compute(
+        self, found: Agreement, make: Callable[[tuple[int, ...]], Recombination]
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Compute from L or more shards, in the way that has the smallest error bound.
+
+        Parameters
+        ----------
+        found : Agreement
+            Settled, of at least L shards.
+        make : callable
+            Gives the recombination for a basis.
+
+        Returns
+        -------
+        values : (T, w) ndarray
+            In the dtype of the store.
+        bounds : (T,) ndarray of float64
+            Relative, as in `Recombination.errors`.
+        """
+        ways = []
+        machines = tuple(sorted(found.shards))
+        for basis in self.recombiner.bases(machines, found.marks, found.errors):
+            recombination = make(basis)
+            given = found.errors[np.asarray(basis) - 1]
+            bounds = recombination.errors(given, self.manifest.dtype)
+            ways.append((float(bounds.max()), basis, recombination, bounds))
+        _, basis, recombination, bounds = min(ways, key=lambda way: way[:2])
+        known = np.stack([found.shards[n] for n in basis]).astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = (recombination.coefficients @ known).astype(self.manifest.dtype)
+        if not np.isfinite(values).all():
+            raise DamagedStoreError(
+                f"{self.directory}: a shard is wrong at rows "
+                f"{found.block.start}..{found.block.stop - 1}: X would not be finite"
+            )
+        return values, bounds
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Shards of a block that agree with each other.
+
+    Attributes
+    ----------
+    block : Block
+    shards : dict of int to (w,) ndarray
+    wrong : tuple of int
+        Machines that were left out.
+    settled : bool
+        False when they disagree, and nobody can be named.
+    marks, errors : (N,) ndarray of float64
+        Error bounds of the block in all shards: what marks say, and with encoding's own.
+    """
+
+    block: Block
+    shards: dict[int, NDArray[Any]]
+    wrong: tuple[int, ...]
+    settled: bool
+    marks: NDArray[np.float64]
+    errors: NDArray[np.float64]
+
+
+def disagreement(machines: Iterable[int], numbers: Iterable[int], manifest: Manifest) -> str:
+    """Which shards disagree where, and what can be done about it."""
+    return (
+        f"shards {', '.join(map(str, machines))} disagree at {rows_of(numbers, manifest)}, and it "
+        "cannot be said which is wrong (cec-mpi repair --machine n takes it to be n)"
+    )
+
+
+def lost_rows(lost: Iterable[int], manifest: Manifest) -> str:
+    """Where fewer than L shards are good, and which rows of X that would be."""
+    rows, recovery = manifest.rows_per_shard, manifest.code.recovery
+    text = (
+        f"fewer than {recovery} of {plural(manifest.code.machines, 'shard')} are good at "
+        f"{rows_of(lost, manifest)} of X"
+    )
+    if recovery == 1:
+        return text
+    return text.removesuffix("of X") + (
+        f"of each of the {recovery} parts of X (row k of part p, from 0, is row {rows} p + k of X)"
+    )
+
+
+def ranges_of_blocks(manifest: Manifest, numbers: Iterable[int] | None = None) -> list[list[int]]:
+    """These blocks, or all, in pieces that are worked on together."""
+    grid = manifest.grid
+    chosen = list(range(grid.count) if numbers is None else numbers)
+    block = grid.block_rows * grid.block_columns * manifest.itemsize
+    step = max(1, _PIECE_BYTES // block)
+    return [chosen[k : k + step] for k in range(0, len(chosen), step)]
+
+
+def fit_blocks(manifest: Manifest, memory: int, threads: int) -> int:
+    """How many threads can compute with a block of all shards at a time."""
+    code, grid = manifest.code, manifest.grid
+    numbers = grid.block_rows * grid.block_columns
+    doubles = 8 * 2 * (code.machines + code.recovery)
+    fixed = numbers * (code.machines * manifest.itemsize + doubles)
+    return fit_memory(memory, threads, 1, fixed, numbers * manifest.itemsize, 1)[0]
+
+
+def merge_marks(
+    manifest: Manifest, old: tuple[Rebuilt, ...], bounds: dict[int, float]
+) -> tuple[Rebuilt, ...]:
+    """The marks of a shard after blocks of it were rebuilt.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    old : tuple of Rebuilt
+    bounds : dict of int to float
+        Error bounds of the blocks that were rebuilt now, by number.
+    """
+    grid = manifest.grid
+    rows = np.zeros(grid.down)
+    for mark in old:
+        rows[mark.start // grid.block_rows : -(-mark.stop // grid.block_rows)] = mark.error_bound
+    for number, bound in bounds.items():
+        row = number // grid.across
+        # A long row has several blocks, and may have been rebuilt in part before.
+        rows[row] = max(rows[row], bound) if grid.across > 1 else bound
+    marks: list[Rebuilt] = []
+    for row in np.flatnonzero(rows).tolist():
+        block = grid.block(row * grid.across)
+        start, bound = block.start, float(rows[row])
+        if marks and marks[-1].stop == start:
+            last = marks.pop()
+            start, bound = last.start, max(last.error_bound, bound)
+        marks.append(Rebuilt(start, block.stop, bound))
+    return tuple(marks)

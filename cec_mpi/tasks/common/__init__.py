@@ -1,0 +1,4 @@
+"""What several tasks have in common: options, checkpoints, scales.
+
+May import: `files`.
+"""

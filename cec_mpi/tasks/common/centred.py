@@ -1,0 +1,54 @@
+"""X less the mean of its rows, without forming it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
+
+__all__ = ["centred"]
+
+Product = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+def centred(X: Any) -> tuple[LinearOperator, NDArray[np.float64]]:
+    """The operator ``X - 1 mean'``, and the mean of the rows of X, ``X' 1 / q``.
+
+    Costs one product with X'. Where the mean is much larger than the differences between rows,
+    digits are lost: shift such data beforehand.
+
+    Parameters
+    ----------
+    X : operator
+        Shape (q, r).
+
+    Returns
+    -------
+    operator : LinearOperator
+        Shape (q, r).
+    mean : (r,) ndarray
+    """
+    from scipy.sparse.linalg import LinearOperator
+
+    mean = X.rmatvec(np.ones(X.shape[0])) / X.shape[0]
+
+    def less(multiply: Product) -> Product:
+        return lambda w: multiply(w) - mean @ w
+
+    def less_transposed(multiply: Product) -> Product:
+        return lambda u: multiply(u) - np.multiply.outer(mean, u.sum(axis=0))
+
+    operator = LinearOperator(
+        X.shape,
+        matvec=less(X.matvec),
+        rmatvec=less_transposed(X.rmatvec),
+        matmat=less(X.matmat),
+        rmatmat=less_transposed(X.rmatmat),
+        dtype=np.dtype(np.float64),
+    )
+    return operator, mean

@@ -1,0 +1,103 @@
+"""What a task keeps so that a later run goes on from there."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cec_mpi.errors import InputError
+
+__all__ = ["NO_CHECKPOINT", "Checkpoint", "restored"]
+
+_MOST = 2**53  # iterations: more could not be counted in a float
+
+
+class Checkpoint(Protocol):
+    """Where a task hands over its state, and finds that of an earlier run."""
+
+    @property
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What an earlier run handed over last; empty on a fresh start."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anything is ever written.
+
+        A solver that hands out nothing on its way is stopped and started again now and then
+        only if this is true.
+        """
+
+    @property
+    def every(self) -> int:
+        """Steps, which are products with X, between two writes."""
+
+    def save(self, **state: ArrayLike) -> None:
+        """Hand over what is needed to go on from here: written when it is due.
+
+        Cheap enough to be called in each iteration. What is to be kept is copied before this
+        returns: a solver may change its arrays afterwards.
+        """
+
+
+class _NoCheckpoint:
+    """Keeps nothing and holds nothing."""
+
+    wanted = False
+    every = sys.maxsize
+
+    @property
+    def state(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+    def save(self, **state: ArrayLike) -> None:
+        pass
+
+    def __repr__(self) -> str:
+        return "<no checkpoint>"
+
+
+NO_CHECKPOINT: Checkpoint = _NoCheckpoint()
+
+
+def restored(checkpoint: Checkpoint, **shapes: tuple[int, ...]) -> dict[str, NDArray[Any]] | None:
+    """The state to go on from, or None on a fresh start.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    **shapes : tuple of int
+        The shape of each array that the task hands over.
+
+    Raises
+    ------
+    InputError
+        The state has other arrays, or arrays of other shapes, or they hold something else than
+        finite real numbers, or as counts and tolerances negative ones.
+    """
+    state = checkpoint.state
+    if not state:
+        return None
+    found = {name: tuple(array.shape) for name, array in state.items()}
+    if found != shapes:
+        raise InputError(
+            f"the checkpoint does not fit this task: it holds {_text(found)}: expected "
+            f"{_text(shapes)}"
+        )
+    for name, array in state.items():
+        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+            raise InputError(
+                f"the checkpoint does not fit this task: {name} holds other than finite numbers"
+            )
+        if not array.shape and not 0 <= array < _MOST:
+            raise InputError(
+                f"the checkpoint does not fit this task: {name} is {array}: expected a number of "
+                f"at least 0 and below {_MOST}"
+            )
+    return state
+
+
+def _text(shapes: dict[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} of shape {shape}" for name, shape in sorted(shapes.items()))

@@ -1,0 +1,166 @@
+"""What a task takes and returns, as its signature and its docstring say."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Description", "Option", "describe"]
+
+_RULE = re.compile(r"-{3,}")
+_RESULT = re.compile(r"``(\w+)``(?:: )?(.*?)(?=(?:; ``\w+``(?::|;|\.|$))|\Z)")
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a task.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        Its type, as documented or annotated; may be empty.
+    default : str
+        As it is written; empty where there is none.
+    is_required : bool
+    text : str
+        What it means, in one sentence; may be empty.
+    """
+
+    name: str
+    kind: str
+    default: str
+    is_required: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """A task for people.
+
+    Attributes
+    ----------
+    summary : str
+        One sentence; may be empty.
+    options : tuple of Option
+        Without X and the checkpoint.
+    takes_any : bool
+        Whether it takes other options, too.
+    results : tuple of tuple of str
+        Name and meaning of what it returns, or one text without a name; empty where nothing
+        is documented.
+    """
+
+    summary: str
+    options: tuple[Option, ...]
+    takes_any: bool
+    results: tuple[tuple[str, str], ...]
+
+
+def describe(task: Callable[..., Any]) -> Description:
+    """Describe a task.
+
+    Docstrings that Python has left out (``-OO``) are read from the source.
+
+    Examples
+    --------
+    >>> def task(X, *, tol=1e-3, checkpoint): "Compute. And more."
+    >>> found = describe(task)
+    >>> found.summary, found.options[0].name, found.options[0].default
+    ('Compute.', 'tol', '0.001')
+    """
+    text = _docstring(task)
+    sections = _sections(text)
+    documented = _entries(sections.get("Parameters", []))
+    parameters = list(inspect.signature(task).parameters.values())[1:]
+    named = [p for p in parameters if p.name != "checkpoint" and p.kind not in _ANY]
+    return Description(
+        _first_sentence(sections[""]),
+        tuple(_option(p, *documented.get(p.name, ("", ""))) for p in named),
+        any(p.kind is p.VAR_KEYWORD for p in parameters),
+        _results(sections.get("Returns", [])),
+    )
+
+
+_ANY = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+
+
+def _option(parameter: inspect.Parameter, kind: str, text: str) -> Option:
+    annotation, default = parameter.annotation, parameter.default
+    if not kind and annotation is not parameter.empty:
+        kind = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    is_required = default is parameter.empty
+    shown = "" if is_required or default is None else str(default)
+    return Option(parameter.name, kind, shown, is_required, text)
+
+
+def _docstring(task: Callable[..., Any]) -> str:
+    """The docstring of a function, from its source where Python has none."""
+    found = inspect.getdoc(task)
+    if found or not inspect.isfunction(inspect.unwrap(task)):
+        return found or ""
+    code = inspect.unwrap(task).__code__
+    try:
+        tree = ast.parse(Path(code.co_filename).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ""  # a function of no file
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            if first == code.co_firstlineno:
+                return ast.get_docstring(node) or ""
+    return ""
+
+
+def _sections(text: str) -> dict[str, list[str]]:
+    """Lines by the title above them; those before the first title have an empty one."""
+    lines = text.splitlines()
+    found: dict[str, list[str]] = {"": []}
+    title = ""
+    for line, following in zip(lines, [*lines[1:], ""], strict=False):
+        if _RULE.fullmatch(following.strip()) and line.strip():
+            title = line.strip()
+            found[title] = []
+        elif not _RULE.fullmatch(line.strip()):
+            found[title].append(line)
+    return found
+
+
+def _entries(lines: list[str]) -> dict[str, tuple[str, str]]:
+    """Type and meaning by name, of the lines of a section Parameters."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    names: list[str] = []
+    for line in lines:
+        if line and not line[0].isspace():
+            left, _, kind = line.partition(" : ")
+            names = [name.strip(" *") for name in left.split(",")]
+            found |= {name: (kind.strip(), []) for name in names}
+        elif names:
+            for name in names:
+                found[name][1].append(line)
+    return {name: (kind, _first_sentence(text)) for name, (kind, text) in found.items()}
+
+
+def _first_sentence(lines: list[str]) -> str:
+    """The first sentence of the first paragraph."""
+    text = _plain(" ".join("\n".join(lines).strip().split("\n\n")[0].split()))
+    return re.split(r"(?<=[.!?])\s+(?=[A-Z])", text)[0]
+
+
+def _results(lines: list[str]) -> tuple[tuple[str, str], ...]:
+    """The names of what is returned where they are told, as ``name``: meaning; ..."""
+    body = [line for line in lines if not line or line[0].isspace()]
+    text = " ".join(" ".join(body or lines).split())
+    named = tuple((name, _plain(meaning).strip(" .;")) for name, meaning in _RESULT.findall(text))
+    if named and text.startswith("``"):
+        return named
+    return (("", _plain(text)),) if text else ()
+
+
+def _plain(text: str) -> str:
+    return text.replace("`", "")

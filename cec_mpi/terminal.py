@@ -1,0 +1,126 @@
+"""What this process says to people: how much of it, and that one live line ends before another.
+
+Results and remarks go to standard output, all else to standard error. Standard error that
+is closed or full stops nobody: there is no place left to say so.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TextIO
+
+from cec_mpi.text import one_message
+
+__all__ = [
+    "NORMAL",
+    "QUIET",
+    "VERBOSE",
+    "WARNED",
+    "drop",
+    "put",
+    "rewrite",
+    "say",
+    "set_verbosity",
+    "tell",
+    "unwritten",
+    "verbosity",
+    "warn",
+]
+
+QUIET, NORMAL, VERBOSE = -1, 0, 1  # errors alone; remarks and warnings too; events as they happen
+WARNED = {"warned": True}  # extra of what is logged and has been told already
+
+
+@dataclass
+class _State:
+    """Of this process."""
+
+    verbosity: int = NORMAL
+    live: bool = False  # whether a live line stands there
+    problem: OSError | None = None  # with standard output
+
+
+_state = _State()
+
+
+def set_verbosity(level: int) -> None:
+    """From now on this process says so much: `QUIET`, `NORMAL` or `VERBOSE`."""
+    _state.verbosity = level
+
+
+def verbosity() -> int:
+    """How much this process says."""
+    return _state.verbosity
+
+
+def put(text: str) -> None:
+    """Print what a command is asked for; `unwritten` says whether that can be done."""
+    try:
+        print(text)
+    except OSError as error:
+        _note(error)
+
+
+def say(text: str) -> None:
+    """Print a remark, which a quiet process keeps to itself."""
+    if verbosity() > QUIET:
+        put(text)
+
+
+def unwritten() -> OSError | None:
+    """Why what was printed so far cannot be written, or None; told once.
+
+    A reader that has seen enough is no reason.
+    """
+    try:
+        if sys.stdout is not None:  # as it is when standard output was closed before
+            sys.stdout.flush()
+    except OSError as error:
+        _note(error)
+    problem, _state.problem = _state.problem, None
+    return problem
+
+
+def _note(error: OSError) -> None:
+    drop(sys.stdout)
+    if not isinstance(error, BrokenPipeError):
+        _state.problem = _state.problem or error
+
+
+def tell(line: str) -> None:
+    """Write a line to standard error; a live line that stands there goes."""
+    rewrite("")
+    _write(f"{line}\n")
+
+
+def warn(text: object) -> None:
+    """Tell what a user should act on, unless this process is quiet."""
+    if verbosity() > QUIET:
+        tell(f"cec-mpi: warning: {one_message(text)}")
+
+
+def rewrite(line: str) -> None:
+    """Put a live line in the place of the one before; an empty one only takes that away."""
+    if line or _state.live:
+        _write(f"\r\x1b[K{line}")
+        _state.live = bool(line)
+
+
+def drop(stream: TextIO | None) -> None:
+    """Let what a stream still has to write go nowhere, so that leaving does not fail on it."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[union-attr]
+    except (OSError, ValueError, AttributeError):
+        return  # no file descriptor: nothing to drop
+
+
+def _write(text: str) -> None:
+    if sys.stderr is None:  # as it is when standard error was closed before
+        return
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        drop(sys.stderr)

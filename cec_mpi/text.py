@@ -1,0 +1,137 @@
+"""Lists, counts, values and what files hold, in messages."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+
+__all__ = ["closest", "few", "listed", "nearest", "one_message", "plural", "printable", "shown"]
+
+_ENDINGS = ("s", "x", "ch", "sh")  # of words with -es
+
+# Blanks, and the joiners that words of some scripts need: no letters, but no orders either.
+_HARMLESS = (
+    "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f"
+    "\u205f\u3000\u200c\u200d"
+)
+
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = _repr.maxlong = 80
+_repr.maxlist = _repr.maxtuple = _repr.maxdict = 8
+
+
+def listed(names: Iterable[object], most: int = 3) -> str:
+    """Names without repetition, the first few of them.
+
+    Examples
+    --------
+    >>> listed(["n1", "n1", "n2"])
+    'n1 and n2'
+    >>> listed(f"n{i}" for i in range(1, 21))
+    'n1, n2, n3 and 17 more'
+    """
+    each = [str(name) for name in dict.fromkeys(names)]
+    if len(each) > most + 1:
+        each = [*each[:most], f"{len(each) - most} more"]
+    return " and ".join(filter(None, [", ".join(each[:-1]), each[-1]]))
+
+
+def few(names: Sequence[object], most: int) -> str:
+    """The first few names, and how many there are if these are not all.
+
+    Examples
+    --------
+    >>> few(range(9), 9), few(range(10), 3)
+    ('0, 1, 2, 3, 4, 5, 6, 7, 8', '0, 1, 2, ... (10)')
+    """
+    more = f", ... ({len(names)})" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more or "none"
+
+
+def plural(count: float, word: str, *verb: str) -> str:
+    """A number of things, and what one of them does or several do.
+
+    Examples
+    --------
+    >>> plural(1, "core"), plural(2, "core"), plural(0, "process"), plural(0.5, "second")
+    ('1 core', '2 cores', '0 processes', '0.5 seconds')
+    >>> plural(1, "machine", "is", "are"), plural(2, "machine", "is", "are")
+    ('1 machine is', '2 machines are')
+    """
+    ending = "" if count == 1 else "es" if word.endswith(_ENDINGS) else "s"
+    number = count if isinstance(count, Integral) else f"{count:g}"
+    return " ".join([f"{number} {word}{ending}", *([verb[count != 1]] if verb else [])])
+
+
+def shown(value: object) -> str:
+    """A value that came from outside: as in Python, and cut where it is long.
+
+    Examples
+    --------
+    >>> shown("two"), shown(range(3)), len(shown("x" * 1000))
+    ("'two'", 'range(0, 3)', 80)
+    """
+    return _repr.repr(value)
+
+
+def closest(word: str, words: Iterable[str], before: str = "") -> str:
+    """What was perhaps meant by a word that is not known; empty where nothing is like it.
+
+    Parameters
+    ----------
+    word : str
+    words : iterable of str
+        Those that are known.
+    before : str
+        What is shown before the one that was meant.
+
+    Examples
+    --------
+    >>> closest("machine", ["memory", "machines"], "--")
+    ' (did you mean --machines?)'
+    >>> closest("nothing", ["like", "it"])
+    ''
+    """
+    found = nearest(word, words)
+    return f" (did you mean {before}{found}?)" if found else ""
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """The one of these that is like a word; empty where none is."""
+    return next(iter(difflib.get_close_matches(word, list(words), n=1)), "")
+
+
+def one_message(text: object) -> str:
+    r"""A message without what a terminal would obey, and whose lines all look like its own.
+
+    Examples
+    --------
+    >>> print(one_message("a\x1b[2J is no file\ncec-mpi: done"))
+    a\x1b[2J is no file
+      cec-mpi: done
+    """
+    return printable(text, kept="\n").replace("\n", "\n  ")
+
+
+def printable(text: object, kept: str = "") -> str:
+    r"""A text without what a terminal would obey: control characters and the like are escaped.
+
+    Parameters
+    ----------
+    text : object
+    kept : str
+        Control characters that are meant, as the line breaks of a table.
+
+    Examples
+    --------
+    >>> printable("Größe\x1b[2J") == r"Größe\x1b[2J", printable("\t", kept="\t") == "\t"
+    (True, True)
+    """
+    return "".join(
+        letter
+        if letter.isprintable() or letter in _HARMLESS or letter in kept
+        else letter.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for letter in str(text)
+    )

@@ -1,0 +1,134 @@
+"""A machine's end of a step by collectives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from cec_mpi.core.plan.assignment import Assignment
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import CecError
+from cec_mpi.machine.emulation import Emulation
+from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.waiting import wait_for
+from cec_mpi.wire.collective.buffers import broadcast, check_buffer
+from cec_mpi.wire.opening import Opened, Opening
+from cec_mpi.wire.orders import (
+    MASTER,
+    Announcement,
+    Kind,
+    Order,
+    Report,
+    Reported,
+    announced,
+    reported,
+)
+
+__all__ = ["CollectiveMachineEnd"]
+
+
+class CollectiveMachineEnd:
+    """A machine's end of the default exchange.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self._comm = comm
+        self._header = np.zeros(len(Order._fields), dtype=np.int64)
+        self._report = np.zeros(Reported.size())
+        self._stores: dict[int, _Served] = {}
+        self._opening: tuple[int, Opening] | None = None
+
+    def announced(self, signals: NotedSignals) -> Announcement:
+        """Receive the header, and the assignment if it is new; reports tell of signals."""
+        broadcast(self._comm, self._header)
+        order = Order(*self._header.tolist())
+        if order.kind not in (Kind.MULTIPLY, Kind.MULTIPLY_TRANSPOSED):
+            return self._announced(order)
+        served, intervals = self._stores[order.store], None
+        if order.length:
+            plan = np.empty(order.length, dtype=np.int64)
+            broadcast(self._comm, plan, plan.nbytes)
+            assignment = Assignment.from_array(plan)
+            served.count = assignment.count(served.machine)
+            intervals = assignment.intervals(served.machine)
+        return Announcement(order.store, order.step, served.machine, order.product, intervals)
+
+    def _announced(self, order: Order) -> Announcement:
+        """Receive the rest of what is not a step."""
+        message = np.empty(order.length, dtype=np.uint8)
+        if order.length:
+            broadcast(self._comm, message, message.nbytes)
+        if order.kind == Kind.CLOSE:
+            del self._stores[order.store]
+        announcement = announced(order, message.tobytes())
+        if announcement.open is not None:
+            self._opening = order.store, announcement.open
+        return announcement
+
+    def together(self) -> None:
+        """Barrier."""
+        wait_for([self._comm.Ibarrier()])
+
+    def opened(self, opened: Opened) -> Emulation | CecError | None:
+        """Gather of what machines say, Bcast of the verdict."""
+        self._comm.gather(opened, root=MASTER)
+        verdict: Emulation | CecError | None = self._comm.bcast(None, root=MASTER)
+        assert self._opening is not None
+        store, opening = self._opening
+        if not isinstance(verdict, CecError):
+            self._stores[store] = _Served(opening, opening.machines[self._comm.rank - 1])
+        return verdict
+
+    def shared(self, order: Announcement) -> NDArray[Any]:
+        """Receive W, or the part of this machine."""
+        served, product = self._stores[order.store], order.product
+        values = served.shared(product)
+        if product.adjoint:
+            wait_for([self._comm.Iscatterv(None, values, root=MASTER)], values.nbytes)
+        else:
+            broadcast(self._comm, values, values.nbytes)
+        return values
+
+    def answer(self, order: Announcement, values: NDArray[Any], report: Report) -> None:
+        """Send values and report."""
+        served, product = self._stores[order.store], order.product
+        finite = not product.adjoint or bool(np.isfinite(values).all())
+        self._report[:] = reported(report, order.shard, finite)
+        if product.adjoint:
+            size = served.columns * product.columns
+            check_buffer("the answer", values, np.dtype(np.float64), size)
+            answered = self._comm.Ireduce(values, None, op=MPI.SUM, root=MASTER)
+        else:
+            check_buffer("the answer", values, served.dtype, served.count * product.columns)
+            answered = self._comm.Igatherv(values, None, root=MASTER)
+        wait_for([answered, self._comm.Igather(self._report, None, root=MASTER)], values.nbytes)
+
+    def report(self, text: str) -> None:
+        """Send what went wrong."""
+        self._comm.gather(text, root=MASTER)
+
+
+class _Served:
+    """What a machine's end knows of a store: sizes, and a buffer for what is shared."""
+
+    def __init__(self, opening: Opening, machine: int) -> None:
+        self.machine = machine
+        self.columns = opening.manifest.columns
+        self.dtype = np.dtype(opening.manifest.dtype)
+        self.count = 0
+        self._buffer = np.empty(self.columns, self.dtype)
+
+    def shared(self, product: Product) -> NDArray[Any]:
+        k = product.columns
+        shape = (self.count, k) if product.adjoint else (k, self.columns)
+        size = shape[0] * shape[1]
+        if self._buffer.size < size:
+            self._buffer = np.empty(size, self.dtype)
+        return self._buffer[:size].reshape(shape)

@@ -1,0 +1,203 @@
+"""Jobs, which are asked and answered one by one: what a step needs of the wire then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.step.product import Product
+from cec_mpi.roster.changes import Change, Left, Lost
+from cec_mpi.roster.roster import Roster
+from cec_mpi.store.shard import Mended
+from cec_mpi.wire.orders import Reported
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["Answered", "Event", "Intervals", "Job", "Jobs", "JobsHub"]
+
+Intervals = tuple[tuple[int, int], ...]
+
+
+@dataclass(eq=False)
+class Job:
+    """Rows that a machine was asked for.
+
+    Attributes
+    ----------
+    machine, store, step : int
+    shard : int
+        Whose rows, by its machine: its own today.
+    product : Product
+    intervals : tuple of (int, int)
+        The rows, ascending.
+    values : ndarray
+        For X W its answers, (count * k,); for X' V its part of the sum, (r * k,) of float64.
+    begun : float
+        When it was asked, in seconds of `time.monotonic`.
+    report : (11,) ndarray of float64
+        What the machine says of it, as it comes.
+    requests : list of mpi4py.MPI.Request
+        Messages that are on their way.
+    sent : tuple
+        What must stay as it is until then.
+    """
+
+    machine: int
+    store: int
+    step: int
+    shard: int
+    product: Product
+    intervals: Intervals
+    values: NDArray[Any]
+    begun: float = field(default_factory=time.monotonic)
+    report: NDArray[np.float64] = field(default_factory=lambda: np.zeros(Reported.size()))
+    requests: list[MPI.Request] = field(default_factory=list)
+    sent: tuple[Any, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return sum(stop - start for start, stop in self.intervals)
+
+    @property
+    def reported(self) -> Reported[float]:
+        """What the machine says of it."""
+        return Reported(*self.report.tolist())
+
+    @property
+    def failed(self) -> bool:
+        """The machine raised an exception, or answered for another shard."""
+        reported = self.reported
+        return bool(reported.failed) or reported.shard != self.shard
+
+    @property
+    def leaving(self) -> bool:
+        """The machine has to leave soon."""
+        return bool(self.reported.leaving)
+
+    @property
+    def mended(self) -> Mended:
+        """Rows that it has computed from other shards; none where what it says can be none."""
+        *_, rows, first, last, bound = self.reported
+        if not (
+            0 <= first <= last < 2**62
+            and 0 <= rows <= last - first + 1
+            and 0 <= bound < float("inf")
+        ):
+            return Mended()
+        return Mended(int(rows), int(first), int(last), bound)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A job was answered, of this step or of an earlier one."""
+
+    job: Job
+
+
+Event = Answered | Change
+
+
+class JobsHub(Protocol):
+    """The master's end of jobs, for all stores that the same machines serve.
+
+    Attributes
+    ----------
+    roster : Roster
+        Which process is which machine, and in what state.
+    continues : bool
+        A session goes on without machines that are lost.
+    """
+
+    roster: Roster
+    continues: bool
+
+    def ask(self, job: Job, content: NDArray[Any]) -> None:
+        """Give a job to its machine, which is idle."""
+
+    def busy(self) -> dict[int, Job]:
+        """The jobs that are not answered, by machine; without those of machines given up."""
+
+    def joining(self) -> set[int]:
+        """Machines that processes are, or will be, about to become."""
+
+    def hear(self) -> None:
+        """Notice machines that were warned while they had nothing to do."""
+
+    def events(self) -> Iterator[Event]:
+        """What has happened since the last time, as it shows in the roster; never waits."""
+
+    def late(self, machine: int) -> None:
+        """The step that waits for a machine waits for it no more."""
+
+    def give_up(self, machine: int, reason: str) -> None:
+        """Take a machine that does not answer for lost; a spare takes its place.
+
+        When its process answers after all, it becomes a spare, or the same machine again if
+        there was no spare.
+        """
+
+    def exclude(self, machine: int, reason: str, change: type[Lost] | type[Left]) -> None:
+        """Ask a machine no more; a spare takes its place."""
+
+    def report(self, machine: int) -> str:
+        """Ask a machine what went wrong."""
+
+    def start_processes(self, soon: bool = False) -> None:
+        """Start a process for each machine that has none, where the session does so.
+
+        If it is too early now and it is to be done `soon`, `events` does it when it is time.
+        """
+
+    def close(self, store: int) -> None:
+        """The machines need not serve this store any more; those that are busy keep it open."""
+
+
+class Jobs(Protocol):
+    """The master's end of jobs, for the steps of one store.
+
+    Attributes
+    ----------
+    hub : JobsHub
+    path : Path
+        Of the store.
+    """
+
+    hub: JobsHub
+    path: Path
+
+    def ask(
+        self,
+        machine: int,
+        step: int,
+        product: Product,
+        intervals: Intervals,
+        content: NDArray[Any],
+    ) -> Job:
+        """Give a machine that is idle a job on its shard.
+
+        Parameters
+        ----------
+        machine, step : int
+        product : Product
+        intervals : tuple of (int, int)
+        content : ndarray
+            W, shape (k, r), or what its rows are multiplied with, (count, k); contiguous, in
+            the dtype of the shards. It has to stay as it is until the answer is there.
+        """
+
+    def gave(self, job: Job) -> bool:
+        """Whether a job is of this store."""
+
+    def release(self, jobs: Iterable[Job]) -> None:
+        """The values of these jobs, all answered, are not needed any more."""
+
+    def close(self) -> None:
+        """The machines need not serve this store any more."""

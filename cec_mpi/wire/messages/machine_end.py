@@ -1,0 +1,205 @@
+"""A machine's end of the exchange by messages."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from cec_mpi.core.plan.assignment import Ints
+from cec_mpi.errors import CecError
+from cec_mpi.machine.emulation import Emulation
+from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.waiting import Patience
+from cec_mpi.wire.lifelines.lifelines import Lifeline
+from cec_mpi.wire.messages.tags import CONTENT, NOTE, OBJECT, ORDER, REPORT, VALUES
+from cec_mpi.wire.opening import Opened, Opening
+from cec_mpi.wire.orders import (
+    MASTER,
+    Announcement,
+    Kind,
+    Order,
+    Report,
+    Reported,
+    announced,
+    reported,
+)
+
+__all__ = ["MessagesMachineEnd", "meet_master", "whereabouts"]
+
+log = logging.getLogger(__name__)
+
+_IDLE_SLEEP = 5e-3  # seconds, of a machine that was not asked for long
+_LOOK_SECONDS = 0.05  # between two looks whether rank 0 is there
+
+
+def meet_master(comm: MPI.Intracomm, leave: Callable[[], object]) -> MessagesMachineEnd:
+    """Collective with `MessagesHub`: a machine's end for a process of the session's own."""
+    address = comm.bcast(None, root=MASTER)
+    lifeline = None if address is None else Lifeline(address, comm.rank)
+    comm.gather(whereabouts(lifeline), root=MASTER)
+    return MessagesMachineEnd(comm, lifeline, leave)
+
+
+def whereabouts(lifeline: Lifeline | None) -> tuple[str, int, bool]:
+    """Host and number of this process, and whether rank 0 has a connection to it."""
+    return socket.gethostname(), os.getpid(), lifeline is not None and lifeline.is_up
+
+
+class MessagesMachineEnd:
+    """A machine's end.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm
+        Rank 0 of it, or of its remote group, is the master.
+    lifeline : Lifeline or None
+    leave : callable
+        Called when the master is gone; does not return.
+    """
+
+    def __init__(
+        self, comm: MPI.Comm, lifeline: Lifeline | None, leave: Callable[[], object]
+    ) -> None:
+        self._lifeline = lifeline
+        self._comm = comm
+        self._leave = leave
+        self._report = np.zeros(Reported.size())
+        self._opening: tuple[int, Opening] | None = None
+        self._served: dict[int, Opening] = {}
+        self._next_look = 0.0
+        self._told = False  # that this machine has to leave
+        self.others_are_lost = False
+
+    def announced(self, signals: NotedSignals) -> Announcement:
+        """Wait for an order; tell the master of signals that come meanwhile."""
+        with self._to_master():
+            numbers = self._next_order(signals)
+            order = Order(*numbers[: len(Order._fields)].tolist())
+            content = np.empty(order.length, dtype=np.uint8)
+            if order.length:
+                received = self._comm.Irecv(content, source=MASTER, tag=CONTENT)
+                self._wait_for([received], order.length)
+            if order.kind == Kind.STOP:
+                self._comm.send(None, dest=MASTER, tag=OBJECT)
+        if order.kind in (Kind.MULTIPLY, Kind.MULTIPLY_TRANSPOSED):
+            pairs: Ints = numbers[len(order) :].reshape(-1, 2)
+            intervals = tuple((int(start), int(stop)) for start, stop in pairs)
+            return Announcement(order.store, order.step, order.shard, order.product, intervals)
+        if order.kind == Kind.STOP:
+            if self._lifeline is not None:
+                self._lifeline.close()
+            self.others_are_lost = bool(order.step)
+        if order.kind == Kind.CLOSE:
+            self._served.pop(order.store, None)
+        announcement = announced(order, content.tobytes())
+        if announcement.open is not None:
+            self._opening = order.store, announcement.open
+        return announcement
+
+    def together(self) -> None:
+        """Say that this machine is ready, and wait until all are."""
+        with self._to_master():
+            self._comm.send(None, dest=MASTER, tag=OBJECT)
+            self._object()
+
+    def opened(self, opened: Opened) -> Emulation | CecError | None:
+        """Say what became of the opening; returns what the master makes of it."""
+        with self._to_master():
+            self._comm.send(opened, dest=MASTER, tag=OBJECT)
+            verdict: Emulation | CecError | None = self._object()
+        assert self._opening is not None
+        store, opening = self._opening
+        if not isinstance(verdict, CecError):
+            self._served[store] = opening
+        return verdict
+
+    def shared(self, order: Announcement) -> NDArray[Any]:
+        """Receive what this job multiplies with."""
+        manifest, (adjoint, columns) = self._served[order.store].manifest, order.product
+        assert order.intervals is not None
+        rows = sum(stop - start for start, stop in order.intervals)
+        shape = (rows, columns) if adjoint else (columns, manifest.columns)
+        values = np.empty(shape, manifest.dtype)
+        with self._to_master():
+            self._wait_for([self._comm.Irecv(values, source=MASTER, tag=CONTENT)], values.nbytes)
+        return values
+
+    def answer(self, order: Announcement, values: NDArray[Any], report: Report) -> None:
+        """Send values and report."""
+        self._report[:] = reported(report, order.shard)
+        self._told = self._told or report.leaving
+        with self._to_master():
+            requests = [
+                self._comm.Isend(self._report, dest=MASTER, tag=REPORT),
+                self._comm.Isend(values, dest=MASTER, tag=VALUES),
+            ]
+            self._wait_for(requests, values.nbytes)
+
+    def report(self, text: str) -> None:
+        """Send what went wrong."""
+        with self._to_master():
+            self._comm.send(text, dest=MASTER, tag=OBJECT)
+
+    def _next_order(self, signals: NotedSignals) -> Ints:
+        patience = Patience(longest=_IDLE_SLEEP)
+        status = MPI.Status()
+        while not self._comm.Iprobe(source=MASTER, tag=ORDER, status=status):
+            if signals.received is not None and not self._told:
+                self._told = True
+                self._comm.send(None, dest=MASTER, tag=NOTE)
+            self._pause(patience)
+        order = np.empty(status.Get_count(MPI.INT64_T), dtype=np.int64)
+        self._comm.Recv(order, source=MASTER, tag=ORDER)
+        return order
+
+    def _object(self) -> Any:
+        patience = Patience()
+        while not self._comm.Iprobe(source=MASTER, tag=OBJECT):
+            self._pause(patience)
+        return self._comm.recv(source=MASTER, tag=OBJECT)
+
+    def _wait_for(self, requests: list[MPI.Request], transfer: int = 0) -> None:
+        patience = Patience(transfer)
+        while not all(request.Test() for request in requests):
+            self._pause(patience)
+
+    def _pause(self, patience: Patience) -> None:
+        """Wait a little, unless rank 0 is gone."""
+        patience.pause()
+        now = time.monotonic()
+        if self._lifeline is not None and now >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            if self._lifeline.is_cut:
+                log.critical("the connection to the master has ended")
+                self._leave()
+
+    def _to_master(self) -> _ToMaster:
+        return _ToMaster(self._leave)
+
+
+class _ToMaster:
+    """An error of MPI inside the ``with`` means that the master is gone."""
+
+    __slots__ = ("_leave",)
+
+    def __init__(self, leave: Callable[[], object]) -> None:
+        self._leave = leave
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: object
+    ) -> Literal[False]:
+        if kind is not None and issubclass(kind, MPI.Exception):
+            log.critical("the master is gone: %s", error)
+            self._leave()
+        return False

@@ -1,0 +1,82 @@
+"""A store that the machines are to open, and what they say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cec_mpi.options.machines import MachineOptions
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.staging import node_directory
+
+__all__ = [
+    "Opened",
+    "Opening",
+]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A store that the machines are to serve.
+
+    Attributes
+    ----------
+    store : Path
+        With ``{host}`` where nodes have directories of their own.
+    manifest : Manifest
+    machines : tuple of int
+        The machine of each rank from 1 on; 0 for a rank that has no part in this store.
+    options : MachineOptions
+    threads : tuple of int
+        BLAS threads of each rank from 0 on.
+    logs : Path or None
+        Directory for a log of each machine, for as long as the session lasts.
+    """
+
+    store: Path
+    manifest: Manifest
+    machines: tuple[int, ...]
+    options: MachineOptions
+    threads: tuple[int, ...]
+    logs: Path | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether the machines measure how fast they are, for an emulation."""
+        return self.options.measured
+
+    def for_machines(self, machines: Sequence[int]) -> Opening:
+        """With these machines; processes that were started since have threads as the others."""
+        missing = 1 + len(machines) - len(self.threads)
+        threads = self.threads + missing * self.threads[-1:]
+        return replace(self, machines=tuple(machines), threads=threads)
+
+    def shard_file(self, machine: int) -> Path:
+        """Where the shard of a machine (from 1) is in the store, as this node sees it."""
+        return node_directory(self.store) / self.manifest.shards[machine - 1].file
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a machine says of a store that it was to open.
+
+    Attributes
+    ----------
+    problem : str
+        Why it cannot serve it; empty when it can.
+    shard : str
+        The file that it reads, the store's own or a copy; empty when it has no shard.
+    rate : float
+        Rows per second that it can do, measured if an emulation is to be based on it.
+    unseen : bool
+        There is no file where its shard should be.
+    unlogged : str
+        Why it has no log; empty when it has one.
+    """
+
+    problem: str = ""
+    shard: str = ""
+    rate: float = 0.0
+    unseen: bool = False
+    unlogged: str = ""

@@ -1,0 +1,195 @@
+"""What the master tells a machine, and a machine of its answer: the layout of both.
+
+An order is six whole numbers, and what they announce; the report of an answer is eleven numbers.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Generic, NamedTuple, TypeVar
+
+from cec_mpi.core.step.product import Product
+from cec_mpi.processes.ending.packing import unpack_error
+from cec_mpi.store.shard import Loaded, Mended
+from cec_mpi.wire.opening import Opening
+
+__all__ = ["MASTER", "Announcement", "Kind", "Order", "Report", "Reported", "announced", "reported"]
+
+MASTER = 0  # rank
+
+Number = TypeVar("Number")
+
+
+class Kind(IntEnum):
+    """What an order asks for."""
+
+    MULTIPLY = 1
+    MULTIPLY_TRANSPOSED = 2
+    REPORT = 3
+    OPEN = 4
+    CLOSE = 5
+    STOP = 6
+
+
+class Order(NamedTuple):
+    """The numbers that come first.
+
+    Attributes
+    ----------
+    kind : int
+        A `Kind`.
+    store : int
+        Which of the open stores, counted from 0 in the order of opening.
+    shard : int
+        Of which machine (from 1); 0 where each machine is to take its own.
+    step : int
+        Counted from 0; where all leave, whether a process is lost.
+    columns : int
+        Of W or V, k.
+    length : int
+        Of what follows: numbers of an assignment, or bytes.
+    """
+
+    kind: int
+    store: int = 0
+    shard: int = 0
+    step: int = 0
+    columns: int = 0
+    length: int = 0
+
+    @classmethod
+    def of(
+        cls, product: Product, store: int, shard: int = 0, step: int = 0, length: int = 0
+    ) -> Order:
+        """A step of a store."""
+        kind = Kind.MULTIPLY_TRANSPOSED if product.adjoint else Kind.MULTIPLY
+        return cls(kind, store, shard, step, product.columns, length)
+
+    @property
+    def product(self) -> Product:
+        """Of a step."""
+        return Product(self.kind == Kind.MULTIPLY_TRANSPOSED, self.columns)
+
+
+class Reported(NamedTuple, Generic[Number]):
+    """The numbers of a report, or of several: arrays then.
+
+    Attributes
+    ----------
+    shard
+        Of which machine (from 1); 0 where it has none.
+    seconds
+        Of the computation.
+    load_seconds, load_bytes
+        Of what was read first.
+    failed, leaving, not_finite
+        1 for yes: it raised an exception; has to leave soon; its part of X' V, where all parts
+        are added up on the way, has NaN or infinity.
+    rows, first, last, error_bound
+        `Mended`.
+    """
+
+    shard: Number
+    seconds: Number
+    load_seconds: Number
+    load_bytes: Number
+    failed: Number
+    leaving: Number
+    not_finite: Number
+    rows: Number
+    first: Number
+    last: Number
+    error_bound: Number
+
+    @classmethod
+    def size(cls) -> int:
+        """How many numbers."""
+        return len(cls._fields)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a machine says of its answer.
+
+    Attributes
+    ----------
+    seconds : float
+        Of the computation.
+    loaded : Loaded
+        What was read first.
+    failed : bool
+        It raised an exception.
+    leaving : bool
+        It was warned that it has to leave soon.
+    mended : Mended
+        Rows of its shard that it has computed from others.
+    """
+
+    seconds: float = 0.0
+    loaded: Loaded = field(default_factory=Loaded)
+    failed: bool = False
+    leaving: bool = False
+    mended: Mended = field(default_factory=Mended)
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What the master says first: a step of a store, unless one of the last four is set.
+
+    Attributes
+    ----------
+    store, step : int
+        As in `Order`.
+    shard : int
+        Whose rows are asked for: that of this machine; 0 where it has none.
+    product : Product
+    intervals : tuple of (int, int) or None
+        The rows of this machine, ascending; None for the same as in the last step.
+    report : bool
+        Say what went wrong.
+    open : Opening or None
+        Serve one more store.
+    close : bool
+        Forget a store.
+    stop : BaseException or bool
+        Leave; with the exception that the master leaves with, or True.
+    """
+
+    store: int = 0
+    step: int = 0
+    shard: int = 0
+    product: Product = field(default_factory=Product)
+    intervals: tuple[tuple[int, int], ...] | None = None
+    report: bool = False
+    open: Opening | None = None
+    close: bool = False
+    stop: BaseException | bool = False
+
+
+def announced(order: Order, content: bytes) -> Announcement:
+    """What an order says that is not a step, with the bytes that follow it."""
+    if order.kind == Kind.STOP:
+        return Announcement(stop=unpack_error(content) or True)
+    if order.kind == Kind.OPEN:
+        opening: Opening = pickle.loads(content)
+        return Announcement(order.store, open=opening)
+    return Announcement(
+        order.store, report=order.kind == Kind.REPORT, close=order.kind == Kind.CLOSE
+    )
+
+
+def reported(report: Report, shard: int, finite: bool = True) -> Reported[float]:
+    """What a machine says of its answer for a shard."""
+    loaded = report.loaded
+    return Reported(
+        shard,
+        report.seconds,
+        loaded.seconds,
+        loaded.bytes,
+        report.failed,
+        report.leaving,
+        not finite,
+        *report.mended,
+    )

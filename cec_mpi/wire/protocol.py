@@ -1,0 +1,88 @@
+"""What a step in lockstep, and what a machine needs of the wire.
+
+The master's end and a machine's end of the same three verbs: *announce* a step, *share*
+what is multiplied with, *collect* the answers. Each verb is collective: the master and
+all machines call it in the same order, preempted machines too. Between steps the master
+may *open* a further store, *close* one, or *stop*. Of steps that wait for nobody, the master's
+end is `Jobs`; a machine's is the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+from numpy.typing import NDArray
+
+from cec_mpi.core.plan.assignment import Assignment
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import CecError
+from cec_mpi.machine.emulation import Emulation
+from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.wire.answers import Answers
+from cec_mpi.wire.opening import Opened, Opening
+from cec_mpi.wire.orders import Announcement, Report
+
+__all__ = ["Hub", "Lockstep", "MachineEnd"]
+
+
+class Lockstep(Protocol):
+    """The master's end, for the steps of one store: three verbs a step, which all call."""
+
+    def announce(self, step: int, product: Product, assignment: Assignment) -> int:
+        """Begin a step; sends the assignment if it is not the last one. Returns bytes."""
+
+    def share(self, values: NDArray[Any]) -> int:
+        """Give W, shape (k, r), to all, or each its part of (copies * R * k,). Returns bytes."""
+
+    def collect(self) -> Answers:
+        """Wait for the answers of all available machines."""
+
+    def reports(self) -> dict[int, str]:
+        """Ask the machines what went wrong: machine number to text."""
+
+    def close(self) -> None:
+        """The machines need not serve this store any more."""
+
+
+End = TypeVar("End", covariant=True)
+
+
+class Hub(Protocol[End]):
+    """The master's end, for all stores that the same machines serve."""
+
+    def open(self, opening: Opening) -> list[Opened]:
+        """Have the machines open a store; what each has to say, in the order of ranks."""
+
+    def admit(self, emulation: Emulation | None) -> End:
+        """The end for its steps: the machines serve the store that they opened last."""
+
+    def refuse(self, error: CecError) -> None:
+        """They do not."""
+
+    def stop(self, error: BaseException | None) -> None:
+        """All leave, raising this error if it is not None."""
+
+
+class MachineEnd(Protocol):
+    """A machine's end."""
+
+    def announced(self, signals: NotedSignals) -> Announcement:
+        """Wait for what the master says next, without burning a core.
+
+        Where nothing else would tell the master of signals that have come, say so.
+        """
+
+    def opened(self, opened: Opened) -> Emulation | CecError | None:
+        """Say whether a store could be opened; returns what the master makes of it."""
+
+    def together(self) -> None:
+        """Wait until all machines are here."""
+
+    def shared(self, order: Announcement) -> NDArray[Any]:
+        """Receive W, shape (k, r), or this machine's part, (rows, k); overwritten next time."""
+
+    def answer(self, order: Announcement, values: NDArray[Any], report: Report) -> None:
+        """Send the answers of a step; no values when preempted."""
+
+    def report(self, text: str) -> None:
+        """Answer a request for a report, with an empty text when nothing went wrong."""

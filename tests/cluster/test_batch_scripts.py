@@ -1,0 +1,353 @@
+"""Batch scripts that ``cec-mpi slurm`` writes: their text, and what bash makes of it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cec_mpi
+from cec_mpi.cli import main
+from cec_mpi.cluster.slurm import LAUNCHERS, batch_script, seconds_of
+from cec_mpi.errors import InputError
+from helpers import ROOT
+
+GOLDEN = Path(__file__).parent / "golden"
+EXAMPLES = ROOT / "scripts" / "slurm"
+RUN = "run '/data/my store' --out \"it's\" --task ridge --set y=y.npy"
+WRITTEN = {  # which words write which file
+    "plain": f"--ntasks 7 {RUN}",
+    "quoted": '--ntasks 7 --job-name "it\'s 5 * $HOME" --time 1-12:00:00 --nodes 3 '
+    "--cpus-per-task 4 --partition low --account 'a b' --sbatch mem=4G --sbatch exclusive "
+    "--setup 'module load openmpi' --setup '. venv/bin/activate' run '$store' --out '`out`' "
+    "--task 'my_tasks:f' --set 'name=a \"b\" $(c) ; d' --set empty=",
+    "hydra-preemptible": f"--launcher hydra --ntasks 7 --preemptible --warning 300 --restarts 3 "
+    f"--time 60 {RUN}",
+    "ulfm": f"--ntasks 9 --on-loss continue {RUN} --spares 2",
+    "pmi2-all": f"--launcher pmi2 --ntasks 7 --preemptible --array {EXAMPLES}/alphas.txt "
+    f"{RUN} --on-loss continue",
+}
+
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
+
+
+@pytest.fixture
+def slurm(capsys):
+    """Run ``cec-mpi slurm``: its exit code, standard output and standard error."""
+
+    def run(*words):
+        return main(["slurm", *map(str, words)]), *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("store")
+    np.save(directory / "X.npy", np.ones((6, 3)))
+    cec_mpi.encode(directory / "X.npy", directory / "store", 4, 2)
+    return directory / "store"
+
+
+# --- text ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_script_is_the_golden_file(slurm, name):
+    code, out, err = slurm(*shlex.split(WRITTEN[name]))
+    assert (code, err) == (0, "")
+    assert out == (GOLDEN / f"{name}.sbatch").read_text()
+
+
+@pytest.mark.parametrize(
+    "path", [*GOLDEN.glob("*.sbatch"), *EXAMPLES.glob("*.sbatch")], ids=lambda path: path.stem
+)
+def test_bash_can_read_it(path):
+    done = subprocess.run(["bash", "-n", path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "ranks"),
+    [("", 5), ("--spares 2", 7), ("--machines 1,2,4", 4), ("--machines 2,3 --spares 1", 4)],
+)
+def test_the_ranks_are_those_that_the_run_needs(slurm, store, words, ranks):
+    code, out, _ = slurm("run", store, "--out", "results", *words.split())
+    assert code == 0
+    assert f"#SBATCH --ntasks={ranks}\n" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1", 60),
+        ("90", 5400),
+        ("0:30", 30),
+        ("10:00", 600),
+        ("1:00:00", 3600),
+        ("2-0", 172800),
+        ("1-1:1", 90060),
+        ("1-1:1:1", 90061),
+    ],
+)
+def test_times_as_slurm_writes_them(text, seconds):
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "00:00", "-1", "1:", "1-", "1:2:3:4", "1h", "x", "1.5"])
+def test_what_is_no_time(text):
+    with pytest.raises(InputError, match="expected minutes"):
+        seconds_of(text)
+
+
+# --- what bash makes of it ----------------------------------------------------------------
+
+PRINT = '#!/bin/bash\nprintf "%s\\0" "$0" "$@"\n'
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """Run a script with launchers that say with which words they were started."""
+    directory = tmp_path_factory.mktemp("bin")
+    for name in ("mpirun", "mpiexec.hydra", "srun"):
+        (directory / name).write_text(PRINT)
+        (directory / name).chmod(0o755)
+
+    def run(script, *words, **variables):
+        done = subprocess.run(
+            ["bash", "-c", script, "script", *words],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            env={"PATH": f"{directory}:{os.environ['PATH']}", "SLURM_NTASKS": "7"}
+            | {"SLURM_CPUS_PER_TASK": "2", **variables},
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        name, *rest = done.stdout.split("\0")[:-1]
+        return [Path(name).name, *rest]
+
+    return run
+
+
+ONE_LINE = st.text(
+    st.characters(exclude_categories=["C", "Zl", "Zp", "Zs"], include_characters=" ")
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(words=st.lists(ONE_LINE, max_size=5), out=ONE_LINE)
+def test_every_word_arrives_as_it_was(said, words, out):
+    script = batch_script(words, out)
+    assert said(script) == ["mpirun", "-n", "7", "cec-mpi", "run", f"--out={out}", *words]
+
+
+WAYS = [(launcher, "end") for launcher in LAUNCHERS]
+WAYS += [("mpirun", "continue"), ("pmi2", "continue")]
+
+
+@pytest.mark.parametrize(("launcher", "on_loss"), WAYS)
+@pytest.mark.parametrize("preemptible", [False, True])
+@pytest.mark.parametrize("arguments", [False, True])
+def test_all_ways_to_start_run_the_same(said, launcher, on_loss, preemptible, arguments):
+    options = {"launcher": launcher, "preemptible": preemptible, "on_loss": on_loss}
+    words = ["my store", "--seed", "3"]
+    if arguments:
+        found = said(batch_script(**options), words[0], "o u t", *words[1:])
+    else:
+        found = said(batch_script(words, "o u t", **options))
+    command = found[found.index("cec-mpi") :]
+    expected = ["cec-mpi", "run", "--out=o u t", *["--resume"] * preemptible]
+    expected += ["--on-loss", "continue"] * (on_loss == "continue")
+    assert command == [*expected, *words]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"launcher": "mpirun"}, ["--bind-to", "none"]),
+        ({"launcher": "mpirun", "on_loss": "continue"}, ["--bind-to", "none", "--with-ft", "ulfm"]),
+        ({"launcher": "hydra"}, []),
+    ],
+)
+def test_a_rank_of_mpirun_may_use_more_than_one_core(said, options, words):
+    script = batch_script(["s"], "out", cpus_per_task=2, **options)
+    assert said(script)[3 : 4 + len(words)] == [*words, "cec-mpi"]
+
+
+def test_each_task_of_an_array_has_its_own_options_and_directory(said):
+    script = batch_script(["s"], "out", parameters=[["--set", "a=1"], ["--set", "b=x y"]])
+    for number, option in (("1", "a=1"), ("2", "b=x y")):
+        words = said(script, SLURM_ARRAY_TASK_ID=number)
+        assert words[3:] == ["cec-mpi", "run", f"--out=out/{number}", "s", "--set", option]
+
+
+@pytest.mark.parametrize("number", ["0", "3"])
+def test_a_task_that_an_array_does_not_have_fails(number):
+    done = subprocess.run(
+        ["bash", "-c", batch_script(["s"], "out", parameters=[["--seed", "1"], ["--seed", "2"]])],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "SLURM_ARRAY_TASK_ID": number},
+    )
+    assert (done.returncode, done.stderr) == (2, f"no task {number}: expected 1 to 2\n")
+
+
+@pytest.mark.parametrize("words", [[], ["store"]])
+def test_a_script_that_takes_arguments_says_which(words):
+    done = subprocess.run(
+        ["bash", "-c", batch_script(), "job", *words], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, "expected STORE DIR [options of cec-mpi run]\n")
+
+
+# --- warned scripts -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def warned(tmp_path):
+    """Run a preemptible script: its exit code, and what the launcher had done at a requeue."""
+
+    def run(start, job="", **options):
+        programs = {
+            "mpirun": start,
+            "srun": start,
+            "scontrol": 'if [ "$1" = show ]; then cat job; else cat done; exit 1; fi',
+        }
+        (tmp_path / "job").write_text(job)
+        for name, text in programs.items():
+            (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+            (tmp_path / name).chmod(0o755)
+        done = subprocess.run(
+            ["bash", "-c", batch_script(["s"], "out", preemptible=True, **options)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_NTASKS": "7"}
+            | {"SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": "12"},
+        )
+        return done.returncode, done.stdout
+
+    return run
+
+
+def test_a_warning_before_the_run_has_it_done_later(warned):
+    setup = ["echo only setup > done", "kill -USR1 $$"]
+    assert warned("echo started > done", setup=setup) == (6, "only setup\n")
+
+
+def test_a_launcher_that_ends_as_the_warning_comes_keeps_its_code(warned):
+    launcher = "kill -STOP $PPID; kill -USR1 $PPID; (sleep 0.3; kill -CONT $PPID) & exit 0"
+    assert warned(launcher) == (0, "")
+
+
+def test_a_second_warning_waits_for_the_checkpoint_too(warned):
+    launcher = """
+        trap 'told=yes' USR1
+        kill -USR1 $PPID
+        until [ "$told" ]; do sleep 0.1; done
+        kill -USR1 $PPID
+        sleep 0.5
+        echo checkpoint > done
+        exit 6"""
+    assert warned(launcher) == (6, "checkpoint\n")
+
+
+def times(text):
+    """Fill in times of today: in a name of a test they would differ between processes."""
+    now = int(time.time())
+    return text.format(soon=now + 150, later=now + 3600)
+
+
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        ("JobId=12 EndTime={later} PreemptTime=None", 137),
+        ("JobId=12 EndTime=Unknown PreemptTime=None", 137),
+        ("JobId=12 EndTime={soon} PreemptTime=None", 6),
+        ("JobId=12 EndTime={later} PreemptTime={soon}", 6),
+        ("JobId=13 EndTime={soon}\nJobId=12 EndTime={later} PreemptTime=None", 137),
+        ("", 137),
+    ],
+)
+def test_a_job_that_lost_a_process_is_requeued_only_when_slurm_ends_it(warned, job, code):
+    options = {"launcher": "pmi2", "on_loss": "continue", "warning": 120}
+    requeued = "started\n" if code == 6 else ""
+    assert warned("echo started > done; exit 137", times(f"{job}\n"), **options) == (code, requeued)
+
+
+def test_a_run_that_came_to_its_end_is_not_requeued(warned):
+    options = {"launcher": "pmi2", "on_loss": "continue"}
+    start = "echo started > done; mkdir out; touch out/summary.json; exit 137"
+    assert warned(start, times("JobId=12 EndTime={soon}\n"), **options) == (0, "")
+
+
+# --- bad input ----------------------------------------------------------------------------
+
+STORE = "run nothing --out o"
+BAD = [
+    ("", "--ntasks"),
+    ("--ntasks 0", "at least 1"),
+    ("--ntasks 7 walk", "'walk': expected run STORE"),
+    (STORE, "nothing: no such store"),
+    ("run", "STORE, --out"),
+    ("--ntasks 7 run", "STORE, --out"),
+    ("run --out o", "STORE"),
+    ("run nothing", "--out"),
+    (f"{STORE} --serial", "--serial"),
+    (f"{STORE} --steps 0", "--steps"),
+    (f"{STORE} --stepps 3", "--stepps"),
+    (f"--ntasks 7 --time soon {STORE}", "--time 'soon'"),
+    (f"--ntasks 7 --preemptible {STORE} --overwrite", "--overwrite"),
+    (f"--ntasks 7 --warning 60 {STORE}", "--preemptible"),
+    (f"--ntasks 7 --restarts 3 {STORE}", "--preemptible"),
+    (f"--ntasks 7 --preemptible --time 2 {STORE}", "at most 119 seconds"),
+    (f"--ntasks 7 --preemptible --warning 65536 {STORE}", "at most 65535"),
+    (f"--ntasks 7 --launcher pmix --on-loss continue {STORE}", "pmi2"),
+    (f"--ntasks 7 --launcher hydra {STORE} --on-loss continue", "pmi2"),
+    (f"--ntasks 7 --launcher ssh {STORE}", "pmix"),
+    (f"--ntasks 7 --sbatch ntasks=3 {STORE}", "--ntasks already"),
+    (f"--ntasks 7 --sbatch array=1-3 {STORE}", "see --array"),
+    (f"--ntasks 7 --preemptible --sbatch no-requeue {STORE}", "see --array, --preemptible"),
+    (f"--ntasks 7 --sbatch mem=1 --sbatch mem=2 {STORE}", "once"),
+    (f"--ntasks 7 --sbatch 'a b=1' {STORE}", "'a b'"),
+    (f"--ntasks 7 --sbatch =1 {STORE}", "long option"),
+    (f"--ntasks 7 --sbatch n=3 {STORE}", "'n': expected a long option"),
+    (f"--ntasks 7 --job-name 'a\nb' {STORE}", "one line"),
+    (f"--ntasks 7 --setup 'a\nb' {STORE}", "one line"),
+    (f"--ntasks 7 {STORE} --set 'a=\n'", "one line"),
+    (f"--ntasks 7 --array absent.txt {STORE}", "absent.txt"),
+    (f"--ntasks 7 --array empty.txt {STORE}", "no line of options"),
+    (f"--ntasks 7 --array open.txt {STORE}", "open.txt, line 2: No closing quotation"),
+    (f"--ntasks 7 --array wrong.txt {STORE}", "wrong.txt, line 1: "),
+    (f"--ntasks 7 --array out.txt {STORE}", "DIR/1"),
+    (f"--ntasks 7 --array bytes.txt {STORE}", "bytes.txt"),
+    (f"--array ranks.txt {STORE}", "[3, 4] ranks"),
+]
+
+
+@pytest.mark.parametrize(("line", "names"), BAD)
+def test_bad_input_gets_one_message(slurm, tmp_path, monkeypatch, line, names):
+    monkeypatch.chdir(tmp_path)
+    Path("empty.txt").write_text("# nothing\n\n")
+    Path("open.txt").write_text("--seed 1\n--set 'a=1\n")
+    Path("wrong.txt").write_text("--steps none\n")
+    Path("out.txt").write_text("--seed 1 --out there\n")
+    Path("bytes.txt").write_bytes(b"\xff\xfe")
+    Path("ranks.txt").write_text("--machines 1,2\n--machines 1,2,3\n")
+    code, out, err = slurm(*shlex.split(line))
+    assert (code, out) == (2, "")
+    assert err.startswith("cec-mpi: error: ")
+    assert err.count("\n") == 1
+    assert names in err

@@ -1,0 +1,798 @@
+"""The command line as a user types it: results, exit codes, one message for bad input."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.cli import main
+from cec_mpi.processes.launch.launchers import without_launcher
+from helpers import ROOT
+
+RNG = np.random.default_rng(2)
+X = RNG.standard_normal((120, 80))
+COMMANDS = ["encode", "info", "verify", "plan", "run", "task", "doctor", "slurm", "hostfile"]
+
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A directory of good and bad files: what the command lines below name."""
+    directory = tmp_path_factory.mktemp("made")
+    np.save(directory / "X.npy", X)
+    np.save(directory / "W.npy", RNG.standard_normal((3, 80)))
+    np.save(directory / "short.npy", RNG.standard_normal((3, 79)))
+    np.save(directory / "none.npy", np.empty((0, 80)))
+    np.save(directory / "complex.npy", np.ones((3, 80), dtype=complex))
+    np.save(directory / "nan.npy", np.full((3, 80), np.nan))
+    np.save(directory / "square.npy", np.eye(9))
+    np.savez(directory / "archive.npz", W=np.ones((3, 80)))
+    (directory / "garbage.npy").write_bytes(b"garbage")
+    (directory / "file").write_text("not a store")
+    (directory / "empty").mkdir()
+    (directory / "few.json").write_text('{"available": [[1], [1, 2, 3, 4]]}')
+    (directory / "bad.json").write_text('{"available": [[9]]}')
+    (directory / "broken.json").write_text("{")
+    (directory / "bad.csv").write_text("1,1,1\n")
+    cec_mpi.encode(directory / "X.npy", directory / "store", 4, 2)
+    cec_mpi.encode(directory / "square.npy", directory / "square", 4, 2)
+    shutil.copytree(directory / "store", directory / "hurt")
+    (directory / "hurt" / "shard-0003.npy").unlink()
+    shutil.copytree(directory / "store", directory / "cut")
+    (directory / "cut" / "manifest.json").write_text("{")
+    (directory / "tasks_of_the_cli_test.py").write_text(
+        "NUMBER = 3\n"
+        "def needs(X, *, checkpoint, k):\n"
+        "    return {'result': [k]}\n"
+        "def takes(X, *, checkpoint, **options):\n"
+        "    return {'result': [1]}\n"
+        "def forgets(X, *, checkpoint):\n"
+        "    return [1]\n"
+        "def empty(X, *, checkpoint):\n"
+        "    return {}\n"
+        "def leaves(X, *, checkpoint):\n"
+        "    raise SystemExit(0)\n"
+    )
+    return directory
+
+
+@pytest.fixture
+def cec(capsys):
+    """Run one command: its exit code, standard output and standard error."""
+
+    def run(*words):
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as leaving:
+            code = leaving.code or 0
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def in_a_process(*words, **options):
+    """The same in a process of its own, with an ordinary buffered standard output."""
+    kept = without_launcher(os.environ)
+    kept.pop("PYTHONUNBUFFERED", None)
+    command = [sys.executable, "-m", "cec_mpi", *map(str, words)]
+    return subprocess.run(
+        command, stderr=subprocess.PIPE, text=True, check=False, env=kept, **options
+    )
+
+
+# --- plan ---------------------------------------------------------------------------------
+
+
+EXAMPLE = ["plan", "--speeds", "2,2,3,3,4,4", "--recovery", "3", "--rows", "420"]
+
+
+def listed(numbers):
+    return ",".join(map(str, numbers))
+
+
+class Step(NamedTuple):
+    """A step of the paper's example: what is planned, by whole rows and by fractions."""
+
+    available: tuple[int, ...]
+    loads: list[int]
+    blocks: list[tuple[int, list[int]]]
+    makespan: float
+    cyclic: float  # the makespan of the cyclic baseline
+    mu: str
+    alpha: str
+    c_star: str
+    k_star: int | None
+
+
+STEPS = [
+    Step(
+        (1, 2, 3, 4, 5, 6),
+        [140, 140, 210, 210, 280, 280],
+        [(140, [1, 5, 6]), (140, [2, 3, 4]), (70, [3, 5, 6]), (70, [4, 5, 6])],
+        makespan=70,
+        cyclic=105,
+        mu="1/3 1/3 1/2 1/2 2/3 2/3",
+        alpha="1/3 1/3 1/6 1/6",
+        c_star="1/6",
+        k_star=6,
+    ),
+    Step(
+        (1, 2, 3, 5, 6),
+        [168, 168, 252, 0, 336, 336],
+        [(168, [1, 5, 6]), (84, [2, 3, 6]), (84, [2, 3, 5]), (84, [3, 5, 6])],
+        makespan=84,
+        cyclic=126,
+        mu="2/5 2/5 3/5 4/5 4/5",
+        alpha="2/5 1/5 1/5 1/5",
+        c_star="1/5",
+        k_star=5,
+    ),
+    Step(
+        (1, 2, 3, 5),
+        [240, 240, 360, 0, 420, 0],
+        [(180, [1, 3, 5]), (60, [1, 2, 5]), (180, [2, 3, 5])],
+        makespan=120,
+        cyclic=157.5,
+        mu="4/7 4/7 6/7 1",
+        alpha="3/7 1/7 3/7",
+        c_star="2/7",
+        k_star=3,
+    ),
+    Step(
+        (2, 3, 5),
+        [0, 420, 420, 0, 420, 0],
+        [(420, [2, 3, 5])],
+        makespan=210,
+        cyclic=210,
+        mu="1 1 1",
+        alpha="1",
+        c_star="1/2",
+        k_star=None,
+    ),
+]
+every_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: listed(step.available))
+
+
+def is_partition(blocks, rows):
+    spans = sorted((block["start"], block["stop"]) for block in blocks)
+    return (
+        spans[0][0] == 0
+        and spans[-1][1] == rows
+        and all(stop == start for (_, stop), (start, _) in pairwise(spans))
+    )
+
+
+@every_step
+def test_the_papers_example(cec, step):
+    code, out, err = cec(*EXAMPLE, "--available", listed(step.available), "--json")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    plan = json.loads(out)
+    assert is_partition(plan["blocks"], 420)
+    found = [(block["stop"] - block["start"], block["machines"]) for block in plan.pop("blocks")]
+    assert found == step.blocks
+    assert plan.pop("bound") == pytest.approx(step.makespan)
+    assert plan == {
+        "available": list(step.available),
+        "recovery": 3,
+        "rows": 420,
+        "loads": step.loads,
+        "makespan": step.makespan,
+    }
+
+
+@every_step
+def test_the_papers_fractions(cec, step):
+    _, out, _ = cec(*EXAMPLE, "--available", listed(step.available), "--json", "--exact")
+    plan = json.loads(out)
+    assert plan["mu"] == step.mu.split()
+    assert plan["alpha"] == step.alpha.split()
+    assert plan["alpha_machines"] == [machines for _, machines in step.blocks]
+    assert (plan["c_star"], plan["k_star"]) == (step.c_star, step.k_star)
+
+
+@every_step
+def test_the_cyclic_baseline(cec, step):
+    words = ["--available", listed(step.available), "--json", "--scheme", "cyclic"]
+    plan = json.loads(cec(*EXAMPLE, *words)[1])
+    assert plan["makespan"] == step.cyclic
+    assert plan["bound"] == pytest.approx(step.makespan)
+    assert {plan["loads"][n - 1] for n in step.available} == {1260 // len(step.available)}
+    assert is_partition(plan["blocks"], 420)
+    assert len(plan["blocks"]) == len(step.available)
+
+
+@pytest.mark.parametrize(
+    ("available", "c_star"), [((1, 2, 3, 4, 5, 6), "2/9"), ((1, 2, 3, 5, 6), "2/7")]
+)
+def test_a_tolerated_straggler(cec, available, c_star):
+    words = [*EXAMPLE, "--available", listed(available), "--stragglers", 1, "--json", "--exact"]
+    code, out, _ = cec(*words)
+    plan = json.loads(out)
+    assert (code, plan["c_star"], plan["recovery"]) == (0, c_star, 3)
+    assert sum(plan["loads"]) == 4 * 420
+    assert {len(set(block["machines"])) for block in plan["blocks"]} == {4}
+
+
+def test_all_machines_are_available_by_default(cec):
+    assert cec(*EXAMPLE, "--json") == cec(*EXAMPLE, "--json", "--available", "1,2,3,4,5,6")
+
+
+@pytest.mark.parametrize("speeds", ["1/3,1/3,1/2", "2,2,3", "0.2,0.2,0.3", " 2e3 , 2e3 , 3e3 "])
+def test_speeds_may_be_written_in_many_ways(cec, speeds):
+    words = ["plan", "--speeds", speeds, "--recovery", 2, "--rows", 70, "--json", "--exact"]
+    plan = json.loads(cec(*words)[1])
+    assert plan["mu"] == ["4/7", "4/7", "6/7"]
+    assert plan["loads"] == [40, 40, 60]
+
+
+def test_a_plan_for_people(cec):
+    code, out, err = cec(*EXAMPLE, "--available", "1,2,3,5", "--exact")
+    assert (code, err) == (0, "")
+    rows = [line.split() for line in out.splitlines()]
+    assert ["1", "2", "240"] in rows
+    assert ["4", "3", "preempted"] in rows
+    assert ["5", "4", "420"] in rows
+    spans = [row for row in rows if row and ".." in row[0]]
+    assert sorted(row[1:] for row in spans) == [["1", "2", "5"], ["1", "3", "5"], ["2", "3", "5"]]
+    assert spans[0][0].startswith("0..")
+    assert spans[-1][0].endswith("..419")
+    assert "makespan 120 " in out
+    assert ["mu", "4/7", "4/7", "6/7", "1"] in rows
+    assert "2/7" in out
+
+
+@pytest.mark.parametrize("speeds", ["1e-300,1e-300,1e-300,1", "1,1e12,1e-12,5", "1,1,1,1e300"])
+def test_extreme_speeds_still_give_every_row_to_enough_machines(cec, speeds):
+    words = ["plan", "--speeds", speeds, "--recovery", 2, "--rows", 100, "--json"]
+    code, out, err = cec(*words)
+    plan = json.loads(out)
+    assert (code, err) == (0, "")
+    assert sum(plan["loads"]) == 200
+    assert is_partition(plan["blocks"], 100)
+    assert plan["makespan"] >= plan["bound"] * (1 - 1e-12)
+
+
+# --- encode, info, verify -----------------------------------------------------------------
+
+
+def test_a_store_is_made_described_and_verified(cec, made, tmp_path):
+    store = tmp_path / "new"
+    words = ["--machines", 5, "--recovery", 3, "--code", "gaussian", "--systematic", "--seed", 9]
+    code, out, err = cec("encode", made / "X.npy", store, *words, "--dtype", "float32")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    described = out
+    assert "120 x 80 float32 on 5 machines" in out
+    assert "40 rows per shard" in out
+    assert "systematic gaussian" in out
+    code, out, err = cec("info", store)
+    assert (code, err) == (0, "")
+    assert described in out
+    assert "all 10 sets of machines" in out
+    assert re.search(r"any 4 machines see an error of \S+ of .*; any 5 say whose it is\n", out)
+    code, out, err = cec("verify", store)
+    assert (code, err) == (0, "")
+    assert out == "".join(f"shard-000{n}.npy: good\n" for n in range(1, 6))
+
+
+@pytest.mark.parametrize(
+    ("machines", "recovery", "said"),
+    [
+        (3, 3, r"not seen, since all machines are needed\n"),
+        (4, 3, r"any 4 machines see an error of \d\.\de-\d\d of .* \(half of all sets \S+\)\n"),
+        (16, 8, r"any 9 machines see .*; any 10 say whose it is\n"),
+    ],
+)
+def test_info_says_what_becomes_of_wrong_answers(cec, made, tmp_path, machines, recovery, said):
+    words = ["--machines", machines, "--recovery", recovery]
+    assert cec("encode", made / "X.npy", tmp_path / "new", *words)[0] == 0
+    assert re.search(f"\nwrong answers: {said}", cec("info", tmp_path / "new")[1])
+
+
+def test_info_is_one_object_with_all_that_is_said(cec, made, tmp_path):
+    words = ["--machines", 5, "--recovery", 3, "--code", "gaussian", "--systematic"]
+    assert cec("encode", made / "X.npy", tmp_path / "new", *words)[0] == 0
+    (tmp_path / "new" / "shard-0004.npy").unlink()
+    assert cec("repair", tmp_path / "new")[0] == 0
+    said = cec("info", tmp_path / "new")[1]
+    code, out, err = cec("info", "--json", tmp_path / "new")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    facts = json.loads(out)
+    (rebuilt,) = facts["shards"][3]["rebuilt"]
+    seen, measured = facts["wrong_answers"], facts["condition_number"]
+    for figure in (
+        f"{facts['store']}: {facts['rows']} x {facts['columns']} {facts['dtype']} on "
+        f"{facts['machines']} machines, any {facts['recovery']} of them enough; "
+        f"{facts['rows_per_shard']} rows per shard; systematic {facts['family']} code, condition "
+        f"number {measured['median']:.1f} (worst {measured['worst']:.1f})\n",
+        f"measured on all {measured['measured']} sets",
+        f"any {seen['seen_by']} machines see an error of {seen['error']:.1e} of",
+        f"(half of all sets {seen['median_error']:.1e}); any {seen['named_by']} say",
+        f"shards: {facts['bytes']} bytes in all; each in {facts['blocks_per_shard']} block",
+        f" of {facts['block_rows']} x {facts['block_columns']} with",
+        f"shard-0004.npy: rows {rebuilt['start']}..{rebuilt['stop'] - 1} were",
+        f"at most {rebuilt['error_bound']:.1e} of",
+    ):
+        assert figure in said
+    assert [shard["problem"] for shard in facts["shards"]] == [None] * 5
+    assert facts["shards"][0]["file"] == "shard-0001.npy"
+
+
+def test_info_in_json_says_which_shard_is_missing(cec, made):
+    code, out, err = cec("info", made / "hurt", "--json")
+    facts = json.loads(out)
+    assert (code, err.count("\n")) == (5, 1)
+    assert [bool(shard["problem"]) for shard in facts["shards"]] == [False, False, True, False]
+    page = (ROOT / "docs" / "store.md").read_text()
+    inner = [facts["condition_number"], facts["wrong_answers"], facts["shards"][0]]
+    for name in [*facts, *(name for each in inner for name in each)]:
+        assert f"`{name}`" in page or f".{name}`" in page
+
+
+@pytest.mark.parametrize("machines", [3, 4])
+def test_what_is_not_seen_is_null(cec, made, tmp_path, machines):
+    words = ["--machines", machines, "--recovery", 3]
+    assert cec("encode", made / "X.npy", tmp_path / "new", *words)[0] == 0
+    seen = json.loads(cec("info", tmp_path / "new", "--json")[1])["wrong_answers"]
+    assert (seen["seen_by"], seen["named_by"]) == ((None, None) if machines == 3 else (4, None))
+    assert (seen["error"] is None) == (machines == 3)
+
+
+@pytest.mark.parametrize("command", ["info", "verify"])
+def test_a_missing_shard_is_exit_code_5(cec, made, command):
+    code, _, err = cec(command, made / "hurt")
+    assert code == 5
+    assert err.startswith("cec-mpi: error: ")
+    assert err.count("\n") == 1
+    assert "shard-0003.npy" in err
+
+
+def test_verify_says_how_each_shard_is(cec, made):
+    _, out, err = cec("verify", made / "hurt")
+    assert [line.split(": ")[1] for line in out.splitlines()] == ["good", "good", "missing", "good"]
+    assert "1 of 4 shards" in err
+
+
+SINGLE = re.compile(
+    r"(?<![\w.,-])1 (machines|shards|rows|columns|blocks|sets|steps|ticks|vectors|speeds|"
+    r"bytes|processes|numbers|answers|files|options)\b"
+)
+
+
+def test_one_machine_is_no_machines(cec, made, tmp_path):
+    np.save(tmp_path / "one.npy", np.ones((1, 1)))
+    np.save(tmp_path / "W.npy", np.ones((1, 1)))
+    (tmp_path / "who.json").write_text('{"available": [[]]}')
+    (tmp_path / "who.csv").write_text("1,0\n")
+    store, out = tmp_path / "single", tmp_path / "out"
+    run = ["run", store, "--serial", "--out", out, "--vectors", tmp_path / "W.npy", "--overwrite"]
+    two = ["run", made / "store", "--serial", "--out", out, "--vectors", made / "W.npy"]
+    two.append("--overwrite")
+    plan = ["plan", "--recovery", 1, "--rows", 1, "--speeds"]
+    for code, line in (
+        (0, ["encode", tmp_path / "one.npy", store, "--machines", 1, "--recovery", 1]),
+        (0, ["info", store]),
+        (0, ["verify", store]),
+        (0, run),
+        (0, [*plan, 1]),
+        (4, ["encode", made / "X.npy", tmp_path / "no", "--machines", 1, "--recovery", 2]),
+        (4, [*two, "--machines", 2]),
+        (4, [*two, "--availability", tmp_path / "one.json"]),
+        (2, [*run, "--speeds", "1,2"]),
+        (2, [*two, "--speeds", "1"]),
+        (2, [*two, "--emulate-speeds", "1"]),
+        (2, [*run, "--machines", 2]),
+        (2, [*run, "--availability", tmp_path / "who.csv"]),
+        (4, [*run, "--availability", tmp_path / "who.json"]),
+        (2, [*plan, 1, "--available", 2]),
+        (4, [*plan, 1, "--stragglers", 1]),
+        (5, ["verify", made / "hurt"]),
+    ):
+        (tmp_path / "one.json").write_text('{"available": [[3]]}')
+        found, *texts = cec(*line)
+        assert (line, found) == (line, code)
+        assert [text for text in texts if SINGLE.search(text)] == []
+
+
+# --- bad command lines --------------------------------------------------------------------
+
+PLAN = "plan --recovery 2 --rows 20 --speeds "
+ENCODE = "encode {}/X.npy {}/new --machines 4 --recovery 2 "
+RUN = "run {}/store --serial --out {}/out --vectors {}/W.npy "
+POWER = "run {}/square --serial --out {}/out --task power "
+BAD = [
+    (2, ""),
+    (2, "--nonsense"),
+    (2, "enconde"),
+    (2, "repair"),
+    (2, "plan"),
+    (2, "plan --speeds 1,2,3"),
+    (2, PLAN),
+    (2, PLAN + "''"),
+    (2, PLAN + "1,,2"),
+    (2, PLAN + "1,2,"),
+    (2, PLAN + "1;2;3"),
+    (2, PLAN + "1,0,2"),
+    (2, PLAN + "1,-1,2"),
+    (2, PLAN + "1,nan,2"),
+    (2, PLAN + "1,inf,2"),
+    (2, PLAN + "1,1/0,2"),
+    (2, PLAN + "1,two,3"),
+    (2, PLAN + "1e400,1,1"),
+    (2, PLAN + "1e-400,1,1"),
+    (2, PLAN + "1,2,3 --rows 0"),
+    (2, PLAN + "1,2,3 --rows -5"),
+    (2, PLAN + "1,2,3 --rows 1.5"),
+    (2, PLAN + "1,2,3 --rows many"),
+    (2, PLAN + "1,2,3 --recovery 0"),
+    (2, PLAN + "1,2,3 --stragglers -1"),
+    (2, PLAN + "1,2,3 --scheme random"),
+    (2, PLAN + "1,2,3 --available 0,1"),
+    (2, PLAN + "1,2,3 --available 1,4"),
+    (2, PLAN + "1,2,3 --available 1,1,2"),
+    (2, PLAN + "1,2,3 --available 3-1"),
+    (2, PLAN + "1,2,3 --available 1-3,2"),
+    (2, PLAN + "1,2,3 --available 1-99999999999999"),
+    (2, PLAN + "1,2,3 --available 1--3"),
+    (2, PLAN + "1,2,3 --available=-3"),
+    (2, PLAN + "1,2,3 --available 1-4"),
+    (2, PLAN + "1,2,3 --available ''"),
+    (2, PLAN + "1,2,3 extra"),
+    (2, PLAN + "1,2 --rows 100000000000000000000"),
+    (2, PLAN + "1,2,3 --available 99999999999999999999,1"),
+    (4, PLAN + "1,2,3 --recovery 4"),
+    (4, PLAN + "1,2,3 --stragglers 2"),
+    (4, PLAN + "1,2,3 --available 2"),
+    (2, "encode"),
+    (2, "encode {}/X.npy {}/new"),
+    (2, "encode {}/X.npy {}/new --machines 4"),
+    (2, ENCODE + "--machines 0"),
+    (2, ENCODE + "--machines four"),
+    (2, ENCODE + "--recovery -1"),
+    (2, ENCODE + "--code hamming"),
+    (2, ENCODE + "--dtype float16"),
+    (2, ENCODE + "--seed -1"),
+    (2, ENCODE + "--code fourier --machines 100 --recovery 50"),
+    (4, ENCODE + "--recovery 5"),
+    (2, "encode {}/absent.npy {}/new --machines 4 --recovery 2"),
+    (2, "encode {}/garbage.npy {}/new --machines 4 --recovery 2"),
+    (2, "encode {}/complex.npy {}/new --machines 4 --recovery 2"),
+    (2, "encode {}/nan.npy {}/new --machines 4 --recovery 2"),
+    (2, "encode {}/archive.npz {}/new --machines 4 --recovery 2"),
+    (2, "encode {}/empty {}/new --machines 4 --recovery 2"),
+    (2, "encode {}/X.npy {}/store --machines 4 --recovery 2"),
+    (2, "encode {}/X.npy {}/absent/new --machines 4 --recovery 2"),
+    (2, "encode {}/X.npy '' --machines 4 --recovery 2"),
+    (2, "info"),
+    (2, "info {}/absent"),
+    (2, "info {}/file"),
+    (2, "info {}/empty"),
+    (5, "info {}/cut"),
+    (2, "info {}/store {}/store"),
+    (2, "verify {}/absent"),
+    (5, "verify {}/cut"),
+    (2, "run {}/store --out {}/out --vectors {}/W.npy"),
+    (2, "run --serial"),
+    (2, "run {}/store --serial"),
+    (2, "run {}/absent --serial --out {}/out --vectors {}/W.npy"),
+    (5, "run {}/cut --serial --out {}/out --vectors {}/W.npy"),
+    (3, "run {}/hurt --serial --out {}/out --vectors {}/W.npy"),
+    (2, "run {}/store --serial --out {}/file --vectors {}/W.npy"),
+    (2, "run {}/store --serial --out {}/out"),
+    (2, "run {}/store --serial --out {}/out --vectors {}/absent.npy"),
+    (2, "run {}/store --serial --out {}/out --vectors {}/garbage.npy"),
+    (2, "run {}/store --serial --out {}/out --vectors {}/archive.npz"),
+    (2, "run {}/store --serial --out {}/out --vectors {}/short.npy"),
+    (2, "run {}/store --serial --out {}/out --vectors {}/none.npy"),
+    (2, "run {}/store --serial --out {}/out --vectors {}/complex.npy"),
+    (2, "run {}/store --serial --out {}/out --vectors {}/nan.npy"),
+    (2, "run {}/store --serial --out {}/out --task power"),
+    (2, RUN + "--steps 0"),
+    (2, RUN + "--iterations 3"),
+    (2, POWER + "--iterations 0"),
+    (2, POWER + "--steps 3 --iterations 3"),
+    (2, POWER + "--set maxiter=3"),
+    (2, RUN + "--seed -1"),
+    (2, RUN + "--set tol=3"),
+    (2, RUN + "--resum"),
+    (2, RUN + "--availability"),
+    (2, RUN + "--availability {}/absent.json"),
+    (2, RUN + "--availability {}/bad.json"),
+    (2, RUN + "--availability {}/bad.csv"),
+    (2, RUN + "--availability {}/broken.json"),
+    (2, RUN + "--availability {}/few.json {}/few.json"),
+    (2, RUN + "--availability {}/few.json --available-probability 0.5"),
+    (4, RUN + "--availability {}/few.json"),
+    (2, RUN + "--availability-command echo --availability {}/few.json"),
+    (2, RUN + "--availability-command echo --available-probability 0.5"),
+    (2, RUN + "--availability-command echo --repeat"),
+    (2, RUN + "--availability-command echo --availability-every 0"),
+    (2, RUN + "--availability-command false"),
+    (2, RUN + "--availability-command {}/absent"),
+    (2, RUN + "--availability-every 1"),
+    (4, RUN + "--availability-command echo"),
+    (2, RUN + "--available-probability 0"),
+    (2, RUN + "--available-probability 1.1"),
+    (2, RUN + "--available-probability nan"),
+    (2, RUN + "--available-probability half"),
+    (2, RUN + "--repeat"),
+    (2, RUN + "--tick 0"),
+    (2, RUN + "--tick -1"),
+    (2, RUN + "--tick inf"),
+    (2, RUN + "--tick 1e-320"),
+    (2, RUN + "--threads 0"),
+    (2, RUN + "--machines 1,5"),
+    (2, RUN + "--machines 0,1"),
+    (2, RUN + "--machines 1,1"),
+    (2, RUN + "--machines one"),
+    (4, RUN + "--machines 3"),
+    (2, RUN + "--scheme random"),
+    (2, RUN + "--speeds 1,2,3"),
+    (2, RUN + "--speeds 1,2,3,0"),
+    (2, RUN + "--speeds 1,2,3,1e400"),
+    (2, RUN + "--emulate-speeds 1,2"),
+    (2, RUN + "--emulate-speeds 1,2,3,x"),
+    (2, RUN + "--emulate-base 100"),
+    (2, RUN + "--emulate-noise 0.1"),
+    (2, RUN + "--emulate-change 1:1:0.5"),
+    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-base 0"),
+    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-base nan"),
+    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-noise -1"),
+    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-change 1:1"),
+    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-change 1:5:0.5"),
+    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-change 1:1:0"),
+    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-change 1:1:nan"),
+    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-change -1:1:0.5"),
+    (2, RUN + "--task nonsense"),
+    (2, POWER + "--vectors {}/W.npy"),
+    (2, POWER + "--set tol"),
+    (2, POWER + "--set tol=2"),
+    (2, POWER + "--set tol=abc"),
+    (2, POWER + "--set tol="),
+    (2, POWER + "--set iterations=abc"),
+    (2, POWER + "--set iterations=0"),
+    (2, POWER + "--set seed=-1"),
+    (2, POWER + "--set unknown=1"),
+    (2, POWER + "--set checkpoint=1"),
+    (2, POWER + "--set =1"),
+    (2, POWER + "--task no_such_module:f"),
+    (2, POWER + "--task .relative:f"),
+    (2, POWER + "--task tasks_of_the_cli_test:absent"),
+    (2, POWER + "--task tasks_of_the_cli_test:NUMBER"),
+    (2, POWER + "--task tasks_of_the_cli_test:needs"),
+    (2, POWER + "--task tasks_of_the_cli_test:needs --set j=1"),
+    (2, POWER + "--task tasks_of_the_cli_test:takes --set checkpoint=1"),
+    (2, POWER + "--task tasks_of_the_cli_test:takes --set X=1"),
+    (2, POWER + "--task tasks_of_the_cli_test:forgets"),
+    (2, POWER + "--task tasks_of_the_cli_test:empty"),
+    (2, POWER + "--task tasks_of_the_cli_test:leaves"),
+]
+
+
+def contents(directory):
+    return sorted(path for path in directory.iterdir() if path.name != "__pycache__")
+
+
+@pytest.mark.parametrize(("expected", "line"), BAD, ids=[line.strip() for _, line in BAD])
+def test_bad_input_gets_one_message(cec, made, tmp_path, monkeypatch, expected, line):
+    monkeypatch.chdir(made)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    line = line.replace("{}/new", f"{tmp_path}/new").replace("{}/out", f"{tmp_path}/out")
+    before = contents(made)
+    code, out, err = cec(*shlex.split(line.replace("{}", str(made))))
+    assert err.startswith("cec-mpi: error: ")
+    assert err.count("\n") == 1
+    assert out == "" or line.startswith("info")
+    assert code == expected
+    assert contents(made) == before
+    assert not (tmp_path / "new").exists()
+    assert not list(tmp_path.glob("**/*.npy"))
+    assert not list(tmp_path.glob("**/*.json*"))
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("plan --speeds 1,x --recovery 1 --rows 3", ["--speeds", "'1,x'", "2,2,3"]),
+        ("plan --speeds 1,2 --recovery 1 --rows 0", ["--rows", "'0'", "at least 1"]),
+        ("plan --speeds 1,2 --recovery 3 --rows 5", ["2 machines", "3"]),
+        ("plan --speeds 1,2 --recovery 1", ["--rows"]),
+        ("plan --speeds 1,2 --recovery 1 --rows 3 --available 7", ["7", "2 speeds"]),
+        ("encode {}/complex.npy {}/new --machines 4 --recovery 2", ["complex.npy"]),
+        ("run {}/store --serial --out {}/out", ["--vectors"]),
+        (RUN + "--vectors {}/short.npy", ["short.npy", "(3, 79)", "(T, 80)"]),
+        (RUN + "--vectors {}/nan.npy", ["nan"]),
+        (RUN + "--machines 3", ["1 machine takes part", "2"]),
+        (RUN + "--machines 1,5", ["5", "1..4"]),
+        (RUN + "--availability {}/few.json", ["tick 0", "needs 2", "--wait"]),
+        (RUN + "--speeds 1,2,3", ["speeds", "3", "4"]),
+        (RUN + "--tick 0", ["tick", "0", "positive"]),
+        (RUN + "--task nonsense", ["'nonsense'", "matvec", "power", "my_module:function"]),
+        (POWER + "--set unknown=1", ["unknown", "tol", "iterations", "seed"]),
+        (POWER + "--set iteration=1", ["iteration", "did you mean iterations?"]),
+        (POWER + "--steps 3 --iterations 3", ["--steps", "--iterations"]),
+        (POWER + "--task powr", ["did you mean power?"]),
+        (POWER + "--task tasks_of_the_cli_test:leaves", ["sys.exit(0)", "a dict"]),
+        ("encode {}/X.npy {}/new --machine 6", ["--machine ", "did you mean --machines?"]),
+        ("encode --machine=6", ["--machine ", "did you mean --machines?"]),
+        ("encod {}/X.npy {}/new", ["'encod'", "did you mean encode?"]),
+        ("plan --speed 1,2", ["did you mean --speeds?"]),
+        ("plan --speeds -1,2 --recovery 1 --rows 3", ["--speeds: '-1,2'", "positive numbers"]),
+        ("plan --speeds 1,2 --recovery 1 --rows 3 --available -1,2", ["--available: '-1,2'"]),
+        (RUN + "--emulate-speeds -1,2,3,4", ["--emulate-speeds: '-1,2,3,4'"]),
+        (RUN + "--emulate-change -1:1:2", ["--emulate-change: '-1:1:2'"]),
+        (RUN + "--machines -1", ["--machines: '-1'"]),
+        (RUN + "--tick -.5", ["-0.5", "positive"]),
+        (RUN + "--availability -who.json", ["-who.json", "no such file"]),
+        (RUN + "--tresume", ["did you mean --resume?"]),
+        (RUN + "--availability-comand date", ["did you mean --availability-command?"]),
+        (RUN + "--availability-command cat who.txt", ["'who.txt'", "in quotes"]),
+        (POWER + "k=5", ["'k=5' belongs to no option"]),
+        ("encode {}/X.npy {}/new --machines 4 --recovery 2 --drop a b", ["'b'", "commas"]),
+        (RUN + "--scheme cyclik", ["did you mean cyclic?"]),
+        ("slurm --ntask 3 run {}/store --out {}/out", ["did you mean --ntasks?"]),
+        ("slurm --sbatch --mem=4G run {}/store --out {}/out", ["--sbatch=--mem=4G"]),
+        ("slurm --time 5 run {}/store --out {}/out --tasc x", ["did you mean --task?"]),
+        ("info {}/store --memry", ["--memry"]),
+        ("bench encode --rws 3", ["did you mean --rows?"]),
+        ("hostfile --formt mpich", ["did you mean --format?"]),
+        ("--vesion", ["did you mean --version?"]),
+    ],
+)
+def test_the_message_names_what_was_found_and_what_was_expected(
+    cec, made, tmp_path, monkeypatch, line, names
+):
+    monkeypatch.chdir(made)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    line = line.replace("{}/out", f"{tmp_path}/out").replace("{}", str(made))
+    code, _, err = cec(*shlex.split(line))
+    assert code != 0
+    assert err.count("\n") == 1
+    assert [name for name in names if name not in err] == []
+
+
+# --- help, versions, processes ------------------------------------------------------------
+
+
+def test_the_version(cec):
+    assert cec("--version") == (0, f"cec_mpi {cec_mpi.__version__}\n", "")
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_lists_the_commands(cec, option):
+    code, out, err = cec(option)
+    assert (code, err) == (0, "")
+    assert [command for command in COMMANDS if f" {command} " not in out] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(cec, command):
+    code, out, err = cec(command, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"usage: cec-mpi {command}")
+
+
+@pytest.mark.parametrize(
+    ("size", "rank"),
+    [("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "PMI_RANK")],
+)
+def test_under_a_launcher_only_rank_0_speaks(cec, monkeypatch, made, size, rank):
+    monkeypatch.setenv(size, "3")
+    for number in range(3):
+        monkeypatch.setenv(rank, str(number))
+        for words in (EXAMPLE, ["info", made / "store"], ["task"], ["run", "--help"], ["nonsense"]):
+            code, out, err = cec(*words)
+            assert (number == 0) == bool(out + err)
+            assert number == 0 or code == 0
+
+
+def test_serial_under_a_launcher_of_many_is_refused(cec, monkeypatch, made, tmp_path):
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "5")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    words = ["--serial", "--out", tmp_path / "out", "--vectors", made / "W.npy"]
+    code, _, err = cec("run", made / "store", *words)
+    assert code == 2
+    assert "5 processes" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_batch_script_is_one_process(cec, monkeypatch):
+    monkeypatch.setenv("SLURM_NTASKS", "8")
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    assert cec(*EXAMPLE)[0] == 0
+    assert cec(*EXAMPLE)[1]
+
+
+def test_the_module_is_the_command():
+    done = in_a_process(*EXAMPLE, "--json", stdout=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["loads"] == [140, 140, 210, 210, 280, 280]
+    done = in_a_process("plan", "--speeds", "1", stdout=subprocess.PIPE)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("machines", [3, 3000])
+def test_a_reader_that_has_seen_enough_is_no_error(machines):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        words = ["--speeds", ",".join(["2"] * machines), "--recovery", 2, "--rows", 20]
+        done = in_a_process("plan", *words, stdout=writing)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("machines", [3, 3000])
+def test_output_that_cannot_be_written_is_one_message(machines):
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, no path
+        words = ["--speeds", ",".join(["2"] * machines), "--recovery", 2, "--rows", 20]
+        done = in_a_process("plan", *words, stdout=full)
+    assert done.returncode == 2
+    assert done.stderr.startswith("cec-mpi: error: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("rows", [9 * 10**18, 10**20])
+def test_more_rows_than_can_be_counted_end_at_once(rows):
+    words = ["--speeds", "2,2,3,3,4,4", "--recovery", 3, "--rows", rows]
+    done = in_a_process("plan", *words, stdout=subprocess.PIPE, timeout=8)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+
+
+def test_options_are_listed_once_and_agree():
+    from cec_mpi.cli import build_parser
+    from cec_mpi.core.code.families import FAMILIES
+    from cec_mpi.core.plan.planner import SCHEMES
+    from cec_mpi.store.format.manifest import DTYPES
+
+    commands = next(a for a in build_parser()._actions if a.dest == "command" or a.choices)
+    chosen = {
+        (name, action.dest): list(action.choices)
+        for name, parser in commands.choices.items()
+        for action in parser._actions
+        if action.choices
+    }
+    assert chosen[("encode", "code")] == ["auto", *FAMILIES]
+    assert chosen[("encode", "dtype")] == list(DTYPES)
+    assert chosen[("plan", "scheme")] == chosen[("run", "scheme")] == list(SCHEMES)
+
+
+@pytest.mark.parametrize("words", ["1-2,4", "4,1-2", "1-1,2,4-4"])
+def test_machines_may_be_written_as_ranges(cec, words):
+    line = ["plan", "--speeds", "1,1,1,1", "--recovery", 2, "--rows", 6, "--json", "--available"]
+    assert cec(*line, words) == cec(*line, "1,2,4")
+
+
+def test_help_comes_before_what_is_wrong(cec):
+    for line in ("run --seri --help", "run --help --steps x", "encode -h --machine 6"):
+        code, out, err = cec(*line.split())
+        assert (code, err) == (0, "")
+        assert out.startswith("usage: ")
+
+
+def test_values_may_begin_with_a_minus_sign(cec, made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["--serial", "--vectors", made / "W.npy", "--out", "-results"]
+    code, _, err = cec("run", made / "store", *words)
+    assert (code, err) == (0, "")
+    assert (tmp_path / "-results" / "result.npy").exists()
+
+
+@pytest.mark.parametrize("line", ["run x --out y --seri", "run --he", "plan --spe 1,2"])
+def test_options_cannot_be_abbreviated(cec, line):
+    code, out, err = cec(*line.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("cec-mpi: error: ")

@@ -1,0 +1,168 @@
+"""What a task takes and returns, as the command line says it, from the task itself."""
+
+import inspect
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.sparse.linalg import aslinearoperator
+
+from cec_mpi.cli import main
+from cec_mpi.processes.launch.launchers import without_launcher
+from cec_mpi.tasks import TASKS, options_of
+from cec_mpi.tasks.common.description import describe
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
+
+MINE = """
+def solve(X, *, rate, rounds: int = 60, checkpoint, **others):
+    \"\"\"Solve it. In a way.
+
+    Parameters
+    ----------
+    rate, others : float
+        How fast it
+        goes. Not more.
+
+    Returns
+    -------
+    dict
+        ``result``: (r,) ndarray, x; ``rounds``: of them.
+    \"\"\"
+
+def bare(X, k=3, checkpoint=None):
+    pass
+"""
+
+
+@pytest.fixture
+def cec(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    (tmp_path / f"mine_{tmp_path.name}.py").write_text(MINE)
+
+    def run(*words):
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as leaving:
+            code = leaving.code or 0
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def without_docstrings(line):
+    command = [sys.executable, "-OO", "-m", "cec_mpi", *line.split()]
+    environment = without_launcher(os.environ)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+
+
+def test_the_tasks_are_listed(cec):
+    code, out, err = cec("task")
+    assert (code, err) == (0, "")
+    assert [line.split("  ")[0] for line in out.split("\n\n")[0].splitlines()] == list(TASKS)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_option_has_a_type_a_default_and_a_meaning(name):
+    found = describe(TASKS[name])
+    assert found.summary.endswith(".")
+    assert {option.name for option in found.options} == options_of(TASKS[name])
+    parameters = inspect.signature(TASKS[name]).parameters
+    for option in found.options:
+        default = parameters[option.name].default
+        assert option.kind
+        assert option.text
+        assert option.is_required == (default is inspect.Parameter.empty)
+        if not option.is_required and default is not None:
+            assert option.default == str(default)
+
+
+OPTIONS = {
+    "matvec": {"vectors": np.eye(3)},
+    "svd": {"k": 2},
+    "pca": {"k": 2},
+    **{name: {"b": np.ones(3)} for name in ("lstsq", "cg")},
+    "ridge": {"y": np.ones(3)},
+    "logistic": {"y": [1, 0, 1]},
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_result_has_a_meaning(name):
+    found = TASKS[name](aslinearoperator(np.diag([3.0, 2.0, 1.0])), **OPTIONS.get(name, {}))
+    described = dict(describe(TASKS[name]).results)
+    assert set(described) == set(found)
+    assert all(described.values())
+    arrays = {key for key, value in found.items() if isinstance(value, np.ndarray)}
+    assert {key for key, text in described.items() if "ndarray" in text} == arrays
+
+
+@pytest.mark.parametrize("name", ["ridge", "matvec"])
+def test_four_ways_to_ask_and_one_answer(cec, name):
+    first = cec("task", name)
+    assert first[0] == 0
+    assert first[2] == ""
+    assert first == cec("task", name, "--help")
+    assert first == cec("task", "-h", name)
+    assert first == cec("run", "--task", name, "--help")
+    assert first == cec("run", "--help", f"--task={name}", "store")
+    assert without_docstrings(f"task {name}").stdout == first[1]
+
+
+def test_what_is_said_of_a_task(cec):
+    _, out, _ = cec("task", "ridge")
+    lines = [line.strip() for line in out.splitlines()]
+    assert "y                (q,) array_like or path of an .npy file; required" in lines
+    assert "alpha            float; default 1.0" in lines
+    assert "iterations       int; default 1000; also --iterations T" in lines
+    assert "The penalty, at least 0." in lines
+    assert "result           (r,) ndarray, the coefficients w" in lines
+    assert max(map(len, out.splitlines())) <= 100
+    assert "--vectors W.npy" in cec("task", "matvec")[1]
+    assert "explained_variance" in cec("task", "pca")[1]
+
+
+def test_a_task_of_the_users(cec, tmp_path):
+    name = f"mine_{tmp_path.name}:solve"
+    _, out, _ = cec("task", name)
+    assert [" ".join(line.split()) for line in out.splitlines()] == [
+        f"cec-mpi run STORE --out DIR --task {name} ...",
+        "",
+        "Solve it.",
+        "",
+        "options, as --set NAME=VALUE:",
+        "rate float; required",
+        "How fast it goes.",
+        "rounds int; default 60",
+        "any other",
+        "",
+        "results, arrays as NAME.npy in DIR, all else in its summary.json:",
+        "result (r,) ndarray, x",
+        "rounds of them",
+    ]
+    assert without_docstrings(f"task {name}").stdout == out
+    code, out, _ = cec("task", f"mine_{tmp_path.name}:bare")
+    assert code == 0
+    assert "  k                default 3" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("task powr", "did you mean power?"),
+        ("run --task powr --help", "did you mean power?"),
+        ("task no_such_module:f", "no_such_module"),
+        ("task power svd", "svd"),
+        ("task --nme power", "--nme"),
+        ("run s --out o --task svd --k 5", "--set k=VALUE"),
+        ("run s --out o --task ridge --fit-intercept 0", "--set fit_intercept=VALUE"),
+    ],
+)
+def test_what_is_no_task_is_one_message(cec, line, says):
+    code, out, err = cec(*line.split())
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("cec-mpi: error: ")
+    assert says in err

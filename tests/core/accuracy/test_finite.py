@@ -1,0 +1,111 @@
+"""Whose error NaN and infinity are."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.core.accuracy.finite import NotFinite
+from cec_mpi.core.accuracy.locating import ParityChecker
+from cec_mpi.core.code.mds import make_code
+from cec_mpi.core.plan.planner import plan_step
+from cec_mpi.core.plan.replan import replan
+from cec_mpi.core.step.answers import Decoders, RowAnswers
+
+ODD = st.sampled_from([np.nan, np.inf, -np.inf])
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_two_machines_at_one_row_and_nothing_else_is_an_overflow(data):
+    """Compared with the rows of each machine as plain sets."""
+    rows, columns = data.draw(st.integers(1, 30), "rows"), data.draw(st.integers(1, 3), "columns")
+    answers, bad_rows = NotFinite(columns), {}
+    for _ in range(data.draw(st.integers(1, 6), "answers")):
+        machine = data.draw(st.integers(1, 4), "machine")
+        cuts = sorted(data.draw(st.sets(st.integers(0, rows), min_size=2, max_size=6), "cuts"))
+        intervals = tuple(zip(cuts[::2], cuts[1::2], strict=False))
+        listed = [row for start, stop in intervals for row in range(start, stop)]
+        values = np.ones((len(listed), columns))
+        wrong = data.draw(st.sets(st.sampled_from(listed), max_size=3), "wrong rows")
+        for row in wrong:
+            values[listed.index(row), data.draw(st.integers(0, columns - 1))] = data.draw(ODD)
+        found = answers.take(machine, intervals, values.ravel())
+        assert (found is None) == (not wrong)
+        shared = [n for n, before in bad_rows.items() if n != machine and before & wrong]
+        if found is not None:
+            assert (found.machine, found.place in wrong) == (machine, True)
+            assert not np.isfinite(found.value)
+            assert (found.other is not None) == bool(shared)
+            if found.other is not None:
+                assert found.other.machine in shared
+                assert found.other.place == found.place in bad_rows[found.other.machine]
+        bad_rows.setdefault(machine, set()).update(wrong)
+
+
+def test_parts_of_a_sum_overflow_together_only_where_they_have_rows_in_common():
+    for others, overflow in ((((0, 10),), True), (((9, 12), (20, 30)), True), (((10, 20),), False)):
+        parts = NotFinite(2, adjoint=True)
+        assert parts.take(1, ((0, 10),), np.array([1.0, 2.0, 3.0, np.inf])).other is None
+        found = parts.take(3, others, np.array([1.0, 2.0, np.nan, np.nan]))
+        assert (found.other is not None) == overflow
+        assert found.place == 1
+    parts = NotFinite(1, adjoint=True)
+    parts.take(1, ((0, 10),), np.array([np.nan, 1.0]))
+    assert parts.take(2, ((0, 10),), np.array([1.0, np.nan])).other is None
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    size=st.sampled_from([(6, 3), (3, 2), (4, 1), (12, 8)]),
+    data=st.data(),
+    compared=st.sampled_from(["not", "sample", "all"]),
+    order=st.randoms(use_true_random=False),
+)
+def test_a_machine_that_is_not_finite_is_done_without(size, data, compared, order):
+    """As a step does it: also where nothing is compared, and with one machine to spare."""
+    machines, recovery = size
+    wrong = data.draw(st.integers(1, machines), "wrong")
+    row = data.draw(st.integers(0, 29), "row")
+    code, everyone = make_code(machines, recovery), range(1, machines + 1)
+    exact = np.random.default_rng(0).standard_normal((recovery, 60))
+    given_ = code.generator @ exact
+    given_[wrong - 1, 2 * row] = data.draw(ODD, "value")
+    copies = recovery + (compared == "all" and machines > recovery + 1)
+    checker = ParityChecker(code.generator, "float64", 30) if compared != "not" else None
+    if compared == "all" and copies == recovery:
+        checker = None  # parity needs a machine more than L that is right
+    parts, work = np.full((recovery, 60), np.nan), np.empty(recovery * 60)
+    sample = order.sample(range(30), 3) if compared == "sample" and checker else None
+    answers = RowAnswers(
+        Decoders(code), recovery, 30, 2, parts, work, checker, floor=1.0, sample=sample
+    )
+    speeds, seen, jobs = [1.0] * machines, NotFinite(2), []
+
+    def hand_on():
+        for share in replan(answers.missing(everyone), speeds):
+            jobs.append((share.machine, share.start, share.stop))
+            answers.expect(*jobs[-1])
+
+    plan = plan_step(everyone, speeds, copies, 30).assignment
+    for machine in plan.available:
+        for start, stop in plan.intervals(machine):
+            jobs.append((machine, start, stop))
+            answers.expect(*jobs[-1])
+    hand_on()
+    order.shuffle(jobs)
+    while answers.undecoded:
+        machine, start, stop = jobs.pop()
+        values = given_[machine - 1, 2 * start : 2 * stop]
+        found = seen.take(machine, ((start, stop),), values)
+        if found is not None:
+            assert (found.machine, found.other) == (wrong, None)
+            answers.do_without(machine)
+            if sample and machines == recovery + 1:
+                answers.compare_no_more()
+        elif machine not in answers.accused:
+            answers.give(machine, start, stop, values)
+        hand_on()
+    assert np.abs(parts - exact).max() <= 1e-12 * answers.condition
+    assert answers.accused <= {wrong}

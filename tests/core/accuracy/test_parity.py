@@ -1,0 +1,554 @@
+"""Parity: rounding never raises an alarm, errors that are large enough always do."""
+
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.core.accuracy.locating import Observation, ParityChecker
+from cec_mpi.core.accuracy.parity import Parity
+from cec_mpi.core.accuracy.rounding import (
+    answer_error,
+    decode_error_bound,
+    encoding_error,
+    likely_scale,
+)
+from cec_mpi.core.accuracy.sensitivity import measure_sensitivity
+from cec_mpi.core.code.families import FAMILIES
+from cec_mpi.core.code.mds import MDSCode, make_code
+from cec_mpi.errors import InputError
+
+SIZES = [(6, 3), (20, 10), (12, 8)]
+SMALL = [(3, 1), (4, 2), (5, 3), (6, 3), (7, 5), (9, 4)]
+
+
+def answered(code, X, w):
+    """What all machines answer to w, in the dtype of X; X has shape (L, rows, r)."""
+    shards = np.empty((code.machines, *X.shape[1:]), X.dtype)
+    code.encode(X, shards)
+    return np.stack([shard @ w for shard in shards])
+
+
+def made(machines, recovery, family, dtype, seed, rows=40, columns=30):
+    """A code, the answers of all its machines, and S for each row."""
+    rng = np.random.default_rng(seed)
+    code = make_code(machines, recovery, family, seed=seed, dtype=dtype)
+    X = rng.standard_normal((recovery, rows, columns)).astype(dtype)
+    w = rng.standard_normal(columns).astype(dtype)
+    scale = np.abs(X).max(axis=0).astype(float) @ np.abs(w).astype(float)
+    return code, answered(code, X, w).astype(float), scale
+
+
+def checker_of(code, dtype, columns=30):
+    return ParityChecker(code.generator, dtype, columns)
+
+
+def indices(machines):
+    return np.array(machines) - 1
+
+
+# --- checks and weights -------------------------------------------------------------------
+
+
+def weights(parity):
+    """How much of an error of each machine the checks see, from 0 to 1."""
+    return np.linalg.norm(parity.checks, axis=0)
+
+
+def detectable(parity):
+    """The error of each machine from which on the checks see it, relative to S."""
+    least = weights(parity) - parity.tolerance * np.abs(parity.parts).max(axis=0)
+    return np.array([2 * parity.tolerance / seen if seen > 0 else np.inf for seen in least])
+
+
+def scale_of(parity, answers):
+    """S, estimated from the answers."""
+    return likely_scale(parity.parts @ answers)
+
+
+def test_the_check_of_a_sum():
+    generator = np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0]])
+    parity = Parity(generator, (1, 2, 3), np.zeros(3))
+    expected = np.array([3, 4, -1]) / np.sqrt(26)
+    assert np.allclose(parity.checks * np.sign(parity.checks[0, 0]), expected)
+    assert np.allclose(weights(parity), np.abs(expected))
+    assert np.allclose(parity.residuals(np.array([[1.0], [1.0], [8.0]])), 1 / np.sqrt(26))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("machines", "recovery"), SMALL)
+def test_checks_are_an_orthonormal_basis_of_the_left_null_space(machines, recovery, family):
+    code = make_code(machines, recovery, family)
+    for count in range(recovery + 1, machines + 1):
+        for chosen in combinations(range(1, machines + 1), count):
+            parity = Parity(code.generator, chosen, np.zeros(machines))
+            assert parity.checks.shape == (count - recovery, count)
+            assert np.allclose(parity.checks @ parity.checks.T, np.eye(count - recovery))
+            assert np.abs(parity.checks @ code.generator[indices(chosen)]).max() < 1e-13
+            projector = np.eye(count) - code.generator[indices(chosen)] @ np.linalg.pinv(
+                code.generator[indices(chosen)]
+            )
+            assert np.allclose(weights(parity) ** 2, np.diag(projector), atol=1e-12)
+
+
+@pytest.mark.parametrize("machines", [(1, 2, 3), (1, 2, 3, 3), (0, 1, 2, 3), (1, 2, 3, 7), ()])
+def test_parity_takes_more_than_l_different_machines(machines):
+    with pytest.raises(InputError, match="expected more than 3 different machines from 1 to 6"):
+        Parity(make_code(6, 3).generator, machines, np.zeros(6))
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (5, 2), (4,)])
+def test_answers_have_a_row_for_each_machine(shape):
+    with pytest.raises(InputError, match="expected a row for each of 4 machines"):
+        checker_of(make_code(6, 3), "float64").inconsistent((1, 2, 3, 4), np.zeros(shape))
+
+
+@given(
+    size=st.sampled_from(SMALL),
+    family=st.sampled_from(sorted(FAMILIES)),
+    dtype=st.sampled_from(["float32", "float64"]),
+    columns=st.sampled_from([1, 2, 30, 200]),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=40, deadline=None)
+def test_no_answer_is_farther_off_than_its_bound(size, family, dtype, columns, seed):
+    code, answers, scale = made(*size, family, dtype, seed, rows=2, columns=columns)
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((size[1], 2, columns)).astype(dtype)
+    w = rng.standard_normal(columns).astype(dtype)
+    exact = exactly(code.generator, exact_parts(X, w))
+    errors = answer_error(code.generator, dtype, columns)
+    assert (np.abs(answers - exact) <= errors[:, None] * scale).all()
+
+
+def exact_parts(X, w):
+    """X_1 w .. X_L w in rational arithmetic: L lists of a number per row."""
+    terms = [Fraction(float(number)) for number in w]
+    return [
+        [sum(Fraction(float(x)) * t for x, t in zip(row, terms, strict=True)) for row in part]
+        for part in X
+    ]
+
+
+def exactly(generator, parts):
+    """G times exact parts, as floats."""
+    return np.array(
+        [
+            [
+                float(sum(Fraction(g) * part[i] for g, part in zip(row, parts, strict=True)))
+                for i in range(len(parts[0]))
+            ]
+            for row in generator.tolist()
+        ]
+    )
+
+
+# --- false alarms -------------------------------------------------------------------------
+
+
+def kinds_of_data(recovery, rows, columns, rng):
+    """X as it may be: signed, positive, constant, of all sizes, sparse, partly zero."""
+    shape = (recovery, rows, columns)
+    normal = rng.standard_normal(shape)
+    yield normal
+    yield rng.random(shape)
+    yield np.full(shape, 0.1)
+    yield normal * np.exp(3 * rng.standard_normal((recovery, rows, 1)))
+    yield normal * (rng.random(shape) < 0.05)
+    padded = normal.copy()
+    padded[-1, rows // 2 :] = 0
+    yield padded
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("machines", "recovery"), SIZES)
+@pytest.mark.parametrize("family", ["auto", "gaussian"])
+def test_none_of_100_000_clean_rows_is_an_alarm(machines, recovery, family, dtype):
+    rng = np.random.default_rng(0)
+    rows, columns, steps = 700, 100, 24
+    code = make_code(machines, recovery, family, dtype=dtype)
+    checker = checker_of(code, dtype, columns)
+    for X in kinds_of_data(recovery, rows, columns, rng):
+        for step in range(steps):
+            w = rng.standard_normal(columns) if step % 2 else rng.random(columns)
+            answers = answered(code, X.astype(dtype), w.astype(dtype))
+            count = recovery + 1 + step % (machines - recovery)
+            chosen = np.sort(rng.choice(machines, count, replace=False)) + 1
+            assert not checker.inconsistent(chosen.tolist(), answers[chosen - 1]).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("machines", "recovery"), [(3, 1), *SIZES])
+def test_a_step_of_one_clean_row_is_no_alarm(machines, recovery, dtype):
+    """One number can be small by chance, and is no scale then."""
+    code, answers, _ = made(machines, recovery, "auto", dtype, 0, rows=5000)
+    checker = checker_of(code, dtype)
+    everybody = range(1, machines + 1)
+    for row in range(5000):
+        assert not checker.inconsistent(everybody, answers[:, row : row + 1]).any()
+
+
+@given(
+    size=st.sampled_from(SMALL),
+    family=st.sampled_from(sorted(FAMILIES)),
+    dtype=st.sampled_from(["float32", "float64"]),
+    factor=st.sampled_from([0.0, 1e-300, 1e-37, 1e-18, 1.0, 1e18, 1e30, 1e250]),
+    seed=st.integers(0, 1000),
+    known=st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_rounding_alone_agrees(size, family, dtype, factor, seed, known):
+    machines, recovery = size
+    rng = np.random.default_rng(seed)
+    factor = min(factor, 1e30) if dtype == "float32" else factor
+    code = make_code(machines, recovery, family, seed=seed, dtype=dtype)
+    X = (factor * rng.standard_normal((recovery, 20, 30))).astype(dtype)
+    w = rng.standard_normal(30).astype(dtype)
+    scale = np.abs(X).max(axis=0).astype(float) @ np.abs(w).astype(float) if known else None
+    seen = Observation(tuple(range(1, machines + 1)), answered(code, X, w), scale)
+    verdict = checker_of(code, dtype).locate([seen], most=2)
+    assert verdict.agree
+    assert verdict.wrong == ()
+
+
+def test_a_known_scale_raises_no_alarm_where_products_cancel():
+    """X w is next to nothing, and its rounding errors are not."""
+    rng = np.random.default_rng(0)
+    code = make_code(6, 3, dtype="float32")
+    X = (1 + 1e-4 * rng.standard_normal((3, 50, 400))).astype("float32")
+    w = np.tile([1, -1], 200).astype("float32")
+    answers = answered(code, X, w)
+    scale = np.abs(X).max(axis=0) @ np.abs(w)
+    assert not checker_of(code, "float32", 400).inconsistent(range(1, 7), answers, scale).any()
+
+
+def test_an_earlier_step_gives_the_floor_where_products_cancel():
+    rng = np.random.default_rng(0)
+    code = make_code(6, 3, dtype="float32")
+    X = (1 + 1e-6 * rng.standard_normal((3, 50, 400))).astype("float32")
+    first, cancelling = rng.random(400), rng.standard_normal(400)
+    cancelling -= cancelling.mean()
+    before = answered(code, X, first.astype("float32"))
+    answers = answered(code, X, cancelling.astype("float32"))
+    checker = checker_of(code, "float32", 400)
+    everybody = (1, 2, 3, 4, 5, 6)
+    reach = scale_of(checker.parity(everybody), before) / np.linalg.norm(first)
+    floor = reach * np.linalg.norm(cancelling)
+    assert checker.inconsistent(everybody, answers).any()  # nothing but rounding is left
+    assert not checker.inconsistent(everybody, answers, floor=floor).any()
+    assert checker.locate([Observation(everybody, answers, floor=floor)]).agree
+    assert checker.locate([Observation(everybody, answers)]).wrong == ()
+
+
+# --- errors that are seen -----------------------------------------------------------------
+
+
+@given(
+    size=st.sampled_from([(3, 1), (5, 3), (6, 3), (9, 4), (12, 8)]),
+    family=st.sampled_from(["fourier", "orthonormal", "gaussian", "chebyshev"]),
+    dtype=st.sampled_from(["float32", "float64"]),
+    factor=st.sampled_from([1.001, 3.0, 1e3, 1e9]),
+    seed=st.integers(0, 30),
+    known=st.booleans(),
+    data=st.data(),
+)
+@settings(max_examples=150, deadline=None)
+def test_an_error_above_the_detectable_size_is_seen_and_named(
+    size, family, dtype, factor, seed, known, data
+):
+    machines, recovery = size
+    code, answers, scale = made(machines, recovery, family, dtype, seed)
+    checker = checker_of(code, dtype)
+    chosen = data.draw(st.permutations(range(1, machines + 1)))[: recovery + 2]
+    wrong = data.draw(st.sampled_from(chosen))
+    row = data.draw(st.integers(0, answers.shape[1] - 1))
+    fewer = [
+        tuple(n for n in chosen if n != other) for other in chosen if other != wrong
+    ]  # all that hold the wrong one
+    sizes = []
+    for some in fewer:
+        parity = checker.parity(some)
+        S = scale[row] if known else 2 * scale_of(parity, answers[indices(some)])
+        sizes.append(S * detectable(parity)[some.index(wrong)])
+    if not np.isfinite(sizes).all():
+        return  # nobody promised anything
+    answers[wrong - 1, row] += max(sizes) * factor * data.draw(st.sampled_from([-1, 1]))
+    given_scale = scale if known else None
+    for some in fewer:
+        found = checker.inconsistent(some, answers[indices(some)], given_scale)
+        assert np.flatnonzero(found).tolist() == [row]
+    seen = Observation(tuple(chosen), answers[indices(chosen)], given_scale)
+    assert checker.locate([seen]).wrong == (wrong,)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("machines", "recovery"), [(4, 2), (6, 3), (7, 5)])
+def test_sensitivity_is_that_of_the_worst_set_of_machines(machines, recovery, dtype):
+    code = make_code(machines, recovery, dtype=dtype)
+    found = measure_sensitivity(code.generator, dtype, columns=30)
+    checker = checker_of(code, dtype)
+    parities = [
+        checker.parity(chosen) for chosen in combinations(range(1, machines + 1), recovery + 1)
+    ]
+    worst = max(detectable(parity).max() for parity in parities)
+    assert found.complete
+    assert found.detectable == found.locatable
+    assert found.detectable * np.finfo(dtype).eps == pytest.approx(worst, rel=1e-6)
+    assert found.least_weight == pytest.approx(min(weights(p).min() for p in parities), rel=1e-6)
+    parity = checker.parity(found.machines)
+    assert detectable(parity)[0] == pytest.approx(worst, rel=1e-6)
+    assert found.median <= found.detectable
+
+
+def test_locating_takes_two_machines_more_than_l_and_detecting_one():
+    four = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0]]
+    sizes = [measure_sensitivity(np.array(four[:n]), "float64", 10) for n in (2, 3, 4)]
+    assert [np.isfinite(s.detectable) for s in sizes] == [False, True, True]
+    assert [np.isfinite(s.locatable) for s in sizes] == [False, False, True]
+
+
+def test_a_code_with_tiny_weights_detects_little():
+    """Machines 1 and 2 are nearly the same: beside 2 and others, nobody checks 3."""
+    generator = np.array([[1.0, 0.0], [1.0, 1e-5], [0.0, 1.0]])
+    found = measure_sensitivity(generator, "float64", 10)
+    assert found.least_weight == pytest.approx(1e-5 / np.sqrt(2), rel=1e-3)
+    assert found.machines == (3, 1, 2)
+    generator[1, 1] = 1e-8
+    assert measure_sensitivity(generator, "float32", 10).detectable == np.inf
+
+
+def test_a_singular_set_of_machines_detects_nothing():
+    generator = np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
+    found = measure_sensitivity(generator, "float64", 10)
+    assert found.detectable == np.inf
+    assert found.least_weight == 0
+
+
+def test_where_sets_are_many_a_repeatable_sample_is_measured():
+    code = make_code(12, 6, "gaussian")
+    worst = code.conditioning.worst_machines
+    every = measure_sensitivity(code.generator, "float64", 10)
+    sample = measure_sensitivity(code.generator, "float64", 10, worst, largest=100)
+    assert every.complete
+    assert not sample.complete
+    assert sample.measured == 100
+    assert sample.detectable <= every.detectable
+    assert sample.detectable >= every.detectable / 10
+    assert sample == measure_sensitivity(code.generator, "float64", 10, worst, largest=100)
+
+
+# --- who is wrong -------------------------------------------------------------------------
+
+
+def test_one_wrong_row_in_a_thousand_is_the_one_that_fails():
+    code, answers, _ = made(6, 3, "fourier", "float32", 0, rows=1000)
+    answers[4, 617] *= 1.01
+    checker = checker_of(code, "float32")
+    assert np.flatnonzero(checker.inconsistent((1, 2, 5, 6), answers[[0, 1, 4, 5]])) == [617]
+    assert checker.locate([Observation((1, 2, 4, 5, 6), answers[[0, 1, 3, 4, 5]])]).wrong == (5,)
+
+
+@pytest.mark.parametrize("huge", [1e6, 1e30, 1e300, 1.7e308, -1.7e308])
+def test_a_huge_error_does_not_hide_a_small_one_in_another_row(huge):
+    code, answers, _ = made(6, 3, "fourier", "float64", 0)
+    answers[2, 7] += huge
+    answers[2, 9] += 1e-6
+    found = checker_of(code, "float64").inconsistent((1, 2, 3, 4), answers[:4])
+    assert np.flatnonzero(found).tolist() == [7, 9]
+    found = checker_of(code, "float64").inconsistent((1, 2, 3, 4), answers[:4, 7:8])
+    assert found.all()  # on its own
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_are_inconsistent_and_named(value):
+    code, answers, scale = made(6, 3, "fourier", "float64", 0)
+    answers[4, 3] = value
+    checker = checker_of(code, "float64")
+    for given_scale in (None, scale):
+        found = checker.inconsistent((1, 2, 3, 5), answers[[0, 1, 2, 4]], given_scale)
+        assert np.flatnonzero(found).tolist() == [3]
+        seen = Observation((1, 2, 3, 5, 6), answers[[0, 1, 2, 4, 5]], given_scale)
+        assert checker.locate([seen]).wrong == (5,)
+    answers[4] = value
+    assert checker.inconsistent((1, 2, 3, 5), answers[[0, 1, 2, 4]]).all()
+
+
+def test_a_machine_that_is_wrong_in_all_rows_is_named():
+    code, answers, _ = made(6, 3, "fourier", "float32", 0)
+    answers[1] = answers[1, ::-1].copy()  # rows in the wrong order
+    checker = checker_of(code, "float32")
+    assert checker.locate([Observation((1, 2, 3, 4, 5, 6), answers)]).wrong == (2,)
+
+
+@given(
+    size=st.sampled_from([(5, 3), (6, 3), (9, 4), (12, 8)]),
+    family=st.sampled_from(sorted(FAMILIES)),
+    dtype=st.sampled_from(["float32", "float64"]),
+    magnitude=st.floats(-18, 30),
+    everywhere=st.booleans(),
+    seed=st.integers(0, 30),
+    data=st.data(),
+)
+@settings(max_examples=150, deadline=None)
+def test_no_error_of_any_size_makes_an_innocent_machine_be_named(
+    size, family, dtype, magnitude, everywhere, seed, data
+):
+    machines, recovery = size
+    code, answers, _ = made(machines, recovery, family, dtype, seed)
+    wrong = data.draw(st.integers(1, machines))
+    errors = 10**magnitude * np.random.default_rng(seed).standard_normal(answers.shape[1])
+    answers[wrong - 1] += errors if everywhere else errors * (np.arange(len(errors)) == 3)
+    cut = data.draw(st.integers(1, answers.shape[1] - 1))
+    blocks = []
+    for rows in (slice(0, cut), slice(cut, None)):
+        count = data.draw(st.integers(recovery, machines))
+        some = tuple(data.draw(st.permutations(range(1, machines + 1)))[:count])
+        blocks.append(Observation(some, answers[indices(some), rows]))
+    checker = checker_of(code, dtype)
+    assert checker.locate(blocks).wrong in ((), (wrong,))
+
+
+def test_nobody_is_named_with_one_answer_to_spare():
+    code, answers, _ = made(6, 3, "fourier", "float64", 0)
+    answers[1] += 1
+    checker = checker_of(code, "float64")
+    blocks = [(1, 2, 3, 4), (2, 3, 4, 5), (1, 2, 5, 6)]  # machine 2 is the one in all of them
+    seen = [Observation(some, answers[indices(some)]) for some in blocks]
+    for some in (seen[:1], seen[:2], seen):
+        verdict = checker.locate(some)
+        assert not verdict.agree
+        assert verdict.wrong == ()
+
+
+def test_blocks_of_different_machines_have_one_suspect_together():
+    code, answers, _ = made(6, 3, "fourier", "float64", 0)
+    answers[1, :20] += 1
+    checker = checker_of(code, "float64")
+    first = Observation((1, 2, 3, 4, 5), answers[:5, :20])
+    clean = Observation((2, 3, 4, 5, 6), answers[1:, 20:])
+    assert checker.locate([first, clean]).wrong == (2,)
+    alone = Observation((1, 3, 4, 5), answers[[0, 2, 3, 4], 20:])
+    assert checker.locate([first, alone]).wrong == (2,)
+    spoiled = Observation((1, 3, 4, 5), answers[[0, 2, 3, 4], 20:] + np.eye(4)[:, :1])
+    verdict = checker.locate([first, spoiled])  # this block has nothing of machine 2
+    assert not verdict.agree
+    assert verdict.wrong == ()
+
+
+def twins():
+    """A code whose machines 1 and 2 are nearly the same, and answers with an error of 3."""
+    code = MDSCode([[1, 0], [1, 1e-13], [1, 1], [1, -1], [2, 1], [1, 3.0]])
+    answers = code.generator @ np.random.default_rng(0).standard_normal((2, 10))
+    answers[2] += 1e-2
+    return checker_of(code, "float64", 1), answers
+
+
+def test_an_error_that_is_detected_and_not_located_names_nobody():
+    """What 1 and 2 leave open, 3 and 4 alone say: one of them is wrong."""
+    checker, answers = twins()
+    verdict = checker.locate([Observation((1, 2, 3, 4), answers[:4])])
+    assert not verdict.agree
+    assert verdict.wrong == ()
+
+
+def test_a_further_block_settles_between_two_suspects():
+    checker, answers = twins()
+    ambiguous = Observation((1, 2, 3, 4), answers[:4])
+    without_4 = Observation((1, 3, 5), answers[[0, 2, 4]])
+    assert checker.locate([without_4]).wrong == ()
+    assert checker.locate([ambiguous, without_4]).wrong == (3,)
+
+
+def test_two_wrong_machines_are_named_with_four_answers_to_spare():
+    code, answers, _ = made(9, 4, "fourier", "float64", 1)
+    answers[1, 3] += 1
+    answers[6, 8] += 1
+    checker = checker_of(code, "float64")
+    everybody = Observation(tuple(range(1, 10)), answers)
+    assert checker.locate([everybody]).wrong == ()
+    assert checker.locate([everybody], most=2).wrong == (2, 7)
+    seven = (1, 2, 3, 5, 6, 7, 8)
+    verdict = checker.locate([Observation(seven, answers[indices(seven)])], most=2)
+    assert not verdict.agree
+    assert verdict.wrong == ()
+
+
+def test_l_machines_can_be_neither_right_nor_wrong():
+    code, answers, _ = made(6, 3, "fourier", "float64", 0)
+    answers[0] += 1
+    assert checker_of(code, "float64").locate([Observation((1, 2, 3), answers[:3])]).agree
+    assert checker_of(code, "float64").locate([]).agree
+
+
+def test_shards_that_were_rebuilt_are_allowed_their_error():
+    code, answers, scale = made(6, 3, "fourier", "float64", 0)
+    answers[2] += 1e-9 * scale
+    errors = encoding_error(code.generator, "float64")
+    everybody = range(1, 7)
+    assert checker_of(code, "float64").inconsistent(everybody, answers, scale).any()
+    errors[2] = 1e-9
+    marked = ParityChecker(code.generator, "float64", 30, errors)
+    assert not marked.inconsistent(everybody, answers, scale).any()
+
+
+# --- what is decoded ----------------------------------------------------------------------
+
+
+@given(
+    size=st.sampled_from([(3, 1), (4, 2), (6, 3), (9, 6), (10, 10)]),
+    family=st.sampled_from(sorted(FAMILIES)),
+    dtype=st.sampled_from(["float32", "float64"]),
+    cancelled=st.booleans(),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_is_decoded_is_within_its_bound(size, family, dtype, cancelled, seed, data):
+    machines, recovery = size
+    rng = np.random.default_rng(seed)
+    code = make_code(machines, recovery, family, seed=seed, dtype=dtype)
+    X = rng.standard_normal((recovery, 3, 16)).astype(dtype)
+    w = rng.standard_normal(16).astype(dtype)
+    if cancelled:
+        X, w = np.abs(X), np.tile([1, -1], 8).astype(dtype)
+    answers = answered(code, X, w).astype(float)
+    chosen = data.draw(st.permutations(range(1, machines + 1)))[:recovery]
+    decoder = code.decoder(chosen)
+    values = answers[indices(chosen)]
+    decoded = np.empty_like(values)
+    decoder.decode(values[list(decoder.order)], decoded)
+    exact = exactly(np.eye(recovery), exact_parts(X, w))
+    errors = answer_error(code.generator, dtype, 16)[indices(chosen)]
+    scale = (np.abs(X).max(axis=0).astype(float) @ np.abs(w).astype(float)).max()
+    largest = np.abs(decoded).max()
+    bound = decode_error_bound(decoder.condition, decoder.gain, errors, largest, scale)
+    wrong = np.abs(decoded - exact).sum(axis=0).max() / np.abs(exact).sum(axis=0).max()
+    assert wrong <= bound
+    if not cancelled:
+        scale = likely_scale(decoded)
+        likely = decode_error_bound(decoder.condition, decoder.gain, errors, largest, scale)
+        assert wrong <= likely
+        eps = float(np.finfo(dtype).eps)
+        assert bound <= 1e4 * recovery**2 * eps * decoder.condition or bound == np.inf
+
+
+def test_answers_that_are_no_more_than_rounding_have_no_bound():
+    assert decode_error_bound(2.0, 1.0, [1e-7], 1e-9, scale=1.0) == np.inf
+    assert decode_error_bound(2.0, 1.0, [1e-7], np.nan, scale=1.0) == np.inf
+    assert decode_error_bound(2.0, 1.0, [1e-7], 0.0, scale=0.0) == 0
+
+
+def test_errors_that_are_allowed_later_are_not_doubted():
+    generator = make_code(6, 3).generator
+    checker = ParityChecker(generator, np.float64, 30)
+    answers = generator @ np.random.default_rng(0).standard_normal((3, 50))
+    answers[1] *= 1 + 1e-12
+    machines = range(1, 7)
+    assert checker.inconsistent(machines, answers).any()
+    checker.allow(answer_error(generator, np.float64, 30, [0, 1e-11, 0, 0, 0, 0]))
+    assert not checker.inconsistent(machines, answers).any()
+    answers[1] *= 1 + 1e-9
+    assert checker.inconsistent(machines, answers).any()

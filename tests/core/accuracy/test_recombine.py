@@ -1,0 +1,168 @@
+"""Shards from shards: never farther off than the bound says, and who is wrong is named."""
+
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.core.accuracy.recombine import Recombination, Recombiner, choose_basis
+from cec_mpi.core.accuracy.rounding import encoding_error
+from cec_mpi.core.code.families import FAMILIES
+from cec_mpi.core.code.mds import make_code
+from cec_mpi.errors import InputError
+
+SIZES = [(3, 2), (5, 3), (6, 3), (6, 1), (8, 6), (4, 4)]
+
+
+def made(machines, recovery, family, dtype, seed, width=20):
+    """A code, X and its shards as encode would compute them."""
+    code = make_code(machines, recovery, family, seed=seed, dtype=dtype)
+    X = (10 * np.random.default_rng(seed).standard_normal((recovery, width))).astype(dtype)
+    shards = np.empty((machines, width), dtype)
+    code.encode(X, shards)
+    return code, X, shards
+
+
+def exactly(rows, X):
+    """A product in rational arithmetic, as floats."""
+    return np.array(
+        [
+            [
+                float(
+                    sum(Fraction(g) * Fraction(float(x)) for g, x in zip(row, column, strict=True))
+                )
+                for column in X.T
+            ]
+            for row in rows.tolist()
+        ]
+    )
+
+
+@given(
+    size=st.sampled_from(SIZES),
+    family=st.sampled_from(sorted(FAMILIES)),
+    dtype=st.sampled_from(["float32", "float64"]),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_shard_and_no_part_is_farther_off_than_its_bound(size, family, dtype, seed, data):
+    machines, recovery = size
+    code, X, shards = made(machines, recovery, family, dtype, seed)
+    basis = data.draw(st.sampled_from(list(combinations(range(1, machines + 1), recovery))))
+    given_errors = encoding_error(code.generator, dtype)
+    largest = np.abs(X).max(axis=0)  # of the L entries at each place
+    exact = exactly(code.generator, X)
+    assert (np.abs(shards - exact) <= given_errors[:, None] * largest).all()
+    rows = np.array(basis) - 1
+    for targets, expected in ((code.generator, exact), (np.eye(recovery), X)):
+        recombination = Recombination(code.generator, basis, targets)
+        computed = (recombination.coefficients @ shards[rows].astype(float)).astype(dtype)
+        bounds = recombination.errors(given_errors[rows], dtype)
+        assert (np.abs(computed - expected) <= bounds[:, None] * largest).all()
+        assert (bounds <= 100 * np.finfo(dtype).eps * code.conditioning.worst * recovery**2).all()
+    assert (recombination.scale(shards[rows].astype(float)) >= largest * (1 - 1e-4)).all()
+
+
+def test_a_shard_that_is_a_part_of_x_has_no_error():
+    code = make_code(5, 3, systematic=True)
+    errors = encoding_error(code.generator, np.float32)
+    assert errors[:3].tolist() == [0, 0, 0]
+    assert (errors[3:] > 0).all()
+
+
+@pytest.mark.parametrize(("machines", "recovery"), [(6, 3), (10, 5), (12, 2)])
+def test_the_basis_is_nearly_the_best_there_is(machines, recovery):
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        generator = rng.standard_normal((machines, recovery))
+        basis = choose_basis(generator, range(1, machines + 1))
+        conditions = [
+            np.linalg.cond(generator[list(rows)])
+            for rows in combinations(range(machines), recovery)
+        ]
+        assert np.linalg.cond(generator[np.array(basis) - 1]) <= 10 * min(conditions)
+
+
+def test_too_few_and_singular_rows_are_refused():
+    with pytest.raises(InputError, match="2 machines: expected at least 3"):
+        choose_basis(np.ones((5, 3)), [1, 2])
+    with pytest.raises(InputError, match="singular"):
+        Recombination(np.ones((3, 2)), (1, 2), np.eye(2))
+    with pytest.raises(InputError, match="expected 2 of them"):
+        Recombination(np.ones((3, 2)), (1, 2, 3), np.eye(2))
+
+
+@given(
+    size=st.sampled_from([(5, 3), (6, 3), (9, 3), (7, 6), (12, 8)]),
+    family=st.sampled_from(sorted(FAMILIES)),
+    dtype=st.sampled_from(["float32", "float64"]),
+    scale=st.sampled_from([0.0, 1e-30, 1.0, 1e30]),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=100, deadline=None)
+def test_rounding_alone_is_never_taken_for_an_error(size, family, dtype, scale, seed):
+    code, X, shards = made(*size, family, dtype, seed)
+    code.encode((scale * X).astype(dtype), shards)
+    recombiner = Recombiner(code.generator, dtype)
+    errors = encoding_error(code.generator, dtype)
+    assert recombiner.compare(dict(enumerate(shards, start=1)), errors).agree
+
+
+@given(
+    machines=st.integers(4, 9),
+    dtype=st.sampled_from(["float32", "float64"]),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+@settings(max_examples=100, deadline=None)
+def test_one_wrong_shard_is_seen_with_one_to_spare_and_named_with_two(machines, dtype, seed, data):
+    recovery = data.draw(st.integers(1, machines - 1))
+    wrong = data.draw(st.integers(1, machines))
+    code, _, shards = made(machines, recovery, "fourier", dtype, seed)
+    shards[wrong - 1, data.draw(st.integers(0, 19))] += 1
+    recombiner = Recombiner(code.generator, dtype)
+    errors = encoding_error(code.generator, dtype)
+    verdict = recombiner.compare(dict(enumerate(shards, start=1)), errors)
+    assert not verdict.agree
+    assert verdict.wrong == ((wrong,) if machines >= recovery + 2 else ())
+
+
+def test_a_small_error_beside_large_numbers_is_seen():
+    """Columns of X often have different scales; each number is compared on its own."""
+    code = make_code(6, 3)
+    X = np.random.default_rng(0).standard_normal((3, 20)) * 10.0 ** np.arange(-10, 10)
+    shards = code.generator @ X
+    shards[3, 0] += 1e-20
+    errors = encoding_error(code.generator, "float64")
+    verdict = Recombiner(code.generator, "float64").compare(
+        dict(enumerate(shards, start=1)), errors
+    )
+    assert verdict.wrong == (4,)
+
+
+def test_two_wrong_shards_are_named_with_four_to_spare():
+    code, _, shards = made(9, 4, "fourier", "float64", 1)
+    shards[[1, 6]] *= 1.01
+    recombiner = Recombiner(code.generator, "float64")
+    errors = encoding_error(code.generator, "float64")
+    all_of_them = dict(enumerate(shards, start=1))
+    assert recombiner.compare(all_of_them, errors).wrong == (2, 7)
+    seven = {n: shard for n, shard in all_of_them.items() if n not in (4, 9)}
+    verdict = recombiner.compare(seven, errors)
+    assert not verdict.agree
+    assert verdict.wrong == ()
+
+
+def test_a_shard_of_nan_or_infinity_is_wrong():
+    code, _, shards = made(6, 3, "fourier", "float64", 1)
+    errors = encoding_error(code.generator, "float64")
+    for value in (np.nan, np.inf):
+        shards[4, 3] = value
+        verdict = Recombiner(code.generator, "float64").compare(
+            dict(enumerate(shards, start=1)), errors
+        )
+        assert verdict.wrong == (5,)

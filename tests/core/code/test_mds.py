@@ -1,0 +1,331 @@
+"""Real-valued MDS codes: any L machines give X back, and how accurately."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from cec_mpi.core.code.conditioning import measure_conditioning
+from cec_mpi.core.code.families import FAMILIES
+from cec_mpi.core.code.mds import MDSCode, make_code
+from cec_mpi.errors import InfeasibleError, InputError
+
+EPS = np.finfo(np.float64).eps
+SMALL = [(machines, recovery) for machines in range(1, 8) for recovery in range(1, machines + 1)]
+
+
+def encoded(code, parts):
+    """What each machine stores."""
+    out = np.empty((code.machines, *parts.shape[1:]), dtype=parts.dtype)
+    code.encode(parts, out)
+    return out
+
+
+def decoded(code, shards, machines):
+    decoder = code.decoder(machines)
+    values = shards[[machines[k] - 1 for k in decoder.order]]
+    out = np.empty_like(values)
+    decoder.decode(values, out)
+    return out
+
+
+def with_condition(number, size, seed):
+    """A random square matrix with this condition number."""
+    rng = np.random.default_rng(seed)
+    left, _ = np.linalg.qr(rng.standard_normal((size, size)))
+    right, _ = np.linalg.qr(rng.standard_normal((size, size)))
+    return left * np.geomspace(1, 1 / number, size) @ right
+
+
+# --- decoding -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("systematic", [False, True])
+def test_any_l_machines_give_x_back(family, systematic):
+    for machines, recovery in SMALL:
+        code = make_code(machines, recovery, family, systematic=systematic)
+        parts = np.random.default_rng(machines).standard_normal((recovery, 4))
+        shards = encoded(code, parts)
+        for chosen in combinations(range(1, machines + 1), recovery):
+            condition = np.linalg.cond(code.generator[[n - 1 for n in chosen]])
+            error = np.abs(decoded(code, shards, chosen) - parts).max()
+            assert error <= 20 * EPS * condition * np.abs(parts).max()
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "auto"])
+@pytest.mark.parametrize(("machines", "recovery"), [(1, 1), (4, 1), (5, 5), (6, 3), (7, 4)])
+def test_first_machines_of_a_systematic_code_store_x_unchanged(family, machines, recovery):
+    code = make_code(machines, recovery, family, systematic=True)
+    parts = np.random.default_rng(0).standard_normal((recovery, 5))
+    assert code.systematic
+    assert np.array_equal(code.generator[:recovery], np.eye(recovery))
+    assert np.array_equal(encoded(code, parts)[:recovery], parts)
+
+
+def test_rows_of_any_shape_are_encoded():
+    code = make_code(6, 3)
+    parts = np.random.default_rng(0).standard_normal((3, 4, 5))
+    assert np.allclose(encoded(code, parts), np.einsum("nl,lij->nij", code.generator, parts))
+
+
+def test_float32_rows_are_encoded_to_float32():
+    code = make_code(6, 3)
+    parts = np.random.default_rng(0).standard_normal((3, 50)).astype(np.float32)
+    shards = encoded(code, parts)
+    assert shards.dtype == np.float32
+    assert np.allclose(shards, code.generator @ parts, atol=1e-5)
+
+
+@pytest.mark.parametrize("condition", [1e3, 1e4, 1e5, 1e8])
+def test_decoding_is_as_accurate_as_numpys_solve(condition):
+    ours, numpys = [], []
+    for seed in range(30):
+        code = MDSCode(with_condition(condition, 8, seed))
+        parts = np.random.default_rng(seed).standard_normal((8, 20))
+        shards = code.generator @ parts
+        ours.append(np.abs(decoded(code, shards, range(1, 9)) - parts).max())
+        numpys.append(np.abs(np.linalg.solve(code.generator, shards) - parts).max())
+    assert np.median(ours) <= 2 * np.median(numpys)
+    assert np.median(ours) <= condition * 20 * EPS
+
+
+def test_machines_may_answer_in_any_order():
+    code = make_code(7, 4, "gaussian")
+    parts = np.random.default_rng(0).standard_normal((4, 3))
+    shards = encoded(code, parts)
+    assert np.allclose(decoded(code, shards, (6, 1, 7, 3)), parts)
+
+
+@pytest.mark.parametrize("condition", [10, 1e6])
+def test_decoded_rows_may_lie_apart(condition):
+    code = MDSCode(with_condition(condition, 3, 0))
+    decoder = code.decoder((1, 2, 3))
+    parts = np.arange(12.0).reshape(3, 4)
+    whole = np.full((3, 9), 7.0)
+    values = encoded(code, parts)[list(decoder.order)]
+    decoder.decode(values, whole[:, 2:6])
+    assert np.allclose(whole[:, 2:6], parts)
+    assert (np.delete(whole, range(2, 6), axis=1) == 7.0).all()
+
+
+@pytest.mark.parametrize("rows", [1, 1000])
+def test_a_decoder_is_used_again_and_again(rows):
+    code = make_code(6, 3)
+    decoder = code.decoder((1, 2, 6))
+    for seed in range(3):
+        parts = np.random.default_rng(seed).standard_normal((3, rows))
+        values = encoded(code, parts)[[0, 1, 5]][list(decoder.order)]
+        out = np.empty_like(values)
+        decoder.decode(values, out)
+        assert np.allclose(out, parts)
+
+
+@pytest.mark.parametrize("machines", [(1, 2), (1, 2, 3, 4), (), (0, 1, 2), (1, 2, 7), (1, 1, 2)])
+def test_a_decoder_needs_l_different_machines_of_the_code(machines):
+    with pytest.raises(InputError, match="machines"):
+        make_code(6, 3).decoder(machines)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_condition_of_a_decoder_is_close_to_the_1_norm_condition_number(family):
+    code = make_code(7, 4, family)
+    for chosen in combinations(range(1, 8), 4):
+        true = np.linalg.cond(code.generator[[n - 1 for n in chosen]], 1)
+        assert 0.3 * true <= code.decoder(chosen).condition <= 1.000001 * true
+
+
+# --- conditioning -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("machines", "recovery", "median", "worst"),
+    [(6, 3, 2.6, 5.8), (10, 5, 6, 42), (24, 20, 16, 900)],
+)
+def test_condition_numbers_of_the_fourier_code(machines, recovery, median, worst):
+    found = make_code(machines, recovery, "fourier").conditioning
+    assert found.complete
+    assert found.median == pytest.approx(median, rel=0.03)
+    assert found.worst == pytest.approx(worst, rel=0.03)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("systematic", [False, True])
+def test_measured_condition_numbers_are_those_of_all_subsets(family, systematic):
+    code = make_code(7, 4, family, systematic=systematic)
+    subsets = list(combinations(range(1, 8), 4))
+    numbers = [np.linalg.cond(code.generator[[n - 1 for n in chosen]]) for chosen in subsets]
+    found = code.conditioning
+    assert found.complete
+    assert found.measured == len(subsets)
+    assert found.median == pytest.approx(np.median(numbers), rel=1e-6)
+    assert found.worst == pytest.approx(max(numbers), rel=1e-6)
+    worst = np.linalg.cond(code.generator[[n - 1 for n in found.worst_machines]])
+    assert worst == pytest.approx(max(numbers), rel=1e-6)
+
+
+def test_where_subsets_are_many_a_repeatable_sample_is_measured():
+    generator = make_code(12, 6, "gaussian").generator
+    sample, every = measure_conditioning(generator, largest=100), measure_conditioning(generator)
+    assert every.complete
+    assert not sample.complete
+    assert sample.worst <= every.worst
+    assert sample == measure_conditioning(generator, largest=100)
+
+
+@pytest.mark.parametrize("first", [0, 7, 25])
+def test_a_sample_holds_every_run_of_consecutive_machines(first):
+    rng = np.random.default_rng(0)
+    generator = rng.standard_normal((30, 15))
+    run = np.arange(first, first + 15) % 30
+    generator[run[0]] = rng.standard_normal(14) @ generator[run[1:]]
+    generator[run[0]] += 1e-6 * rng.standard_normal(15)
+    found = measure_conditioning(generator)
+    assert not found.complete
+    assert found.worst_machines == tuple(sorted((run + 1).tolist()))
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (8, 9), (16, 17)])
+def test_the_worst_of_very_many_subsets_is_found(pair):
+    generator = np.random.default_rng(0).standard_normal((18, 9))
+    generator[pair[0]] = generator[pair[1]] + 1e-6
+    found = measure_conditioning(generator)
+    subsets = np.array(list(combinations(range(18), 9)))
+    numbers = np.linalg.cond(generator[subsets])
+    assert found.measured == len(subsets) == 48_620
+    assert found.worst == pytest.approx(numbers.max(), rel=1e-4)
+    assert found.median == pytest.approx(np.median(numbers), rel=1e-6)
+    assert found.worst_machines == tuple((subsets[numbers.argmax()] + 1).tolist())
+
+
+@pytest.mark.parametrize(
+    ("machines", "recovery", "family"),
+    [(6, 3, "fourier"), (10, 5, "fourier"), (100, 50, "orthonormal")],
+)
+def test_auto_takes_the_family_that_measures_best(machines, recovery, family):
+    assert make_code(machines, recovery).family == family
+
+
+@pytest.mark.parametrize(("machines", "recovery"), [(5, 2), (6, 3), (7, 4), (9, 6)])
+@pytest.mark.parametrize("systematic", [False, True])
+def test_auto_is_no_worse_than_any_family(machines, recovery, systematic):
+    auto = make_code(machines, recovery, systematic=systematic)
+    worst = [
+        make_code(machines, recovery, family, systematic=systematic).conditioning.worst
+        for family in FAMILIES
+    ]
+    assert auto.conditioning.worst == min(worst)
+
+
+def test_float32_is_refused_where_it_would_decode_to_noise():
+    code = MDSCode(np.vander(np.arange(1.0, 11.0), 5), "vandermonde")
+    with pytest.raises(InputError, match=r"float32 .* vandermonde .* 6, 7, 8, 9, 10 .* 2.0e\+07"):
+        code.check_precision(np.float32)
+    code.check_precision(np.float64)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, "float32", np.float64])
+def test_well_conditioned_codes_may_store_float32(dtype):
+    make_code(6, 3).check_precision(dtype)
+    make_code(10, 5).check_precision(dtype)
+
+
+def test_a_code_accepted_for_float32_decodes_to_1_percent_from_any_machines():
+    code = make_code(7, 4, "chebyshev", systematic=True)
+    code.check_precision(np.float32)
+    parts = np.random.default_rng(0).standard_normal((4, 100)).astype(np.float32)
+    shards = encoded(code, parts).astype(np.float64)
+    for chosen in combinations(range(1, 8), 4):
+        error = np.linalg.norm(decoded(code, shards, chosen) - parts)
+        assert error <= 0.01 * np.linalg.norm(parts)
+
+
+# --- generators ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "auto"])
+def test_the_same_seed_gives_the_same_code_bit_for_bit(family):
+    first, again = (make_code(8, 4, family, seed=3) for _ in range(2))
+    assert first.generator.tobytes() == again.generator.tobytes()
+    assert first.family == again.family
+    assert first.conditioning == again.conditioning
+
+
+@pytest.mark.parametrize("family", ["orthonormal", "gaussian"])
+def test_another_seed_gives_another_random_code(family):
+    first, other = (make_code(8, 4, family, seed=seed) for seed in (0, 1))
+    assert not np.array_equal(first.generator, other.generator)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_orthonormal_code_is_the_best_of_several(seed):
+    rng = np.random.default_rng(100)
+    draws = [np.linalg.qr(rng.standard_normal((10, 5)))[0] for _ in range(41)]
+    ordinary = np.median([measure_conditioning(draw).worst for draw in draws])
+    assert make_code(10, 5, "orthonormal", seed=seed).conditioning.worst < ordinary
+
+
+def test_an_orthonormal_code_has_orthogonal_columns():
+    generator = make_code(9, 4, "orthonormal").generator
+    assert np.allclose(generator.T @ generator, np.eye(4) * 9 / 4)
+
+
+def test_a_generator_cannot_be_changed_and_is_a_copy():
+    matrix = np.eye(3)[:, :2] + 1
+    code = MDSCode(matrix)
+    matrix[:] = 0
+    assert (code.generator >= 1).all()
+    with pytest.raises(ValueError, match="read-only"):
+        code.generator[0, 0] = 5
+
+
+def test_a_measurement_made_earlier_is_kept():
+    measured = make_code(6, 3).conditioning
+    assert MDSCode(make_code(6, 3).generator, conditioning=measured).conditioning is measured
+
+
+@pytest.mark.parametrize(
+    ("generator", "message"),
+    [
+        pytest.param([[1, 2], [0, 1], [1, 2]], "not MDS .* machines 1, 3", id="repeated row"),
+        pytest.param([[1, 0], [0, 1], [2, 2], [3, 3]], "machines 3, 4", id="proportional rows"),
+        pytest.param([[1, 0], [0, 0], [1, 1]], "not MDS .* condition number inf", id="zero row"),
+        pytest.param([[1, np.nan], [0, 1]], "NaN or infinity", id="NaN"),
+        pytest.param([[1, np.inf], [0, 1]], "NaN or infinity", id="infinity"),
+        pytest.param(np.ones((2, 3)), r"shape \(2, 3\)", id="more parts than machines"),
+        pytest.param(np.ones((3, 0)), r"shape \(3, 0\)", id="no parts"),
+        pytest.param(np.ones(3), r"shape \(3,\)", id="one dimension"),
+        pytest.param(1.0, r"shape \(\)", id="a number"),
+    ],
+)
+def test_a_matrix_that_is_not_mds_is_refused(generator, message):
+    with pytest.raises(InputError, match=message):
+        MDSCode(generator)
+
+
+@pytest.mark.parametrize(
+    ("machines", "recovery", "family", "systematic"),
+    [(40, 20, "cauchy", True), (40, 20, "chebyshev", False)],
+)
+def test_a_family_that_is_hopeless_for_these_sizes_is_refused(
+    machines, recovery, family, systematic
+):
+    message = f"the {family} generator for {machines} machines and recovery threshold {recovery}"
+    with pytest.raises(InputError, match=message):
+        make_code(machines, recovery, family, systematic=systematic)
+
+
+@pytest.mark.parametrize("recovery", [0, -1])
+def test_the_recovery_threshold_starts_at_one(recovery):
+    with pytest.raises(InputError, match=f"recovery threshold {recovery}"):
+        make_code(6, recovery)
+
+
+def test_fewer_machines_than_the_recovery_threshold_are_infeasible():
+    with pytest.raises(InfeasibleError, match="2 machines with recovery threshold 3"):
+        make_code(2, 3)
+
+
+def test_an_unknown_family_is_refused_with_the_known_ones():
+    with pytest.raises(InputError, match=f"'reed'.*auto, {', '.join(FAMILIES)}"):
+        make_code(6, 3, "reed")

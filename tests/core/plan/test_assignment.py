@@ -1,0 +1,476 @@
+"""Algorithm 1, the cyclic baseline, and the Assignment that both return."""
+
+import copy
+import pickle
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.core.plan.assignment import Assignment, Block
+from cec_mpi.core.plan.load import fractional_load, makespan, whole_row_load
+from cec_mpi.core.plan.schemes import cyclic, fractional_blocks, heterogeneous
+from cec_mpi.errors import InfeasibleError, InputError
+
+# The example of the paper, Section III: alpha_f and P_f in each of its four steps.
+EXAMPLE = [
+    (
+        (1, 2, 3, 4, 5, 6),
+        [("1/3", {1, 5, 6}), ("1/3", {2, 3, 4}), ("1/6", {3, 5, 6}), ("1/6", {4, 5, 6})],
+        "1/4",
+    ),
+    (
+        (1, 2, 3, 5, 6),
+        [("2/5", {1, 5, 6}), ("1/5", {2, 3, 6}), ("1/5", {2, 3, 5}), ("1/5", {3, 5, 6})],
+        "3/10",
+    ),
+    ((1, 2, 3, 5), [("3/7", {1, 3, 5}), ("1/7", {1, 2, 5}), ("3/7", {2, 3, 5})], "3/8"),
+    ((2, 3, 5), [("1", {2, 3, 5})], "1/2"),
+]
+SPEEDS = dict(enumerate((2, 2, 3, 3, 4, 4), start=1))
+
+
+both_schemes = pytest.mark.parametrize(
+    "plan",
+    [
+        lambda available, copies: heterogeneous(available, [3, 2, 1][: len(available)], copies),
+        lambda available, copies: cyclic(available, copies, 3),
+    ],
+    ids=["heterogeneous", "cyclic"],
+)
+
+
+def algorithm_1(m, copies):
+    """Algorithm 1 line by line, on ints or Fractions: [(alpha_f, positions of P_f)]."""
+    m = list(m)
+    blocks = []
+    while any(m):
+        whole = Fraction(sum(m), copies)
+        ascending = sorted((n for n in range(len(m)) if m[n]), key=lambda n: (m[n], n))
+        chosen = [ascending[0], *ascending[len(ascending) - copies + 1 :]]
+        alpha = m[ascending[0]]
+        if len(ascending) >= copies + 1:
+            alpha = min(alpha, whole - m[ascending[len(ascending) - copies]])
+        for n in chosen:
+            m[n] -= alpha
+        blocks.append((alpha, set(chosen)))
+    return blocks
+
+
+def sizes_and_sets(plan):
+    return [(block.stop - block.start, set(block.machines)) for block in plan.blocks]
+
+
+def rows_of(plan, machine):
+    """Rows of one machine, straight from the blocks."""
+    mine = [block for block in plan.blocks if machine in block.machines]
+    return sorted(row for block in mine for row in range(block.start, block.stop))
+
+
+@st.composite
+def fillable(draw):
+    """(available, loads, copies): any loads of at most R rows that sum to copies * R."""
+    machines = draw(st.integers(1, 9))
+    copies = draw(st.integers(1, machines))
+    rows = draw(st.integers(1, draw(st.sampled_from([2, 6, 50, 10_000]))))
+    loads = [draw(st.integers(0, rows)) for _ in range(machines)]
+    short = copies * rows - sum(loads)
+    for n in draw(st.permutations(range(machines))):
+        step = max(-loads[n], min(rows - loads[n], short))
+        loads[n] += step
+        short -= step
+    available = sorted(draw(st.sets(st.integers(1, 40), min_size=machines, max_size=machines)))
+    return tuple(available), loads, copies
+
+
+@st.composite
+def planned(draw):
+    """(available, loads, copies) with the optimal loads of machines of any speeds."""
+    speed = draw(st.sampled_from([st.integers(1, 3), st.floats(0.5, 8), st.floats(1e-9, 1e9)]))
+    speeds = draw(st.lists(speed, min_size=1, max_size=9))
+    copies = draw(st.integers(1, len(speeds)))
+    loads = whole_row_load(speeds, copies, draw(st.integers(1, 500)))
+    return tuple(range(1, len(speeds) + 1)), loads.tolist(), copies
+
+
+# --- Algorithm 1 --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("available", "blocks", "cyclic_time"), EXAMPLE)
+def test_the_papers_example_in_fractions(available, blocks, cyclic_time):
+    mu = fractional_load([SPEEDS[n] for n in available], 3).mu
+    found = [
+        (alpha, {available[position] for position in positions})
+        for alpha, positions in fractional_blocks(mu, 3)
+    ]
+    assert found == [(Fraction(alpha), machines) for alpha, machines in blocks]
+
+
+@pytest.mark.parametrize(("available", "blocks", "cyclic_time"), EXAMPLE)
+def test_the_papers_example_in_whole_rows(available, blocks, cyclic_time):
+    loads = whole_row_load([SPEEDS[n] for n in available], 3, 420)
+    found = sizes_and_sets(heterogeneous(available, loads, 3))
+    assert found == [(Fraction(alpha) * 420, machines) for alpha, machines in blocks]
+
+
+@settings(max_examples=2500, deadline=None, database=None)
+@given(st.one_of(fillable(), planned()))
+def test_algorithm_1_keeps_its_promises_and_is_the_one_of_the_paper(case):
+    available, loads, copies = case
+    plan = heterogeneous(available, loads, copies)
+    rows = sum(loads) // copies
+    blocks = plan.blocks
+    assert len(blocks) <= len(available)
+    assert all(len(set(block.machines)) == copies for block in blocks)
+    assert all(block.stop - block.start >= 1 for block in blocks)
+    along = sorted(blocks, key=lambda block: block.start)
+    assert [block.start for block in along] == [0, *(block.stop for block in along[:-1])]
+    assert along[-1].stop == rows == plan.rows
+    met = dict.fromkeys(available, 0)
+    for block in blocks:
+        for n in block.machines:
+            met[n] += block.stop - block.start
+    assert list(met.values()) == loads == plan.loads.tolist()
+    expected = algorithm_1(loads, copies)
+    assert sizes_and_sets(plan) == [
+        (alpha, {available[position] for position in chosen}) for alpha, chosen in expected
+    ]
+    assert [
+        (alpha, set(chosen))
+        for alpha, chosen in fractional_blocks([Fraction(m, rows) for m in loads], copies)
+    ] == [(Fraction(alpha, rows), chosen) for alpha, chosen in expected]
+
+
+@pytest.mark.parametrize("copies", [1, 2, 10, 150, 299, 300])
+@pytest.mark.parametrize("fastest", [1, 3, 1000])
+def test_algorithm_1_of_many_machines_is_the_one_of_the_paper(copies, fastest):
+    speeds = np.random.default_rng(copies).integers(1, fastest + 1, 300)
+    loads = whole_row_load(speeds, copies, 1000)
+    plan = heterogeneous(tuple(range(1, 301)), loads, copies)
+    assert sizes_and_sets(plan) == [
+        (alpha, {position + 1 for position in chosen})
+        for alpha, chosen in algorithm_1(loads.tolist(), copies)
+    ]
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3, 4, 5])
+def test_fractional_blocks_stay_exact_where_denominators_are_huge(copies):
+    speeds = [1, 999_999_937, 10**9, Fraction(1, 10**9 + 7), 3 * 10**8 + 1]
+    mu = fractional_load(speeds, copies).mu
+    blocks = fractional_blocks(mu, copies)
+    assert [(alpha, set(chosen)) for alpha, chosen in blocks] == algorithm_1(mu, copies)
+    assert sum(alpha for alpha, _ in blocks) == 1
+
+
+def test_ties_go_by_machine_number():
+    blocks = heterogeneous((4, 7, 9), [2, 2, 2], 2).blocks
+    assert [block.machines for block in blocks] == [(4, 9), (4, 7), (7, 9)]
+
+
+def test_more_rows_than_memory_holds_do_not_overflow():
+    plan = heterogeneous((1, 2, 3), [2**61] * 3, 2)
+    assert sizes_and_sets(plan) == [(2**60, {1, 3}), (2**60, {1, 2}), (2**60, {2, 3})]
+
+
+def test_with_as_many_machines_as_copies_there_is_one_block():
+    assert heterogeneous((2, 3, 5), [7, 7, 7], 3).blocks == (Block(0, 7, (2, 3, 5)),)
+
+
+def test_with_one_copy_each_machine_has_its_own_rows():
+    plan = heterogeneous((1, 2, 3), [5, 0, 2], 1)
+    assert sorted(sizes_and_sets(plan), key=str) == [(2, {3}), (5, {1})]
+
+
+@pytest.mark.parametrize(
+    "loads",
+    [
+        pytest.param([3, 2, 2], id="sum is no multiple of the copies"),
+        pytest.param([4, 1, 1], id="more rows than there are on one machine"),
+        pytest.param([3, 3, 1, -1], id="negative"),
+        pytest.param([0, 0, 0], id="no rows"),
+    ],
+)
+def test_loads_that_no_assignment_meets_are_refused(loads):
+    with pytest.raises(InputError, match=f"sum {sum(loads)} cannot be met"):
+        heterogeneous(tuple(range(1, len(loads) + 1)), loads, 2)
+    with pytest.raises(InputError, match="cannot be met"):
+        fractional_blocks([Fraction(m, 3) for m in loads], 2)
+
+
+def test_as_many_loads_as_machines_are_needed():
+    with pytest.raises(InputError, match="3 loads for 2 available machines"):
+        heterogeneous((1, 2), [3, 2, 1], 2)
+
+
+@both_schemes
+@pytest.mark.parametrize(("available", "copies"), [((1, 2), 4), ((), 1)])
+def test_fewer_machines_than_copies_are_infeasible(plan, available, copies):
+    message = f"{len(available)} machines available: each row needs {copies}"
+    with pytest.raises(InfeasibleError, match=message) as caught:
+        plan(available, copies)
+    assert caught.value.exit_code == 4
+
+
+@both_schemes
+@pytest.mark.parametrize("copies", [0, -1])
+def test_less_than_one_copy_is_wrong_input_and_not_a_lack_of_machines(plan, copies):
+    with pytest.raises(InputError):
+        plan((1, 2, 3), copies)
+
+
+@both_schemes
+@pytest.mark.parametrize("available", [(3, 2, 1), (3, 1, 2), (1, 1, 2), (0, 1, 2)])
+def test_available_machines_are_numbers_from_one_ascending(plan, available):
+    with pytest.raises(InputError, match="expected ascending numbers from 1"):
+        plan(available, 2)
+
+
+# --- the cyclic baseline ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("available", "blocks", "cyclic_time"), EXAMPLE)
+def test_cyclic_times_of_the_papers_example(available, blocks, cyclic_time):
+    loads = cyclic(available, 3, 420).loads
+    assert makespan(loads, [SPEEDS[n] for n in available]) == Fraction(cyclic_time) * 420
+
+
+@settings(max_examples=500, deadline=None, database=None)
+@given(st.sets(st.integers(1, 50), min_size=1, max_size=12), st.data(), st.integers(1, 60))
+def test_cyclic_blocks_and_loads(numbers, data, rows):
+    available = sorted(numbers)
+    count = len(available)
+    copies = data.draw(st.integers(1, count))
+    plan = cyclic(available, copies, rows)
+    bounds = [b * rows // count for b in range(count + 1)]
+    assert plan.blocks == tuple(
+        Block(
+            bounds[b],
+            bounds[b + 1],
+            tuple(sorted(available[(b + k) % count] for k in range(copies))),
+        )
+        for b in range(count)
+        if bounds[b] < bounds[b + 1]
+    )
+    assert plan.loads.tolist() == [len(rows_of(plan, n)) for n in available]
+    assert plan.loads.max() - plan.loads.min() <= 1
+    assert plan.loads.sum() == copies * rows
+
+
+def test_cyclic_with_fewer_rows_than_machines():
+    plan = cyclic((1, 2, 3, 4, 5), 2, 2)
+    assert plan.rows == 2
+    assert sorted(plan.loads.tolist()) == [0, 1, 1, 1, 1]
+
+
+def test_cyclic_needs_rows():
+    with pytest.raises(InputError, match="0 rows per shard"):
+        cyclic((1, 2), 1, 0)
+
+
+# --- the Assignment -----------------------------------------------------------------------
+
+
+def small_plan(**changes):
+    fields = {
+        "available": (1, 2, 4),
+        "loads": [3, 2, 1],
+        "starts": [0, 1],
+        "stops": [1, 3],
+        "machines": [[1, 4], [1, 2]],
+    }
+    return Assignment(**{**fields, **changes})
+
+
+@st.composite
+def assignments(draw):
+    """Assignments with their blocks in any place along the rows."""
+    available, loads, copies = draw(fillable())
+    blocks = heterogeneous(available, loads, copies).blocks
+    along = draw(st.permutations(range(len(blocks))))
+    starts, stops, row = [0] * len(blocks), [0] * len(blocks), 0
+    for f in along:
+        starts[f], row = row, row + blocks[f].stop - blocks[f].start
+        stops[f] = row
+    return Assignment(available, loads, starts, stops, [block.machines for block in blocks])
+
+
+@settings(max_examples=400, deadline=None, database=None)
+@given(assignments())
+def test_intervals_are_the_rows_of_a_machine_merged_and_ascending(plan):
+    for machine in range(1, max(plan.available) + 2):
+        intervals = plan.intervals(machine)
+        assert [row for start, stop in intervals for row in range(start, stop)] == rows_of(
+            plan, machine
+        )
+        assert all(start < stop for start, stop in intervals)
+        assert all(before[1] < after[0] for before, after in pairwise(intervals))
+        assert plan.count(machine) == sum(stop - start for start, stop in intervals)
+
+
+@settings(max_examples=400, deadline=None, database=None)
+@given(assignments())
+def test_positions_find_each_blocks_answers_in_the_answers_of_all_machines(plan):
+    answers = [(n, row) for n in plan.available for row in rows_of(plan, n)]
+    for block, positions in zip(plan.blocks, plan.positions.tolist(), strict=True):
+        for machine, position in zip(block.machines, positions, strict=True):
+            size = block.stop - block.start
+            assert answers[position : position + size] == [
+                (machine, row) for row in range(block.start, block.stop)
+            ]
+
+
+def test_positions_with_machine_numbers_beyond_16_bits():
+    near = heterogeneous((1, 2, 3, 5), [4, 4, 6, 7], 3)
+    far = heterogeneous((5, 65_536, 65_537, 200_000), [4, 4, 6, 7], 3)
+    assert np.array_equal(near.positions, far.positions)
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(assignments())
+def test_an_assignment_survives_the_wire(plan):
+    array = plan.to_array()
+    again = Assignment.from_array(array)
+    assert array.dtype == np.int64
+    assert array.ndim == 1
+    assert again == plan
+    assert again.blocks == plan.blocks
+    assert again.available == plan.available
+    assert again.loads.tolist() == plan.loads.tolist()
+
+
+def test_what_comes_off_the_wire_is_checked():
+    array = small_plan().to_array()
+    with pytest.raises(InputError, match=f"{array.size - 1} numbers: expected {array.size}"):
+        Assignment.from_array(array[:-1])
+    array[-1] = 9
+    with pytest.raises(InputError, match="not available"):
+        Assignment.from_array(array)
+
+
+def test_assignments_are_equal_and_hashed_by_value():
+    plan, again = small_plan(), small_plan()
+    moved = small_plan(starts=[2, 0], stops=[3, 2])
+    assert plan is not again
+    assert plan == again
+    assert hash(plan) == hash(again)
+    assert plan != moved
+    assert plan != plan.blocks
+    assert {plan: "first", moved: "second"}[again] == "first"
+
+
+def test_the_same_blocks_on_other_machines_are_another_assignment():
+    assert small_plan() != small_plan(available=(1, 2, 5), machines=[[1, 5], [1, 2]])
+
+
+def test_an_idle_machine_makes_another_assignment():
+    assert small_plan() != small_plan(available=(1, 2, 3, 4), loads=[3, 2, 0, 1])
+
+
+@pytest.mark.parametrize("name", ["rows", "loads", "blocks", "something"])
+def test_attributes_of_an_assignment_cannot_be_set(name):
+    with pytest.raises(AttributeError):
+        setattr(small_plan(), name, 1)
+
+
+@pytest.mark.parametrize("name", ["rows", "loads"])
+def test_attributes_of_an_assignment_cannot_be_deleted(name):
+    with pytest.raises(AttributeError):
+        delattr(small_plan(), name)
+
+
+@pytest.mark.parametrize("name", ["loads", "starts", "stops", "machines", "positions"])
+def test_arrays_of_an_assignment_cannot_be_changed(name):
+    array = getattr(small_plan(), name)
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 0
+
+
+@pytest.mark.parametrize("writeable", [True, False], ids=["array", "read-only view"])
+def test_an_assignment_keeps_no_hold_on_what_it_was_made_of(writeable):
+    loads = np.array([3, 2, 1])
+    given_loads = loads[:]
+    given_loads.flags.writeable = writeable
+    plan = small_plan(loads=given_loads)
+    loads[0] = 99
+    assert plan == small_plan()
+    assert given_loads.flags.writeable == writeable
+
+
+def test_an_assignment_keeps_no_hold_on_the_array_off_the_wire():
+    array = small_plan().to_array()
+    plan = Assignment.from_array(array)
+    array[:] = 0
+    assert plan == small_plan()
+
+
+def test_counts_are_zero_for_preempted_machines():
+    plan = small_plan()
+    assert [plan.count(n) for n in (1, 2, 3, 4, 5)] == [3, 2, 0, 1, 0]
+    assert plan.counts(6).tolist() == [3, 2, 0, 1, 0, 0]
+    assert plan.intervals(3) == ()
+
+
+def test_a_plan_says_what_it_is():
+    assert repr(small_plan()) == (
+        "<Assignment of 3 rows to 3 machines: 2 blocks on 2 machines each>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"starts": [0, 2]}, "do not partition"),
+        ({"starts": [1, 1]}, "do not partition"),
+        ({"starts": [0, 0]}, "do not partition"),
+        ({"stops": [0, 3]}, "do not partition"),
+        ({"starts": [1, 2], "stops": [2, 4]}, "do not partition"),
+        ({"starts": [0, 0], "stops": [0, 3], "loads": [3, 3, 0]}, "do not partition"),
+        ({"starts": [0, 1], "stops": [1, 0]}, "do not partition"),
+        ({"stops": [1, 4]}, "machine 1 is assigned 4 rows: expected 3"),
+        ({"loads": [3, 1, 2]}, "machine 2 is assigned 2 rows: expected 1"),
+        ({"machines": [[1, 1], [1, 2]]}, "twice or out of order"),
+        ({"machines": [[4, 1], [1, 2]]}, "twice or out of order"),
+        ({"machines": [[1, 5], [1, 2]]}, "not available"),
+        ({"machines": [[0, 4], [1, 2]]}, "not available"),
+        ({"machines": [[1, 3], [1, 2]]}, "machine 3 is assigned 1 row: expected 0"),
+        (
+            {
+                "available": (1, 2),
+                "loads": [3, 3],
+                "starts": [0, 1, 2],
+                "stops": [1, 2, 3],
+                "machines": [[1, 2]] * 3,
+            },
+            "3 blocks for 2 machines",
+        ),
+        ({"loads": [3, 2]}, "2 loads for 3 available machines"),
+        ({"available": ()}, "expected ascending numbers from 1"),
+        ({"available": (0, 1, 2)}, "expected ascending numbers from 1"),
+        ({"available": (1, 4, 2)}, "expected ascending numbers from 1"),
+        ({"available": (1, 2, 2)}, "expected ascending numbers from 1"),
+        ({"stops": [3]}, "2 starts and 1 stops"),
+        ({"starts": [[0, 1]], "stops": [[1, 3]]}, "starts"),
+        ({"machines": [[1, 4]]}, r"shape \(1, 2\): expected \(2, 2\)"),
+        ({"machines": [1, 4]}, r"shape \(2,\)"),
+        ({"machines": [[], []]}, r"shape \(2, 0\)"),
+        ({"starts": [], "stops": [], "machines": np.zeros((0, 2))}, r"shape \(0, 2\)"),
+    ],
+)
+def test_an_assignment_that_is_not_one_is_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        small_plan(**changes)
+
+
+def test_an_assignment_can_be_copied_and_sent():
+    plan = cyclic((1, 2, 5, 6), 2, 8)
+    for copied in (copy.copy(plan), copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
+        assert copied == plan
+        assert hash(copied) == hash(plan)
+
+
+def test_machine_numbers_beyond_32_bits_are_refused():
+    with pytest.raises(InputError, match="too large"):
+        Assignment((1, 2), [1, 1], [0], [1], [[1, 2**32 + 2]])

@@ -1,0 +1,351 @@
+"""Loads: Theorem 1 in fractions of a shard, and the optimal load in whole rows."""
+
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import LinearConstraint, linprog, milp
+
+from cec_mpi.core.plan.load import check_speeds, fractional_load, makespan, whole_row_load
+from cec_mpi.errors import InfeasibleError, InputError
+
+# The example of the paper, Section III: six machines, three of which compute each row.
+SPEEDS = {
+    1: (2, 2, 3, 3, 4, 4),
+    2: (2, 2, 3, 4, 4),
+    3: (2, 2, 3, 4),
+    4: (2, 3, 4),
+}
+many = settings(max_examples=500, deadline=None, database=None)
+small_speeds = st.lists(st.integers(1, 20), min_size=1, max_size=8)
+
+
+@st.composite
+def speeds_and_copies(draw, speeds=small_speeds):
+    drawn = draw(speeds)
+    return drawn, draw(st.integers(1, len(drawn)))
+
+
+def times_of_theorem_1(speeds, copies):
+    """All ``c_k`` for k in [N - copies + 1, N], in Fractions."""
+    ascending = sorted(Fraction(s) for s in speeds)
+    count = len(ascending)
+    return {
+        k: (k + copies - count) / sum(ascending[:k]) for k in range(count - copies + 1, count + 1)
+    }
+
+
+def rows_before(time, speeds, rows):
+    """Whole rows that all machines together can compute in strictly less than `time`."""
+    return sum(min(rows, -(-time * Fraction(s) // 1) - 1) for s in speeds)
+
+
+# --- the paper's example ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "c_star", "k_star", "mu"),
+    [
+        (1, "1/6", 6, "1/3 1/3 1/2 1/2 2/3 2/3"),
+        (2, "1/5", 5, "2/5 2/5 3/5 4/5 4/5"),
+        (3, "2/7", 3, "4/7 4/7 6/7 1"),
+        (4, "1/2", None, "1 1 1"),
+    ],
+)
+def test_the_papers_example_to_the_last_fraction(step, c_star, k_star, mu):
+    load = fractional_load(SPEEDS[step], 3)
+    assert load.mu == tuple(Fraction(value) for value in mu.split())
+    assert load.c_star == Fraction(c_star)
+    assert load.k_star == k_star
+    assert all(isinstance(value, Fraction) for value in (*load.mu, load.c_star))
+
+
+@pytest.mark.parametrize(("step", "c_star"), [(1, "2/9"), (2, "2/7"), (3, "1/2")])
+def test_the_papers_example_with_one_straggler_tolerated(step, c_star):
+    assert fractional_load(SPEEDS[step], 4).c_star == Fraction(c_star)
+
+
+def test_the_papers_last_step_cannot_tolerate_a_straggler():
+    with pytest.raises(InfeasibleError, match="3 machines available: each row needs 4"):
+        fractional_load(SPEEDS[4], 4)
+
+
+@pytest.mark.parametrize(
+    ("step", "loads", "time"),
+    [
+        (1, [140, 140, 210, 210, 280, 280], 70.0),
+        (2, [168, 168, 252, 336, 336], 84.0),
+        (3, [240, 240, 360, 420], 120.0),
+        (4, [420, 420, 420], 210.0),
+    ],
+)
+def test_the_papers_example_in_whole_rows(step, loads, time):
+    found = whole_row_load(SPEEDS[step], 3, 420)
+    assert found.tolist() == loads
+    assert found.dtype == np.int64
+    assert makespan(found, SPEEDS[step]) == time
+
+
+# --- Theorem 1 ----------------------------------------------------------------------------
+
+
+@many
+@given(speeds_and_copies())
+def test_fractional_load_is_feasible_and_has_the_time_of_theorem_1(case):
+    speeds, copies = case
+    load = fractional_load(speeds, copies)
+    assert sum(load.mu) == copies
+    assert all(0 < mu <= 1 for mu in load.mu)
+    assert max(mu / s for mu, s in zip(load.mu, speeds, strict=True)) == load.c_star
+    if len(speeds) > copies:
+        times = times_of_theorem_1(speeds, copies)
+        assert load.c_star == max(times.values())
+        assert load.k_star == max(k for k, time in times.items() if time == load.c_star)
+        assert all(mu == min(1, load.c_star * s) for mu, s in zip(load.mu, speeds, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_fractional_load_is_the_optimum_of_the_linear_program(seed):
+    rng = np.random.default_rng(seed)
+    machines = int(rng.integers(1, 13))
+    copies = int(rng.integers(1, machines + 1))
+    speeds = np.exp(rng.normal(0, 1, machines))
+    # Unknowns mu[1..N] and c: minimise c with mu[n] <= c s[n] and sum mu = copies.
+    best = linprog(
+        np.append(np.zeros(machines), 1),
+        A_ub=np.column_stack((np.eye(machines), -speeds)),
+        b_ub=np.zeros(machines),
+        A_eq=np.append(np.ones(machines), 0)[None],
+        b_eq=[copies],
+        bounds=[(0, 1)] * machines + [(0, None)],
+    )
+    load = fractional_load(speeds, copies)
+    assert load.c_star == pytest.approx(best.fun, rel=1e-9)
+    assert sum(load.mu) == pytest.approx(copies, rel=1e-12)
+    assert makespan(load.mu, speeds) == pytest.approx(load.c_star, rel=1e-12)
+
+
+@many
+@given(speeds_and_copies())
+def test_floats_give_what_fractions_give(case):
+    speeds, copies = case
+    exact, floats = fractional_load(speeds, copies), fractional_load([*map(float, speeds)], copies)
+    assert floats.mu == pytest.approx([float(mu) for mu in exact.mu], rel=1e-13)
+    assert floats.c_star == pytest.approx(float(exact.c_star), rel=1e-13)
+    assert floats.k_star == exact.k_star
+    assert max(floats.mu) <= 1
+    assert all(isinstance(value, float) for value in (*floats.mu, floats.c_star))
+
+
+def test_fractions_as_speeds_are_exact():
+    thirds = [Fraction(s, 3) for s in SPEEDS[3]]
+    assert fractional_load(thirds, 3).c_star == 3 * fractional_load(SPEEDS[3], 3).c_star
+    assert fractional_load(thirds, 3).mu == fractional_load(SPEEDS[3], 3).mu
+
+
+def test_order_of_the_machines_does_not_matter():
+    shuffled = fractional_load([4, 2, 3, 2], 3)
+    assert shuffled.mu == tuple(Fraction(value) for value in ("1", "4/7", "6/7", "4/7"))
+
+
+@pytest.mark.parametrize("copies", [1, 2, 5])
+def test_equal_machines_share_equally(copies):
+    assert fractional_load([7] * 5, copies).mu == (Fraction(copies, 5),) * 5
+
+
+def test_with_one_copy_loads_are_proportional_to_speeds():
+    assert fractional_load([1, 2, 5], 1).mu == (Fraction(1, 8), Fraction(1, 4), Fraction(5, 8))
+
+
+def test_k_star_counts_ties_at_the_full_shard():
+    # c_2 = 1/2 and c_3 = 2/4: with k = 3 the third machine's load is 1 as well.
+    load = fractional_load([1, 1, 2], 2)
+    assert (load.c_star, load.k_star) == (Fraction(1, 2), 3)
+
+
+EXTREMES = [
+    [1.0, 1e9, 1e9, 1e9],
+    [1.0, 1.0, 1.0, 1e9],
+    [1e9, 1.0, 1e9, 1.0],
+    [1e308] * 4,
+    [1e-300] * 4,
+    [1e-300, 1e300, 1.0, 2.0],
+    [1e-300, 1e-300, 1e300],
+    [1e-300, 1e-300, 1e300, 1e300],
+    [1e-130, 1e-140, 1e140, 1e130, 1e140],
+]
+EXTREME_CASES = [(speeds, copies) for speeds in EXTREMES for copies in range(1, len(speeds) + 1)]
+
+
+@pytest.mark.parametrize(("speeds", "copies"), EXTREME_CASES)
+def test_extreme_speeds_lose_no_accuracy(speeds, copies):
+    exact = fractional_load([Fraction(s) for s in speeds], copies)
+    floats = fractional_load(speeds, copies)
+    assert floats.mu == pytest.approx([float(mu) for mu in exact.mu], rel=1e-12)
+    assert floats.c_star == pytest.approx(float(exact.c_star), rel=1e-12)
+
+
+@pytest.mark.parametrize(("speeds", "copies"), EXTREME_CASES)
+def test_extreme_speeds_have_whole_row_loads(speeds, copies):
+    loads = whole_row_load(speeds, copies, 100)
+    assert loads.sum() == copies * 100
+    assert loads.min() >= 0
+    assert loads.max() <= 100
+    time = max(Fraction(m) / Fraction(s) for m, s in zip(loads.tolist(), speeds, strict=True))
+    assert rows_before(time, speeds, 100) < copies * 100
+
+
+@pytest.mark.parametrize("machines", [2, 3, 5])
+def test_a_time_too_long_for_a_float_is_infinite(machines):
+    speeds = [5e-324] * machines
+    load = fractional_load(speeds, 2)
+    assert load.mu == pytest.approx([2 / machines] * machines)
+    assert load.c_star == float("inf")
+    loads = whole_row_load(speeds, 2, 30)
+    assert loads.tolist() == [60 // machines] * machines
+    assert makespan(loads, speeds) == float("inf")
+
+
+def test_machines_that_slow_still_share_by_their_speeds():
+    speeds = [5e-324, 1e-323, 1e308]
+    load = fractional_load(speeds, 2)
+    assert load.mu == pytest.approx((1 / 3, 2 / 3, 1))
+    assert load.c_star == float("inf")
+    assert whole_row_load(speeds, 2, 100).tolist() == [33, 67, 100]
+
+
+# --- whole rows ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_whole_row_load_of_all_there_are_is_faster(seed):
+    rng = np.random.default_rng(seed)
+    machines, rows = int(rng.integers(1, 5)), int(rng.integers(1, 6))
+    copies = int(rng.integers(1, machines + 1))
+    speeds = rng.integers(1, 8, machines).tolist()
+    best = min(
+        makespan(loads, speeds)
+        for loads in product(range(rows + 1), repeat=machines)
+        if sum(loads) == copies * rows
+    )
+    assert makespan(whole_row_load(speeds, copies, rows), speeds) == best
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whole_row_load_is_the_optimum_of_the_integer_program(seed):
+    rng = np.random.default_rng(seed)
+    machines, rows = int(rng.integers(3, 8)), int(rng.integers(5, 40))
+    copies = int(rng.integers(1, machines))
+    speeds = rng.integers(1, 12, machines).astype(float)
+    best = milp(
+        np.append(np.zeros(machines), 1),
+        integrality=np.append(np.ones(machines), 0),
+        bounds=(0, np.append(np.full(machines, rows), np.inf)),
+        constraints=[
+            LinearConstraint(np.column_stack((np.eye(machines), -speeds)), ub=0),
+            LinearConstraint(np.append(np.ones(machines), 0), copies * rows, copies * rows),
+        ],
+        options={"mip_rel_gap": 0},
+    )
+    loads = whole_row_load(speeds, copies, rows)
+    assert makespan(loads, speeds) == pytest.approx(best.fun, rel=1e-6)
+
+
+@many
+@given(
+    speeds_and_copies(st.lists(st.integers(1, 1000), min_size=1, max_size=12)),
+    st.integers(1, 10**6),
+)
+def test_whole_row_load_fits_and_in_less_time_the_rows_could_not_be_done(case, rows):
+    speeds, copies = case
+    loads = whole_row_load(speeds, copies, rows).tolist()
+    assert sum(loads) == copies * rows
+    assert min(loads) >= 0
+    assert max(loads) <= rows
+    time = max(Fraction(m, s) for m, s in zip(loads, speeds, strict=True))
+    assert rows_before(time, speeds, rows) < copies * rows
+    bound = fractional_load(speeds, copies).c_star * rows
+    assert bound <= time <= bound + Fraction(1, min(speeds))
+
+
+def test_a_machine_too_slow_for_a_row_gets_none():
+    assert whole_row_load([1, 1000, 1000], 1, 10).tolist() == [0, 5, 5]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 10**9])
+def test_as_many_machines_as_copies_compute_their_whole_shards(rows):
+    assert whole_row_load([1, 5, 1e6], 3, rows).tolist() == [rows] * 3
+
+
+def test_rows_left_over_go_to_the_lowest_position_in_a_tie():
+    assert whole_row_load([1, 1, 1], 1, 4).tolist() == [2, 1, 1]
+
+
+# --- what is refused ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "plan", [lambda s: fractional_load(s, 1), lambda s: whole_row_load(s, 1, 5)]
+)
+@pytest.mark.parametrize(
+    ("speeds", "message"),
+    [
+        ([0, 1, 2], "position 1 is 0.0"),
+        ([1, -2.5, 3], "position 2 is -2.5"),
+        ([1, 2, float("nan")], "position 3 is nan"),
+        ([float("inf"), 1], "position 1 is inf"),
+        ([1, -float("inf")], "position 2 is -inf"),
+        ([1, "fast"], "'fast'"),
+        ([1, 2 + 1j], "complex"),
+        ([1, 10**400], "too large"),
+        ([], r"shape \(0,\)"),
+        ([[1, 2]], r"shape \(1, 2\)"),
+        (3.0, r"shape \(\)"),
+    ],
+)
+def test_a_speed_that_cannot_be_is_named(plan, speeds, message):
+    with pytest.raises(InputError, match=message) as caught:
+        plan(speeds)
+    assert isinstance(caught.value, ValueError)
+    assert caught.value.exit_code == 2
+
+
+def test_speeds_come_back_as_they_are():
+    speeds = check_speeds((1, 2.5, Fraction(1, 4)))
+    assert speeds.tolist() == [1.0, 2.5, 0.25]
+    assert speeds.dtype == np.float64
+
+
+@pytest.mark.parametrize("plan", [fractional_load, lambda s, copies: whole_row_load(s, copies, 5)])
+def test_fewer_machines_than_copies_are_infeasible(plan):
+    with pytest.raises(InfeasibleError, match="2 machines available: each row needs 3") as caught:
+        plan([1, 2], 3)
+    assert isinstance(caught.value, ValueError)
+    assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize("plan", [fractional_load, lambda s, copies: whole_row_load(s, copies, 5)])
+@pytest.mark.parametrize("copies", [0, -1])
+def test_copies_start_at_one(plan, copies):
+    with pytest.raises(InputError, match=f"each row on {copies} machines"):
+        plan([1, 2], copies)
+
+
+@pytest.mark.parametrize("rows", [0, -3])
+def test_rows_start_at_one(rows):
+    with pytest.raises(InputError, match=f"{rows} rows per shard"):
+        whole_row_load([1, 2], 1, rows)
+
+
+def test_equal_speeds_that_are_next_to_nothing_share_equally():
+    assert whole_row_load([1e-320, 1e-320], 1, 10).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("copies", [1, 500, 999])
+def test_the_most_rows_that_there_can_be_are_given_out_exactly(copies):
+    loads = whole_row_load([0.1] * 1000, copies, 2**48)
+    assert int(loads.sum()) == copies * 2**48
+    assert loads.max() - loads.min() <= 1

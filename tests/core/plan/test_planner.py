@@ -1,0 +1,215 @@
+"""From who is available and how fast to a plan with its decoders."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from cec_mpi.core.code.mds import make_code
+from cec_mpi.core.plan import planner as planner_module
+from cec_mpi.core.plan.planner import SCHEMES, Planner, plan_step
+from cec_mpi.errors import InfeasibleError, InputError
+
+EVERYONE = (1, 2, 3, 4, 5, 6)
+SPEEDS = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0)  # the example of the paper, Section III
+STEPS = [
+    (EVERYONE, "1/6", "1/4"),
+    ((1, 2, 3, 5, 6), "1/5", "3/10"),
+    ((1, 2, 3, 5), "2/7", "3/8"),
+    ((2, 3, 5), "1/2", "1/2"),
+]
+
+
+def speeds_of(number):
+    """Speeds that differ from number to number."""
+    return (*SPEEDS[:-1], 5.0 + number)
+
+
+# --- one step -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("available", "heterogeneous", "cyclic"), STEPS)
+def test_times_of_the_papers_example(available, heterogeneous, cyclic):
+    plan = plan_step(available, SPEEDS, 3, 840)
+    assert plan.makespan == Fraction(heterogeneous) * 840
+    assert plan.bound == pytest.approx(float(Fraction(heterogeneous) * 840), rel=1e-14)
+    baseline = plan_step(available, SPEEDS, 3, 840, "cyclic")
+    assert baseline.makespan == Fraction(cyclic) * 840
+    assert baseline.bound == plan.bound
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_plan_beats_its_bound_and_cyclic_never_beats_heterogeneous(seed):
+    rng = np.random.default_rng(seed)
+    speeds = rng.uniform(1, 8, 12)
+    available = tuple(sorted((rng.choice(12, 8, replace=False) + 1).tolist()))
+    copies, rows = int(rng.integers(1, 9)), int(rng.integers(1, 200))
+    best, baseline = (plan_step(available, speeds, copies, rows, scheme) for scheme in SCHEMES)
+    assert best.bound == baseline.bound
+    assert best.bound * (1 - 1e-12) <= best.makespan <= baseline.makespan
+    present = speeds[np.array(available) - 1]
+    assert best.makespan == (best.assignment.loads / present).max()
+    assert baseline.makespan == (baseline.assignment.loads / present).max()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_speeds_of_preempted_machines_do_not_matter_to_a_step(scheme):
+    one = plan_step((1, 3, 4, 6), (2, 99, 3, 3, 99, 4), 2, 50, scheme)
+    other = plan_step((1, 3, 4, 6), (2, 1, 3, 3, 1, 4), 2, 50, scheme)
+    assert one.assignment == other.assignment
+    assert (one.makespan, one.bound) == (other.makespan, other.bound)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("available", "heterogeneous", "cyclic"), STEPS)
+def test_planned_encoded_answers_decode_to_the_product(scheme, available, heterogeneous, cyclic):
+    rows, columns = 37, 5
+    rng = np.random.default_rng(0)
+    parts, w = rng.standard_normal((3, rows, columns)), rng.standard_normal(columns)
+    code = make_code(6, 3)
+    shards = np.empty((6, rows, columns))
+    code.encode(parts, shards)
+    plan = plan_step(available, SPEEDS, 3, rows, scheme)
+    answers = np.concatenate(
+        [
+            shards[n - 1, start:stop] @ w
+            for n in available
+            for start, stop in plan.assignment.intervals(n)
+        ]
+    )
+    product = np.full((3, rows), np.nan)
+    located = zip(
+        plan.assignment.blocks, plan.assignment.positions, plan.decoders(code), strict=True
+    )
+    for block, positions, decoder in located:
+        firsts = positions[list(decoder.order)]
+        values = answers[firsts[:, None] + np.arange(block.stop - block.start)]
+        decoder.decode(values, product[:, block.start : block.stop])
+    assert np.allclose(product, parts @ w, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("available", [(), (2,), (2, 5)])
+def test_fewer_machines_than_copies_are_infeasible(scheme, available):
+    message = f"{len(available)} machines? available: each row needs 3"
+    with pytest.raises(InfeasibleError, match=message) as caught:
+        plan_step(available, SPEEDS, 3, 420, scheme)
+    assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    ("available", "speeds", "copies", "rows", "message"),
+    [
+        ((1, 7), SPEEDS, 2, 420, r"\(1, 7\): 6 speeds are given"),
+        ((0, 1), SPEEDS, 2, 420, r"\(0, 1\): expected ascending"),
+        ((2, 1, 3), SPEEDS, 2, 420, "expected ascending numbers"),
+        ((3, 1, 2), SPEEDS, 3, 420, "expected ascending numbers"),
+        ((1, 1, 3), SPEEDS, 2, 420, "expected ascending numbers"),
+        ((1, 2), (1, -1), 2, 420, "position 2 is -1.0"),
+        ((1, 2), (1, 2, float("nan")), 2, 420, "position 3 is nan"),
+        ((1, 2), (), 2, 420, "speeds"),
+        ((1, 2, 3), SPEEDS, 2, 0, "0 rows per shard"),
+        ((1, 2, 3), SPEEDS, 0, 420, "expected at least 1"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(scheme, available, speeds, copies, rows, message):
+    with pytest.raises(InputError, match=message):
+        plan_step(available, speeds, copies, rows, scheme)
+
+
+def test_an_unknown_scheme_is_refused_with_the_known_ones():
+    with pytest.raises(InputError, match="'fast': expected one of heterogeneous, cyclic"):
+        plan_step(EVERYONE, SPEEDS, 3, 420, "fast")
+
+
+# --- plans that are remembered ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_planner_plans_as_one_step_does(scheme):
+    planned = Planner(3, 420, scheme).plan(EVERYONE, SPEEDS)
+    alone = plan_step(EVERYONE, SPEEDS, 3, 420, scheme)
+    assert planned.assignment == alone.assignment
+    assert (planned.makespan, planned.bound) == (alone.makespan, alone.bound)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_same_machines_and_speeds_give_the_same_plan_back(scheme):
+    planner = Planner(3, 420, scheme)
+    first = planner.plan(EVERYONE, SPEEDS)
+    assert planner.plan(tuple(range(1, 7)), tuple(map(float, SPEEDS))) is first
+    fewer = planner.plan((1, 2, 3, 5), SPEEDS)
+    faster = planner.plan(EVERYONE, speeds_of(0))
+    assert fewer is not first
+    assert (faster is first) == (scheme == "cyclic")  # which looks at no speeds
+    assert fewer.assignment.available == (1, 2, 3, 5)
+    assert planner.plan(EVERYONE, SPEEDS) is first
+    assert planner.plan((1, 2, 3, 5), SPEEDS) is fewer
+    assert planner.plan(EVERYONE, speeds_of(0)) is faster
+
+
+def test_the_plan_used_longest_ago_is_forgotten_first():
+    planner = Planner(3, 420)
+    plans = [planner.plan(EVERYONE, speeds_of(number)) for number in range(16)]
+    assert planner.plan(EVERYONE, speeds_of(0)) is plans[0]
+    planner.plan(EVERYONE, speeds_of(16))
+    assert planner.plan(EVERYONE, speeds_of(0)) is plans[0]
+    assert planner.plan(EVERYONE, speeds_of(2)) is plans[2]
+    assert planner.plan(EVERYONE, speeds_of(1)) is not plans[1]
+
+
+def test_plans_with_many_decoders_are_forgotten_sooner(monkeypatch):
+    planner, code = Planner(3, 420), make_code(6, 3)
+    plans = [planner.plan(EVERYONE, speeds_of(number)) for number in range(3)]
+    for plan in plans:
+        plan.decoders(code)
+    numbers = [plan.decoder_numbers for plan in plans]
+    monkeypatch.setattr(planner_module, "_DECODER_NUMBERS", numbers[1] + numbers[2])
+    newest = planner.plan(EVERYONE, speeds_of(3))
+    assert planner.plan(EVERYONE, speeds_of(3)) is newest
+    assert planner.plan(EVERYONE, speeds_of(2)) is plans[2]
+    assert planner.plan(EVERYONE, speeds_of(1)) is plans[1]
+    assert planner.plan(EVERYONE, speeds_of(0)) is not plans[0]
+
+
+def test_a_step_that_cannot_be_planned_does_no_harm_to_the_planner():
+    planner = Planner(3, 420)
+    first = planner.plan(EVERYONE, SPEEDS)
+    for _ in range(2):
+        with pytest.raises(InfeasibleError):
+            planner.plan((1, 2), SPEEDS)
+    assert planner.plan(EVERYONE, SPEEDS) is first
+
+
+# --- decoders -----------------------------------------------------------------------------
+
+
+def test_decoders_are_factored_once_and_kept_with_the_plan():
+    plan, code = plan_step(EVERYONE, SPEEDS, 3, 420), make_code(6, 3)
+    assert plan.decoder_numbers == 0
+    first, again = plan.decoders(code), plan.decoders(code)
+    assert len(first) == len(plan.assignment.blocks) == 4
+    assert all(one is two for one, two in zip(first, again, strict=True))
+    assert plan.decoder_numbers == 4 * 9
+
+
+def test_blocks_on_the_same_machines_share_a_decoder():
+    plan, code = plan_step((1, 2, 5), SPEEDS, 3, 30, "cyclic"), make_code(6, 3)
+    decoders = plan.decoders(code)
+    assert len(decoders) == 3
+    assert all(decoder is decoders[0] for decoder in decoders)
+    assert plan.decoder_numbers == 9
+
+
+def test_two_codes_do_not_share_decoders():
+    plan = plan_step((1, 2, 3), (1.0, 1.0, 1.0), 2, 9)
+    first, second = make_code(3, 2, "fourier"), make_code(3, 2, "gaussian")
+    assert plan.decoders(first)[0] is not plan.decoders(second)[0]
+    assert plan.decoders(first)[0] is plan.decoders(first)[0]
+
+
+@pytest.mark.parametrize("available", [(2, 1, 3), (1, 1, 2)])
+def test_machines_out_of_order_are_refused(available):
+    with pytest.raises(InputError, match="expected ascending"):
+        plan_step(available, (1.0,) * 64, 2, 9)

@@ -1,0 +1,161 @@
+"""Answers in any order, from any machines, wrong ones among them: what is decoded is right."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi import make_code
+from cec_mpi.core.accuracy.locating import ParityChecker
+from cec_mpi.core.plan.planner import plan_step
+from cec_mpi.core.plan.replan import replan
+from cec_mpi.core.step.answers import Decoders, RowAnswers
+
+
+class Step:
+    """A product of known numbers: what each machine would answer, and what is collected."""
+
+    def __init__(self, machines, recovery, rows, columns, *, check=False, sample=None, seed=0):
+        self.code = make_code(machines, recovery)
+        self.rows, self.columns = rows, columns
+        self.exact = np.random.default_rng(seed).standard_normal((recovery, rows * columns))
+        self.right = self.code.generator @ self.exact
+        self.parts = np.full((recovery, rows * columns), np.nan)
+        checker = ParityChecker(self.code.generator, "float64", 30) if check else None
+        work = np.empty(self.parts.size)
+        self.answers = RowAnswers(
+            Decoders(self.code), recovery, rows, columns, self.parts, work, checker, sample=sample
+        )
+
+    def give(self, machine, start, stop, wrong=0.0):
+        k = self.columns
+        values = self.right[machine - 1, start * k : stop * k].copy()
+        values[-1:] += wrong
+        self.answers.give(machine, start, stop, values)
+
+    def error(self):
+        return np.abs(self.parts - self.exact).max()
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_whoever_answers_or_is_lost_the_result_is_right(data):
+    machines = data.draw(st.integers(1, 8), "machines")
+    recovery = data.draw(st.integers(1, machines), "recovery")
+    copies = data.draw(st.integers(recovery, machines), "copies")
+    rows, columns = data.draw(st.integers(1, 40), "rows"), data.draw(st.integers(1, 3), "columns")
+    speeds = [data.draw(st.floats(0.1, 10)) for _ in range(machines)]
+    step = Step(machines, recovery, rows, columns)
+    plan = plan_step(range(1, machines + 1), speeds, copies, rows).assignment
+    jobs = [(n, a, b) for n in plan.available for a, b in plan.intervals(n)]
+    for job in jobs:
+        step.answers.expect(*job)
+    alive = set(range(1, machines + 1))
+    while step.answers.undecoded:
+        assert jobs, "nothing is on its way, and not all is there"
+        place = data.draw(st.integers(0, len(jobs) - 1), "next")
+        machine = jobs[place][0]
+        if len(alive) > recovery and data.draw(st.booleans(), "lost"):
+            alive.discard(machine)
+            jobs = [job for job in jobs if job[0] != machine]
+            step.answers.give_up(machine)
+            for share in replan(step.answers.missing(alive), speeds):
+                jobs.append((share.machine, share.start, share.stop))
+                step.answers.expect(*jobs[-1])
+        else:
+            step.give(*jobs.pop(place))
+    assert step.error() <= 1e-13 * step.answers.condition
+    assert step.answers.missing(alive) == []
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    size=st.sampled_from([(6, 3), (5, 2), (12, 8)]),
+    wrong=st.integers(1, 5),
+    factor=st.sampled_from([1e-6, 1.0, 1e12, np.nan, np.inf]),
+    order=st.randoms(use_true_random=False),
+)
+def test_a_wrong_machine_is_named_and_done_without(size, wrong, factor, order):
+    machines, recovery = size
+    step = Step(machines, recovery, 60, 2, check=True)
+    speeds = [1.0] * machines
+    plan = plan_step(range(1, machines + 1), speeds, recovery + 1, 60).assignment
+    jobs = [(n, a, b) for n in plan.available for a, b in plan.intervals(n)]
+    for job in jobs:
+        step.answers.expect(*job)
+    order.shuffle(jobs)
+    while step.answers.undecoded:
+        machine, start, stop = jobs.pop()
+        step.give(machine, start, stop, wrong=factor if machine == wrong else 0.0)
+        for share in replan(step.answers.missing(range(1, machines + 1)), speeds):
+            jobs.append((share.machine, share.start, share.stop))
+            step.answers.expect(*jobs[-1])
+    assert step.error() < 1e-11
+    assert step.answers.accused <= {wrong}
+    assert step.answers.accused or not plan.intervals(wrong)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    size=st.sampled_from([(6, 3), (5, 2), (12, 8)]),
+    wrong=st.integers(1, 5),
+    order=st.randoms(use_true_random=False),
+)
+def test_a_sample_of_rows_names_a_machine_that_is_wrong_in_all(size, wrong, order):
+    machines, recovery = size
+    sample = order.sample(range(60), 6)
+    step = Step(machines, recovery, 60, 1, check=True, sample=sample)
+    step.right[wrong - 1] += 1.0
+    speeds, everyone = [1.0] * machines, range(1, machines + 1)
+    plan = plan_step(everyone, speeds, recovery, 60).assignment
+    jobs = [(n, a, b) for n in plan.available for a, b in plan.intervals(n)]
+    for job in jobs:
+        step.answers.expect(*job)
+    for share in replan(step.answers.missing(everyone), speeds):
+        jobs.append((share.machine, share.start, share.stop))
+        step.answers.expect(*jobs[-1])
+    assert sum(b - a for _, a, b in jobs) == recovery * 60 + 6
+    order.shuffle(jobs)
+    answered_by_the_wrong = False
+    while step.answers.undecoded:
+        machine, start, stop = jobs.pop()
+        answered_by_the_wrong |= machine == wrong and any(start <= row < stop for row in sample)
+        step.give(machine, start, stop)
+        for share in replan(step.answers.missing(everyone), speeds):
+            jobs.append((share.machine, share.start, share.stop))
+            step.answers.expect(*jobs[-1])
+    if step.answers.accused:
+        assert step.answers.accused == {wrong}
+        assert step.error() < 1e-11
+    else:
+        assert not answered_by_the_wrong
+
+
+def test_with_one_to_spare_rows_are_doubted_and_nobody_is_accused():
+    step = Step(4, 3, 10, 1, check=True)
+    for machine in (1, 2, 3, 4):
+        step.give(machine, 0, 10, wrong=1.0 if machine == 2 else 0.0)
+    assert step.answers.undecoded == 10
+    assert step.answers.doubtful() == [(0, 10, (1, 2, 3, 4))]
+    assert step.answers.accused == set()
+    (missing,) = step.answers.missing([1, 2, 3, 4])
+    assert (missing.needed, missing.eligible) == (1, ())
+
+
+def test_answers_that_come_too_late_change_nothing():
+    step = Step(4, 2, 10, 1)
+    step.give(1, 0, 10)
+    step.give(3, 0, 10)
+    before = step.parts.copy()
+    step.give(2, 0, 10, wrong=5.0)
+    assert step.answers.undecoded == 0
+    assert np.array_equal(step.parts, before)
+
+
+@pytest.mark.parametrize("lost", [1, 4, 6])
+def test_a_shard_is_a_sum_of_others(lost):
+    code = make_code(6, 3)
+    shards = code.generator @ np.random.default_rng(0).standard_normal((3, 50))
+    others = tuple(n for n in (2, 3, 5, 6) if n != lost)[:3]
+    made = code.stand_in_weights(lost, others) @ shards[[n - 1 for n in others]]
+    assert np.allclose(made, shards[lost - 1], atol=1e-12)

@@ -1,0 +1,7 @@
+"""What tests share with each other and with scripts; no test imports a script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]

@@ -1,0 +1,163 @@
+"""Commands as a user starts them: in time to their end, with no process left behind.
+
+Every process of a command carries a mark in its environment, so that one that outlives
+its command is found, whatever its parent is by then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cec_mpi.processes.launch.launchers import without_launcher
+from helpers import mpi_at_hand
+
+TIME_LIMIT = 30  # seconds; the slowest command takes about two on a busy machine of two cores
+
+_MARK = "CEC_LAUNCH_MARK"  # in the environment of every process of one command
+_DID_NOT_START = 213
+_BANNER = re.compile(r"^-{60,}\n.*?^-{60,}\n", re.DOTALL | re.MULTILINE)
+# What Open MPI's mpirun says now and then while it ends ranks that left with an error.
+_NOISE = re.compile(
+    r"^(\[warn\] Epoll |\[\S+:\d+\] (PMIX ERROR|pmix_ptl_base): ).*\n?", re.MULTILINE
+)
+
+
+@dataclass
+class Started:
+    """A command that runs."""
+
+    process: subprocess.Popen[str]
+    mark: str
+    scratch: Path  # for what Open MPI leaves behind when it is killed
+
+    def processes(self) -> dict[int, str]:
+        """The processes of this command that are alive, with their command lines."""
+        found = {}
+        for directory in Path("/proc").glob("[0-9]*"):
+            try:
+                if self.mark.encode() in (directory / "environ").read_bytes():
+                    words = (directory / "cmdline").read_bytes().split(b"\0")
+                    found[int(directory.name)] = b" ".join(words).decode(errors="replace")
+            except OSError:  # it has ended, or is not ours
+                continue
+        return found
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended: `returncode` is None when it had to be stopped."""
+
+    returncode: int | None
+    stdout: str
+    stderr: str
+    left: tuple[str, ...]  # command lines of what was stopped, or outlived it
+
+    @property
+    def told(self) -> str:
+        """What was printed to standard error, without what the launcher adds of its own."""
+        return _NOISE.sub("", _BANNER.sub("", self.stderr)).strip()
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The variables that a command is started with: of no launcher, and fit for one box."""
+    kept = without_launcher(os.environ)
+    beside = str(Path(sys.executable).parent)  # cec-mpi, and mpirun of an MPI wheel
+    path = os.pathsep.join([beside, kept.get("PATH", os.defpath)])
+    return {**kept, **mpi_at_hand.one_box(), "PATH": path, **variables}
+
+
+def mpirun() -> str | None:
+    """The command that starts ranks of this Python's MPI, or None."""
+    return mpi_at_hand.mpirun(environment()["PATH"])
+
+
+def start(
+    command: Sequence[object],
+    *,
+    cwd: Path | None = None,
+    variables: dict[str, str] | None = None,
+    **options: Any,
+) -> Started:
+    """Start a command; `options` are those of `subprocess.Popen`.
+
+    A command ``mpirun`` is that of the MPI at hand.
+    """
+    first, *rest = (str(word) for word in command)
+    words = [(first == "mpirun" and mpirun()) or first, *rest]
+    mark = uuid.uuid4().hex
+    scratch = Path(tempfile.mkdtemp(prefix="cec-launch-"))
+    own = {_MARK: mark, "OMPI_MCA_btl_sm_backing_directory": str(scratch)}
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(
+        words,
+        env=environment(**own, **(variables or {})),
+        cwd=cwd,
+        text=True,
+        start_new_session=True,
+        **{**pipes, **options},
+    )
+    return Started(process, mark, scratch)
+
+
+def finish(started: Started, limit: float = TIME_LIMIT) -> Done:
+    """Wait for the end of a command, and end it when the time is up."""
+    process = started.process
+    try:
+        stdout, stderr = process.communicate(timeout=limit)
+        returncode, left = process.returncode, {}
+    except subprocess.TimeoutExpired:
+        returncode, left = None, started.processes()
+        _kill(left)
+        stdout, stderr = process.communicate()
+    by = time.monotonic() + 3  # the last ones may be on their way out
+    while (late := started.processes()) and time.monotonic() < by:
+        time.sleep(0.02)
+    _kill(late)
+    shutil.rmtree(started.scratch, ignore_errors=True)
+    return Done(returncode, stdout or "", stderr or "", tuple((left | late).values()))
+
+
+def run_to_end(
+    command: Sequence[object],
+    *,
+    cwd: Path | None = None,
+    limit: float = TIME_LIMIT,
+    variables: dict[str, str] | None = None,
+) -> Done:
+    """Start a command and wait for its end.
+
+    Open MPI's launcher fails to start now and then, about once in a thousand times on a
+    busy box: it says nothing and leaves with a code of its own. Then it is started again.
+    """
+    done = finish(start(command, cwd=cwd, variables=variables), limit)
+    if done.returncode == _DID_NOT_START and not done.stdout and not done.told:
+        done = finish(start(command, cwd=cwd, variables=variables), limit)
+    return done
+
+
+def _kill(processes: dict[int, str]) -> None:
+    for number in processes:
+        try:
+            os.kill(number, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def steps_of(out: Path) -> int:
+    """Steps that are on record in a directory of results."""
+    try:
+        return (out / "steps.jsonl").read_bytes().count(b'"kind": "step"')
+    except FileNotFoundError:
+        return 0

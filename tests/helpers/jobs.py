@@ -1,0 +1,121 @@
+"""Jobs that are submitted to the cluster as a user submits them."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers.commands import environment, steps_of
+
+LIMIT = 90  # seconds for a job; each takes a few
+SPREAD = (
+    "--nodes=4 --ntasks-per-node=2"  # Open MPI starts no more ranks on a node than it has cores
+)
+_OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A directory of which jobs are submitted to the cluster."""
+
+    variables: dict[str, str]
+    directory: Path
+
+    def run(self, *words: object, limit: float = LIMIT) -> str:
+        """Run a command that has to succeed: what it prints."""
+        done = subprocess.run(
+            [str(word) for word in words],
+            cwd=self.directory,
+            env=environment(**self.variables),
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done}"
+        return done.stdout
+
+    def cancel_jobs(self) -> None:
+        """End all jobs of this user."""
+        self.run("scancel", "--quiet", f"--user={getpass.getuser()}")
+
+    @contextmanager
+    def without(self, node: str) -> Iterator[None]:
+        """Set a node down, and in the end up again."""
+        self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+        try:
+            yield
+        finally:
+            by = time.monotonic() + LIMIT
+            while not self._is_back(node):
+                assert time.monotonic() < by
+                time.sleep(0.05)
+
+    def _is_back(self, node: str) -> bool:
+        """Whether Slurm gives jobs to the node again, which it may do by itself."""
+        self.run("bash", "-c", f"scontrol update NodeName={node} State=RESUME || true")
+        words = ("--noheader", f"--nodes={node}", "--partition=low", "--format=%t")
+        return self.run("sinfo", *words).strip() == "idle"
+
+    def submit(self, script: Path, *words: object, options: str = "") -> Job:
+        """Submit a batch script with its arguments, and more options of sbatch."""
+        number = self.run("sbatch", "--parsable", *f"{SPREAD} {options}".split(), script, *words)
+        return Job(self, number.strip())
+
+    def write(self, line: str, name: str = "job.sbatch") -> Path:
+        """Write a batch script with the words of a ``cec-mpi slurm``."""
+        path = self.directory / name
+        path.write_text(self.run("cec-mpi", "slurm", *shlex.split(line)))
+        return path
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that was submitted."""
+
+    desk: Desk
+    number: str
+
+    def says(self, name: str) -> str:
+        """One of the fields of ``scontrol show job``."""
+        text = self.desk.run("scontrol", "show", "job", "--oneliner", self.number)
+        return re.search(rf"(?:^| ){name}=(.*?)(?: \w+[:\w/]*=|$)", text, re.MULTILINE)[1]
+
+    def output(self) -> str:
+        """What the job has printed until now."""
+        return "".join(
+            path.read_text() for path in self.desk.directory.glob(f"slurm-{self.number}*.out")
+        )
+
+    def wait(self, *states: str, limit: float = LIMIT) -> str:
+        """Wait until the job is in one of these states, or by default until it is over."""
+        deadline = time.monotonic() + limit
+        while True:
+            state = self.says("JobState")
+            if state in (states or _OVER):
+                return state
+            assert time.monotonic() < deadline, f"{state}, no {states or _OVER}: {self.output()}"
+            time.sleep(0.2)
+
+    def wait_for_steps(self, out: Path, steps: int) -> None:
+        """Wait until the run of the job has made so many steps."""
+        deadline = time.monotonic() + LIMIT
+        while steps_of(out) < steps:
+            assert time.monotonic() < deadline, self.output()
+            assert self.says("JobState") not in _OVER, self.output()
+            time.sleep(0.2)
+
+    def go_on(self) -> None:
+        """Start a requeued job soon: Slurm lets it wait for two minutes.
+
+        A node does not start a job again within the second in which it has ended it.
+        """
+        self.wait("PENDING")
+        self.desk.run("scontrol", "update", f"JobId={self.number}", "StartTime=now+3")

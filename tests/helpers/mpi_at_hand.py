@@ -1,0 +1,68 @@
+"""The MPI that this Python has: what it is, and how its ranks are started on one box.
+
+    python tests/helpers/mpi_at_hand.py library|mpirun
+
+prints its name and version, or the command that starts ranks.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+__all__ = ["ONE_HOST_ONLY", "library", "mpirun", "one_box"]
+
+# Variables of one_box with which Open MPI puts all ranks on the first of several hosts.
+ONE_HOST_ONLY = ("PRTE_MCA_rmaps_default_mapping_policy", "OMPI_MCA_rmaps_base_oversubscribe")
+_ENVIRONMENTS = Path(__file__).parents[2] / ".ci"
+_SAY_LIBRARY = """
+import mpi4py
+mpi4py.rc(initialize=False)
+from cec_mpi.processes.launch.library import (library_name)
+print(library_name())
+"""
+
+
+@cache
+def library() -> str:
+    """Name and version of the MPI library."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SAY_LIBRARY], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def one_box() -> dict[str, str]:
+    """Variables for more ranks than cores on one box: what ``.ci/openmpi.env`` exports.
+
+    No other MPI needs any; they take no notice of these.
+    """
+    text = (_ENVIRONMENTS / "openmpi.env").read_text()
+    return dict(re.findall(r"^export (\w+)=(\S+)$", text, re.MULTILINE))
+
+
+def mpirun(path: str | None = None) -> str | None:
+    """The command that starts ranks, of those in `path`, or None.
+
+    Intel's mpirun is a shell script, which does not hand on signals: then it is the program
+    that the script starts.
+
+    Parameters
+    ----------
+    path : str, optional
+        Directories to look in; PATH by default.
+    """
+    found = shutil.which("mpirun", path=path)
+    if found is None:
+        return None
+    with Path(found).open("rb") as file:
+        script = file.read(2) == b"#!"
+    return (script and shutil.which("mpiexec.hydra", path=path)) or found
+
+
+if __name__ == "__main__":
+    print({"library": library, "mpirun": mpirun}[sys.argv[1]]())

@@ -1,0 +1,126 @@
+"""A disk that is full for logs, records or results: one message, the right code, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.needs("mounts")
+
+SMALL = "small"  # where the small disk is
+
+
+@pytest.fixture
+def files(small_store, tmp_path):
+    """Vectors, and a place for the disk."""
+    for name, steps in (("few", 3), ("many", 120)):
+        np.save(tmp_path / f"{name}.npy", np.ones((steps, small_store.columns)))
+    (tmp_path / SMALL).mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def on_small_disk(run, files, small_store):
+    """Run lines of shell where ``small`` is a disk of so many bytes; CEC is a run on it."""
+
+    def on_small_disk(size, *lines, ranks=4):
+        launcher = f"mpirun -n {ranks} " if ranks else ""
+        serial = "" if ranks else "--serial"
+        text = f"""
+            mount -t tmpfs -o size={size} none {SMALL}
+            fill() {{ head -c "$1" /dev/zero > {SMALL}/fill; }}
+            cec() {{ {launcher}cec-mpi run {small_store.path} --out {SMALL}/out {serial} "$@"; }}
+            code=0
+            {"; ".join(lines)}
+            cp -a {SMALL} kept
+            exit $code"""
+        return run(["unshare", "--mount", "bash", "-c", text], cwd=files)
+
+    return on_small_disk
+
+
+def out_of(files):
+    return files / "kept" / "out"
+
+
+@pytest.mark.parametrize("ranks", [0, 4])
+def test_no_room_for_records_in_mid_run(on_small_disk, files, ranks):
+    done = on_small_disk("60k", "cec --vectors many.npy || code=$?", ranks=ranks)
+    assert done.returncode == 3
+    assert done.told == (
+        f"cec-mpi: error: {SMALL}/out/steps.jsonl cannot be written: No space left on device"
+    )
+    assert "matvec ended early: " in done.stdout
+    assert (out_of(files) / "steps.jsonl").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("ranks", [0, 4])
+def test_no_room_for_the_result(on_small_disk, files, ranks):
+    done = on_small_disk("24k", "cec --vectors many.npy || code=$?", ranks=ranks)
+    assert done.returncode == 2
+    assert done.told == (
+        f"cec-mpi: error: {SMALL}/out/result.npy cannot be written: No space left on device"
+    )
+    assert done.stdout == ""
+    assert os.listdir(out_of(files)) == ["logs"]  # noqa: PTH208 - and nothing hidden
+
+
+def test_no_room_for_logs(on_small_disk, files):
+    lines = ["mkdir -p small/out/logs", "mount -t tmpfs -o size=4k none small/out/logs"]
+    lines += ["head -c 4096 /dev/zero > small/out/logs/fill", "cec --vectors few.npy || code=$?"]
+    done = on_small_disk("1m", *lines)
+    assert done.returncode == 3
+    assert done.told.startswith(f"cec-mpi: error: {SMALL}/out/logs/machine-0001.log cannot be ")
+    assert done.told.count("\n") == 0
+    assert done.stdout == ""
+    assert not (out_of(files) / "result.npy").exists()
+
+
+def test_results_of_an_earlier_run_stay(on_small_disk, files):
+    lines = ["cec --vectors few.npy", "fill 200k || true"]
+    lines += ["cec --vectors many.npy --overwrite || code=$?"]
+    done = on_small_disk("64k", *lines, ranks=0)
+    assert done.returncode == 2
+    assert done.told.count("cec-mpi: error: ") == 1
+    summary = json.loads((out_of(files) / "summary.json").read_text())
+    assert summary["steps"] == 3
+    assert np.isfinite(np.load(out_of(files) / "result.npy")).all()
+
+
+def test_results_of_an_earlier_run_stay_in_mid_run_too(on_small_disk, files):
+    lines = ["cec --vectors few.npy", "fill 8k", "cec --vectors many.npy --overwrite || code=$?"]
+    done = on_small_disk("96k", *lines, ranks=0)
+    assert done.returncode == 3
+    assert f"{SMALL}/out/steps.jsonl cannot be written" in done.told
+    assert f"{SMALL}/out: as it was before" in done.stdout
+    assert json.loads((out_of(files) / "summary.json").read_text())["steps"] == 3
+
+
+def test_no_room_for_a_checkpoint_at_a_time_limit(on_small_disk, files):
+    (files / "tasks.py").write_text(
+        "import numpy as np\n"
+        "def big(X, *, checkpoint):\n"
+        "    while True:\n"
+        "        y = X @ np.ones(X.shape[1])\n"
+        "        checkpoint.save(state=np.zeros(20_000))\n"
+    )
+    slowly = "--emulate-speeds 1,1,1 --emulate-base 105 --time-limit 1"
+    line = f"cec --task tasks:big {slowly} || code=$?"
+    done = on_small_disk("80k", line, ranks=0)
+    assert done.returncode == 3
+    assert done.told.startswith("cec-mpi: error: stopped after the time limit of 1 second, after ")
+    assert done.told.endswith(
+        f" but {SMALL}/out/checkpoint.npz cannot be written: No space left on device"
+    )
+    assert f"{SMALL}/out: no checkpoint: --resume begins again" in done.stdout
+
+
+def test_a_directory_that_cannot_be_written(on_small_disk):
+    lines = ["mkdir -p small/out/logs", "mount -o remount,ro small"]
+    done = on_small_disk("1m", *lines, "cec --vectors few.npy || code=$?")
+    assert done.returncode == 2
+    says = "cannot be used for results: it cannot be written"
+    assert done.told == f"cec-mpi: error: {SMALL}/out {says}"

@@ -1,0 +1,231 @@
+"""What `open_operator` gives: it opens in a `with` or by hand, and says so when it is used bare."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse.linalg import LinearOperator, aslinearoperator, lsqr, svds
+
+import cec_mpi
+from cec_mpi.errors import InputError
+from cec_mpi.linear_operator.missing_operator import Entered, comes_of_none
+from cec_mpi.tasks import ridge
+
+
+@pytest.fixture(scope="module")
+def X():
+    return np.random.default_rng(0).standard_normal((31, 12))
+
+
+@pytest.fixture(scope="module")
+def store(X, tmp_path_factory):
+    path = tmp_path_factory.mktemp("store")
+    np.save(path / "X.npy", X)
+    cec_mpi.encode(path / "X.npy", path / "store", 3, 2)
+    return path / "store"
+
+
+W, B = np.ones(12), np.ones(31)
+
+USES = {
+    "X @ w": lambda X: X @ W,
+    "w @ X": lambda X: B @ X,
+    "X @ list": lambda X: X @ [1.0] * 12,
+    "X * 2": lambda X: X * 2,
+    "2 * X": lambda X: 2 * X,
+    "w * X": lambda X: W * X,
+    "X + X": lambda X: X + X,
+    "X - 1": lambda X: X - 1,
+    "-X": lambda X: -X,
+    "X / 2": lambda X: X / 2,
+    "X ** 2": lambda X: X**2,
+    "X(w)": lambda X: X(W),
+    "X[0]": lambda X: X[0],
+    "len": len,
+    "list": list,
+    "in": lambda X: 1 in X,
+    "asarray": np.asarray,
+    "np.dot": lambda X: np.dot(X, W),
+    "shape": lambda X: X.shape,
+    "dot": lambda X: X.dot(W),
+    "H": lambda X: X.H @ B,
+    "close": lambda X: X.close,
+    "available": lambda X: X.available,
+    "set available": lambda X: setattr(X, "available", {1, 2}),
+    "open": lambda X: X.open("other"),
+    "svds": lambda X: svds(X, k=3),
+    "lsqr": lambda X: lsqr(X, B),
+    "aslinearoperator": aslinearoperator,
+    "operator of SciPy's": lambda X: aslinearoperator(np.eye(31)) @ X,
+    "task": lambda X: ridge(X, y=B),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_whatever_is_done_without_with_says_what_is_missing(store, use):
+    with pytest.raises(InputError, match="was used without with") as caught:
+        USES[use](cec_mpi.open_operator(store, None))
+    assert f"with open_operator('{store}', None) as X:" in str(caught.value)
+    assert ".start()" in str(caught.value)
+    assert "X.close()" in str(caught.value)
+
+
+def test_a_further_store_without_with_says_the_same(store):
+    with cec_mpi.open_operator(store, None) as X:
+        with pytest.raises(InputError, match=r"X\.open\('.*'\) was used without with"):
+            X.open(store) @ W
+        assert (X @ W).shape == (31,)
+
+
+def test_looking_at_it_is_no_use(store):
+    """As a notebook or a debugger does."""
+    bare = cec_mpi.open_operator(store, None)
+    assert repr(bare) == f"<open_operator('{store}', None): opens in a with, or with .start()>"
+    assert not hasattr(bare, "_repr_html_")
+    assert not hasattr(bare, "__array_interface__")
+    assert [name for name in dir(bare) if not name.startswith("_")] == ["start"]
+    assert bare is not None
+    assert bare in {bare}
+
+
+def test_it_opens_once(store):
+    entrance = cec_mpi.open_operator(store, None)
+    with entrance as X:
+        assert (X @ W).shape == (31,)
+        with pytest.raises(InputError, match="was opened before"), entrance:
+            pass
+        assert "open>" in repr(entrance)
+    assert "closed>" in repr(entrance)
+    with pytest.raises(InputError, match="was opened before"):
+        entrance.start()
+
+
+def test_by_hand_as_in_a_notebook(store, X):
+    A = cec_mpi.open_operator(store, None).start()
+    assert isinstance(A, LinearOperator)
+    np.testing.assert_allclose(A @ W, X @ W)
+    B = A.open(store).start()
+    np.testing.assert_allclose(B @ W, X @ W)
+    B.close()
+    with pytest.raises(InputError, match="closed"):
+        B @ W
+    np.testing.assert_allclose(A @ W, X @ W)
+    A.close()
+    A.close()
+    for product in (lambda: A @ W, lambda: A.H @ np.ones((31, 2)), lambda: A @ (1j * W)):
+        with pytest.raises(InputError, match="closed"):
+            product()
+    with pytest.raises(InputError, match="closed"), A.open(store):
+        pass
+    again = cec_mpi.open_operator(store, None).start()
+    np.testing.assert_allclose(again @ W, X @ W)
+    again.close()
+
+
+def test_closing_early_within_the_with(store, X):
+    with cec_mpi.open_operator(store, None) as A:
+        with A.open(store) as B:
+            B.close()
+            with pytest.raises(InputError, match="closed"):
+                B @ W
+            np.testing.assert_allclose(A @ W, X @ W)
+        A.close()
+        A.close()
+        with pytest.raises(InputError, match="closed"):
+            A @ W
+
+
+def test_what_is_raised_after_closing_is_raised(store):
+    def close_and_multiply():
+        with cec_mpi.open_operator(store, None) as A, A.open(store) as B:
+            A.close()  # and the store beside it
+            B @ W
+
+    with pytest.raises(InputError, match="closed"):
+        close_and_multiply()
+
+
+def test_an_error_at_the_start_leaves_nothing_open(store, tmp_path):
+    entrance = cec_mpi.open_operator(tmp_path / "nowhere", None)
+    with pytest.raises(cec_mpi.errors.StoreError):
+        entrance.start()
+    with pytest.raises(InputError, match="steps"):
+        cec_mpi.open_operator(store, None, steps=3).start()
+
+
+# --- what comes of the None that machines have ------------------------------------------------
+
+
+class Nothing:
+    """Notes whether an exception in its block comes of the None that it gives."""
+
+    def __enter__(self):
+        import sys
+
+        self.entered = Entered.by(sys._getframe(1))
+
+    def __exit__(self, kind, error, trace):
+        self.found = error is not None and comes_of_none(error, trace, self.entered)
+        return True
+
+
+def product_of(X):
+    return X @ W
+
+
+OF_NONE = {
+    "product": "X @ W",
+    "from the left": "B @ X",
+    "attribute": "X.shape",
+    "transposed": "X.H @ B",
+    "two lines": "svds(\n    X,\n    k=3)",
+    "svds": "svds(X, k=3)",
+    "lsqr": "lsqr(X, B)",
+    "task": "ridge(X, y=B)",
+    "function": "product_of(X)",
+    "index": "X[0]",
+    "sum": "1 + X",
+    "setting": "setattr(X, 'available', {1})",
+}
+OF_OTHER_THINGS = {
+    "another error": "{}['missing']",
+    "own product": "np.ones((2, 3)) @ np.ones(5)",
+    "own value": "int('x')",
+    "own type": "len(3)",
+    "own attribute": "W.shapes",
+    "beside it": "(int('x'), X)",
+    "otherwise": "(X @ W if X is not None else int('x'))",
+    "own function of X": "machine(X)",
+    "own exception": "stop()",
+}
+
+
+def outcome(statement):
+    def machine(X):
+        return helper() if X is None else 0
+
+    def helper():
+        return int("y")
+
+    def stop():
+        raise SystemExit(1)
+
+    names = {**globals(), "machine": machine, "stop": stop}
+    program = f"with nothing as X:\n    {statement}\n"
+    names["nothing"] = nothing = Nothing()
+    exec(compile(program, "program.py", "exec"), names)
+    in_function = "def body():\n    " + program.replace("\n", "\n    ") + "\nbody()"
+    names["nothing"] = other = Nothing()
+    exec(compile(in_function, "program.py", "exec"), names)
+    assert nothing.found == other.found
+    return nothing.found
+
+
+@pytest.mark.parametrize("statement", OF_NONE.values(), ids=OF_NONE)
+def test_errors_that_come_of_none_are_known(statement):
+    assert outcome(statement)
+
+
+@pytest.mark.parametrize("statement", OF_OTHER_THINGS.values(), ids=OF_OTHER_THINGS)
+def test_errors_of_a_machines_own_are_left_alone(statement):
+    assert not outcome(statement)

@@ -1,0 +1,186 @@
+"""An option of a session is written once: its flag and its keyword are the same."""
+
+import inspect
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.cli import build_parser
+from cec_mpi.errors import InputError
+from cec_mpi.options.available import AvailabilityFlags
+from cec_mpi.options.losses import Losses, Running
+from cec_mpi.options.option import from_flags, own_options
+from cec_mpi.options.session import GROUPS, SessionOptions
+from cec_mpi.options.speeds import HostSpeeds, LearnedSpeeds, MachineSpeeds, as_speeds
+from cec_mpi.processes.launch.launchers import without_launcher
+from cec_mpi.run.options import RunOptions
+
+# What no other function of Python has: the first three say what to open, and for whom.
+NOT_OPTIONS = {"store", "comm", "recorder"}
+# Flags that are not the session's; those of availability say one keyword together.
+OF_THE_COMMAND = {"help", "verbosity"}
+TOGETHER = {each.name for each in own_options(AvailabilityFlags)}
+
+
+def keywords():
+    parameters = inspect.signature(cec_mpi.open_operator).parameters
+    return {name: each for name, each in parameters.items() if name not in NOT_OPTIONS}
+
+
+def flags_of_run():
+    of_run = {each.name for each in fields(RunOptions)}
+    found = {each.dest for each in build_parser().commands["run"]._actions}
+    return found - OF_THE_COMMAND - of_run
+
+
+def options_of(words):
+    given = build_parser().parse_args(["run", "store", "--out", "out", *words])
+    return from_flags(SessionOptions, given)
+
+
+def test_each_flag_has_its_keyword_and_each_keyword_its_flag():
+    assert {"availability", "speeds", "on_loss", "emulate_speeds", "seed"} <= keywords().keys()
+    assert flags_of_run() - TOGETHER == keywords().keys() - {"availability"}
+    assert flags_of_run() >= TOGETHER
+
+
+def test_keywords_have_the_defaults_of_the_flags():
+    options = options_of([])
+    assert options == SessionOptions()
+    assert {name: each.default for name, each in keywords().items()} == {
+        each.name: getattr(options, each.name) for each in fields(options)
+    }
+
+
+def test_flags_reach_the_options_of_their_names():
+    words = "--machines 1-3,5 --tick 2 --wait --speeds a=1,b=2 --shards ram --deadline x2"
+    words += " --emulate-speeds 1,2 --emulate-change 3:1:0.5 --emulate-change 4:2:2 --seed 7"
+    words += " --available-probability 0.5"
+    options = options_of(words.split())
+    assert options.machines == (1, 2, 3, 5)
+    assert (options.tick_seconds, options.wait, options.shards) == (2.0, True, "ram")
+    assert (options.speeds, options.deadline) == ({"a": 1.0, "b": 2.0}, "x2")
+    assert options.emulate_speeds == (1.0, 2.0)
+    assert [change.step for change in options.emulate_changes] == [3, 4]
+    assert options.availability.available_probability == 0.5
+    assert (options.seed, options.availability.seed) == (7, 7)
+
+
+def test_help_in_python_says_what_each_keyword_is():
+    text = inspect.getdoc(cec_mpi.open_operator)
+    parameters = text.partition("Parameters\n----------\n")[2].partition("\nReturns\n")[0]
+    described = [line.partition(" : ")[0] for line in parameters.splitlines() if line[0] != " "]
+    assert [name for name in described if name not in NOT_OPTIONS] == list(keywords())
+
+
+def test_a_keyword_that_there_is_not_is_refused(tmp_path):
+    with (
+        pytest.raises(InputError, match="open_operator got an unexpected keyword argument 'spare'"),
+        cec_mpi.open_operator(tmp_path, None, spare=1),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "choices"),
+    [
+        (each.name, each.metadata["shown"]["choices"])
+        for group in GROUPS
+        for each in own_options(group)
+        if "choices" in each.metadata["shown"]
+    ],
+)
+def test_choices_hold_for_the_keyword_too(store, name, choices):
+    options = SessionOptions(**{name: "nothing"})
+    with pytest.raises(InputError, match=f"{name} 'nothing'") as error:
+        options.checked(cec_mpi.open_store(store).manifest)
+    assert all(choice in str(error.value) for choice in choices)
+
+
+@pytest.mark.parametrize(
+    ("given", "alone", "running"),
+    [
+        ({}, True, Running.ALONE),
+        ({}, False, Running.LOCKSTEP),
+        ({"start_timeout": 5.0, "replace": "spawn", "inject": "kill:1@2"}, False, Running.LOCKSTEP),
+        ({"stragglers": 1}, False, Running.BY_MESSAGES),
+        ({"deadline": "x2"}, False, Running.BY_MESSAGES),
+        ({"on_loss": "continue"}, False, Running.BY_MESSAGES),
+        ({"spares": 1}, False, Running.BY_MESSAGES),
+        ({"check": "sample"}, False, Running.BY_MESSAGES),
+    ],
+)
+def test_options_say_how_machines_run(given, alone, running):
+    assert Losses(**given).running(alone) is running
+    if running is Running.BY_MESSAGES:
+        with pytest.raises(InputError, match="for machines under mpirun"):
+            Losses(**given).running(alone=True)
+
+
+def test_speeds_are_of_one_kind():
+    assert isinstance(as_speeds("learn", 2), LearnedSpeeds)
+    assert as_speeds([1, 2], 2) == MachineSpeeds((1.0, 2.0))
+    assert as_speeds({"a": 1.0}, 2) == HostSpeeds({"a": 1.0})
+    for each in (LearnedSpeeds(), MachineSpeeds((1.0, 2.0)), HostSpeeds({"a": 1.0})):
+        assert as_speeds(each, 2) is each
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    place = tmp_path_factory.mktemp("options")
+    np.save(place / "X.npy", np.eye(6))
+    cec_mpi.encode(place / "X.npy", place / "store", 3, 2)
+    return place / "store"
+
+
+PROGRAM = """
+import inspect, sys
+import cec_mpi
+from cec_mpi.cli import main
+from cec_mpi.session.session import Session
+
+def open_noted(self, store, options, recorder, open_store=Session.open):
+    seen.append(options.made_up)
+    return open_store(self, store, options, recorder)
+
+seen, Session.open = [], open_noted
+store, out = sys.argv[1:]
+assert main(["run", store, "--out", out, "--serial", "--task", "power", "--made-up", "7"]) == 0
+with cec_mpi.open_operator(store, None, made_up=8):
+    pass
+assert "made_up" in cec_mpi.open_operator.__doc__
+seen.append(inspect.signature(cec_mpi.open_operator).parameters["made_up"].default)
+assert seen == [7, 8, 3], seen
+"""
+
+
+def test_a_new_option_is_written_in_one_place(store, tmp_path):
+    package = Path(cec_mpi.__file__).parent
+    copy = tmp_path / "cec_mpi"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    losses = copy / "options" / "losses.py"
+    text = losses.read_text()
+    new = '    made_up: int = option(3, "--made-up K", "of a test", values.whole)\n'
+    for place, more in (
+        ("    start_timeout: float | None = option(", new),
+        ("    start_timeout : float, optional", "    made_up : int\n        Of a test.\n"),
+    ):
+        assert text.count(place) == 1
+        text = text.replace(place, more + place)
+    losses.write_text(text)
+    environment = without_launcher(os.environ) | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(store), str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr

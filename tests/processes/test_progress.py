@@ -1,0 +1,65 @@
+"""How progress is shown, and how often."""
+
+import sys
+from itertools import pairwise
+
+import pytest
+
+from cec_mpi.processes.progress import KEPT, LIVE, VERBOSELY, WATCHED, Pace, way_to_show
+from cec_mpi.terminal import NORMAL, QUIET, VERBOSE, set_verbosity
+
+SRUN = {"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
+
+
+@pytest.fixture
+def say(request):
+    """Set how much this process says, for one test."""
+    yield set_verbosity
+    set_verbosity(NORMAL)
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_terminal_has_a_live_line():
+    assert way_to_show({}) == LIVE
+
+
+def test_a_file_has_a_line_now_and_then():
+    assert way_to_show({}) == KEPT
+
+
+def test_srun_passes_on_whole_lines():
+    assert way_to_show(SRUN) == WATCHED
+    assert way_to_show({**SRUN, "ENVIRONMENT": "BATCH"}) == KEPT
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_quiet_process_shows_nothing(say):
+    say(QUIET)
+    assert way_to_show({}) is None
+
+
+def test_a_verbose_process_shows_more(say):
+    say(VERBOSE)
+    assert way_to_show({}) == way_to_show({**SRUN, "ENVIRONMENT": "BATCH"}) == VERBOSELY
+
+
+def test_lines_become_rarer():
+    for way, first in ((WATCHED, 5), (KEPT, 60)):
+        pace = Pace(way, 1000.0)
+        shown = [now for now in range(1000, 1000 + 40 * 3600) if pace.due(now)]
+        assert shown[0] == 1000 + first
+        between = [later - now for now, later in pairwise(shown)]
+        assert between == sorted(between)
+        assert (between[0], between[-1]) == (first, way.most)
+
+
+def test_a_line_that_is_due_is_not_missed():
+    pace = Pace(WATCHED, 0.0)
+    assert [pace.due(now) for now in (4.9, 17.0, 18.0, 22.1)] == [False, True, False, True]

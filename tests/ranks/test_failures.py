@@ -1,0 +1,265 @@
+"""What goes wrong on one rank is known to all, and nobody is left waiting."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import pytest
+
+from cec_mpi import open_operator, open_store
+from cec_mpi.availability.models import Listed
+from cec_mpi.core.plan.planner import Planner
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
+from cec_mpi.machine.machine import Machine
+from cec_mpi.master.lockstep import LockstepMaster
+from cec_mpi.options.machines import MachineOptions
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.processes.launch.places import Place
+from cec_mpi.processes.together import on_master
+from cec_mpi.records.recorder import Recorder
+from cec_mpi.session.serving import serve
+from cec_mpi.session.session import Session
+from cec_mpi.wire.answers import check_message_sizes
+from cec_mpi.wire.collective.hub import CollectiveHub, CollectiveMasterEnd
+from cec_mpi.wire.collective.machine_end import CollectiveMachineEnd
+from cec_mpi.wire.opening import Opening
+
+pytestmark = pytest.mark.mpi(min_size=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"speeds": (1.0, 2.0)}, InputError, "2 speeds"),
+        ({"speeds": (1.0, float("nan"), 1.0)}, InputError, "position 2 is nan"),
+        ({"scheme": "fastest"}, InputError, "fastest"),
+        ({"machines": (1, 2)}, InputError, "4 ranks were started"),
+        ({"machines": (1,)}, InfeasibleError, "needs 2"),
+        ({"machines": (1, 2, 9)}, InputError, "machines 1..3"),
+        ({"emulate_noise": 0.1}, InputError, "emulated speeds"),
+        ({"threads": 0}, InputError, "threads 0"),
+        ({"threads": "2"}, InputError, "whole numbers"),
+        ({"threads": 1.5}, InputError, "whole numbers"),
+        ({"machines": (1.0, 2.0, 3.0)}, InputError, "whole numbers"),
+        ({"wait": "no"}, InputError, "True or False"),
+        ({"seed": "a"}, InputError, "whole numbers"),
+        ({"staged": 3}, InputError, "staged 3"),
+        (
+            {"emulate_speeds": (1.0, 1.0, 1.0), "emulate_changes": [(1, 2, 3.0)]},
+            InputError,
+            "SpeedChange",
+        ),
+        ({"machines": 3}, InputError, "wrong type"),
+        ({"tick_seconds": "x"}, InputError, "wrong type"),
+        ({"speeds": ()}, InputError, "0 speeds"),
+        ({"speeds": np.ones(2)}, InputError, "2 speeds"),
+        ({"sped": (1.0,)}, InputError, "sped"),
+    ],
+)
+def test_wrong_options_raise_on_all_ranks(comm, store, options, error, words):
+    with pytest.raises(error, match=words), open_operator(store, comm, **options):
+        pass
+
+
+def test_a_store_that_is_missing_raises_on_all_ranks(comm, shared_directory):
+    with (
+        pytest.raises(Exception, match="no such store"),
+        open_operator(shared_directory / "nowhere", comm),
+    ):
+        pass
+
+
+def test_a_shard_that_cannot_be_opened_raises_on_all_ranks(comm, store, shared_directory):
+    import shutil
+
+    copy = shared_directory / "damaged"
+    if comm.rank == 0:
+        shutil.copytree(store, copy)
+        (copy / "shard-0002.npy").unlink()
+    comm.Barrier()
+    with (
+        pytest.raises(MachineError, match=r"machine 2 .*shard-0002.npy: missing"),
+        open_operator(copy, comm),
+    ):
+        pass
+
+
+def test_a_block_damaged_under_a_measurement_raises_on_all_ranks(comm, store, shared_directory):
+    import shutil
+
+    copy = shared_directory / "altered"
+    if comm.rank == 0:
+        shutil.copytree(store, copy)
+        with (copy / "shard-0001.npy").open("r+b") as file:
+            file.seek(4000)
+            file.write(b"altered")
+    comm.Barrier()
+    for where in (comm, None) if comm.rank == 0 else (comm,):
+        with (
+            pytest.raises(MachineError, match=r"machine 1 .*cannot start: .*shard-0001.npy"),
+            open_operator(copy, where, emulate_speeds=(1.0, 2.0, 3.0)),
+        ):
+            pass
+
+
+def test_an_exception_of_the_caller_leaves_all_ranks(comm, store):
+    with pytest.raises(KeyError, match="mine"), open_operator(store, comm) as X:
+        raise KeyError("mine", X.matvec(np.ones(40)).sum())
+
+
+def test_a_bad_vector_is_refused_before_anything_is_sent(comm, store, X):
+    with open_operator(store, comm) as operator:
+        if operator is not None:
+            for bad in ([1.0] * 3, np.full(40, np.nan), np.full(40, "x"), np.eye(40)):
+                with pytest.raises(
+                    ValueError, match=r"dimension mismatch|w has dtype|w.1. is nan|w.0. is nan"
+                ):
+                    operator.matvec(bad)
+            np.testing.assert_allclose(operator.matvec(np.ones(40)), X.sum(axis=1), atol=1e-10)
+
+
+def test_too_few_machines_are_refused_and_the_next_step_works(comm, store, X):
+    with open_operator(store, comm, availability=Listed([(1,), (1,), (2, 3)])) as operator:
+        if operator is not None:
+            with pytest.raises(InfeasibleError, match="1 machine is available at tick 0"):
+                operator.matvec(np.ones(40))
+    with open_operator(
+        store, comm, availability=Listed([(1,), (1,), (2, 3)]), wait=True
+    ) as operator:
+        if operator is not None:
+            np.testing.assert_allclose(operator.matvec(np.ones(40)), X.sum(axis=1), atol=1e-10)
+
+
+def test_waiting_for_machines_that_never_come_ends(comm, store):
+    with open_operator(store, comm, availability=Listed([(1, 2), (1,)]), wait=True) as operator:
+        if operator is not None:
+            operator.matvec(np.ones(40))
+            with pytest.raises(InfeasibleError):
+                operator.matvec(np.ones(40))
+
+
+class Broken(Machine):
+    """Fails in step 1."""
+
+    def compute(self, product, values, step):
+        if step == 1:
+            raise OSError("the disk is on fire")
+        return super().compute(product, values, step)
+
+
+class Short(Machine):
+    """Leaves its last answer as the buffer was."""
+
+    def compute(self, product, values, step):
+        seconds = super().compute(product, values, step)
+        self.values(product)[-1] = np.nan
+        return seconds
+
+
+@contextmanager
+def machines_of_which_one_is(comm, store, kind):
+    """Machine 2 is of another kind: the master on rank 0, None elsewhere."""
+    if comm.rank:
+        yield serve(comm.rank, CollectiveMachineEnd(comm), kind if comm.rank == 2 else Machine)
+        return
+    hub = CollectiveHub(comm)
+    with ExitStack() as kept:
+        session = Session(hub, LockstepMaster, place_of_one() * 4, "MPI", kept)
+        yield session.open(store, SessionOptions(), Recorder())
+    hub.stop(None)
+
+
+def place_of_one():
+    return [Place("here", 1, 1, 1)]
+
+
+def test_a_machine_that_raises_is_named_with_its_reason(comm, store):
+    with machines_of_which_one_is(comm, store, Broken) as master:
+        if master is not None:
+            master.matvec(np.ones(40))
+            with pytest.raises(MachineError, match=r"step 1 failed on machine 2: OSError: the d"):
+                master.matvec(np.ones(40))
+
+
+@pytest.mark.parametrize("product", ["matvec", "rmatvec"])
+def test_a_short_answer_shows(comm, store, X, product):
+    with machines_of_which_one_is(comm, store, Short) as master:
+        if master is not None:
+            with pytest.raises(
+                MachineError, match=r"machine 2 answered (nan|numbers that are not)"
+            ):
+                getattr(master, product)(np.ones(X.shape[1 if product == "matvec" else 0]))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros(40, np.float32),
+        np.zeros(40, np.int64),
+        np.zeros(39),
+        np.zeros((40, 2)),
+        np.zeros(80)[::2],
+    ],
+)
+def test_a_buffer_that_does_not_fit_is_refused_before_it_is_sent(comm, store, array):
+    if comm.rank == 0:
+        with pytest.raises(InputError, match="expected"):
+            end_of(comm, store).share(array)
+
+
+def end_of(comm, store, machines=(1, 2, 3)):
+    manifest = open_store(store).manifest
+    opening = Opening(store, manifest, machines, MachineOptions(), (1,) * 4)
+    return CollectiveMasterEnd(CollectiveHub(comm), comm, 0, opening)
+
+
+@pytest.mark.parametrize(("columns", "fits"), [(1, True), (10**6, True), (2**31 // 40 + 1, False)])
+def test_messages_that_mpi_cannot_carry_are_refused(store, columns, fits):
+    manifest = open_store(store).manifest
+    if fits:
+        check_message_sizes(manifest, columns)
+    else:
+        with pytest.raises(InputError, match="at most"):
+            check_message_sizes(manifest, columns)
+
+
+def test_an_assignment_that_does_not_fit_is_refused_before_it_is_sent(comm, store):
+    if comm.rank == 0:
+        end = end_of(comm, store, (1, 2, 0))
+        rows = open_store(store).manifest.rows_per_shard
+        plan = Planner(2, rows).plan((1, 2, 3), (1.0, 1.0, 1.0))
+        with pytest.raises(InputError, match="does not fit"):
+            end.announce(0, Product(), plan.assignment)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (ZeroDivisionError("by nothing"), CecError, "ZeroDivisionError: by nothing"),
+        (FileNotFoundError(2, "gone", "a file"), InputError, "a file: gone"),
+    ],
+)
+def test_what_nobody_expected_on_rank_0_is_told_to_all_too(comm, capsys, error, kind, words):
+    def fail():
+        raise error
+
+    with pytest.raises(kind, match=words):
+        on_master(comm, fail)
+
+
+def test_numbers_too_large_for_the_shards_are_an_error_and_no_result(comm, stores):
+    with open_operator(stores["float32"], comm) as X:
+        if X is not None:
+            with pytest.raises(MachineError, match="too large for float32"):
+                X.matvec(np.full(40, 3e38))
+
+
+def test_what_rank_0_finds_is_told_to_all(comm):
+    def fail():
+        raise InputError("not like this")
+
+    assert on_master(comm, lambda: comm.rank) == 0
+    with pytest.raises(InputError, match="not like this"):
+        on_master(comm, fail)

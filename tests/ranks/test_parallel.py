@@ -1,0 +1,177 @@
+"""Work on stores shared out over ranks: the same files as one process makes."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from cec_mpi.errors import CecError, DamagedStoreError, InputError
+from cec_mpi.processes.shared_work import run_shared
+from cec_mpi.store import add_machine, decode, encode, open_store, repair, verify
+from cec_mpi.store.format import grid
+
+X = np.random.default_rng(0).standard_normal((997, 33))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(grid, "_BLOCK_BYTES", 1 << 12)
+
+
+@pytest.fixture
+def here(comm, tmp_path_factory):
+    """One directory for all ranks."""
+    path = tmp_path_factory.mktemp("shared") if comm.rank == 0 else None
+    return comm.bcast(path)
+
+
+def together(comm, body, **options):
+    """Run `body` on rank 0 with a runner of all ranks; its result, or its error, on rank 0."""
+    results = []
+
+    def work(runner):
+        try:
+            results.append(body(runner))
+        except CecError as error:
+            results.append(error)
+        return 0
+
+    run_shared(comm, work, **options)
+    return results[0] if comm.rank == 0 else None
+
+
+def contents(store):
+    return {path.name: path.read_bytes() for path in store.iterdir()}
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_encoding_gives_the_bytes_of_one_process(comm, here, small_blocks, dtype, order):
+    if comm.rank == 0:
+        np.save(here / "X.npy", np.asarray(X, dtype, order=order))
+        encode(here / "X.npy", here / "alone", 5, 3)
+    seen = []
+    together(
+        comm,
+        lambda runner: encode(here / "X.npy", here / "store", 5, 3, runner=runner),
+        watch=lambda done, total: seen.append((done, total)),
+    )
+    if comm.rank == 0:
+        assert contents(here / "store") == contents(here / "alone")
+        assert seen[-1][0] == seen[-1][1] > 0
+        assert seen == sorted(seen)
+        assert len(seen) > comm.size
+
+
+def test_all_that_is_done_with_a_store(comm, here, small_blocks):
+    def life(runner):
+        np.save(here / "X.npy", X)
+        encode(here / "X.npy", here / "store", 5, 3, runner=runner)
+        (here / "store" / "shard-0002.npy").unlink()
+        shard = np.load(here / "store" / "shard-0004.npy", mmap_mode="r+")
+        shard[100, 5] += 1
+        shard.flush()
+        alone = shutil.copytree(here / "store", here / "alone")
+        assert verify(here / "store", runner).problems == verify(alone).problems
+        done = repair(here / "store", runner=runner)
+        assert done == repair(alone)
+        assert list(done.rebuilt) == [2, 4]
+        assert contents(here / "store") == contents(alone)
+        assert add_machine(here / "store", runner=runner).code.machines == 6
+        add_machine(alone)
+        assert contents(here / "store") == contents(alone)
+        decode(here / "store", here / "Y.npy", runner=runner)
+        return np.abs(np.load(here / "Y.npy") - X).max()
+
+    error = together(comm, life)
+    if comm.rank == 0:
+        assert error < 1e-13
+
+
+@pytest.mark.parametrize("row", [0, 500, 996])
+def test_what_one_rank_finds_is_raised_once_and_all_go_on(comm, here, small_blocks, row):
+    def spoilt(runner):
+        matrix = X.copy()
+        matrix[row, 7] = np.nan
+        np.save(here / "bad.npy", matrix)
+        return encode(here / "bad.npy", here / "store", 5, 3, runner=runner)
+
+    error = together(comm, spoilt)
+    if comm.rank == 0:
+        assert isinstance(error, InputError)
+        assert f"holds nan at row {row}, column 7" in str(error)
+        assert [path.name for path in here.iterdir()] == ["bad.npy"]
+    assert comm.allreduce(1) == comm.size
+
+
+def test_a_store_that_cannot_be_repaired(comm, here, small_blocks):
+    def lost(runner):
+        np.save(here / "X.npy", X)
+        encode(here / "X.npy", here / "store", 3, 3, runner=runner)
+        (here / "store" / "shard-0001.npy").unlink()
+        return repair(here / "store", runner=runner)
+
+    error = together(comm, lost)
+    assert comm.rank or isinstance(error, DamagedStoreError)
+
+
+class Careless:
+    """A work that fails on a rank in a way that nobody thought of."""
+
+    threads = 1
+
+    def __init__(self, piece):
+        self.pieces = range(40)
+        self.piece = piece
+
+    def size(self, piece):
+        return 1
+
+    def do(self, piece):
+        if piece == self.piece:
+            raise ZeroDivisionError("nobody thought of this")
+        return piece
+
+    def flush(self):
+        pass
+
+
+@pytest.mark.parametrize("piece", [0, 15, 39, 77])
+def test_an_unexpected_error_ends_the_work_and_not_the_ranks(comm, piece, capsys):
+    def body(runner):
+        if piece < 40:
+            with pytest.raises((CecError, ZeroDivisionError), match="nobody thought of this"):
+                runner.run(Careless(piece))
+        assert sorted(runner.run(Careless(77))) == list(range(40))
+        return 0
+
+    run_shared(comm, body)
+
+
+@pytest.mark.parametrize("holding", ["mmap", "ram"])
+def test_a_damaged_block_stops_the_step_that_reads_it(comm, here, holding):
+    from cec_mpi import open_operator
+    from cec_mpi.errors import MachineError
+
+    if comm.rank == 0:
+        np.save(here / "X.npy", X)
+        encode(here / "X.npy", here / "store", 3, 2)
+        shard = np.load(here / "store" / "shard-0002.npy", mmap_mode="r+")
+        shard[400, 5] += 1
+        shard.flush()
+    comm.Barrier()
+    options = {"shards": holding, "verify": "never"}
+    with open_operator(here / "store", comm, **options) as operator:
+        if operator is not None:
+            operator.matvec(np.ones(33))
+    problem = None
+    try:
+        with open_operator(here / "store", comm, shards=holding) as operator:
+            if operator is not None:
+                operator.matvec(np.ones(33))
+    except MachineError as error:
+        problem = str(error)
+    if comm.rank == 0:
+        assert "step 0 failed on machine 2: " in problem
+        assert "shard-0002.npy: rows 0..498 differ from what was written" in problem
+    assert open_store(here / "store").manifest.rows == 997

@@ -1,0 +1,54 @@
+"""Ranks, cores and threads."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from cec_mpi.processes.launch.places import Place, limit_threads, place_of_ranks
+from cec_mpi.processes.launch.topology import unbound_processors
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cores", "own", "threads"),
+    [(7, 2, 2, 1), (4, 16, 16, 4), (4, 16, 1, 1), (3, 16, 16, 5), (1, 8, 8, 8)],
+)
+def test_threads_are_the_share_of_the_cores(ranks, cores, own, threads):
+    assert Place("host", ranks, cores, own).threads == threads
+
+
+@pytest.mark.mpi(min_size=2)
+def test_all_ranks_know_where_all_run(comm):
+    places = place_of_ranks(comm)
+    assert len(places) == comm.size
+    assert {p.host for p in places} == {os.uname().nodename}
+    assert all(p.ranks == comm.size for p in places)
+    mine = places[comm.rank]
+    assert 1 <= mine.own_cores <= mine.cores <= mine.unbound_cores <= os.cpu_count()
+
+
+def test_a_process_stays_bound_while_it_looks_for_what_it_could_have():
+    before = os.sched_getaffinity(0)
+    one = {min(before)}
+    try:
+        os.sched_setaffinity(0, one)
+        assert unbound_processors() >= before
+        assert os.sched_getaffinity(0) == one
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_a_process_that_may_not_ask_for_more_has_what_it_has(monkeypatch):
+    def refused(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setaffinity", refused)
+    assert unbound_processors() == os.sched_getaffinity(0)
+
+
+def test_blas_is_limited_whatever_the_launcher_set():
+    from threadpoolctl import threadpool_info
+
+    with limit_threads(1):
+        assert {i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas"} == {1}

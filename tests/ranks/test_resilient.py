@@ -1,0 +1,250 @@
+"""Steps that need not all answers: first answers, deadlines, wrong answers, warnings."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from cec_mpi import encode, open_operator
+from cec_mpi.availability.models import Listed
+from cec_mpi.errors import InfeasibleError, InputError, MachineError
+from helpers.recording import Kept
+
+pytestmark = pytest.mark.mpi(min_size=4)
+
+RNG = np.random.default_rng(3)
+EMULATED = {"emulate_speeds": (1.0, 1.0, 1.0), "emulate_base": 100_000.0}  # 7 ms a step
+
+
+@pytest.fixture(scope="module")
+def replicated(cec_make_store, X):
+    """X for three machines, each of which is enough: two are to spare."""
+    return cec_make_store(X, recovery=1).path
+
+
+def check(operator, X, tolerance=1e-13):
+    """All four kinds of products."""
+    W, V = RNG.standard_normal((X.shape[1], 3)), RNG.standard_normal((X.shape[0], 3))
+    for found, expected in (
+        (operator @ W, X @ W),
+        (operator @ W[:, 0], X @ W[:, 0]),
+        (operator.H @ V, X.T @ V),
+        (operator.H @ V[:, 0], X.T @ V[:, 0]),
+    ):
+        assert np.linalg.norm(found - expected) <= tolerance * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("scheme", ["heterogeneous", "cyclic"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 3e-6)])
+def test_products_by_messages_in_every_mask(comm, stores, X, scheme, dtype, tolerance):
+    masks = Listed([(1, 2, 3), (1, 2), (1, 3), (2, 3)], repeat=True)
+    options = {"availability": masks, "scheme": scheme, "stragglers": 1}
+    with open_operator(stores[dtype], comm, **options) as operator:
+        if operator is not None:
+            for _ in range(5):
+                check(operator, X, tolerance)
+
+
+def test_a_step_does_not_wait_for_a_straggler(comm, store, X):
+    recorder = Kept()
+    options = {"stragglers": 1, "inject": "slow:2@1x20", "recorder": recorder, **EMULATED}
+    with open_operator(store, comm, **options) as operator:
+        if operator is not None:
+            w = np.ones(40)
+            for _ in range(6):
+                assert np.allclose(operator @ w, X @ w)
+                if len(recorder.records) == 1:
+                    time.sleep(0.3)  # so that all have answered the first step
+            assert all(r.measured_makespan < 0.1 for r in recorder.records)
+            assert all(0 < r.error_bound < 1e-9 for r in recorder.records)
+            # It is busy with the second step, and is not asked until it is done with it.
+            assert 2 in recorder.records[1].available
+            assert 2 not in recorder.records[2].available
+            assert [r.rows[1] for r in recorder.records[1:3]] == [0, 0]
+
+
+def test_a_deadline_gives_a_machine_up_and_takes_it_back(comm, store, X):
+    recorder = Kept()
+    options = {"deadline": 0.1, "inject": "slow:2@2x60", "recorder": recorder, **EMULATED}
+    with open_operator(store, comm, speeds=(1, 1, 1), **options) as operator:
+        if operator is not None:
+            check(operator, X)
+            adjoint, next_one = recorder.records[2:]
+            # The part of machine 2 is made of the others: X' V needs all parts.
+            assert adjoint.adjoint
+            assert adjoint.events == [{"late": 2}]
+            assert adjoint.rows[1] == 0
+            assert next_one.available == (1, 3)
+            time.sleep(1)
+            check(operator, X)
+            assert recorder.records[4].available == (1, 2, 3)
+            assert recorder.records[4].events == [{"late": 2}]
+            assert sum(recorder.records[4].rows) == 2 * 501
+
+
+def test_a_machine_that_was_warned_gets_no_more_rows(comm, store, X):
+    for options in ({}, {"deadline": 10}):
+        recorder = Kept()
+        with open_operator(
+            store, comm, recorder=recorder, inject="leave:3@1", **options
+        ) as operator:
+            if operator is not None:
+                check(operator, X)
+                assert [r.rows[2] > 0 for r in recorder.records] == [True, True, False, False]
+                (event,) = recorder.happened
+                assert event["leaving"] == 3
+                operator.available = {1, 3}
+                with pytest.raises(InfeasibleError):
+                    operator @ np.ones(40)
+
+
+def test_a_wrong_answer_is_replaced_and_its_machine_named(comm, replicated, X):
+    recorder = Kept()
+    faults = "corrupt:2@0,corrupt:2@1,corrupt:3@3"
+    options = {"stragglers": 1, "check": "parity", "inject": faults, "recorder": recorder}
+    with open_operator(replicated, comm, **options) as operator:
+        if operator is not None:
+            for _ in range(4):
+                W = RNG.standard_normal((40, 2))
+                assert np.allclose(operator @ W, X @ W, atol=1e-10)
+            assert recorder.happened == [{"wrong": 2}, {"wrong": 2}, {"wrong": 3}]
+
+
+def test_a_machine_that_is_wrong_again_and_again_is_asked_no_more(comm, replicated, X):
+    recorder = Kept()
+    faults = ",".join(f"corrupt:2@{step}" for step in range(6))
+    options = {"stragglers": 1, "check": "parity", "inject": faults, "recorder": recorder}
+    with open_operator(replicated, comm, **options) as operator:
+        if operator is not None:
+            for _ in range(6):
+                W = RNG.standard_normal((40, 2))
+                assert np.allclose(operator @ W, X @ W, atol=1e-10)
+            assert [event for event in recorder.happened if "wrong" not in event] == [
+                {"leaving": 2, "reason": "wrong in 3 steps"}
+            ]
+            assert recorder.records[-1].available == (1, 3)
+
+
+def test_with_one_to_spare_a_step_with_a_wrong_answer_is_refused(comm, store, X):
+    options = {"stragglers": 1, "check": "parity", "inject": "corrupt:2@1"}
+    with open_operator(store, comm, **options) as operator:
+        if operator is not None:
+            assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
+            with pytest.raises(MachineError, match=r"step 1 is refused: .* machines 1, 2, 3 to r"):
+                operator @ np.ones(40)
+
+
+def test_a_sample_of_rows_finds_a_wrong_answer(comm, shared_directory):
+    matrix = np.random.default_rng(9).standard_normal((3, 40))
+    path = shared_directory / "tiny"
+    if comm.rank == 0:
+        np.save(shared_directory / "tiny.npy", matrix)
+        encode(shared_directory / "tiny.npy", path, 3, 1)
+    comm.Barrier()
+    recorder = Kept()
+    faults = ",".join(f"corrupt:2@{step}" for step in range(30))
+    options = {"check": "sample", "speeds": (1.0, 1.0, 1.0), "inject": faults}
+    with open_operator(path, comm, recorder=recorder, **options) as operator:
+        if operator is not None:
+            errors = []
+            for _ in range(30):
+                w = RNG.standard_normal(40)
+                errors.append(np.abs(operator @ w - matrix @ w).max())
+            found = [r.step for r in recorder.records if {"wrong": 2} in r.events]
+            assert len(found) == 3
+            assert all(errors[step] < 1e-10 for step in found)
+            assert max(errors[found[-1] + 1 :]) < 1e-10  # it is asked no more
+
+
+@pytest.mark.parametrize("check", ["parity", "sample"])
+def test_right_answers_are_never_doubted(comm, stores, check):
+    for dtype in ("float32", "float64"):
+        recorder = Kept()
+        options = {"stragglers": int(check == "parity"), "check": check, "recorder": recorder}
+        with open_operator(stores[dtype], comm, **options) as operator:
+            if operator is not None:
+                for step in range(200):
+                    w = RNG.standard_normal(40) * 10.0 ** (step % 30 - 15)
+                    operator @ w
+                assert recorder.happened == []
+
+
+def test_errors_are_within_the_bounds_of_their_steps(comm, stores, X):
+    for options in ({}, {"stragglers": 1}):
+        for dtype in ("float32", "float64"):
+            recorder = Kept()
+            with open_operator(stores[dtype], comm, recorder=recorder, **options) as operator:
+                if operator is not None:
+                    rounded = X.astype(dtype).astype(np.longdouble)
+                    for _ in range(5):
+                        w = RNG.standard_normal(40).astype(np.float32).astype(float)
+                        exact = np.zeros(1002, dtype=np.longdouble)
+                        exact[:1001] = rounded @ w
+                        found = np.zeros(1002)
+                        found[:1001] = operator @ w
+                        wrong = np.abs(found - exact).reshape(2, 501).sum(axis=0).max()
+                        largest = np.abs(exact).reshape(2, 501).sum(axis=0).max()
+                        bound = recorder.records[-1].error_bound
+                        assert wrong / largest <= bound < 1e-2
+                    operator.rmatvec(np.ones(1001))
+                    assert recorder.records[-1].error_bound is None
+
+
+def test_an_exception_of_a_machine_ends_a_session_that_does_not_continue(
+    comm, shared_directory, store, X
+):
+    import shutil
+
+    copy = shared_directory / "altered2"
+    if comm.rank == 0:
+        shutil.copytree(store, copy)
+        with (copy / "shard-0002.npy").open("r+b") as file:
+            file.seek(4000)
+            file.write(b"altered")
+    comm.Barrier()
+    with (
+        pytest.raises(MachineError, match=r"machine 2: .*shard-0002.npy"),
+        open_operator(copy, comm, deadline=20) as operator,
+    ):
+        operator @ np.ones(40)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"stragglers": 2}, r"stragglers 2: expected 0 to 1 \(N - L\)"),
+        ({"stragglers": -1}, "stragglers -1"),
+        ({"stragglers": 0.5}, "stragglers 0.5"),
+        ({"deadline": 0}, "deadline 0: expected seconds"),
+        ({"deadline": "x0.5"}, "a factor of at least 1"),
+        ({"deadline": "soon"}, "deadline soon"),
+        ({"on_loss": "panic"}, "on_loss 'panic': expected end or continue"),
+        ({"spares": 1}, "expected on_loss='continue'"),
+        ({"spares": 1, "on_loss": "continue"}, r"needs 5, .* and 1 spare \(mpi(run|exec) -n 5\)"),
+        ({"check": "parity"}, "stragglers of at least 1"),
+        ({"check": "all"}, "check 'all'"),
+        ({"inject": "kill:9@1"}, "fault 'kill:9@1': expected KIND:MACHINE@STEP"),
+        ({"inject": "slow:1@1"}, "fault 'slow:1@1'"),
+        ({"inject": "nan:1@1x2"}, "fault 'nan:1@1x2'"),
+        ({"inject": "explode:1@1"}, "fault 'explode:1@1'"),
+        ({"inject": "random:2"}, "fault 'random:2'"),
+        ({"inject": "random:0.1:kill+die"}, r"fault 'random:0.1:kill\+die'"),
+        ({"replace": "clone"}, "replace 'clone': expected spare or spawn"),
+        ({"replace": "spawn"}, "replace spawn: expected on_loss='continue'"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:on_loss")  # of this launcher
+def test_wrong_options_raise_on_all_ranks(comm, store, options, says):
+    with pytest.raises(InputError, match=says), open_operator(store, comm, **options):
+        pass
+
+
+def test_machines_of_this_process_are_not_lost(comm, store):
+    if comm.rank == 0:
+        with (
+            pytest.raises(InputError, match="under mpirun"),
+            open_operator(store, None, stragglers=1),
+        ):
+            pass

@@ -1,0 +1,167 @@
+"""Steps on several ranks: right results whoever is available, and nothing needless sent."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from cec_mpi import open_operator
+from cec_mpi.availability.models import Listed, RandomAvailability
+from cec_mpi.machine.emulation import SpeedChange
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.records.recorder import Recorder
+from cec_mpi.session.gathering import gathered
+from cec_mpi.tasks import power
+from helpers.recording import Kept
+
+pytestmark = pytest.mark.mpi(min_size=4)
+
+HEADER_BYTES = 48
+
+
+def multiply(comm, store, vectors, **options):
+    """Records and products on rank 0, None elsewhere."""
+    recorder = Kept()
+    with open_operator(store, comm, recorder=recorder, **options) as X:
+        if X is None:
+            return None
+        return recorder.records, np.array([X.matvec(w) for w in vectors])
+
+
+@pytest.fixture(scope="module")
+def vectors(X):
+    return np.random.default_rng(3).standard_normal((12, X.shape[1]))
+
+
+@pytest.mark.parametrize("scheme", ["heterogeneous", "cyclic"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 2e-6)])
+def test_every_mask_gives_the_same_product(comm, stores, X, vectors, scheme, dtype, tolerance):
+    masks = [m for k in (2, 3) for m in itertools.combinations((1, 2, 3), k)]
+    done = multiply(
+        comm,
+        stores[dtype],
+        vectors,
+        availability=Listed(masks, repeat=True),
+        speeds=(1.0, 2.0, 5.0),
+        scheme=scheme,
+    )
+    if done:
+        records, products = done
+        expected = vectors @ X.T
+        error = np.linalg.norm(products - expected, axis=1) / np.linalg.norm(expected, axis=1)
+        assert error.max() < tolerance
+        assert [r.available for r in records] == (masks * 3)[: len(records)]
+        for record in records:
+            assert sum(record.rows) == 2 * 501
+            assert all((n in record.available) or record.rows[n - 1] == 0 for n in (1, 2, 3))
+            assert record.measured_makespan == max(record.seconds) > 0
+
+
+def test_the_plan_is_sent_only_when_it_changed(comm, store, vectors):
+    ticks = [(1, 2, 3)] * 3 + [(1, 3)] * 3 + [(1, 2, 3)] * 6
+    done = multiply(comm, store, vectors, availability=Listed(ticks), speeds=(1.0,) * 3)
+    if done:
+        records, _ = done
+        changed = [record.plan_changed for record in records]
+        assert changed == [True, False, False, True, False, False, True] + [False] * 5
+        for record in records:
+            assert (record.bytes["announce"] == HEADER_BYTES) == (not record.plan_changed)
+
+
+def test_a_step_with_nothing_new_allocates_no_array(comm, store, X):
+    w, y = np.ones(X.shape[1]), np.empty(X.shape[0])
+    with gathered(comm) as session:
+        if session is not None:
+            options = SessionOptions(speeds=(1.0, 1.0, 1.0))
+            master = session.open(store, options, Recorder())
+            for _ in range(8):
+                master.matvec(w, out=y)
+            tracemalloc.start()
+            domain = [tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)]
+            before = tracemalloc.take_snapshot().filter_traces(domain)
+            tracemalloc.reset_peak()
+            base = tracemalloc.get_traced_memory()[0]
+            for _ in range(5):
+                master.matvec(w, out=y)
+            peak = tracemalloc.get_traced_memory()[1] - base
+            after = tracemalloc.take_snapshot().filter_traces(domain)
+            tracemalloc.stop()
+            # Records, requests and views are small objects; w, y and the answers are not.
+            assert sum(s.size_diff for s in after.compare_to(before, "lineno")) == 0
+            assert peak < 2 * y.nbytes
+
+
+def test_the_scale_of_speeds_is_fitted_and_predicts(comm, store, vectors):
+    speeds = (1.0, 2.0, 4.0)
+    done = multiply(
+        comm, store, vectors, speeds=speeds, emulate_speeds=speeds, emulate_base=10_000.0
+    )
+    if done:
+        records, _ = done
+        assert records[0].predicted_makespan is None
+        assert all(r.predicted_makespan > 0 and r.bound > 0 for r in records[1:])
+        for record in records:
+            for rows, seconds, speed in zip(record.rows, record.seconds, speeds, strict=True):
+                assert seconds >= rows / (speed * 10_000.0)
+
+
+def test_an_emulated_change_slows_one_machine_from_its_step_on(comm, store, vectors):
+    done = multiply(
+        comm,
+        store,
+        vectors[:4],
+        emulate_speeds=(1.0, 1.0, 1.0),
+        emulate_base=50_000.0,
+        emulate_changes=(SpeedChange(2, 3, 0.25),),
+    )
+    if done:
+        records, _ = done
+        assert records[3].seconds[2] >= 4 * records[3].rows[2] / 50_000.0
+
+
+def test_power_iteration_goes_on_while_machines_come_and_go(comm, shared_directory):
+    from cec_mpi import encode
+
+    rng = np.random.default_rng(5)
+    A = rng.standard_normal((60, 60))
+    A = A @ A.T
+    if comm.rank == 0:
+        np.save(shared_directory / "A.npy", A)
+        encode(shared_directory / "A.npy", shared_directory / "square", 3, 2)
+    comm.Barrier()
+    mask = RandomAvailability(3, 0.7, seed=2)
+    with open_operator(shared_directory / "square", comm, availability=mask, wait=True) as X:
+        if X is not None:
+            found = power(X, tol=1e-9, iterations=5000)
+            assert found["converged"]
+            assert found["eigenvalue"] == pytest.approx(np.linalg.eigvalsh(A)[-1], rel=1e-12)
+
+
+def test_a_machine_with_no_rows_and_one_with_all_of_them(comm, store, X, vectors):
+    done = multiply(comm, store, vectors[:2], speeds=(1.0, 1e9, 1e9))
+    if done:
+        records, products = done
+        assert records[0].rows == [0, 501, 501]
+        np.testing.assert_allclose(products, vectors[:2] @ X.T, rtol=1e-10, atol=1e-10)
+
+
+def test_only_some_machines_are_started(comm, store, X, vectors):
+    part = comm.Split(0 if comm.rank < 3 else 1)
+    if comm.rank < 3:
+        done = multiply(part, store, vectors[:2], machines=(1, 3))
+        if done:
+            records, products = done
+            assert [r.available for r in records] == [(1, 3), (1, 3)]
+            np.testing.assert_allclose(products, vectors[:2] @ X.T, rtol=1e-10, atol=1e-10)
+    part.Free()
+
+
+def test_sessions_follow_each_other_without_leaking_communicators(comm, store, X):
+    w = np.ones(X.shape[1])
+    for _ in range(40):
+        with open_operator(store, comm) as operator:
+            if operator is not None:
+                np.testing.assert_allclose(operator.matvec(w), X @ w, rtol=1e-10, atol=1e-10)

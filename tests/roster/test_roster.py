@@ -1,0 +1,218 @@
+"""Which process is which machine, and in what state: every change, allowed or refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.roster.changes import GivenUp, Joined, Left, Lost
+from cec_mpi.roster.roster import Roster, State
+
+ASKED = {State.COMPUTING, State.LATE, State.GIVEN_UP}
+SERVING = {State.IDLE} | ASKED
+LIVING = set(State) - {State.LOST}
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def roster(told):
+    """Ranks 1 and 2 are machines 1 and 2, rank 3 is a spare."""
+    roster = Roster(3, iter(range(1000)).__next__, told.append)
+    roster.serve(1, 1)
+    roster.serve(2, 2)
+    return roster
+
+
+def states(roster):
+    return [(each.state, each.machine) for each in roster.processes]
+
+
+def test_a_machine_computes(roster, told):
+    roster.ask(1)
+    assert roster.machines(State.COMPUTING) == {1}
+    assert roster.machines(State.IDLE) == {2}
+    assert roster.state_of(1) is State.COMPUTING
+    roster.answer(1)
+    roster.ask(1)
+    roster.late(1)
+    assert roster.state_of(1) is State.LATE
+    roster.answer(1)
+    assert roster.machines(State.IDLE) == {1, 2}
+    assert told == []
+
+
+def test_a_spare_becomes_a_machine_that_is_lost(roster, told):
+    roster.lose(1, "gone")
+    assert told == [Lost(1, "gone")]
+    assert (roster.vacant, roster.state_of(1)) == ([1], None)
+    spare = roster.spare()
+    roster.join(spare.rank, 1)
+    assert roster.vacant == []
+    assert roster.serving_as(1) is None
+    assert roster.spare() is None
+    roster.joined(3)
+    assert told[1:] == [Joined(1, 3)]
+    assert roster.serving_as(1) is spare is roster[3]
+    assert [each.rank for each in roster.living()] == [2, 3]
+
+
+def test_one_that_was_given_up_is_back(roster, told):
+    roster.ask(1)
+    roster.give_up(1, "silent")
+    assert roster.serving_as(1) is roster[1]
+    roster.answer(1)
+    assert told == [GivenUp(1, "silent"), Joined(1, 1)]
+    assert states(roster)[0] == (State.IDLE, 1)
+
+
+def test_one_that_was_given_up_and_replaced_is_a_spare(roster, told):
+    roster.ask(1)
+    roster.late(1)
+    roster.give_up(1, "silent")
+    roster.hand_over(1)
+    roster.join(3, 1)
+    roster.answer(1)
+    assert told == [GivenUp(1, "silent")]
+    assert states(roster)[0] == (State.SPARE, 0)
+    roster.joined(3)
+    assert told[1:] == [Joined(1, 3)]
+
+
+def test_a_machine_that_has_missed_stores_becomes_itself_again(roster, told):
+    roster.ask(2)
+    roster.join(2, 2)
+    assert roster.state_of(2) is None
+    roster.joined(2)
+    assert told == [Joined(2, 2)]
+    roster.ask(2)
+    with pytest.raises(RuntimeError, match="not vacant"):
+        roster.join(2, 1)
+    with pytest.raises(RuntimeError, match="not vacant"):
+        roster.join(3, 2)
+
+
+def test_a_process_is_started_for_a_machine(roster, told):
+    roster.lose(1, "gone")
+    process = roster.start(1)
+    assert (process.rank, process.machine, roster.vacant) == (4, 1, [])
+    roster.arrive(4)
+    assert (process.machine, roster.vacant) == (0, [1])
+    roster.join(4, 1)
+    roster.joined(4)
+    assert told == [Lost(1, "gone"), Joined(1, 4)]
+
+
+def test_a_process_that_is_excluded_leaves_its_machine_to_others(roster, told):
+    roster.exclude(1, "it was warned", Left)
+    roster.exclude(1, "raised")
+    roster.exclude(3, "it was warned", Left)
+    assert told == [Left(1, "it was warned")]
+    assert (roster.vacant, roster.spare()) == ([1], None)
+    roster.lose(1, "gone")
+    assert told == [Left(1, "it was warned")]
+    roster.exclude(1, "raised")
+    assert roster[1].state is State.LOST
+
+
+def test_it_is_known_since_when(roster):
+    before = roster[1].since
+    roster.ask(2)
+    roster.ask(1)
+    assert roster[1].since == roster[2].since + 1 > before + 1
+
+
+# What each change asks for; from elsewhere it is refused, and nothing is changed.
+CHANGES = {
+    "serve": {State.SPARE},
+    "arrive": {State.STARTING},
+    "join": {State.SPARE} | SERVING,
+    "joined": {State.JOINING},
+    "ask": {State.IDLE},
+    "late": {State.COMPUTING},
+    "give_up": {State.COMPUTING, State.LATE},
+    "hand_over": {State.GIVEN_UP},
+    "answer": ASKED,
+    "exclude": set(State),
+    "lose": set(State),
+}
+REASONS = {"give_up", "exclude", "lose"}
+
+
+def in_state(state, told):
+    """A roster whose rank 1 is in this state, and machine 2 is vacant."""
+    roster = Roster(2, float, told.append)
+    roster.serve(2, 2)
+    roster.lose(2, "gone")
+    process = roster[1]
+    process.state = state
+    process.machine = 0 if state in (State.SPARE, State.EXCLUDED, State.LOST) else 1
+    told.clear()
+    return roster
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_made_from_these_states_only(state, change, told):
+    roster = in_state(state, told)
+    machine = 2 if state is State.SPARE else 1
+    more = {"serve": (machine,), "join": (machine,)}.get(change, ("why",) * (change in REASONS))
+    before = states(roster), list(roster.vacant)
+    if state in CHANGES[change]:
+        getattr(roster, change)(1, *more)
+    else:
+        with pytest.raises(
+            RuntimeError, match=f"rank 1 is {state.value}|machine 1: it is not vacant"
+        ):
+            getattr(roster, change)(1, *more)
+        assert (states(roster), roster.vacant, told) == (*before, [])
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_whatever_happens_each_machine_has_one_process_or_none(data):
+    told = []
+    roster = Roster(5, float, told.append)
+    for machine in (1, 2, 3):
+        roster.serve(machine, machine)
+    absent = set()  # as who plans steps has heard
+    for _ in range(data.draw(st.integers(0, 40))):
+        possible = [("start", n) for n in roster.vacant if len(roster.processes) < 9]
+        for each in roster.processes:
+            for change, allowed in CHANGES.items():
+                if change == "join":
+                    own = [each.machine] if each.machine else []
+                    machines = roster.vacant if each.state is State.SPARE else own
+                    if each.state in allowed:
+                        possible += [("join", each.rank, n) for n in machines]
+                elif change == "hand_over":
+                    if each.state in allowed and each.machine:
+                        possible.append((change, each.rank))
+                elif change != "serve" and each.state in allowed:
+                    possible.append((change, each.rank, *("why",) * (change in REASONS)))
+        change, *given = data.draw(st.sampled_from(possible))
+        getattr(roster, change)(*given)
+        for event in told:
+            (absent.discard if isinstance(event, Joined) else absent.add)(event.machine)
+        told.clear()
+        taken = [each.machine for each in roster.processes if each.machine]
+        assert sorted(taken + roster.vacant) == [1, 2, 3]
+        assert set(roster.vacant) <= absent
+        assert not roster.machines(State.IDLE) & absent
+        for each in roster.processes:
+            if each.state in {State.SPARE, State.EXCLUDED, State.LOST}:
+                assert each.machine == 0
+            elif each.state is not State.GIVEN_UP:
+                assert each.machine
+        for machine in (1, 2, 3):
+            process = roster.serving_as(machine)
+            assert process is None or process.state in SERVING
+            assert (process is None) == (machine not in taken or roster_joins(roster, machine))
+
+
+def roster_joins(roster, machine):
+    return machine in roster.machines(State.STARTING, State.JOINING)

@@ -1,0 +1,139 @@
+"""Numbers in files that nothing can be computed with are found before the first step."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.cli import main
+from cec_mpi.errors import InputError
+from cec_mpi.store.sources.finite import check_finite
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
+
+COLUMNS, ROWS = 9, 40
+
+
+@pytest.fixture(scope="module", params=["float64", "float32"])
+def store(request, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("made")
+    np.save(directory / "X.npy", np.random.default_rng(0).standard_normal((ROWS, COLUMNS)))
+    cec_mpi.encode(directory / "X.npy", directory / "store", 4, 2, dtype=request.param)
+    return directory / "store"
+
+
+def multiply(store, out, vectors, *words):
+    return main(
+        ["run", str(store), "--serial", "--out", str(out), "--vectors", str(vectors), *words]
+    )
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_vector_that_is_not_finite_is_named_before_the_first_step(
+    store, tmp_path, capsys, bad, order
+):
+    W = np.ones((1000, COLUMNS), order=order)
+    W[900, 4] = bad
+    np.save(tmp_path / "W.npy", W)
+    out = tmp_path / "out"
+    assert multiply(store, out, tmp_path / "W.npy") == 2
+    error = capsys.readouterr().err
+    assert f"W.npy holds {bad} at row 900, column 4 (counted from 0): expected finite" in error
+    assert [path for path in out.rglob("*") if path.is_file()] == []
+
+
+def test_results_of_an_earlier_run_stay(store, tmp_path):
+    W = np.ones((3, COLUMNS))
+    np.save(tmp_path / "W.npy", W)
+    assert multiply(store, tmp_path / "out", tmp_path / "W.npy") == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
+    W[2, 0] = np.nan
+    np.save(tmp_path / "bad.npy", W)
+    np.save(tmp_path / "y.npy", np.where(np.arange(ROWS) == 7, np.nan, 1.0))
+    assert multiply(store, tmp_path / "out", tmp_path / "bad.npy", "--overwrite") == 2
+    words = ["--serial", "--overwrite", "--task", "ridge", "--set", f"y={tmp_path / 'y.npy'}"]
+    assert main(["run", str(store), "--out", str(tmp_path / "out"), *words]) == 2
+    after = {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
+    assert after == before
+
+
+def test_only_the_vectors_that_are_used_count(store, tmp_path):
+    W = np.ones((3, COLUMNS))
+    W[2, 0] = np.nan
+    np.save(tmp_path / "W.npy", W)
+    assert multiply(store, tmp_path / "out", tmp_path / "W.npy", "--steps", "2") == 0
+    assert multiply(store, tmp_path / "more", tmp_path / "W.npy", "--steps", "9") == 2
+
+
+def test_numbers_that_the_store_cannot_hold(store, tmp_path, capsys):
+    W = np.ones((2, COLUMNS))
+    W[1, 3] = 1e300
+    np.save(tmp_path / "W.npy", W)
+    single = store.parent.joinpath("store", "shard-0001.npy")
+    fits = np.load(single).dtype == np.float64
+    assert multiply(store, tmp_path / "out", tmp_path / "W.npy") == (0 if fits else 2)
+    if not fits:
+        expected = "holds 1e+300 at row 1, column 3 (counted from 0): expected finite numbers that"
+        assert f"{expected} fit float32" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "size"),
+    [("ridge", "y", ROWS), ("logistic", "y", ROWS), ("lstsq", "b", ROWS)],
+)
+def test_a_file_that_an_option_names_is_named(store, tmp_path, capsys, task, option, size):
+    path = tmp_path / "given.npy"
+    np.save(path, np.where(np.arange(size) == 7, np.inf, 1.0))
+    words = ["--serial", "--task", task, "--set", f"{option}={path}"]
+    assert main(["run", str(store), "--out", str(tmp_path / "out"), *words]) == 2
+    error = capsys.readouterr().err
+    assert f"{option} ({path}) holds inf at entry 7 (counted from 0)" in error
+    assert not list((tmp_path / "out").glob("*.*"))
+    np.save(path, np.ones(size + 1))
+    assert main(["run", str(store), "--out", str(tmp_path / "out"), *words]) == 2
+    assert (
+        f"{option} ({path}) has shape ({size + 1},): expected ({size},)" in capsys.readouterr().err
+    )
+
+
+def test_integers_and_halves_are_looked_at_too(tmp_path):
+    for dtype in ("i8", "u1", "?", "f2", ">f4"):
+        np.save(tmp_path / "W.npy", np.ones((4, 3), dtype))
+        check_finite(tmp_path / "W.npy", "float32", 4)
+    np.save(tmp_path / "W.npy", np.full((1, 2), np.float16(np.inf)))
+    with pytest.raises(InputError, match=r"holds inf at row 0, column 0"):
+        check_finite(tmp_path / "W.npy", "float64", 1)
+
+
+PROGRAM = """
+import resource, sys
+from pathlib import Path
+from cec_mpi.store.sources.finite import check_finite
+limit = 900 << 20
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+check_finite(Path(sys.argv[1]), "float32", 1 << 40)
+"""
+
+
+def test_more_vectors_than_memory_can_be_looked_at(tmp_path):
+    path = tmp_path / "W.npy"
+    rows = (1 << 31) // 8000  # 2 GiB, sparse on the disk
+    np.lib.format.open_memmap(path, mode="w+", dtype="f8", shape=(rows, 1000)).flush()
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_error_cannot_write_on_the_terminal(tmp_path, capsys):
+    """Names of files, and of what is in them, are shown and not obeyed; letters stay."""
+    assert main(["info", f"{tmp_path}/größe\x1b]0;owned\x07\x1b[2J\ncec-mpi: done"]) == 2
+    error = capsys.readouterr().err
+    assert r"größe\x1b]0;owned\x07\x1b[2J" in error
+    assert "\x1b" not in error
+    assert [
+        line for line in error.splitlines() if line.startswith("cec-mpi")
+    ] == error.splitlines()[:1]

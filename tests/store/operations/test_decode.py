@@ -1,0 +1,165 @@
+"""X from a store, in each format that encode reads."""
+
+import warnings
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+from cec_mpi.errors import DamagedStoreError, InputError
+from cec_mpi.store import decode, encode, open_store
+from cec_mpi.store.sources import open_source
+from cec_mpi.store.work import LocalRunner
+
+X = np.random.default_rng(0).standard_normal((401, 7)) * 10.0 ** np.arange(-3, 4)
+
+
+@pytest.fixture(params=["float64", "float32"])
+def store(request, tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    encode(tmp_path / "X.npy", tmp_path / "store", 4, 3, dtype=request.param)
+    return tmp_path / "store"
+
+
+def matrix_of(path):
+    source = open_source(path)
+    out = np.empty(source.shape)
+    source.read(0, source.shape[0], 0, source.shape[1], out)
+    return out
+
+
+NAMES = ["a.csv", "a.tsv", "a.CSV", "a.h5", "a.hdf5::/group/deep", "a.zarr", "a.zarr::/group/deep"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_format_has_the_same_numbers_and_can_be_encoded(store, tmp_path, name):
+    bound = decode(store, tmp_path / "out.npy")
+    assert decode(store, f"{tmp_path}/{name}") == bound
+    expected = np.load(tmp_path / "out.npy")
+    assert np.array_equal(matrix_of(f"{tmp_path}/{name}").astype(expected.dtype), expected)
+    kind = open_store(store).manifest.dtype
+    if "csv" not in name.lower() and "tsv" not in name:
+        assert open_source(f"{tmp_path}/{name}").dtype == kind
+    encode(f"{tmp_path}/{name}", tmp_path / "again", 4, 3, dtype=kind)
+    encode(tmp_path / "out.npy", tmp_path / "plain", 4, 3)
+    for shard in ("shard-0001.npy", "shard-0004.npy"):
+        again, plain = (tmp_path / each / shard for each in ("again", "plain"))
+        assert again.read_bytes() == plain.read_bytes()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_other_programs_read(store, tmp_path):
+    decode(store, tmp_path / "a.h5")
+    decode(store, f"{tmp_path}/a.zarr::/m")
+    decode(store, tmp_path / "a.csv")
+    decode(store, tmp_path / "a.npy")
+    expected = np.load(tmp_path / "a.npy")
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert np.array_equal(file["X"][:], expected)
+    assert np.array_equal(zarr.open(tmp_path / "a.zarr", mode="r")["m"][:], expected)
+    read = np.loadtxt(tmp_path / "a.csv", delimiter=",", dtype=expected.dtype)
+    assert np.array_equal(read, expected)
+
+
+def test_text_has_no_more_digits_than_it_needs(tmp_path):
+    np.save(tmp_path / "X.npy", np.array([[0.1, 1e-7], [3.0, -2.5]], np.float32))
+    encode(tmp_path / "X.npy", tmp_path / "store", 2, 1, systematic=True)
+    decode(tmp_path / "store", tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text() == "0.1,1e-07\n3.0,-2.5\n"
+
+
+@pytest.mark.parametrize("delimiter", ["comma", "semicolon", "space", "tab", "|"])
+def test_a_table_keeps_the_names_of_its_columns(tmp_path, delimiter):
+    names = '"#id","a, b","two\nlines",größe,"with ""quotes"""'
+    (tmp_path / "t.csv").write_text(f"{names}\n1,2,3,4,5\n6,7,8,9,0\n")
+    before = encode(tmp_path / "t.csv", tmp_path / "store", 2, 1)
+    assert before.column_names[0] == "#id"
+    decode(tmp_path / "store", tmp_path / "again.txt", delimiter=delimiter)
+    after = encode(tmp_path / "again.txt", tmp_path / "other", 2, 1, delimiter=delimiter)
+    assert after.column_names == before.column_names
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a", "a.txt", "a.mtx", "a.npz", "a.bin", "a.npy.gz", "a.csv::/x", "a.npy::/x", "a.dat::/x"],
+)
+def test_other_names_are_refused_before_any_work(store, tmp_path, name):
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(InputError, match=r"has no format that decode writes: expected \.npy, "):
+        decode(tmp_path / "not even a store", f"{tmp_path}/{name}")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "delimiter", "says"),
+    [
+        ("a.h5::", None, "expected the name of a dataset after ::"),
+        ("a.h5::/", None, "expected the name of a dataset after ::"),
+        ("a.npy", "tab", "delimiter is for text tables"),
+        ("a.h5", ";", "delimiter is for text tables"),
+        ("a.csv", "7", "delimiter '7': expected one character"),
+        ("nowhere/a.csv", None, "is not a directory: cannot make"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(store, tmp_path, name, delimiter, says):
+    with pytest.raises(InputError, match=says):
+        decode(store, f"{tmp_path}/{name}", delimiter=delimiter)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_that_is_there_is_replaced(store, tmp_path, name):
+    path = tmp_path / name.partition("::")[0]
+    path.write_text("mine")
+    with pytest.raises(InputError, match=r"a\.\w+ exists: give it a new name"):
+        decode(store, f"{tmp_path}/{name}")
+    assert path.read_text() == "mine"
+    path.unlink()
+    path.symlink_to("elsewhere")
+    with pytest.raises(InputError, match="exists"):
+        decode(store, f"{tmp_path}/{name}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_stays_of_a_decode_that_fails(store, tmp_path, name):
+    for shard in (1, 3):
+        (store / f"shard-000{shard}.npy").unlink()
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(DamagedStoreError, match="cannot be decoded"):
+        decode(store, f"{tmp_path}/{name}")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_room_is_said_before_any_work(store, tmp_path, name, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: _Full)
+    with pytest.raises(InputError, match=r"a\.\w+ needs \d+ bytes, and .* has 1000 bytes free"):
+        decode(store, f"{tmp_path}/{name}", runner=_Never())
+
+
+class _Full:
+    free = 1000
+
+
+class _Never(LocalRunner):
+    def run(self, work):
+        raise AssertionError("work was begun")
+
+
+def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
+    for module, name in (("h5py", "a.h5"), ("zarr", "a.zarr")):
+        monkeypatch.setitem(__import__("sys").modules, module, None)
+        with pytest.raises(InputError, match=rf"{name} needs {module} to be written: pip install"):
+            decode(tmp_path / "not even a store", tmp_path / name)
+
+
+def test_wide_rows_are_cut_into_chunks(tmp_path):
+    wide = np.random.default_rng(1).standard_normal((3, 600_000))
+    np.save(tmp_path / "X.npy", wide)
+    encode(tmp_path / "X.npy", tmp_path / "store", 2, 1, systematic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        decode(tmp_path / "store", tmp_path / "a.zarr")
+    array = zarr.open(tmp_path / "a.zarr", mode="r")
+    assert array.chunks == (1, 524_288)
+    assert np.array_equal(array[:], np.load(tmp_path / "X.npy"))

@@ -1,0 +1,539 @@
+"""A matrix on disk to coded shards on disk: any L of them give it back."""
+
+import json
+import subprocess
+import sys
+from itertools import combinations, islice
+from math import comb
+
+import numpy as np
+import psutil
+import pytest
+import xxhash
+
+from cec_mpi.core.accuracy.sensitivity import measure_sensitivity
+from cec_mpi.core.code.families import FAMILIES
+from cec_mpi.core.code.mds import make_code
+from cec_mpi.errors import CecError, InfeasibleError, InputError
+from cec_mpi.store import encode, open_store
+from cec_mpi.store.format import grid
+from cec_mpi.store.work import LocalRunner
+
+RNG = np.random.default_rng(3)
+X = RNG.standard_normal((20, 7))
+SHAPES = [
+    (20, 6, 3),
+    (21, 6, 3),
+    (2, 5, 4),
+    (1, 3, 2),
+    (7, 4, 1),
+    (9, 4, 4),
+    (1, 1, 1),
+    (40, 12, 5),
+]
+
+
+def encoded(directory, matrix, machines, recovery, name="store", **options):
+    """The store that `encode` makes of this matrix, opened."""
+    np.save(directory / "X.npy", matrix)
+    encode(directory / "X.npy", directory / name, machines, recovery, **options)
+    return open_store(directory / name)
+
+
+def decoded(store, machines):
+    """X from the shards of these machines."""
+    shards = np.array([store.shard(n) for n in machines], dtype=np.float64)
+    rows = store.manifest.code.generator[[n - 1 for n in machines]]
+    values = np.linalg.solve(rows, shards.reshape(len(machines), -1))
+    return values.reshape(-1, store.manifest.columns)[: store.manifest.rows]
+
+
+def parts_of(matrix, recovery):
+    """X_1 .. X_L: the rows in order, zeros at the end."""
+    rows = -(-len(matrix) // recovery)
+    padded = np.zeros((recovery * rows, matrix.shape[1]))
+    padded[: len(matrix)] = matrix
+    return padded.reshape(recovery, rows, -1)
+
+
+def contents(store):
+    """All files but the one that says when X was written."""
+    return {
+        path.name: path.read_bytes() for path in store.path.iterdir() if path.name != "source.json"
+    }
+
+
+def sums(store):
+    return [shard.xxh3_128 for shard in store.manifest.shards]
+
+
+# --- what is stored -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows", "machines", "recovery"), SHAPES)
+def test_any_l_shards_give_x_back(tmp_path, rows, machines, recovery):
+    matrix = RNG.standard_normal((rows, 5))
+    store = encoded(tmp_path, matrix, machines, recovery)
+    bound = 1e-14 * store.manifest.code.conditioning.worst * np.abs(matrix).max()
+    for chosen in islice(combinations(range(1, machines + 1), recovery), 100):
+        assert np.abs(decoded(store, chosen) - matrix).max() <= bound
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(
+    ("source", "stored"),
+    [
+        ("<f8", "float64"),
+        (">f8", "float64"),
+        ("g", "float64"),
+        ("<f4", "float32"),
+        (">f4", "float32"),
+        ("<f2", "float32"),
+        (">f2", "float32"),
+        ("?", "float64"),
+        ("i1", "float64"),
+        (">i2", "float64"),
+        ("<i8", "float64"),
+        (">u8", "float64"),
+    ],
+)
+def test_every_kind_of_real_matrix_is_taken(tmp_path, source, stored, order):
+    matrix = np.asarray(RNG.uniform(0, 100, (20, 7)), order=order).astype(source)
+    store = encoded(tmp_path, matrix, 5, 3)
+    assert store.manifest.dtype == store.shard(1).dtype == stored
+    error = np.abs(decoded(store, (1, 3, 5)) - matrix.astype(np.float64)).max()
+    assert error <= 100 * np.finfo(stored).eps * float(matrix.max())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("source", ["f2", "f4", "f8", "i8"])
+def test_the_dtype_of_the_shards_can_be_chosen(tmp_path, source, dtype):
+    store = encoded(tmp_path, (10 * X).astype(source), 4, 2, dtype=dtype)
+    assert store.manifest.dtype == store.shard(4).dtype == dtype
+
+
+@pytest.mark.parametrize("systematic", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_shard_is_its_row_of_the_generator_times_the_parts(tmp_path, family, systematic):
+    store = encoded(tmp_path, X, 6, 3, code=family, systematic=systematic)
+    code, parts = store.manifest.code, parts_of(X, 3)
+    shards = np.array([store.shard(n) for n in range(1, 7)])
+    assert np.allclose(shards, np.einsum("nl,lrc->nrc", code.generator, parts), rtol=0, atol=1e-13)
+    assert np.array_equal(shards[:3], parts) or not systematic
+    assert (code.family, code.systematic) == (family, systematic)
+
+
+def test_files_of_a_store_are_what_its_manifest_says(tmp_path):
+    matrix = RNG.standard_normal((250, 150)).astype(np.float32)
+    store = encoded(tmp_path, matrix, 4, 2)
+    names = [f"shard-000{n}.npy" for n in range(1, 5)]
+    others = ["checksums-1.copy.npy", "checksums-1.npy", "manifest.copy.json", "manifest.json"]
+    assert sorted(contents(store)) == [*others, *names]
+    assert contents(store)["manifest.json"] == contents(store)["manifest.copy.json"]
+    assert contents(store)["checksums-1.npy"] == contents(store)["checksums-1.copy.npy"]
+    blocks = np.load(store.path / "checksums-1.npy")
+    for n, entry in enumerate(store.manifest.shards, start=1):
+        assert entry.file == names[n - 1]
+        assert entry.bytes == (store.path / entry.file).stat().st_size
+        shard = np.load(store.path / entry.file)
+        assert np.array_equal(shard, store.shard(n))
+        rows = store.manifest.grid.block_rows
+        sums = [xxhash.xxh3_64_intdigest(shard[k : k + rows]) for k in range(0, 125, rows)]
+        assert blocks[n - 1].tolist() == sums
+        assert entry.xxh3_128 == xxhash.xxh3_128_hexdigest(blocks[n - 1].astype("<u8"))
+
+
+def test_the_manifest_is_json_that_says_what_was_asked_for(tmp_path):
+    store = encoded(tmp_path, X.astype(np.float32), 6, 3, code="gaussian", systematic=True)
+    content = json.loads((store.path / "manifest.json").read_text())
+    assert (content["format"], content["version"]) == ("cec_mpi store", 1)
+    assert content["created_by"].startswith("cec_mpi ")
+    expected = {"rows": 20, "columns": 7, "machines": 6, "recovery": 3, "rows_per_shard": 7}
+    assert expected.items() <= content.items()
+    assert content["dtype"] == "float32"
+    assert content["code"]["family"] == "gaussian"
+    assert content["code"]["systematic"] is True
+    assert len(content["shards"]) == 6
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_generator_comes_back_bit_for_bit(tmp_path, family):
+    store = encoded(tmp_path, X, 11, 4, code=family, seed=5)
+    made = make_code(11, 4, family, seed=5).generator
+    written = json.loads((store.path / "manifest.json").read_text())["code"]["generator"]
+    assert np.array(written, dtype=np.float64).tobytes() == made.tobytes()
+    assert store.manifest.code.generator.tobytes() == made.tobytes()
+
+
+def test_the_conditioning_of_the_code_is_recorded(tmp_path):
+    store = encoded(tmp_path, X, 7, 3)
+    code = store.manifest.code
+    subsets = list(combinations(range(7), 3))
+    measured = [np.linalg.cond(code.generator[list(subset)]) for subset in subsets]
+    assert code.conditioning.complete
+    assert code.conditioning.measured == comb(7, 3)
+    assert code.conditioning.median == pytest.approx(np.median(measured))
+    assert code.conditioning.worst == pytest.approx(max(measured))
+    worst = [n - 1 for n in code.conditioning.worst_machines]
+    assert np.linalg.cond(code.generator[worst]) == pytest.approx(max(measured))
+
+
+@pytest.mark.parametrize(("machines", "recovery"), [(7, 3), (4, 3), (3, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_how_small_an_error_the_code_sees_is_recorded(tmp_path, machines, recovery, dtype):
+    manifest = encoded(tmp_path, X, machines, recovery, dtype=dtype).manifest
+    measured = measure_sensitivity(manifest.code.generator, dtype, X.shape[1])
+    assert manifest.sensitivity == measured
+    text = (tmp_path / "store" / "manifest.json").read_text()
+    assert "Infinity" not in text
+    assert (json.loads(text)["parity"]["locatable"] is None) == (machines < recovery + 2)
+
+
+@pytest.mark.parametrize("family", ["auto", "gaussian", "orthonormal"])
+def test_the_same_seed_gives_the_same_bytes(tmp_path, family):
+    first = encoded(tmp_path, X, 6, 3, "first", code=family, seed=4)
+    second = encoded(tmp_path, X, 6, 3, "second", code=family, seed=4)
+    assert contents(first) == contents(second)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "orthonormal"])
+def test_another_seed_gives_another_code(tmp_path, family):
+    first = encoded(tmp_path, X, 6, 3, "first", code=family, seed=4)
+    second = encoded(tmp_path, X, 6, 3, "second", code=family, seed=5)
+    assert not set(sums(first)) & set(sums(second))
+
+
+def test_paths_may_be_relative_text_with_spaces(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("my matrix.npy", X)
+    encode("my matrix.npy", "my store/", 3, 2)
+    assert np.allclose(decoded(open_store("my store"), (1, 3)), X)
+
+
+# --- blocks -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 4 kB, so that a small store has many."""
+    monkeypatch.setattr(grid, "_BLOCK_BYTES", 1 << 12)
+
+
+class OneByOne(LocalRunner):
+    """One thread, and each piece as small as it can be."""
+
+    processes = 1 << 20
+
+    def __init__(self, threads=1):
+        super().__init__(threads=threads)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("rows", "columns"), [(200, 37), (5000, 3), (7, 3000), (1, 9999)])
+def test_the_bytes_do_not_depend_on_threads_pieces_or_memory(
+    tmp_path, small_blocks, rows, columns, dtype
+):
+    matrix = RNG.standard_normal((rows, columns)).astype(dtype)
+    at_once = encoded(tmp_path, matrix, 6, 3, "at-once")
+    assert at_once.manifest.grid.count > 1
+    in_pieces = encoded(tmp_path, matrix, 6, 3, "in-pieces", runner=OneByOne(), memory=200 << 20)
+    threaded = encoded(tmp_path, matrix, 6, 3, "threaded", runner=OneByOne(threads=5))
+    assert contents(in_pieces) == contents(at_once) == contents(threaded)
+    assert np.allclose(decoded(in_pieces, (2, 4, 6)), matrix, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("columns", [1, 9, 700])
+@pytest.mark.parametrize("rows", [1, 50, 51, 52, 3000])
+def test_blocks_that_do_not_fit_the_rows_lose_none(tmp_path, small_blocks, rows, columns, order):
+    matrix = np.asarray(RNG.standard_normal((rows, columns)), order=order)
+    store = encoded(tmp_path, matrix, 5, 3, runner=OneByOne())
+    assert np.allclose(decoded(store, (1, 2, 5)), matrix, rtol=0, atol=1e-12)
+
+
+LITTLE = 256 << 20
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(400_000, 100), (3, 13_000_000)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_memory_stays_in_its_bound_whatever_the_shape_of_x(tmp_path, rows, columns, order):
+    source = tmp_path / "X.npy"
+    shape = (rows, columns)
+    X = np.lib.format.open_memmap(
+        source, mode="w+", dtype=np.float32, shape=shape, fortran_order=order == "F"
+    )
+    del X  # 160 MB of zeros, which take no room on the disk
+    peak = "print(next(line for line in open('/proc/self/status') if 'VmHWM' in line).split()[1])"
+    program = (
+        f"import sys, cec_mpi.store\ncec_mpi.store.encode(*sys.argv[1:], 6, 3, memory={LITTLE})"
+    )
+    bare = int(subprocess.check_output([sys.executable, "-c", peak]))
+    arguments = [sys.executable, "-c", f"{program}\n{peak}", source, tmp_path / "store"]
+    above = int(subprocess.check_output(arguments)) - bare
+    assert 30_000 < above < LITTLE >> 10
+
+
+def test_too_little_memory_is_refused_with_what_is_needed(tmp_path):
+    with pytest.raises(InputError, match=r"memory 64M: this needs at least \d+M"):
+        encoded(tmp_path, X, 6, 3, memory=64 << 20)
+    assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
+
+
+def test_more_shards_than_a_process_may_open_files(tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    program = (
+        "import resource, sys, cec_mpi; cec_mpi.encode;"  # loads what it needs
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24));"
+        "cec_mpi.encode(sys.argv[1], sys.argv[2], 60, 2)"
+    )
+    arguments = [tmp_path / "X.npy", tmp_path / "store"]
+    subprocess.run([sys.executable, "-c", program, *map(str, arguments)], check=True)
+    assert np.allclose(decoded(open_store(tmp_path / "store"), (1, 31)), X)
+
+
+# --- what is refused ----------------------------------------------------------------------
+
+
+def complex_matrix(path):
+    np.save(path, np.ones((4, 4), dtype=complex))
+
+
+def objects(path):
+    np.save(path, np.array([[1, None]], dtype=object), allow_pickle=True)
+
+
+def texts(path):
+    np.save(path, np.array([["a", "b"]]))
+
+
+def dates(path):
+    np.save(path, np.zeros((3, 3), dtype="M8[s]"))
+
+
+def records(path):
+    np.save(path, np.zeros((3, 3), dtype=[("a", "f8")]))
+
+
+def one_dimension(path):
+    np.save(path, np.ones(4))
+
+
+def three_dimensions(path):
+    np.save(path, np.ones((2, 2, 2)))
+
+
+def no_dimension(path):
+    np.save(path, np.float64(1))
+
+
+def no_rows(path):
+    np.save(path, np.ones((0, 4)))
+
+
+def no_columns(path):
+    np.save(path, np.ones((4, 0)))
+
+
+def garbage(path):
+    path.write_bytes(b"these bytes are not a matrix" * 10)
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def cut(keep):
+    def write(path):
+        np.save(path, X)
+        path.write_bytes(path.read_bytes()[:keep])
+
+    write.__name__ = f"cut_to_{keep}"
+    return write
+
+
+def directory(path):
+    path.mkdir()
+
+
+def missing(path):
+    pass
+
+
+def header(name, shape, descr="'<f8'"):
+    def write(path):
+        text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}"
+        padded = text.encode().ljust(117) + b"\n"
+        path.write_bytes(b"\x93NUMPY\x01\x00v\x00" + padded + bytes(100))
+
+    write.__name__ = f"header_{name}"
+    return write
+
+
+BAD_SOURCES = [
+    complex_matrix,
+    objects,
+    texts,
+    dates,
+    records,
+    one_dimension,
+    three_dimensions,
+    no_dimension,
+    no_rows,
+    no_columns,
+    garbage,
+    empty,
+    cut(5),
+    cut(40),
+    cut(-5),
+    directory,
+    missing,
+    header("wrong_dtype", "(3, 3)", "'<q9'"),
+    header("negative", "(-1, 3)"),
+    header("unbalanced", "(3, (3"),
+    header("no_numbers", "(True, 3)"),
+    header("huge", f"({10**30}, 3)"),
+    header("huge_product", f"({2**32}, {2**32})"),
+]
+
+
+@pytest.mark.parametrize("write", BAD_SOURCES, ids=lambda write: write.__name__)
+def test_what_is_no_matrix_is_refused_by_name(tmp_path, write):
+    source = tmp_path / "matrix.npy"
+    write(source)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(InputError, match=r"matrix\.npy") as refused:
+        encode(source, tmp_path / "store", 4, 2)
+    assert "\n" not in str(refused.value)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_archive_is_refused_and_not_left_open(tmp_path):
+    np.savez(tmp_path / "X.npz", a=X)
+    with pytest.raises(InputError, match=r"X\.npz is an archive of arrays") as refused:
+        encode(tmp_path / "X.npz", tmp_path / "store", 4, 2)
+    assert str(tmp_path / "X.npz") not in [file.path for file in psutil.Process().open_files()]
+    assert "expected one .npy array" in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["X.npz"]
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "value", "dtype"),
+    [
+        (0, 0, np.nan, "f8"),
+        (6, 6, np.nan, ">f8"),
+        (7, 2, np.inf, "f4"),
+        (14, 0, -np.inf, "f2"),
+        (19, 6, -np.inf, "g"),
+    ],
+)
+def test_numbers_that_are_not_finite_are_named(tmp_path, row, column, value, dtype):
+    matrix = X.astype(dtype)
+    matrix[row, column] = value
+    with pytest.raises(InputError, match=rf"X\.npy holds {value} at row {row}, column {column}\b"):
+        encoded(tmp_path, matrix, 6, 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
+
+
+def test_numbers_too_large_for_the_shards_are_named(tmp_path):
+    matrix = X.copy()
+    matrix[13, 4] = 1e300
+    with pytest.raises(InputError, match=r"1e\+300 at row 13, column 4 .*float32"):
+        encoded(tmp_path, matrix, 6, 3, dtype="float32")
+    assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
+
+
+def test_sums_too_large_for_the_shards_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"X\.npy holds numbers too large"):
+        encoded(tmp_path, np.full((6, 2), 1.7e308), 6, 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"machines": 2, "recovery": 3}, InfeasibleError, "2 machines .* 3"),
+        ({"recovery": 0}, InputError, "recovery threshold 0"),
+        ({"code": "hamming"}, InputError, "'hamming'.*fourier"),
+        ({"dtype": "float16"}, InputError, "'float16'.*float32, float64"),
+        ({"machines": 100, "recovery": 50, "code": "chebyshev"}, InputError, "chebyshev"),
+        (
+            {"machines": 24, "recovery": 20, "code": "chebyshev", "dtype": "float32"},
+            InputError,
+            "decode to noise",
+        ),
+    ],
+)
+def test_codes_that_cannot_work_are_refused(tmp_path, options, error, says):
+    np.save(tmp_path / "X.npy", X)
+    with pytest.raises(error, match=says):
+        encode(tmp_path / "X.npy", tmp_path / "store", **{"machines": 6, "recovery": 3} | options)
+    assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
+
+
+def test_a_code_too_inaccurate_for_float32_is_taken_for_float64(tmp_path):
+    store = encoded(tmp_path, X, 24, 20, code="chebyshev", dtype="float64")
+    assert np.abs(decoded(store, store.manifest.code.conditioning.worst_machines) - X).max() < 1e-2
+
+
+def test_an_existing_store_is_refused_and_untouched(tmp_path):
+    store = encoded(tmp_path, X, 4, 2)
+    before = contents(store)
+    np.save(tmp_path / "other.npy", 2 * X)
+    with pytest.raises(InputError, match=r"store exists"):
+        encode(tmp_path / "other.npy", store.path, 4, 2)
+    assert contents(store) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["X.npy", "other.npy", "store"]
+
+
+@pytest.mark.parametrize(
+    "occupy",
+    [
+        lambda path: path.mkdir(),
+        lambda path: path.write_text("mine"),
+        lambda path: path.symlink_to("nowhere"),
+    ],
+    ids=["directory", "file", "dangling link"],
+)
+def test_any_existing_name_is_refused(tmp_path, occupy):
+    np.save(tmp_path / "X.npy", X)
+    occupy(tmp_path / "store")
+    with pytest.raises(InputError, match="store exists"):
+        encode(tmp_path / "X.npy", tmp_path / "store", 4, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["X.npy", "store"]
+
+
+@pytest.mark.parametrize("parent", ["absent", "X.npy"])
+def test_a_store_needs_a_directory_to_lie_in(tmp_path, parent):
+    np.save(tmp_path / "X.npy", X)
+    with pytest.raises(InputError, match=rf"{parent} is not a directory"):
+        encode(tmp_path / "X.npy", tmp_path / parent / "store", 4, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
+
+
+def test_a_store_that_cannot_be_begun_leaves_nothing(tmp_path):
+    np.save(tmp_path / "X.npy", RNG.standard_normal((1000, 20)))
+    program = (
+        "import resource, sys; from cec_mpi.cli import main;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000));"
+        "sys.exit(main(['encode', *sys.argv[1:], '--machines', '4', '--recovery', '2']))"
+    )
+    arguments = [tmp_path / "X.npy", tmp_path / "store"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("cec-mpi: error: ")
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
+
+
+def test_a_failed_encode_can_simply_be_repeated(tmp_path):
+    matrix = X.copy()
+    matrix[3, 3] = np.nan
+    with pytest.raises(CecError):
+        encoded(tmp_path, matrix, 6, 3)
+    assert np.allclose(decoded(encoded(tmp_path, X, 6, 3), (2, 3, 4)), X)

@@ -1,0 +1,482 @@
+"""Opening a store, its shards as memory maps, and finding what is damaged."""
+
+import json
+import mmap
+import re
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.errors import DamagedStoreError, InputError, StoreError
+from cec_mpi.store import encode, open_store, repair, verify
+from cec_mpi.store.format import grid
+from cec_mpi.store.format.manifest import own_sum
+
+MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100  # shards of 120 kB, so with more than a head
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A store, and another one of the same shape with other numbers."""
+    directory = tmp_path_factory.mktemp("made")
+    for seed, name in enumerate(["store", "other"]):
+        np.save(directory / "X.npy", np.random.default_rng(seed).standard_normal((ROWS, COLUMNS)))
+        encode(directory / "X.npy", directory / name, MACHINES, RECOVERY)
+    return directory
+
+
+@pytest.fixture
+def path(made, tmp_path):
+    return shutil.copytree(made / "store", tmp_path / "store")
+
+
+def found(path):
+    """What verify has against each file of a store."""
+    condition = verify(path)
+    shards = open_store(path).manifest.shards
+    problems = {shard.file: text for shard, text in zip(shards, condition.problems, strict=True)}
+    return {file: text for file, text in (problems | condition.other_problems).items() if text}
+
+
+def name_of(machine):
+    return f"shard-{machine:04d}.npy"
+
+
+def alter(file, position):
+    data = bytearray(file.read_bytes())
+    data[position] ^= 0x10
+    file.write_bytes(data)
+
+
+# --- a good store -------------------------------------------------------------------------
+
+
+def test_a_good_store_opens_and_verifies(path):
+    store = open_store(path)
+    store.check_files()
+    assert found(path) == {}
+    assert (store.manifest.rows, store.manifest.columns) == (ROWS, COLUMNS)
+    assert (store.manifest.code.machines, store.manifest.code.recovery) == (MACHINES, RECOVERY)
+
+
+def test_a_shard_is_a_read_only_memory_map(path):
+    shard = open_store(str(path)).shard(2)
+    assert shard.shape == (ROWS // RECOVERY, COLUMNS)
+    assert shard.dtype == np.float64
+    assert shard.flags.c_contiguous
+    base = shard
+    while isinstance(base, np.ndarray):
+        base = base.base
+    assert isinstance(base.obj, mmap.mmap)
+    with pytest.raises(ValueError, match="read-only"):
+        shard[0, 0] = 1
+    assert np.array_equal(shard, np.load(path / name_of(2)))
+
+
+def test_a_store_can_be_moved_and_linked(path, tmp_path):
+    path.rename(tmp_path / "elsewhere")
+    (tmp_path / "link").symlink_to("elsewhere")
+    assert found(tmp_path / "link") == {}
+
+
+@pytest.mark.parametrize("machine", [-1, 0, MACHINES + 1])
+def test_a_machine_that_the_store_does_not_have(path, machine):
+    with pytest.raises(InputError, match=f"machine {machine}: .*store has {MACHINES}"):
+        open_store(path).shard(machine)
+
+
+# --- damaged shards -----------------------------------------------------------------------
+
+
+def missing(made, path):
+    (path / name_of(3)).unlink()
+
+
+def truncated(made, path):
+    file = path / name_of(3)
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def empty(made, path):
+    (path / name_of(3)).write_bytes(b"")
+
+
+def longer(made, path):
+    with (path / name_of(3)).open("ab") as file:
+        file.write(b"\0")
+
+
+def foreign(made, path):
+    shutil.copy(made / "other" / name_of(3), path / name_of(3))
+
+
+def another(made, path):
+    shutil.copy(path / name_of(1), path / name_of(3))
+
+
+def first_number_altered(made, path):
+    alter(path / name_of(3), 130)
+
+
+def magic_altered(made, path):
+    alter(path / name_of(3), 0)
+
+
+def a_directory(made, path):
+    (path / name_of(3)).unlink()
+    (path / name_of(3)).mkdir()
+
+
+DAMAGES = [
+    (missing, "missing"),
+    (truncated, r"120127 bytes, expected 120128"),
+    (empty, r"0 bytes, expected 120128"),
+    (longer, r"120129 bytes, expected 120128"),
+    (foreign, "rows 0..149 differ from what was written"),
+    (another, r"rows 0..149 differ from what was written"),
+    (first_number_altered, "rows 0..149 differ from what was written"),
+    (magic_altered, "its header differs from what was written"),
+    (a_directory, ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"), DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES]
+)
+def test_a_damaged_shard_is_named_when_it_is_read_and_by_verify(made, path, damage, says):
+    damage(made, path)
+    store = open_store(path)
+    with pytest.raises(DamagedStoreError, match=rf"shard-0003\.npy: .*{says}") as refused:
+        store.shard(3)
+    assert refused.value.exit_code == 5
+    assert list(found(path)) == [name_of(3)]
+    assert store.shard(1).shape == store.shard(4).shape == (ROWS // RECOVERY, COLUMNS)
+
+
+def test_shards_that_changed_places_are_both_named(path):
+    (path / name_of(1)).rename(path / "aside")
+    (path / name_of(2)).rename(path / name_of(1))
+    (path / "aside").rename(path / name_of(2))
+    with pytest.raises(DamagedStoreError, match=r"shard-0001\.npy: rows 0..149 differ"):
+        open_store(path).shard(1)
+    assert found(path) == {
+        name_of(1): "holds the data of shard-0002.npy",
+        name_of(2): "holds the data of shard-0001.npy",
+    }
+
+
+@pytest.mark.parametrize("damage", [missing, truncated, longer, magic_altered])
+def test_what_is_seen_without_reading_shards(made, path, damage):
+    damage(made, path)
+    with pytest.raises(DamagedStoreError, match=r"shard-0003\.npy"):
+        open_store(path).check_files()
+
+
+@given(
+    machine=st.integers(1, MACHINES),
+    bit=st.integers(0, 8 * 120_128 - 1),
+)
+@settings(max_examples=200, deadline=None)
+def test_one_flipped_bit_anywhere_in_a_shard_is_found(flipping, machine, bit):
+    file = flipping / name_of(machine)
+    flip(file, bit)
+    try:
+        row = max(0, bit // 8 - 128) // (8 * COLUMNS)
+        (problem,) = found(flipping).items()
+        assert problem[0] == name_of(machine)
+        with pytest.raises(DamagedStoreError) as refused:
+            open_store(flipping).shard(machine)
+        for text in (problem[1], str(refused.value)):
+            if bit < 8 * 128:
+                assert "its header differs" in text
+            else:
+                start, stop = map(int, re.search(r"rows (\d+)\.\.(\d+) differ", text).groups())
+                assert start <= row <= stop
+                assert stop - start <= 5
+    finally:
+        flip(file, bit)
+    assert found(flipping) == {}
+
+
+@pytest.fixture(scope="module")
+def flipping(tmp_path_factory):
+    """A store of many small blocks."""
+    directory = tmp_path_factory.mktemp("flipping")
+    np.save(directory / "X.npy", np.random.default_rng(0).standard_normal((ROWS, COLUMNS)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grid, "_BLOCK_BYTES", 1 << 12)
+        encode(directory / "X.npy", directory / "store", MACHINES, RECOVERY)
+    return directory / "store"
+
+
+def flip(file, bit):
+    with file.open("r+b") as stream:
+        stream.seek(bit // 8)
+        byte = stream.read(1)[0]
+        stream.seek(bit // 8)
+        stream.write(bytes([byte ^ 1 << bit % 8]))
+
+
+def test_verify_names_every_damaged_shard(made, path):
+    missing(made, path)
+    alter(path / name_of(1), 100_000)
+    assert found(path) == {
+        name_of(1): "rows 0..149 differ from what was written",
+        name_of(3): "missing",
+    }
+
+
+@pytest.mark.parametrize("name", ["checksums-1.npy", "checksums-1.copy.npy", "manifest.copy.json"])
+@pytest.mark.parametrize("harm", [lambda file: alter(file, -5), lambda file: file.unlink()])
+def test_verify_names_other_files_and_trusts_the_shards(path, name, harm):
+    harm(path / name)
+    assert list(found(path)) == [name]
+    assert open_store(path).shard(2).shape == (150, COLUMNS)
+
+
+def test_a_machine_whose_checksums_are_damaged_cannot_start(path):
+    alter(path / "checksums-1.npy", -5)
+    alter(path / "checksums-1.copy.npy", -3)
+    with pytest.raises(DamagedStoreError, match=r"checksums of machine 4.*cec-mpi repair"):
+        open_store(path).open_shard(MACHINES)
+    assert open_store(path).open_shard(MACHINES, verify="never").rows.shape == (150, COLUMNS)
+
+
+def test_only_blocks_that_were_asked_for_are_read_and_checked(flipping, tmp_path):
+    path = shutil.copytree(flipping, tmp_path / "copy")
+    alter(path / name_of(2), 128 + 8 * COLUMNS * 100)
+    for holding in ("mmap", "ram"):
+        shard = open_store(path).open_shard(2, holding)
+        first = shard.load([(0, 7)])
+        assert first.bytes == 10 * 8 * COLUMNS  # two blocks of five rows
+        assert shard.load([(2, 9)]).bytes == 0
+        assert shard.load([(0, 50), (120, 150)]).bytes == 70 * 8 * COLUMNS
+        assert np.array_equal(shard.rows[:50], np.load(path / name_of(2))[:50])
+        with pytest.raises(DamagedStoreError, match=r"shard-0002\.npy: rows 100\.\.104 differ"):
+            shard.load([(90, 110)])
+        unchecked = open_store(path).open_shard(2, holding, "never")
+        read = unchecked.load([(90, 110)]).bytes
+        assert read == (20 * 8 * COLUMNS if holding == "ram" else 0)
+
+
+# --- no store, or a damaged manifest ------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["absent", "file", "directory", "file/below"])
+def test_what_is_no_store_is_refused_by_name(tmp_path, name):
+    (tmp_path / "file").write_text("hello")
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(StoreError, match=name) as refused:
+        open_store(tmp_path / name)
+    assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"not json",
+        b"\xff\xfe\x00garbage",
+        b"null",
+        b"[]",
+        b"{}",
+        b'"cec_mpi store"',
+        b"[" * 100_000,
+    ],
+    ids=["empty", "cut", "text", "bytes", "null", "list", "object", "string", "deep"],
+)
+def test_a_manifest_that_is_no_manifest(path, data):
+    (path / "manifest.json").write_bytes(data)
+    with pytest.raises(StoreError, match=r"manifest\.json"):
+        open_store(path)
+
+
+def test_a_manifest_that_is_a_directory(path):
+    (path / "manifest.json").unlink()
+    (path / "manifest.json").mkdir()
+    with pytest.raises(StoreError, match=r"manifest\.json"):
+        open_store(path)
+
+
+def with_manifest(path, *keys, value=None, remove=False):
+    """Change or remove one entry of the manifest."""
+    file = path / "manifest.json"
+    content = json.loads(file.read_text())
+    inner = content
+    for key in keys[:-1]:
+        inner = inner[key]
+    if remove:
+        del inner[keys[-1]]
+    else:
+        inner[keys[-1]] = value
+    file.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("format",),
+        ("version",),
+        ("rows",),
+        ("columns",),
+        ("machines",),
+        ("recovery",),
+        ("rows_per_shard",),
+        ("dtype",),
+        ("code",),
+        ("code", "family"),
+        ("code", "systematic"),
+        ("code", "generator"),
+        ("code", "generator", 2),
+        ("code", "generator", 2, 1),
+        ("code", "conditioning"),
+        ("code", "conditioning", "worst"),
+        ("parity", "detectable"),
+        ("parity", "machines"),
+        ("shards",),
+        ("shards", 1),
+        ("shards", 1, "file"),
+        ("shards", 1, "bytes"),
+        ("shards", 1, "xxh3_128"),
+        ("shards", 1, "rebuilt"),
+        ("grid",),
+        ("grid", "block_rows"),
+        ("checksums", "file"),
+        ("checksums", "algorithm"),
+        ("shard_header",),
+    ],
+    ids=lambda keys: ".".join(map(str, keys)),
+)
+def test_a_manifest_without_one_of_its_entries(path, keys):
+    with_manifest(path, *keys, remove=True)
+    with pytest.raises(StoreError, match=r"manifest\.json"):
+        open_store(path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (("format",), "zip"),
+        (("format",), None),
+        (("version",), 0),
+        (("version",), 2),
+        (("version",), "1"),
+        (("rows",), 0),
+        (("rows",), -ROWS),
+        (("rows",), ROWS + 1),
+        (("rows",), "many"),
+        (("rows",), float("inf")),
+        (("columns",), 0),
+        (("columns",), None),
+        (("machines",), 5),
+        (("recovery",), 3),
+        (("rows_per_shard",), 151),
+        (("dtype",), "float16"),
+        (("dtype",), "<f8"),
+        (("code",), []),
+        (("code", "generator"), [[1.0, 0.0]] * 4),
+        (("code", "generator", 0), [1.0]),
+        (("code", "generator", 0, 0), None),
+        (("code", "generator", 0, 0), "one"),
+        (("code", "generator", 0, 0), float("nan")),
+        (("code", "conditioning", "median"), None),
+        (("code", "conditioning", "worst"), None),
+        (("code", "conditioning", "worst"), float("inf")),
+        (("code", "conditioning", "unknown"), 1),
+        (("parity",), None),
+        (("parity",), []),
+        (("parity", "detectable"), "small"),
+        (("parity", "machines"), None),
+        (("parity", "unknown"), 1),
+        (("shards",), []),
+        (("shards",), {}),
+        (("shards", 0), "shard-0001.npy"),
+        (("shards", 0, "file"), "shard-0002.npy"),
+        (("shards", 0, "file"), "../other/shard-0001.npy"),
+        (("shards", 0, "bytes"), None),
+        (("shards", 0, "bytes"), "many"),
+        (("shards", 0, "xxh3_128"), []),
+        (("shards", 0, "rebuilt"), None),
+        (("shards", 0, "rebuilt"), [{"start": 0, "stop": 5}]),
+        (("grid",), []),
+        (("grid", "block_rows"), 0),
+        (("grid", "block_rows"), 151),
+        (("grid", "block_columns"), 50),
+        (("checksums", "algorithm"), "md5"),
+        (("checksums", "file"), "../checksums-1.npy"),
+        (("checksums", "file"), "checksums-01.npy"),
+        (("shard_header",), ""),
+        (("shard_header",), "\x93NUMPY\x01\x00v\x00{}"),
+        (("shards", 0, "unknown"), 1),
+    ],
+    ids=str,
+)
+def test_a_manifest_with_a_wrong_entry(path, keys, value):
+    if keys == ("code", "generator"):
+        with_manifest(path, "code", "conditioning", "worst", value=float("inf"))
+    with_manifest(path, *keys, value=value)
+    with pytest.raises(StoreError, match=r"manifest\.json"):
+        open_store(path)
+
+
+def test_a_store_from_before_parity_was_measured_is_read(path):
+    file = path / "manifest.json"
+    content = json.loads(file.read_text())
+    del content["parity"]
+    content["sha256"] = own_sum(content)
+    file.write_text(json.dumps(content))
+    manifest = open_store(path).manifest
+    assert manifest.sensitivity is None
+    assert "parity" not in json.loads(manifest.to_json())
+
+
+def test_a_lost_manifest_says_that_repair_restores_it(path):
+    (path / "manifest.json").unlink()
+    with pytest.raises(DamagedStoreError, match=r"lost its manifest\.json: cec-mpi repair"):
+        open_store(path)
+
+
+@given(bit=st.integers(0, 1 << 16))
+@settings(max_examples=150, deadline=None)
+def test_a_flipped_bit_in_the_manifest_is_said_and_repaired(flipping, bit):
+    file = flipping / "manifest.json"
+    before = file.read_bytes()
+    flip(file, bit % (8 * len(before)))
+    try:
+        try:
+            same = open_store(flipping).manifest.to_json().encode() == before
+        except StoreError:
+            same = False
+        done = repair(flipping)
+        # A digit too far behind the point to change the number is no damage.
+        assert done.restored == (["manifest.copy.json"] if same else ["manifest.json"])
+    finally:
+        for name in ("manifest.json", "manifest.copy.json"):
+            (flipping / name).write_bytes(before)
+
+
+def test_an_unknown_version_says_which_one_is_read(path):
+    with_manifest(path, "version", value=7)
+    with pytest.raises(StoreError, match=r"has version 7: this program reads version 1"):
+        open_store(path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (("rows",), ROWS - 1),
+        (("code", "generator", 0, 0), 0.25),
+        (("code", "conditioning", "worst"), 1.0),
+        (("parity", "detectable"), 1.0),
+        (("shards", 0, "xxh3_128"), "0" * 32),
+        (("created_by",), "somebody else"),
+    ],
+)
+def test_a_manifest_that_was_altered_is_damaged(path, keys, value):
+    with_manifest(path, *keys, value=value)
+    with pytest.raises(DamagedStoreError, match=r"manifest\.json is damaged: it was altered"):
+        open_store(path)

@@ -1,0 +1,511 @@
+"""What is damaged is found and rebuilt, within the bound; what is lost is said."""
+
+import os
+import re
+import shutil
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.errors import DamagedStoreError, InputError, StoreError
+from cec_mpi.files.durable import locked
+from cec_mpi.store import add_machine, decode, encode, open_store, repair, verify
+from cec_mpi.store.format import grid
+from cec_mpi.store.format.checksums import publish_generation, row_sum
+
+MACHINES, RECOVERY, ROWS, COLUMNS = 6, 3, 301, 40
+R = 101  # rows per shard; blocks of 12 rows
+
+
+@pytest.fixture(scope="module", params=["float32", "float64"])
+def made(request, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("made")
+    X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(request.param)
+    np.save(directory / "X.npy", X)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grid, "_BLOCK_BYTES", 1 << 12)
+        encode(directory / "X.npy", directory / "store", MACHINES, RECOVERY)
+    return directory
+
+
+@pytest.fixture
+def path(made, tmp_path):
+    return shutil.copytree(made / "store", tmp_path / "store")
+
+
+@pytest.fixture
+def X(made):
+    return np.load(made / "X.npy")
+
+
+def name_of(machine):
+    return f"shard-{machine:04d}.npy"
+
+
+def overwrite(path, machine, row, value=77.0):
+    """Damage one number of a shard."""
+    shard = np.load(path / name_of(machine), mmap_mode="r+")
+    shard[row, 3] = value
+    shard.flush()
+
+
+def forge(path, machine, row, value=77.0):
+    """Change one number of a shard, and all checksums with it."""
+    overwrite(path, machine, row, value)
+    sums = verify(path).sums
+    manifest = open_store(path).manifest
+    shards = list(manifest.shards)
+    entry = shards[machine - 1]
+    shards[machine - 1] = type(entry)(entry.file, entry.bytes, row_sum(sums[machine - 1]))
+    publish_generation(path, manifest, manifest.code, tuple(shards), sums)
+
+
+def contents(path):
+    return {each.name: each.read_bytes() for each in path.iterdir()}
+
+
+def check_decodes(path, X):
+    """X comes back within the bound that decode certifies, and the bound is worth having."""
+    out = path.parent / "decoded.npy"
+    out.unlink(missing_ok=True)
+    bound = decode(path, out)
+    decoded = np.load(out)
+    assert decoded.dtype == X.dtype
+    assert decoded.shape == X.shape
+    assert np.abs(decoded - X).max() <= bound * np.abs(X).max()
+    assert bound < 1000 * np.finfo(X.dtype).eps
+
+
+# --- rebuilding ---------------------------------------------------------------------------
+
+
+def test_a_good_store_needs_no_repair(path):
+    before = contents(path)
+    done = repair(path)
+    assert (done.rebuilt, done.restored, done.unsettled, done.named) == ({}, [], [], ())
+    assert contents(path) == before
+
+
+@pytest.mark.parametrize("lost", list(combinations(range(1, MACHINES + 1), MACHINES - RECOVERY)))
+def test_any_l_shards_give_the_others_and_x_back(path, X, lost):
+    for machine in lost:
+        (path / name_of(machine)).unlink()
+    done = repair(path)
+    assert done.rebuilt == dict.fromkeys(lost, f"rows 0..{R - 1}")
+    assert verify(path).damaged == []
+    check_decodes(path, X)
+    parts = np.zeros((RECOVERY, R, COLUMNS))
+    parts.reshape(-1, COLUMNS)[:ROWS] = X
+    store = open_store(path)
+    for machine in range(1, MACHINES + 1):
+        marks = store.manifest.shards[machine - 1].rebuilt
+        assert [(mark.start, mark.stop) for mark in marks] == ([(0, R)] if machine in lost else [])
+        if marks:
+            exact = np.tensordot(store.manifest.code.generator[machine - 1], parts, 1)
+            error = np.abs(store.shard(machine) - exact).max()
+            assert error <= marks[0].error_bound * np.abs(X).max()
+            assert marks[0].error_bound <= done.error_bound
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_whatever_is_damaged_is_rebuilt_and_only_that(made, tmp_path_factory, data):
+    path = shutil.copytree(made / "store", tmp_path_factory.mktemp("any") / "store")
+    X = np.load(made / "X.npy")
+    rows = data.draw(st.lists(st.integers(0, R - 1), min_size=1, max_size=4, unique=True))
+    hurt = {
+        row: data.draw(
+            st.lists(st.integers(1, MACHINES), min_size=1, max_size=3, unique=True), label=str(row)
+        )
+        for row in rows
+    }
+    blocks = open_store(path).manifest.grid
+    bad = np.zeros((MACHINES, blocks.count), dtype=bool)
+    for row, machines in hurt.items():
+        for machine in machines:
+            overwrite(path, machine, row)
+            bad[machine - 1, list(blocks.of_rows(row, row + 1))] = True
+    before = {n: np.load(path / name_of(n)) for n in range(1, MACHINES + 1)}
+    if (bad.sum(axis=0) > MACHINES - RECOVERY).any():
+        written = contents(path)
+        with pytest.raises(DamagedStoreError, match=r"fewer than 3 of 6 shards are good at rows"):
+            repair(path)
+        assert contents(path) == written
+        return
+    repair(path)
+    assert verify(path).damaged == []
+    for n, shard in before.items():
+        same = (np.load(path / name_of(n)) == shard).all(axis=1)
+        for number in np.flatnonzero(~bad[n - 1]).tolist():
+            block = blocks.block(number)
+            assert same[block.start : block.stop].all()
+    check_decodes(path, X)
+    shutil.rmtree(path.parent)
+
+
+HARMS = ("flip", "cut", "grow", "delete", "swap", "header")
+
+
+def harm(path, kind, machine, data):
+    """Do it, and say which shards are not whole afterwards."""
+    file = path / name_of(machine)
+    size = file.stat().st_size
+    if kind == "delete":
+        file.unlink()
+    elif kind == "swap":
+        other = machine % MACHINES + 1
+        (path / name_of(other)).rename(path / "aside")
+        file.rename(path / name_of(other))
+        (path / "aside").rename(file)
+        return {machine, other}
+    elif kind == "cut":
+        os.truncate(file, data.draw(st.integers(0, size - 1)))
+    elif kind == "grow":
+        os.truncate(file, size + data.draw(st.integers(1, 5000)))
+    else:
+        place = data.draw(st.integers(0, 127) if kind == "header" else st.integers(128, size - 1))
+        with file.open("r+b") as stream:
+            stream.seek(place)
+            byte = stream.read(1)[0]
+            stream.seek(place)
+            stream.write(bytes([byte ^ 1 << data.draw(st.integers(0, 7))]))
+    return {machine}
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_mix_of_harm_is_found_and_mended_or_said_to_be_too_much(made, tmp_path_factory, data):
+    path = shutil.copytree(made / "store", tmp_path_factory.mktemp("harm") / "store")
+    X = np.load(made / "X.npy")
+    machines = data.draw(
+        st.lists(st.sampled_from([1, 3, 5]), min_size=1, max_size=3, unique=True), label="machines"
+    )
+    hurt = set()
+    for machine in machines:
+        hurt |= harm(path, data.draw(st.sampled_from(HARMS)), machine, data)
+    assert set(verify(path).damaged) == hurt
+    try:
+        done = repair(path)
+    except DamagedStoreError:
+        assert len(hurt) > MACHINES - RECOVERY
+        assert set(verify(path).damaged) == hurt
+    else:
+        assert set(done.rebuilt) <= hurt
+        assert verify(path).damaged == []
+        check_decodes(path, X)
+    shutil.rmtree(path.parent)
+
+
+def test_rows_that_are_lost_are_named_and_nothing_is_written(path, tmp_path):
+    for machine in (1, 2, 4, 6):
+        overwrite(path, machine, 50)
+    (path / name_of(1)).unlink()
+    before = contents(path)
+    says = r"fewer than 3 of 6 shards are good at rows \d+\.\.\d+ of each of the 3 parts of X"
+    with pytest.raises(DamagedStoreError, match=says) as refused:
+        repair(path)
+    assert refused.value.exit_code == 5
+    assert "row 101 p + k" in str(refused.value)
+    assert contents(path) == before
+    with pytest.raises(DamagedStoreError, match=says):
+        decode(path, tmp_path / "X.npy")
+    with pytest.raises(DamagedStoreError, match=says):
+        add_machine(path)
+    assert contents(path) == before
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["store"]
+
+
+@pytest.mark.parametrize("size", [0, 60, 5000, 10**6])
+def test_a_shard_of_another_size_keeps_what_is_good_of_it(path, X, size):
+    file = path / name_of(2)
+    before = file.read_bytes()
+    with file.open("r+b") as stream:
+        stream.truncate(size)
+    repair(path)
+    assert verify(path).damaged == []
+    after = file.read_bytes()
+    assert len(after) == len(before)
+    assert after[:128] == before[:128]
+    assert size < 5000 or after[:2048] == before[:2048]
+    check_decodes(path, X)
+
+
+def test_a_header_is_written_again_and_the_numbers_stay(path):
+    before = (path / name_of(5)).read_bytes()
+    with (path / name_of(5)).open("r+b") as stream:
+        stream.write(b"garbage")
+    repair(path)
+    assert (path / name_of(5)).read_bytes() == before
+
+
+def test_only_one_machine_if_asked(path):
+    (path / name_of(2)).unlink()
+    (path / name_of(5)).unlink()
+    done = repair(path, 5)
+    assert list(done.rebuilt) == [5]
+    assert done.left == [2]
+    assert verify(path).damaged == [2]
+    with pytest.raises(InputError, match="machine 7"):
+        repair(path, 7)
+
+
+def test_bounds_grow_slowly_where_one_shard_is_lost_again_and_again(path, X):
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        (path / name_of(int(rng.integers(1, 7)))).unlink()
+        repair(path)
+    check_decodes(path, X)
+
+
+def test_a_second_repair_of_the_same_rows_builds_on_marked_ones(path, X):
+    for lost in ((1, 2, 3), (4, 5, 6), (1, 3, 5)):
+        for machine in lost:
+            (path / name_of(machine)).unlink()
+        repair(path)
+    check_decodes(path, X)
+    bounds = [shard.rebuilt[0].error_bound for shard in open_store(path).manifest.shards]
+    assert min(bounds[n - 1] for n in (1, 3, 5)) > max(bounds[n - 1] for n in (2,))
+
+
+@pytest.mark.parametrize(
+    "order",
+    [(2, 1, 3, 4, 5, 6), (2, 3, 1, 4, 6, 5), (6, 5, 4, 3, 2, 1), (2, 3, 4, 5, 6, 1)],
+)
+@pytest.mark.parametrize("stops", [0, 1, 2, 3])
+def test_exchanged_files_are_put_back_bit_for_bit_also_after_a_kill(
+    path, monkeypatch, order, stops
+):
+    before = contents(path)
+    for n, other in enumerate(order, start=1):
+        (path / name_of(n)).rename(path / f"aside-{other}")
+    for n in range(1, MACHINES + 1):
+        (path / f"aside-{n}").rename(path / name_of(n))
+    rename, count = type(path).rename, 0
+
+    def killed(self, target):
+        nonlocal count
+        count += 1
+        if count == stops:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(type(path), "rename", killed)
+    if stops:
+        with pytest.raises(KeyboardInterrupt):
+            repair(path)
+    monkeypatch.undo()
+    assert repair(path).rebuilt == {}
+    after = contents(path)
+    after.pop(".lock", None)
+    assert after == before
+
+
+def test_a_file_in_a_wrong_place_replaces_one_that_is_damaged(path, X):
+    data = (path / name_of(2)).read_bytes()
+    shutil.copy(path / name_of(2), path / name_of(4))
+    overwrite(path, 2, 7)
+    repair(path)
+    assert (path / name_of(2)).read_bytes() == data
+    check_decodes(path, X)
+
+
+# --- files other than shards --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "manifest.copy.json", "checksums-1.npy", "checksums-1.copy.npy"]
+)
+@pytest.mark.parametrize("harm", ["lose", "alter"])
+def test_other_files_are_restored_and_no_shard_is_touched(path, name, harm):
+    before = contents(path)
+    if harm == "lose":
+        (path / name).unlink()
+    else:
+        data = bytearray(before[name])
+        data[len(data) // 2] ^= 1
+        (path / name).write_bytes(data)
+    done = repair(path)
+    assert done.rebuilt == {}
+    assert done.restored == [name]
+    after = contents(path)
+    assert {each: after[each] for each in before if each.startswith("shard")} == {
+        each: before[each] for each in before if each.startswith("shard")
+    }
+    condition = verify(path)
+    assert (condition.damaged, condition.other_problems) == ([], {})
+
+
+def test_both_manifests_lost_is_no_store(path):
+    (path / "manifest.json").unlink()
+    (path / "manifest.copy.json").unlink()
+    with pytest.raises(StoreError, match=r"is not a store: it has no manifest\.json"):
+        repair(path)
+
+
+def test_checksums_and_a_shard_damaged_together(path, X):
+    overwrite(path, 3, 20)
+    (path / "checksums-1.npy").unlink()
+    (path / "checksums-1.copy.npy").unlink()
+    repair(path)
+    assert verify(path).damaged == []
+    check_decodes(path, X)
+
+
+def test_a_copy_of_the_manifest_of_another_store_is_noticed(made, path, tmp_path):
+    np.save(tmp_path / "other.npy", np.ones((4, 4)))
+    encode(tmp_path / "other.npy", tmp_path / "other", 3, 2)
+    shutil.copy(tmp_path / "other" / "manifest.json", path / "manifest.copy.json")
+    assert verify(path).other_problems == {"manifest.copy.json": "of another store"}
+    assert repair(path).restored == ["manifest.copy.json"]
+
+
+def test_decode_needs_the_checksums_of_l_shards_only(path, X):
+    for name in ("checksums-1.npy", "checksums-1.copy.npy"):
+        sums = np.load(path / name)
+        sums[[1, 3, 4]] += np.uint64(1)
+        np.save(path / name, sums)
+    check_decodes(path, X)
+
+
+def test_a_systematic_store_gives_x_back_exactly(made, tmp_path, X):
+    encode(made / "X.npy", tmp_path / "systematic", 6, 3, systematic=True)
+    decode(tmp_path / "systematic", tmp_path / "Y.npy")
+    assert np.array_equal(np.load(tmp_path / "Y.npy"), X)
+
+
+# --- comparing ----------------------------------------------------------------------------
+
+
+def test_a_shard_that_is_wrong_with_right_checksums_is_named_and_rebuilt(path, X):
+    forge(path, 4, 30)
+    assert verify(path).damaged == []
+    done = repair(path)
+    assert done.named == (4,)
+    assert list(done.rebuilt) == [4]
+    check_decodes(path, X)
+    assert repair(path).rebuilt == {}
+
+
+def test_with_l_plus_one_shards_nobody_is_named_unless_the_user_says_who(path, X):
+    forge(path, 4, 30)
+    (path / name_of(1)).unlink()
+    (path / name_of(2)).unlink()
+    done = repair(path)
+    assert done.named == ()
+    (problem,) = done.unsettled
+    assert "shards 3, 4, 5, 6 disagree at rows" in problem
+    start, stop = map(int, re.search(r"rows (\d+)\.\.(\d+)", problem).groups())
+    assert start <= 30 <= stop
+    for spread in (add_machine, lambda store: decode(store, path.parent / "X.npy")):
+        with pytest.raises(DamagedStoreError, match="shards 3, 4, 5, 6 disagree at rows"):
+            spread(path)
+    done = repair(path, 4)
+    assert 4 in done.rebuilt
+    assert repair(path).unsettled == []
+    assert verify(path).damaged == []
+    check_decodes(path, X)
+
+
+def test_who_blames_one_of_two_wrong_shards_is_told_that_there_is_another(path):
+    """Else the blamed one would be computed from the other, and the good ones outvoted."""
+    (path / name_of(1)).unlink()
+    for machine in (3, 4):
+        forge(path, machine, 30, 70.0 + machine)
+    before = {n: (path / name_of(n)).read_bytes() for n in (2, 3, 4, 5, 6)}
+    assert repair(path).unsettled
+    done = repair(path, 3)
+    assert "shards 2, 4, 5, 6 disagree" in done.unsettled[0]
+    assert {n: (path / name_of(n)).read_bytes() for n in before} == before
+    assert repair(path).unsettled
+
+
+def test_decode_leaves_out_a_shard_that_is_named(path, X):
+    forge(path, 2, 30)
+    with pytest.warns(UserWarning, match=r"shard 2 is wrong at rows \d+.*was left out"):
+        check_decodes(path, X)
+    with pytest.warns(UserWarning, match="shard 2 is wrong"):
+        add_machine(path)
+
+
+def test_a_wrong_number_that_makes_sums_overflow_is_named_too(path, X):
+    forge(path, 3, 30, np.finfo(X.dtype).max)
+    assert repair(path).named == (3,)
+    check_decodes(path, X)
+
+
+def test_with_l_shards_there_is_nothing_to_compare(path):
+    forge(path, 4, 30)
+    for machine in (1, 2, 3):
+        (path / name_of(machine)).unlink()
+    done = repair(path)
+    assert (done.named, done.unsettled) == ((), [])
+
+
+# --- one machine more ---------------------------------------------------------------------
+
+
+def test_an_added_machine_can_stand_in_for_any_other(path, X):
+    view = open_store(path)
+    before = contents(path)
+    manifest = add_machine(path)
+    assert manifest.code.machines == MACHINES + 1
+    assert open_store(path).manifest.shards == manifest.shards
+    assert manifest.shards[-1].rebuilt[0].stop == R
+    assert manifest.sensitivity.measured == comb(MACHINES + 1, RECOVERY)
+    assert open_store(path).manifest.sensitivity == manifest.sensitivity
+    assert {name: data for name, data in contents(path).items() if name in before} == before | {
+        name: contents(path)[name] for name in ("manifest.json", "manifest.copy.json")
+    }
+    assert view.open_shard(2).load([(0, R)]).bytes > 0  # who opened it before goes on
+    for machine in (1, 2, 3, 4):
+        (path / name_of(machine)).unlink()
+    check_decodes(path, X)
+    repair(path)
+    check_decodes(path, X)
+
+
+def test_an_added_machine_is_refused_when_the_checksums_are_damaged(path):
+    (path / "checksums-1.npy").unlink()
+    (path / "checksums-1.copy.npy").unlink()
+    with pytest.raises(DamagedStoreError, match="cec-mpi repair"):
+        add_machine(path)
+
+
+# --- who may write ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", [repair, add_machine])
+def test_two_writers_at_once_are_refused(path, change):
+    with (
+        locked(path, "this one"),
+        pytest.raises(InputError, match="is being written by another process"),
+    ):
+        change(path)
+    change(path)
+
+
+def test_decoding_onto_a_file_is_refused(path, tmp_path):
+    (tmp_path / "mine.npy").write_text("mine")
+    with pytest.raises(InputError, match=r"mine\.npy exists"):
+        decode(path, tmp_path / "mine.npy")
+    with pytest.raises(InputError, match="is not a directory"):
+        decode(path, tmp_path / "absent" / "X.npy")
+    assert (tmp_path / "mine.npy").read_text() == "mine"
+
+
+def test_a_store_may_lie_where_nobody_writes(path, tmp_path):
+    for each in path.iterdir():
+        each.chmod(0o444)
+    path.chmod(0o555)
+    try:
+        assert verify(path).damaged == []
+        decode(path, tmp_path / "X.npy")
+        if os.geteuid():
+            with pytest.raises(InputError, match="cannot be written"):
+                repair(path)
+    finally:
+        path.chmod(0o755)

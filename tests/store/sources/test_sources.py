@@ -1,0 +1,330 @@
+"""Matrices in the formats that people have them in, whole and in rectangles."""
+
+import pickle
+import warnings
+from itertools import pairwise
+
+import h5py
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+import zarr
+
+from cec_mpi.errors import InputError
+from cec_mpi.store import decode, encode
+from cec_mpi.store.sources import open_source
+
+X = np.random.default_rng(0).standard_normal((203, 7))
+
+
+def parts(directory):
+    path = directory / "parts"
+    path.mkdir()
+    cuts = (0, 1, 100, 150, 203)
+    for k, (start, stop) in enumerate(pairwise(cuts)):
+        order = "F" if k == 2 else "C"
+        np.save(path / f"part-{k + 8}.npy", np.asarray(X[start:stop], order=order))  # 8 9 10 11
+    return path
+
+
+def hdf5(directory, name="group/matrix", **options):
+    path = directory / "X.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset(name, data=X, **options)
+        file.create_dataset("vector", data=X[0])
+    return path
+
+
+def zarr_array(directory):
+    path = directory / "X.zarr"
+    array = zarr.create_array(path, shape=X.shape, chunks=(50, 4), dtype=X.dtype)
+    array[:] = X
+    return path
+
+
+def zarr_group(directory):
+    path = directory / "group.zarr"
+    group = zarr.open_group(path, mode="w")
+    group.create_array("a", shape=X.shape, dtype=X.dtype)[:] = X
+    group.create_array("line", shape=(3,), dtype=X.dtype)
+    return path
+
+
+def table(directory, suffix=".csv", delimiter=",", header="", end="\n"):
+    path = directory / f"X{suffix}"
+    lines = [delimiter.join(map(repr, row)) for row in X.tolist()]
+    path.write_bytes(end.join([*([header] if header else []), *lines, ""]).encode())
+    return path
+
+
+def market(directory):
+    scipy.io.mmwrite(directory / "X.mtx", X, precision=17)
+    return directory / "X.mtx"
+
+
+def raw(directory):
+    X.tofile(directory / "X.bin")
+    return directory / "X.bin"
+
+
+def npy(directory):
+    np.save(directory / "X.npy", X)
+    return directory / "X.npy"
+
+
+def fortran(directory):
+    np.save(directory / "F.npy", np.asfortranarray(X))
+    return directory / "F.npy"
+
+
+def misnamed(directory):
+    npy(directory).rename(directory / "matrix.data")
+    return directory / "matrix.data"
+
+
+WRITERS = {
+    "npy": npy,
+    "npy, Fortran": fortran,
+    "npy of another name": misnamed,
+    "parts": parts,
+    "hdf5": lambda directory: f"{hdf5(directory)}::/group/matrix",
+    "hdf5, the only matrix": hdf5,
+    "hdf5, compressed": lambda directory: hdf5(directory, chunks=(64, 3), compression="gzip"),
+    "zarr": zarr_array,
+    "zarr group": lambda directory: f"{zarr_group(directory)}::/a",
+    "zarr, the only matrix": zarr_group,
+    "csv": table,
+    "csv with CR LF": lambda directory: table(directory, end="\r\n"),
+    "tsv": lambda directory: table(directory, ".tsv", "\t"),
+    "matrix market": market,
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_every_format_gives_the_same_store(tmp_path, write):
+    encode(npy(tmp_path), tmp_path / "expected", 5, 3)
+    encode(write(tmp_path), tmp_path / "store", 5, 3)
+    for name in ("manifest.json", "shard-0001.npy", "shard-0005.npy"):
+        assert (tmp_path / "store" / name).read_bytes() == (
+            tmp_path / "expected" / name
+        ).read_bytes()
+
+
+def test_raw_binary_needs_a_shape_and_a_dtype(tmp_path):
+    encode(raw(tmp_path), tmp_path / "store", 5, 3, shape=(203, 7), dtype="float64")
+    decode(tmp_path / "store", tmp_path / "out.npy")
+    assert np.allclose(np.load(tmp_path / "out.npy"), X, rtol=0, atol=1e-14)
+    encode(
+        raw(tmp_path), tmp_path / "half", 5, 3, shape=(203, 7), input_dtype="<f8", dtype="float32"
+    )
+    decode(tmp_path / "half", tmp_path / "half.npy")
+    assert np.load(tmp_path / "half.npy").dtype == np.float32
+    (X * 100).astype(">i2").tofile(tmp_path / "X.bin")
+    source = open_source(tmp_path / "X.bin", (203, 7), ">i2")
+    out = np.empty((203, 7))
+    source.read(0, 203, 0, 7, out)
+    assert np.array_equal(out, (X * 100).astype(">i2"))
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_any_rectangle_can_be_read_by_anyone(tmp_path, write):
+    source = pickle.loads(pickle.dumps(open_source(write(tmp_path))))
+    assert source.shape == X.shape
+    assert source.dtype == X.dtype
+    for start, stop, left, right in (
+        (0, 203, 0, 7),
+        (0, 1, 0, 1),
+        (63, 65, 2, 5),
+        (99, 160, 0, 7),
+        (202, 203, 6, 7),
+    ):
+        for dtype in (np.float64, np.float32):
+            out = np.empty((stop - start, right - left), dtype)
+            source.read(start, stop, left, right, out)
+            assert np.array_equal(out, X[start:stop, left:right].astype(dtype))
+
+
+# --- what is said before encoding ---------------------------------------------------------
+
+
+def test_a_sparse_matrix_is_taken_with_a_warning(tmp_path):
+    sparse = scipy.sparse.random(90, 40, 0.05, random_state=0, format="coo")
+    scipy.io.mmwrite(tmp_path / "S.mtx", sparse, precision=17)
+    with pytest.warns(UserWarning, match=r"S\.mtx is sparse, 5\.00% of 90 x 40.*58112 bytes"):
+        encode(tmp_path / "S.mtx", tmp_path / "store", 4, 2)
+    decode(tmp_path / "store", tmp_path / "out.npy")
+    assert np.allclose(np.load(tmp_path / "out.npy"), sparse.toarray(), rtol=0, atol=1e-14)
+
+
+def test_symmetric_and_pattern_matrices_are_filled_in(tmp_path):
+    (tmp_path / "S.mtx").write_text(
+        "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 3\n1 1\n2 1\n3 2\n"
+    )
+    out = np.empty((3, 3))
+    open_source(tmp_path / "S.mtx").read(0, 3, 0, 3, out)
+    assert out.tolist() == [[1, 1, 0], [1, 0, 1], [0, 1, 0]]
+
+
+def test_a_table_may_have_a_byte_order_mark_quotes_and_empty_lines(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b'\xef\xbb\xbf1,2\n\n"3", 4.5e1\n\n')
+    source = open_source(tmp_path / "t.csv")
+    out = np.empty((2, 2))
+    source.read(0, 2, 0, 2, out)
+    assert out.tolist() == [[1, 2], [3, 45]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encode(tmp_path / "t.csv", tmp_path / "store", 2, 1)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "i8", "u1", "?"])
+def test_integers_and_halves_become_what_the_store_holds(tmp_path, dtype):
+    matrix = np.abs(10 * X).astype(dtype)
+    with h5py.File(tmp_path / "X.h5", "w") as file:
+        file["x"] = matrix
+    manifest = encode(tmp_path / "X.h5", tmp_path / "store", 4, 2)
+    assert manifest.dtype == ("float32" if dtype == "f2" else "float64")
+    decode(tmp_path / "store", tmp_path / "out.npy")
+    assert np.allclose(np.load(tmp_path / "out.npy"), matrix, rtol=1e-5, atol=1e-5)
+
+
+def test_comments_in_a_table_are_no_rows(tmp_path):
+    (tmp_path / "t.csv").write_text("# made by hand\n1,2\n  # and again\n3,4\n")
+    source = open_source(tmp_path / "t.csv")
+    out = np.empty((2, 2))
+    source.read(0, 2, 0, 2, out)
+    assert out.tolist() == [[1, 2], [3, 4]]
+    assert source.warning == ""
+
+
+def test_a_wide_table_is_read_a_row_at_a_time(tmp_path):
+    wide = np.arange(300_000.0).reshape(6, 50_000)
+    (tmp_path / "t.csv").write_text("\n".join(",".join(map(repr, row)) for row in wide.tolist()))
+    source = open_source(tmp_path / "t.csv")
+    assert len(source.places) == 7
+    out = np.empty((1, 50_000))
+    for row in range(6):
+        source.read(row, row + 1, 0, 50_000, out)
+        assert np.array_equal(out[0], wide[row])
+
+
+def test_a_changed_zarr_array_is_noticed(tmp_path):
+    path = zarr_array(tmp_path)
+    before = open_source(path).stamps
+    assert open_source(path).stamps == before
+    zarr.open_array(path, mode="r+")[3, 3] = 7
+    assert open_source(path).stamps != before
+
+
+# --- what is refused ----------------------------------------------------------------------
+
+
+def write(name, content):
+    def make(directory):
+        path = directory / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return make
+
+
+def in_hdf5(**datasets):
+    def make(directory):
+        with h5py.File(directory / "X.h5", "w") as file:
+            for name, data in datasets.items():
+                file[name] = data
+        return directory / "X.h5"
+
+    return make
+
+
+def uneven_parts(directory):
+    path = parts(directory)
+    np.save(path / "part-99.npy", np.ones((3, 8)))
+    return path
+
+
+def empty_directory(directory):
+    (directory / "parts").mkdir()
+    return directory / "parts"
+
+
+def a_store(directory):
+    encode(npy(directory), directory / "a store", 3, 2)
+    return directory / "a store"
+
+
+BAD = {
+    "no matrices": (in_hdf5(v=X[0]), r"X\.h5 has 0 matrices \(none\): name one"),
+    "two matrices": (in_hdf5(a=X, b=X), r"X\.h5 has 2 matrices \(/a, /b\): name one, .*::/NAME"),
+    "no such dataset": (
+        lambda directory: f"{in_hdf5(a=X)(directory)}::/b",
+        r"X\.h5 has no dataset /b: its matrices are /a",
+    ),
+    "a group": (lambda directory: f"{hdf5(directory)}::/group", r"::/group is a group"),
+    "a vector": (lambda directory: f"{hdf5(directory)}::/vector", r"shape \(7,\): expected \(q, r"),
+    "complex hdf5": (in_hdf5(a=X + 1j), r"complex128: complex numbers are not supported, because"),
+    "text in hdf5": (in_hdf5(a=[[b"x"]]), r"expected real numbers"),
+    "no hdf5": (write("X.h5", "hello"), r"X\.h5 cannot be read: "),
+    "no zarr array": (lambda directory: f"{zarr_group(directory)}::/b", r"has no array /b"),
+    "a damaged zarr": (
+        lambda directory: write("zarr.json", "{")(empty_directory(directory)).parent,
+        r"parts cannot be read: ",
+    ),
+    "an empty directory": (empty_directory, r"parts holds no \.npy files"),
+    "uneven parts": (uneven_parts, r"part-99\.npy has shape \(3, 8\): expected .*\(1, 7\)"),
+    "a store": (a_store, r"is a store: expected a matrix \(cec-mpi decode"),
+    "letters": (
+        write("a.csv", "1,2\n3,x\n"),
+        r"a\.csv is no table of numbers: line 2, column 2 is 'x', exp",
+    ),
+    "a hole": (write("a.csv", "1,2\n3,\n"), r"a\.csv is no table of numbers"),
+    "uneven lines": (write("a.csv", "1,2\n3,4,5\n"), r"a\.csv is no table: line 2 has 3 columns"),
+    "longer lines from the second remembered place on": (
+        write("a.csv", "1,2\n" * 70_000 + "1,2,3\n" * 70_000),
+        r"a\.csv is no table: line 70001 has 3 columns, line 1 has 2",
+    ),
+    "an empty table": (write("a.csv", ""), r"shape \(0, 0\): expected"),
+    "only a header": (write("a.csv", "a,b\n"), r"shape \(0, 2\): expected"),
+    "complex market": (
+        write("c.mtx", "%%MatrixMarket matrix array complex general\n1 1\n1 2\n"),
+        r"c\.mtx holds complex numbers: only real ones are supported, because",
+    ),
+    "no market": (write("c.mtx", "hello\n"), r"c\.mtx cannot be read: "),
+    "a cut market": (
+        write("c.mtx", "%%MatrixMarket matrix array real general\n3 1\n1\n2\n"),
+        r"c\.mtx cannot be read: ",
+    ),
+    "a table under the name of an array": (
+        write("a.npy", "id,price\n1,300\n"),
+        r"a\.npy is not a readable \.npy file: it does not begin as one$",
+    ),
+    "an unknown format": (write("c.dat", "1 2 3"), r"c\.dat has no format that is known"),
+    "nothing": (lambda directory: directory / "none.h5", r"none\.h5: no such file"),
+}
+
+
+@pytest.mark.parametrize(("make", "says"), BAD.values(), ids=BAD)
+def test_what_is_no_matrix_is_refused_by_name(tmp_path, make, says):
+    source = make(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(InputError, match=says) as refused:
+        encode(source, tmp_path / "store", 4, 2)
+    assert "\n" not in str(refused.value)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_matrix_cut_short_while_it_is_read_is_a_message(tmp_path):
+    for make in (npy, fortran):
+        source = open_source(make(tmp_path))
+        with source.path.open("r+b") as file:
+            file.truncate(5000)
+        with pytest.raises(InputError, match=r"\.npy ends before its last .*: it was cut short"):
+            source.read(0, 203, 0, 7, np.empty(X.shape))
+
+
+def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
+    path = hdf5(tmp_path)
+    monkeypatch.setitem(__import__("sys").modules, "h5py", None)
+    with pytest.raises(InputError, match=r"X\.h5 needs h5py .*pip install 'cec_mpi\[hdf5\]'"):
+        open_source(path)

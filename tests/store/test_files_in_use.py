@@ -1,0 +1,233 @@
+"""Files of a store that are written to, replaced or cut while somebody reads them."""
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.errors import DamagedStoreError, MachineError
+from cec_mpi.store import encode, open_store
+from helpers.stores import encode_in_small_blocks
+
+MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100
+X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
+PLACE = 128 + 8 * COLUMNS * 100  # of row 100 of a shard
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A store of many small blocks."""
+    return encode_in_small_blocks(tmp_path_factory.mktemp("made"), X, MACHINES, RECOVERY)
+
+
+@pytest.fixture
+def path(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "store")
+
+
+def overwrite(file):
+    """Other numbers in row 100, in the same file."""
+    with file.open("r+b") as stream:
+        stream.seek(PLACE)
+        stream.write(np.full(COLUMNS, 1e3).tobytes())
+
+
+def settle():
+    """Let the last change of a file be older than the steps of its clock."""
+    time.sleep(0.15)
+
+
+@pytest.mark.parametrize("holding", ["mmap", "ram"])
+def test_a_good_file_over_a_damaged_one_does_not_vouch_for_it(path, holding):
+    shard = path / "shard-0002.npy"
+    shutil.copy(shard, path / "good")
+    overwrite(shard)
+    opened = open_store(path).open_shard(2, holding)
+    (path / "good").rename(shard)
+    with pytest.raises(DamagedStoreError, match=r"shard-0002\.npy: rows 100\.\.104 differ"):
+        opened.load([(0, 150)])
+
+
+@pytest.mark.parametrize("holding", ["mmap", "ram"])
+def test_what_was_opened_stays_when_another_file_takes_its_name(path, holding):
+    shard = path / "shard-0002.npy"
+    right = np.load(shard)
+    opened = open_store(path).open_shard(2, holding)
+    shutil.copy(path / "shard-0001.npy", path / "other")
+    (path / "other").rename(shard)
+    opened.load([(0, 150)])
+    assert np.array_equal(opened.rows, right)
+
+
+def test_a_shard_that_is_overwritten_during_a_run_is_found(path):
+    with cec_mpi.open_operator(path, None, availability={1, 2}) as A:
+        w = np.ones(COLUMNS)
+        assert np.allclose(A @ w, X @ w)
+        overwrite(path / "shard-0002.npy")
+        with pytest.raises(
+            MachineError, match=r"machine 2: .*shard-0002\.npy: rows 100\.\.104 differ"
+        ):
+            A @ w
+
+
+def test_a_shard_that_is_overwritten_while_it_is_computed_with_is_found(path):
+    """No sum that was made of other numbers comes back."""
+    opened = open_store(path).open_shard(2)
+    settle()
+    opened.changed()
+    opened.load([(0, 150)])
+    assert not opened.changed()
+    overwrite(path / "shard-0002.npy")
+    assert opened.changed()
+    with pytest.raises(DamagedStoreError, match=r"rows 100\.\.104 differ"):
+        opened.load([(0, 150)])
+
+
+def test_a_change_just_before_a_look_is_not_the_last_word(path):
+    """A second one within a tick of the clock would leave the times as they are."""
+    (path / "shard-0002.npy").chmod(0o640)
+    opened = open_store(path).open_shard(2)
+    opened.load([(0, 150)])
+    assert opened.changed()
+    settle()
+    opened.changed()
+    assert not opened.changed()
+
+
+def test_what_is_written_through_a_map_later_than_its_time_is_found(path):
+    """The time of the file is that of the first number that was written."""
+    shard = path / "shard-0002.npy"
+    opened = open_store(path).open_shard(2)
+    other = np.load(shard, mmap_mode="r+")
+    other[100, 0] = other[100, 0]
+    opened.load([(0, 150)])
+    settle()
+    opened.changed()
+    os.utime(shard)  # which a file system in memory would not do by itself
+    opened.changed()
+    opened.load([(0, 150)])
+    other[100, 0] += 1
+    assert opened.changed()
+    with pytest.raises(DamagedStoreError, match=r"rows 100\.\.104 differ"):
+        opened.load([(0, 150)])
+
+
+@pytest.mark.parametrize("change", [os.utime, lambda file: file.chmod(0o640), os.unlink])
+def test_what_leaves_the_numbers_as_they_are_ends_no_run(path, change):
+    with cec_mpi.open_operator(path, None) as A:
+        w = np.ones(COLUMNS)
+        for _ in range(3):
+            assert np.allclose(A @ w, X @ w)
+            if (path / "shard-0002.npy").exists():
+                change(path / "shard-0002.npy")
+            assert np.allclose(A.H @ np.ones(ROWS), X.T @ np.ones(ROWS))
+
+
+@pytest.mark.parametrize("verify", ["first-read", "never"])
+def test_a_shard_that_is_cut_between_steps_is_no_bus_error(path, verify):
+    with cec_mpi.open_operator(path, None, availability={1, 2}, verify=verify) as A:
+        A @ np.ones(COLUMNS)
+        os.truncate(path / "shard-0002.npy", 5000)
+        with pytest.raises(MachineError, match=r"shard-0002\.npy: 5000 bytes, expected 120128"):
+            A @ np.ones(COLUMNS)
+
+
+def test_in_memory_nothing_is_looked_at_again(path):
+    opened = open_store(path).open_shard(2, "ram")
+    opened.load([(0, 150)])
+    right = opened.rows.copy()
+    overwrite(path / "shard-0002.npy")
+    assert not opened.changed()
+    assert np.array_equal(opened.rows, right)
+
+
+def test_shards_let_go_of_their_files(path):
+    store = open_store(path)
+    before = sorted(Path("/proc/self/fd").iterdir())
+    shards = [store.open_shard(n) for n in range(1, MACHINES + 1)]
+    assert len(sorted(Path("/proc/self/fd").iterdir())) > len(before)
+    del shards
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
+
+
+MANY = """
+import resource, sys
+import numpy as np
+import cec_mpi
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, hard))
+with cec_mpi.open_operator(sys.argv[1], None) as A:
+    print(np.allclose(A @ np.ones(3), 1))
+"""
+
+
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 256, reason="few descriptors")
+def test_more_shards_than_a_process_may_have_files_open(tmp_path):
+    np.save(tmp_path / "X.npy", np.full((100, 3), 1 / 3))
+    encode(tmp_path / "X.npy", tmp_path / "store", 60, 2)
+    done = subprocess.run(
+        [sys.executable, "-c", MANY, tmp_path / "store"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+# --- too few file descriptors -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [7, 12, 15])
+def test_too_few_file_descriptors_are_no_damage(path, tmp_path, run, limit):
+    np.save(tmp_path / "W.npy", np.ones((2, COLUMNS)))
+    words = f"run {path} --out {tmp_path / 'out'} --vectors {tmp_path / 'W.npy'} --serial"
+    done = run(["bash", "-c", f"ulimit -n {limit}; exec {sys.executable} -m cec_mpi {words}"])
+    assert done.returncode in (2, 3)
+    assert done.stderr.count("\n") == 1
+    assert f"all {limit} file descriptors in use that it may have" in done.stderr
+    assert "ulimit -n" in done.stderr
+    for word in ("damaged", "altered", "repair", "differ"):
+        assert word not in done.stderr
+
+
+FULL = """
+import os, resource, sys
+from cec_mpi.errors import CecError, DamagedStoreError
+from cec_mpi.store import open_store, repair, verify
+store = open_store(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+for spare in (0, 1, 2, 3, 4):
+    taken = []
+    try:
+        while True:
+            taken.append(os.dup(0))
+    except OSError:
+        for descriptor in taken[:spare]:
+            os.close(descriptor)
+    for action in (verify, repair, lambda path: store.shard(1)):
+        try:
+            done = action(sys.argv[1])
+            assert not getattr(done, "damaged", None), done
+            assert not getattr(done, "rebuilt", None), done
+        except CecError as error:
+            assert not isinstance(error, DamagedStoreError), error
+            assert "ulimit -n" in str(error) or "Too many open files" in str(error), error
+    for descriptor in taken[spare:]:
+        os.close(descriptor)
+print(verify(sys.argv[1]).damaged)
+"""
+
+
+def test_a_healthy_store_stays_healthy_whatever_is_left_to_open_it(path, run):
+    before = {file.name: file.stat().st_ino for file in path.iterdir()}
+    done = run([sys.executable, "-c", FULL, path])
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    assert {file.name: file.stat().st_ino for file in path.iterdir()} == before

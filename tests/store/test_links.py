@@ -1,0 +1,317 @@
+"""Links, planted and made on purpose: nothing is written through them."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cec_mpi.cli import main
+from cec_mpi.errors import InputError
+from cec_mpi.files.durable import locked, publish, rename_copy
+from cec_mpi.files.replacing import partial_name
+from cec_mpi.store import add_machine, decode, encode, open_store, repair, verify
+from cec_mpi.store.format import grid
+from cec_mpi.store.format.checksums import block_sum, publish_generation, read_rows, row_sum
+from cec_mpi.store.staging import stage_shard, staged_file
+from cec_mpi.store.work import LocalRunner
+from helpers.stores import encode_in_small_blocks
+
+MACHINES, RECOVERY, ROWS, COLUMNS = 5, 2, 300, 100
+X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
+PRECIOUS = b"not yours " * 20_000  # larger than a shard
+
+
+class Interrupted(LocalRunner):
+    """Stops after some pieces."""
+
+    def run(self, work):
+        for piece in work.pieces[:2]:
+            work.do(piece)
+        work.flush()
+        raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A store of many small blocks."""
+    return encode_in_small_blocks(tmp_path_factory.mktemp("made"), X, MACHINES, RECOVERY)
+
+
+@pytest.fixture
+def path(made, tmp_path, no_launcher):
+    return shutil.copytree(made, tmp_path / "store")
+
+
+@pytest.fixture
+def precious(tmp_path):
+    """A file of somebody else, which has to stay as it is."""
+    file = tmp_path / "precious"
+    file.write_bytes(PRECIOUS)
+    yield file
+    assert file.read_bytes() == PRECIOUS
+
+
+def link(name, target):
+    name.unlink(missing_ok=True)
+    name.symlink_to(target)
+
+
+def linked_away(path, machine, tmp_path):
+    """A shard on another disk, as users move them."""
+    file = path / f"shard-{machine:04d}.npy"
+    away = tmp_path / f"away-{machine}.npy"
+    file.rename(away)
+    link(file, away)
+    return away
+
+
+def damage(file):
+    with file.open("r+b") as stream:
+        stream.seek(128 + 8 * COLUMNS * 100)
+        stream.write(bytes(8))
+
+
+# --- the files of a store -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link], ids=["symbolic", "hard"])
+def test_repair_writes_through_no_link_in_the_place_of_a_shard(path, precious, make, capsys):
+    file = path / "shard-0002.npy"
+    file.unlink()
+    make(precious, file)
+    assert main(["repair", str(path)]) == 0
+    said = capsys.readouterr().out
+    kind = f"a link to {precious}" if make is os.symlink else "one of 2 names of a file"
+    assert f"shard-0002.npy: was {kind}, which is left as it is" in said
+    assert not file.is_symlink()
+    assert file.stat().st_nlink == 1
+    assert verify(path).damaged == []
+
+
+def test_a_shard_that_users_linked_is_read_and_stays(path, tmp_path, capsys):
+    away = linked_away(path, 3, tmp_path)
+    assert verify(path).damaged == []
+    assert main(["repair", str(path)]) == 0
+    assert "nothing to repair" in capsys.readouterr().out
+    assert (path / "shard-0003.npy").readlink() == away
+    assert np.allclose(open_store(path).shard(3), np.load(away))
+
+
+def test_a_damaged_shard_behind_a_link_is_repaired_in_the_store(path, tmp_path, capsys):
+    away = linked_away(path, 3, tmp_path)
+    damage(away)
+    before = away.read_bytes()
+    assert main(["repair", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert f"shard-0003.npy: was a link to {away}, which is left as it is" in said
+    assert "shard-0003.npy: rows 100..104 rebuilt" in said  # the rest was taken over
+    assert away.read_bytes() == before
+    assert not (path / "shard-0003.npy").is_symlink()
+    assert verify(path).damaged == []
+
+
+def test_a_shard_behind_a_link_that_is_found_wrong_by_comparison(path, tmp_path):
+    """Its checksums are right, so that this shows only when it is compared."""
+    away = tmp_path / "away.npy"
+    wrong = np.load(path / "shard-0003.npy")
+    wrong[100] += 1
+    np.save(away, wrong)
+    manifest = open_store(path).manifest
+    sums = read_rows(path, manifest, MACHINES)
+    for number in range(manifest.grid.count):
+        block = manifest.grid.block(number)
+        sums[2, number] = block_sum(np.ascontiguousarray(wrong[block.start : block.stop]))
+    shards = list(manifest.shards)
+    shards[2] = type(shards[2])(shards[2].file, shards[2].bytes, row_sum(sums[2]))
+    publish_generation(path, manifest, manifest.code, tuple(shards), sums)
+    link(path / "shard-0003.npy", away)
+    assert verify(path).damaged == []
+    done = repair(path)
+    assert done.named == (3,)
+    assert done.replaced == {3: f"a link to {away}"}
+    assert np.array_equal(np.load(away), wrong)
+    assert not (path / "shard-0003.npy").is_symlink()
+    decode(path, tmp_path / "again.npy")
+    assert np.allclose(np.load(tmp_path / "again.npy"), X)
+
+
+@pytest.mark.parametrize("name", ["manifest.copy.json", "checksums-2.npy", "staged.json"])
+def test_other_files_of_a_store_are_replaced_and_not_written_through(path, precious, name):
+    link(path / name, precious)
+    damage(path / "shard-0001.npy")
+    repair(path)
+    if name == "staged.json":
+        main(["stage", str(path), str(path.parent / "staged")])
+    assert not (path / name).is_symlink()
+
+
+def test_a_new_machine_does_not_write_through_a_link(path, precious):
+    link(path / f"shard-{MACHINES + 1:04d}.npy", precious)
+    add_machine(path)
+    assert verify(path).damaged == []
+
+
+def test_temporary_names_cannot_be_guessed(path, precious):
+    for name in ("manifest.json", "manifest.copy.json", "checksums-2.npy", "staged.json"):
+        for number in (os.getpid(), ""):
+            link(path / f".{name}.partial{number}", precious)
+    assert partial_name(path / "a") != partial_name(path / "a")
+    damage(path / "shard-0001.npy")
+    repair(path)
+
+
+def test_a_lock_that_is_a_link_is_refused(path, precious):
+    link(path / ".lock", precious)
+    with pytest.raises(InputError, match=r"\.lock is a link: expected a file, remove it"):
+        repair(path)
+    link(path / ".lock", path.parent / "nowhere")
+    with pytest.raises(InputError, match=r"\.lock is a link"):
+        repair(path)
+    assert not (path.parent / "nowhere").exists()
+
+
+def test_a_resumed_encode_writes_through_no_link(path, tmp_path, precious, monkeypatch):
+    monkeypatch.setattr(grid, "_BLOCK_BYTES", 1 << 12)
+    np.save(tmp_path / "X.npy", X)
+    with pytest.raises(KeyboardInterrupt):
+        encode(tmp_path / "X.npy", tmp_path / "new", MACHINES, RECOVERY, runner=Interrupted())
+    link(tmp_path / "new" / "shard-0002.npy", precious)
+    link(tmp_path / "new" / "incomplete.sums", precious)
+    encode(tmp_path / "X.npy", tmp_path / "new", MACHINES, RECOVERY, resume=True)
+    assert verify(tmp_path / "new").damaged == []
+
+
+def test_staging_writes_through_no_link(path, tmp_path, precious):
+    manifest = open_store(path).manifest
+    stage_shard(path, manifest, 2, str(tmp_path / "node"))
+    link(tmp_path / "node" / "shard-0002.json", precious)
+    link(tmp_path / "node" / "shard-0002.npy", precious)
+    stage_shard(path, manifest, 2, str(tmp_path / "node"))
+    assert staged_file(str(tmp_path / "node"), manifest, 2) is not None
+    link(tmp_path / "node" / "shard-0003.npy", tmp_path / "nowhere")
+    with pytest.raises(InputError, match="no copy that stage has made"):
+        stage_shard(path, manifest, 3, str(tmp_path / "node"))
+
+
+# --- what crashes leave -------------------------------------------------------------------
+
+
+def test_what_a_killed_process_left_is_removed_and_what_is_in_work_is_not(tmp_path, precious):
+    abandoned, in_work, planted = (partial_name(tmp_path / "file") for _ in range(3))
+    mine = tmp_path / ".file.partial.notes"
+    for path in (abandoned, in_work, mine):
+        path.write_bytes(b"x")
+    link(planted, precious)
+    with in_work.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        publish(tmp_path / "file", b"new")
+    assert {path.name for path in tmp_path.glob(".*")} == {in_work.name, mine.name}
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_file_is_replaced_also_where_it_has_other_names(tmp_path):
+    (tmp_path / "file").write_bytes(b"old")
+    (tmp_path / "backup").hardlink_to(tmp_path / "file")
+    publish(tmp_path / "file", b"new")
+    rename_copy(tmp_path / "file", tmp_path / "before")
+    publish(tmp_path / "file", b"newer")
+    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert found == {"file": b"newer", "backup": b"old", "before": b"new"}
+
+
+def test_a_killed_publish_leaves_nothing_in_the_end(tmp_path):
+    program = (
+        "import os, sys; from pathlib import Path;"
+        "from cec_mpi.files.replacing import replacing\n"
+        "with replacing(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path / "file"], timeout=30, check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    publish(tmp_path / "file", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_locks_come_and_go_beside_what_is_left(tmp_path):
+    with (
+        locked(tmp_path, "busy"),
+        pytest.raises(InputError, match="busy"),
+        locked(tmp_path, "busy"),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- results of a run ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(path, tmp_path):
+    np.save(tmp_path / "W.npy", np.ones((2, COLUMNS)))
+
+    def run(*words):
+        out = ["--out", str(tmp_path / "out"), "--vectors", str(tmp_path / "W.npy")]
+        return main(["run", str(path), *out, "--serial", *words])
+
+    (tmp_path / "out" / "logs").mkdir(parents=True)
+    return run
+
+
+@pytest.mark.parametrize(
+    "name", ["logs/master.log", "steps.jsonl", "summary.json", "result.npy", "checkpoint.npz"]
+)
+@pytest.mark.parametrize("make", [os.symlink, os.link], ids=["symbolic", "hard"])
+def test_a_run_writes_through_no_link(run, tmp_path, precious, name, make):
+    make(precious, tmp_path / "out" / name)
+    assert run("--overwrite") == 0
+    assert np.allclose(np.load(tmp_path / "out" / "result.npy"), X.sum(axis=1))
+
+
+def test_a_result_that_is_a_link_to_nowhere_makes_no_file_there(run, tmp_path):
+    link(tmp_path / "out" / "result.npy", tmp_path / "nowhere")
+    assert run() == 2
+    assert run("--overwrite") == 0
+    assert not (tmp_path / "nowhere").exists()
+    assert not (tmp_path / "out" / "result.npy").is_symlink()
+
+
+def test_guessed_temporary_files_of_a_run(run, tmp_path, precious):
+    for name in (".summary.json.partial", ".checkpoint.npz.partial"):
+        link(tmp_path / "out" / name, precious)
+    assert run("--checkpoint-every", "1") == 0
+
+
+def test_logs_that_are_a_link_elsewhere_are_refused(run, tmp_path, capsys):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out" / "logs").rmdir()
+    link(tmp_path / "out" / "logs", tmp_path / "elsewhere")
+    assert run() == 2
+    assert "logs is a link: expected a directory, or nothing" in capsys.readouterr().err
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_directory_of_results_that_is_a_link(run, tmp_path):
+    (tmp_path / "out").rename(tmp_path / "real")
+    link(tmp_path / "out", tmp_path / "real")
+    assert run() == 0
+    assert (tmp_path / "real" / "summary.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["result.npy", "steps.jsonl"])
+@pytest.mark.parametrize("make", [os.symlink, os.link], ids=["symbolic", "hard"])
+def test_a_resumed_run_goes_on_in_no_file_of_somebody_else(run, tmp_path, capsys, name, make):
+    file = tmp_path / "out" / name
+    (tmp_path / "a.json").write_text('{"available": [[1, 2], [1]]}')
+    assert run("--checkpoint-every", "1", "--availability", str(tmp_path / "a.json")) == 4
+    file.rename(tmp_path / "moved")
+    make(tmp_path / "moved", file)
+    before = (tmp_path / "moved").read_bytes()
+    assert run("--resume") == 2
+    assert "expected a file of its own" in capsys.readouterr().err
+    assert (tmp_path / "moved").read_bytes() == before
+    file.unlink()
+    (tmp_path / "moved").rename(file)
+    assert run("--resume") == 0

@@ -1,0 +1,141 @@
+"""Every name of this package that README.md and docs show is there."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import types
+
+import pytest
+
+import cec_mpi
+from helpers import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^(```|~~~)(\w*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+NAME = re.compile(r"\bcec_mpi(?:\.[A-Za-z_]\w*)+")
+IMPORT = re.compile(r"^\s*from (cec_mpi[\w.]*) import ([\w, ]+)$", re.MULTILINE)
+LIST = re.compile(r"`cec_mpi\.(\w+)`((?:,\s+`\w+`|\s+and\s+`\w+`)+)")
+
+
+def names_of(page):
+    """What a page names: in its programs, and in the code within its text."""
+    names = set()
+    for _, language, text in FENCE.findall(page):
+        if language == "python":
+            names |= names_of_program(text)
+        for module, wanted in IMPORT.findall(text):
+            names.update(f"{module}.{name}" for name in re.findall(r"\w+", wanted))
+    prose = FENCE.sub("", page)
+    for code in CODE.findall(prose):
+        names.update(NAME.findall(" ".join(code.split())))
+    for _, others in LIST.findall(prose):
+        names.update(f"cec_mpi.{name}" for name in re.findall(r"\w+", others) if name != "and")
+    return names - {"cec_mpi"}
+
+
+def names_of_program(text):
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("cec_mpi."):
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            names.update(a.name for a in node.names if f"{a.name}.".startswith("cec_mpi."))
+        elif isinstance(node, ast.Attribute):
+            names.update(NAME.findall(ast.unparse(node)))
+    return names
+
+
+def found(name):
+    """What a program gets that imports the package and writes this."""
+    thing = importlib.import_module("cec_mpi")
+    for part in name.split(".")[1:]:
+        thing = getattr(thing, part)
+    return thing
+
+
+NAMES = sorted({(page.name, name) for page in PAGES for name in names_of(page.read_text())})
+
+
+@pytest.mark.parametrize(("page", "name"), NAMES)
+def test_every_name_that_a_page_shows_is_there(page, name):
+    assert found(name) is not None
+
+
+def test_pages_show_names():
+    shown = {name for _, name in NAMES}
+    assert len(shown) > 15
+    assert {
+        "cec_mpi.availability.from_command",
+        "cec_mpi.errors.InfeasibleError",
+        "cec_mpi.plan_step",
+        "cec_mpi.records.Recorder",
+        "cec_mpi.records.read_steps",
+        "cec_mpi.tasks.ridge",
+    } <= shown
+
+
+def test_names_that_are_not_there_are_found():
+    page = "See `cec_mpi.nowhere.one`.\n```python\nimport cec_mpi\ncec_mpi.two(1)\n```\n"
+    page += "`cec_mpi.encode`, `three` and\n`four`\n"
+    assert names_of(page) == {
+        "cec_mpi.nowhere.one",
+        "cec_mpi.two",
+        "cec_mpi.encode",
+        "cec_mpi.three",
+        "cec_mpi.four",
+    }
+
+
+def test_what_the_package_offers_is_documented():
+    """All of ``from cec_mpi import *``, which brings nothing else."""
+    shown = {name.split(".")[1] for _, name in NAMES}
+    assert set(cec_mpi.__all__) <= shown
+    scope = {}
+    exec("from cec_mpi import *", scope)
+    assert set(scope) - {"__builtins__"} == set(cec_mpi.__all__)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [name for name in cec_mpi.__all__ if isinstance(getattr(cec_mpi, name), types.ModuleType)],
+)
+def test_its_modules_are_there_at_once_without_mpi_and_scipy(module):
+    program = (
+        f"import cec_mpi, sys; cec_mpi.{module}.__all__; "
+        "assert not {'mpi4py.MPI', 'scipy'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_dir_says_what_there_is():
+    listed = dir(cec_mpi)
+    assert listed == sorted(set(listed))
+    assert {*cec_mpi.__all__, "__version__", "__doc__", "__all__"} <= set(listed)
+    assert {name for name in listed if not name.startswith("_")} == set(cec_mpi.__all__)
+    for name in listed:
+        getattr(cec_mpi, name)
+
+
+# --- files --------------------------------------------------------------------------------
+
+FILE = re.compile(r"(?:cec_mpi|docs|hostfiles|scripts|tests|\.ci)/[\w./*-]*[\w*]")
+FILES = [
+    (page.name, name)
+    for page in [ROOT / "CONTRIBUTING.md", *PAGES]
+    for name in sorted(set(FILE.findall(page.read_text())))
+]
+
+
+@pytest.mark.parametrize(("page", "name"), FILES)
+def test_a_file_that_a_page_names_is_there(page, name):
+    assert list(ROOT.glob(name)), f"{page} names {name}"
+
+
+def test_contributing_names_where_to_add_what():
+    assert len({name for page, name in FILES if page == "CONTRIBUTING.md"}) > 30

@@ -1,0 +1,65 @@
+"""Python without asserts and docstrings (-OO, PYTHONOPTIMIZE=2) runs every command."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cec_mpi.cli import build_parser
+from cec_mpi.processes.launch.launchers import without_launcher
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
+
+PROGRAM = """
+import sys
+from cec_mpi.cli import main
+
+assert False, "asserts are not left out"
+for line in sys.stdin.read().splitlines():
+    try:
+        code = main(line.split())
+    except SystemExit as leaving:
+        code = leaving.code
+    if code:
+        sys.exit(f"cec-mpi {line} left with {code}")
+print("all done")
+"""
+
+STORE = """\
+encode X.npy store --machines 4 --recovery 2
+info store
+verify store
+repair store
+decode store again.npy
+add-machine store
+stage store staged
+plan --speeds 1,1,2 --recovery 2 --rows 9 --exact
+run store --serial --out a --vectors X.npy
+run store --serial --out b --task power
+run store --serial --out c --task svd --set k=2
+slurm run store --out d
+hostfile --format mpich a:2
+bench verify --rows 1000 --columns 10 --repeats 1
+doctor store"""
+
+
+@pytest.mark.parametrize("option", [["-OO"], []], ids=["-OO", "PYTHONOPTIMIZE=2"])
+def test_every_command_runs_without_docstrings(tmp_path, option):
+    np.save(tmp_path / "X.npy", np.eye(12))
+    commands = next(action.choices for action in build_parser()._actions if action.choices)
+    helps = ["--help", "--version", *(f"{command} --help" for command in commands)]
+    done = subprocess.run(
+        [sys.executable, *option, "-c", PROGRAM],
+        input="\n".join([*helps, *([] if option else STORE.split("\n"))]),
+        env=without_launcher(os.environ) | ({} if option else {"PYTHONOPTIMIZE": "2"}),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+    assert done.stdout.endswith("all done\n")

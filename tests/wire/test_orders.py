@@ -1,0 +1,56 @@
+"""What goes over both wires: orders, and reports of answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import InputError
+from cec_mpi.processes.ending.packing import pack_error
+from cec_mpi.store.shard import Loaded, Mended
+from cec_mpi.wire.jobs import Job
+from cec_mpi.wire.orders import Kind, Order, Report, Reported, announced, reported
+
+NUMBERS = st.integers(0, 2**40)
+
+
+@settings(deadline=None)
+@given(st.booleans(), NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+def test_an_order_comes_as_it_was_sent(adjoint, columns, store, shard, step, length):
+    product = Product(adjoint, columns)
+    order = Order.of(product, store, shard, step, length)
+    header = np.array(order, dtype=np.int64)
+    assert header.nbytes == 48
+    come = Order(*header.tolist())
+    assert come == order
+    assert come.product == product
+    assert (come.store, come.shard, come.step, come.length) == (store, shard, step, length)
+
+
+def test_orders_that_are_no_step():
+    assert announced(Order(Kind.REPORT, 1), b"").report
+    assert announced(Order(Kind.CLOSE, 1), b"").close
+    assert announced(Order(Kind.CLOSE, 1), b"").store == 1
+    assert announced(Order(Kind.STOP), b"").stop is True
+    stop = announced(Order(Kind.STOP), pack_error(InputError("no"))).stop
+    assert isinstance(stop, InputError)
+
+
+def test_a_report_comes_as_it_was_sent():
+    report = Report(1.5, Loaded(0.5, 80), failed=True, leaving=True, mended=Mended(2, 3, 9, 0.1))
+    job = Job(3, 0, 7, 3, Product(), ((0, 4), (6, 9)), np.empty(7))
+    job.report[:] = reported(report, shard=3, finite=False)
+    assert job.reported == Reported(3, 1.5, 0.5, 80, 1, 1, 1, 2, 3, 9, 0.1)
+    assert (job.count, job.failed, job.leaving, job.mended) == (7, True, True, report.mended)
+
+
+@pytest.mark.parametrize("answered", [0, 2, np.nan])
+def test_an_answer_for_another_shard_is_none(answered):
+    job = Job(3, 0, 7, 3, Product(), ((0, 4),), np.empty(4))
+    job.report[:] = reported(Report(), shard=3)
+    assert not job.failed
+    job.report[0] = answered
+    assert job.failed
