@@ -32,6 +32,8 @@ _BANNER = re.compile(r"^-{60,}\n.*?^-{60,}\n", re.DOTALL | re.MULTILINE)
 _NOISE = re.compile(
     r"^(\[warn\] Epoll |\[\S+:\d+\] (PMIX ERROR|pmix_ptl_base): ).*\n?", re.MULTILINE
 )
+# The end of a job as Open MPI's mpirun reports it, before it ends itself.
+_ENDED = re.compile(r"^ +Exit code: +(\d+)$|exited on\s+signal (\d+) ", re.MULTILINE)
 
 
 @dataclass
@@ -111,12 +113,27 @@ def start(
     return Started(process, mark, scratch)
 
 
+def code_of(returncode: int, stderr: str) -> int:
+    """The exit code of a command, which may be that of a job.
+
+    Open MPI 5.0's mpirun crashes now and then in PMIx_server_finalize, when one rank has ended
+    the job while others were in MPI_Finalize: in 6 of 24 jobs of bare mpi4py on a busy box, each
+    time after it had reported how the job ended.
+    """
+    crashed = returncode in (-signal.SIGSEGV, 128 + signal.SIGSEGV)
+    ended = _ENDED.search(stderr) if crashed else None
+    if not ended:
+        return returncode
+    code, number = ended.groups()
+    return int(code) if code else 128 + int(number)
+
+
 def finish(started: Started, limit: float = TIME_LIMIT) -> Done:
     """Wait for the end of a command, and end it when the time is up."""
     process = started.process
     try:
         stdout, stderr = process.communicate(timeout=limit)
-        returncode, left = process.returncode, {}
+        returncode, left = code_of(process.returncode, stderr or ""), {}
     except subprocess.TimeoutExpired:
         returncode, left = None, started.processes()
         _kill(left)
