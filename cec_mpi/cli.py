@@ -32,8 +32,6 @@ from cec_mpi.terminal import (
     warn,
 )
 
-__all__ = ["build_parser", "main"]
-
 _DESCRIPTION = "Coded elastic computing on MPI: y = X w on machines that come and go."
 
 

@@ -13,22 +13,6 @@ from typing import TextIO
 
 from cec_mpi.text import one_message
 
-__all__ = [
-    "NORMAL",
-    "QUIET",
-    "VERBOSE",
-    "WARNED",
-    "drop",
-    "put",
-    "rewrite",
-    "say",
-    "set_verbosity",
-    "tell",
-    "unwritten",
-    "verbosity",
-    "warn",
-]
-
 QUIET, NORMAL, VERBOSE = -1, 0, 1  # errors alone; remarks and warnings too; events as they happen
 WARNED = {"warned": True}  # extra of what is logged and has been told already
 

@@ -7,8 +7,6 @@ import reprlib
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 
-__all__ = ["closest", "few", "listed", "nearest", "one_message", "plural", "printable", "shown"]
-
 _ENDINGS = ("s", "x", "ch", "sh")  # of words with -es
 
 # Blanks, and the joiners that words of some scripts need: no letters, but no orders either.

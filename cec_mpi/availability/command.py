@@ -15,8 +15,6 @@ from cec_mpi.availability.models import Asked, Machines, checked_set
 from cec_mpi.availability.numbers import read_machines
 from cec_mpi.errors import InputError
 
-__all__ = ["from_command"]
-
 _TICK = "CEC_TICK"  # tells a command which tick it is asked for
 _SHOWN = 200  # characters of what a command printed
 _MOST_PRINTED = 1 << 20  # bytes that are read of it

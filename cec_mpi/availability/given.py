@@ -21,8 +21,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.regular import read_given
 from cec_mpi.text import plural
 
-__all__ = ["as_availability", "read_availability"]
-
 
 def as_availability(given: Any, machines: int) -> Availability:
     """What a user may say of who is available.

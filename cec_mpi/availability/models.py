@@ -18,18 +18,6 @@ import numpy as np
 from cec_mpi.availability.numbers import read_machines
 from cec_mpi.errors import InputError
 
-__all__ = [
-    "PAPER_AVAILABLE",
-    "Asked",
-    "Availability",
-    "Listed",
-    "RandomAvailability",
-    "checked_set",
-    "everyone",
-    "from_counts",
-    "seconds_between",
-]
-
 Machines = tuple[int, ...]
 
 

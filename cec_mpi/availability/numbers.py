@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["read_machines"]
-
 _MOST = 1 << 20  # machines of a range: a slip of the keyboard is not to fill the memory
 
 

@@ -13,8 +13,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.processes.launch.launchers import ranks_by_node
 from cec_mpi.text import plural
 
-__all__ = ["FORMATS", "Host", "expand_nodelist", "hostfile_text", "hosts_of_job", "read_host"]
-
 
 @dataclass(frozen=True)
 class Host:

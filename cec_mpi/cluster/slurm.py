@@ -11,8 +11,6 @@ from itertools import chain
 from cec_mpi.errors import InputError, StoppedError
 from cec_mpi.text import plural
 
-__all__ = ["LAUNCHERS", "batch_script", "seconds_of"]
-
 # What starts the ranks within the allocation.
 LAUNCHERS = {
     "mpirun": 'mpirun -n "$SLURM_NTASKS"',

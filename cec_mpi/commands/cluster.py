@@ -19,8 +19,6 @@ from cec_mpi.options.losses import Losses
 from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.terminal import put
 
-__all__ = ["add_hostfile", "add_slurm"]
-
 
 def add_hostfile(commands: Any) -> None:
     """``cec-mpi hostfile``."""

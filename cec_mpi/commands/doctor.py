@@ -12,8 +12,6 @@ from cec_mpi.options.option import add_option
 from cec_mpi.options.sharing import Sharing
 from cec_mpi.processes.together import run_together
 
-__all__ = ["add_doctor"]
-
 
 def add_doctor(commands: Any) -> None:
     """``cec-mpi doctor``."""

@@ -19,8 +19,6 @@ from cec_mpi.text import printable
 if TYPE_CHECKING:
     from cec_mpi.store.work import Runner
 
-__all__ = ["add_bench", "add_encode"]
-
 _KEYWORDS = [  # of `cec_mpi.encode` that are flags of the same names
     *("code", "systematic", "seed", "dtype", "shape", "input_dtype"),
     *("delimiter", "columns", "drop", "memory", "resume"),

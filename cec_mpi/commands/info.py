@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from cec_mpi.store import Store
     from cec_mpi.store.format.manifest import Manifest
 
-__all__ = ["add_info"]
-
 
 def add_info(commands: Any) -> None:
     """``cec-mpi info``."""

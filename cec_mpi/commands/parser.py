@@ -12,8 +12,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.terminal import put
 from cec_mpi.text import closest
 
-__all__ = ["Parser", "Processes"]
-
 _NUMBER = re.compile(r"-\.?\d")
 _HELP = ("-h", "--help")
 

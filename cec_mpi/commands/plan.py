@@ -16,8 +16,6 @@ from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.options.sharing import Sharing
 from cec_mpi.terminal import put
 
-__all__ = ["add_plan"]
-
 
 def add_plan(commands: Any) -> None:
     """``cec-mpi plan``."""

@@ -15,8 +15,6 @@ from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.together import run_together
 from cec_mpi.run.options import RunOptions
 
-__all__ = ["add_run"]
-
 
 def add_run(commands: Any) -> None:
     """``cec-mpi run``."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
     from cec_mpi.store.work import Runner
 
-__all__ = ["add_json", "add_memory", "add_store_command", "column_line", "described", "with_runner"]
-
 _LISTED = 8
 _LONGEST = 24  # characters of a name
 

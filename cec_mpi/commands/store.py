@@ -19,8 +19,6 @@ from cec_mpi.text import plural
 if TYPE_CHECKING:
     from cec_mpi.store.work import Runner
 
-__all__ = ["add_add_machine", "add_decode", "add_repair", "add_stage", "add_verify"]
-
 
 def add_verify(commands: Any) -> None:
     """``cec-mpi verify``."""

@@ -9,8 +9,6 @@ from typing import Any
 
 from cec_mpi.terminal import put
 
-__all__ = ["add_task", "option_of_task", "task_text"]
-
 _WIDTH = 100
 _ALSO = {"iterations": "--iterations T", "seed": "--seed I"}  # of run
 _OF_MATVEC = {"vectors": "--vectors W.npy"}  # which run gives it instead of --set

@@ -10,8 +10,6 @@ from cec_mpi.processes.launch.launchers import Launcher
 from cec_mpi.processes.launch.places import Place, by_node
 from cec_mpi.text import listed, plural
 
-__all__ = ["advise_binding", "bandwidth_text", "different_versions", "slow_wires"]
-
 
 def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[Finding]:
     """Whether ranks should be bound otherwise: to more cores, or to one NUMA domain each."""

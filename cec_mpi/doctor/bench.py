@@ -18,14 +18,13 @@ import numpy as np
 
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import sync, write_at
+from cec_mpi.files.durable import write_at
+from cec_mpi.files.replacing import sync
 from cec_mpi.processes.launch.launchers import without_launcher
 from cec_mpi.store.format.grid import make_grid
 from cec_mpi.store.format.manifest import rows_per_shard
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import do_pieces
-
-__all__ = ["Bench"]
 
 Figures = dict[str, float]
 

@@ -20,8 +20,6 @@ from cec_mpi.processes.launch.places import Place, by_node
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import plural
 
-__all__ = ["Facts", "Seen", "findings", "report", "to_json"]
-
 
 @dataclass(frozen=True)
 class Seen:

@@ -29,8 +29,6 @@ from cec_mpi.text import printable
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["examine"]
-
 
 def examine(
     comm: MPI.Intracomm, store: str | None = None, as_json: bool = False, threads: int | None = None

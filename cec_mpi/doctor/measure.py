@@ -19,8 +19,6 @@ from cec_mpi.processes.waiting import wait_for
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Wire", "measure_products", "measure_wires"]
-
 _ECHO = 7  # tag
 _END = -1  # in the place of a size
 _FEWEST, _MOST = 5, 30  # short messages of each kind

@@ -11,8 +11,6 @@ from pathlib import Path
 from cec_mpi.errors import InputError
 from cec_mpi.files.replacing import partial_name, remove_abandoned, sync
 
-__all__ = ["appearing", "check_new"]
-
 
 def check_new(target: Path) -> None:
     """Refuse a file that is there, or that no directory is there for.

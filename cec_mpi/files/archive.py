@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from cec_mpi.files.regular import open_regular
 
-__all__ = ["DamagedError", "packed", "unpacked"]
-
 _HEADERS = {  # what writes arrays without names of fields in other alphabets
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,

@@ -17,18 +17,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.regular import kind_of, read_regular, with_descriptors
 from cec_mpi.files.replacing import open_own, partial_name, remove_abandoned, replacing, sync
 
-__all__ = [
-    "check_room",
-    "WriteHandles",
-    "locked",
-    "make_file",
-    "publish",
-    "read_at",
-    "rename_copy",
-    "sync",
-    "write_at",
-]
-
 log = logging.getLogger(__name__)
 
 _LOCK = ".lock"

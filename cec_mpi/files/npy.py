@@ -17,8 +17,6 @@ from cec_mpi.files.regular import check_regular
 from cec_mpi.files.replacing import create_new, open_own
 from cec_mpi.text import plural
 
-__all__ = ["check_real", "map_new", "map_own", "npy_header", "open_npy"]
-
 
 def open_npy(path: Path) -> NDArray[Any]:
     """Memory-map an array of real numbers, read-only.

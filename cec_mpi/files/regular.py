@@ -16,18 +16,6 @@ from typing import TypeVar
 
 from cec_mpi.errors import InputError, ShortageError
 
-__all__ = [
-    "NotAFileError",
-    "check_regular",
-    "kind_of",
-    "open_regular",
-    "read_given",
-    "read_regular",
-    "refuse_shortage",
-    "why_unreadable",
-    "with_descriptors",
-]
-
 T = TypeVar("T")
 
 _KINDS = (

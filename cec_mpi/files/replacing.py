@@ -21,17 +21,6 @@ from pathlib import Path
 
 from cec_mpi.files.regular import NotAFileError, open_regular, with_descriptors
 
-__all__ = [
-    "NotOwnError",
-    "create_new",
-    "is_own",
-    "open_own",
-    "partial_name",
-    "remove_abandoned",
-    "replacing",
-    "sync",
-]
-
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE = 0o666  # less the process's mask
 _RANDOM_BYTES = 8

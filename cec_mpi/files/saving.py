@@ -11,8 +11,6 @@ from typing import IO
 from cec_mpi.errors import InputError, ResultsError
 from cec_mpi.files.replacing import create_new, open_own
 
-__all__ = ["open_lines", "reason_of", "storing", "writing"]
-
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import time
 
-__all__ = ["Watched"]
-
 # Times of files move in steps: within one of them a second change leaves no trace.
 _STEP = 100_000_000  # ns; clocks of kernels move every 1 to 10 ms
 _COARSE_STEP = 2_100_000_000  # where a file system keeps whole seconds

@@ -18,8 +18,6 @@ from cec_mpi.master.master import Master
 from cec_mpi.options.speeds import SpeedsOption
 from cec_mpi.session.session import Session
 
-__all__ = ["CodedOperator"]
-
 
 class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
     """X in a coded store, as a SciPy `LinearOperator`.

@@ -18,8 +18,6 @@ from cec_mpi.processes.ending.raising import raised_apart
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Entrance"]
-
 T = TypeVar("T")  # an operator
 
 _left_behind: list[Any] = []  # by forked processes: nothing of it may end there

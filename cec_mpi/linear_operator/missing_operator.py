@@ -6,8 +6,6 @@ import dis
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
-__all__ = ["Entered", "comes_of_none"]
-
 _KINDS = (AttributeError, TypeError, ValueError)  # that None brings about; NumPy raises the last
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from cec_mpi.linear_operator.coded_operator import CodedOperator
 
-__all__ = ["open_operator"]
-
 _KEYWORDS = {each.name for each in fields(SessionOptions)}
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Emulation", "SpeedChange", "fit_base", "measure_rate"]
-
 _MEASURE_SECONDS = 0.15
 _SLICE_BYTES = 1 << 22
 

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 
-__all__ = ["FAULTS", "Fault", "Faults", "read_faults"]
-
 log = logging.getLogger(__name__)
 
 FAULTS = ("kill", "stop", "slow", "corrupt", "nan", "inf", "leave")

@@ -16,8 +16,6 @@ from cec_mpi.machine.emulation import Emulation, measure_rate
 from cec_mpi.machine.faults import Faults
 from cec_mpi.store.shard import Loaded, Mended, Shard
 
-__all__ = ["Machine", "Worked"]
-
 log = logging.getLogger(__name__)
 
 _MEASURED_BYTES = 256 << 20  # of a shard, to measure how fast it is: more than caches hold

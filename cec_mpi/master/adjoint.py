@@ -16,8 +16,6 @@ from cec_mpi.master.step import Step
 from cec_mpi.text import plural
 from cec_mpi.wire.jobs import Intervals, Job
 
-__all__ = ["AdjointStep"]
-
 
 @dataclass(eq=False)
 class _Term:

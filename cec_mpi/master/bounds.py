@@ -15,8 +15,6 @@ from cec_mpi.errors import MachineError
 from cec_mpi.master.buffers import Buffers
 from cec_mpi.store.format.manifest import Manifest
 
-__all__ = ["ErrorBounds"]
-
 Floats = NDArray[np.float64]
 
 

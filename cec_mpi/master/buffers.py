@@ -12,8 +12,6 @@ from cec_mpi.core.step.codec import Codec
 from cec_mpi.errors import InputError
 from cec_mpi.store.format.manifest import Manifest
 
-__all__ = ["Buffers", "block_of", "checked_out", "column", "take"]
-
 Floats = NDArray[np.float64]
 
 

@@ -11,8 +11,6 @@ from cec_mpi.roster.changes import Lost
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.wire.jobs import Event, Intervals, Jobs
 
-__all__ = ["Context"]
-
 
 class Context(Protocol):
     """The master, as its steps see it.

@@ -18,8 +18,6 @@ from cec_mpi.master.in_flight import StepInFlight
 from cec_mpi.master.step import Step
 from cec_mpi.wire.jobs import Intervals, Job
 
-__all__ = ["ForwardStep"]
-
 log = logging.getLogger(__name__)
 
 

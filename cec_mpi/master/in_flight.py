@@ -23,8 +23,6 @@ from cec_mpi.roster.roster import State
 from cec_mpi.wire.answers import Answers
 from cec_mpi.wire.jobs import Answered, Event, Intervals, Job
 
-__all__ = ["StepInFlight"]
-
 log = logging.getLogger(__name__)
 
 

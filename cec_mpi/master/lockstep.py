@@ -17,8 +17,6 @@ from cec_mpi.roster.changes import Left
 from cec_mpi.wire.answers import Answers
 from cec_mpi.wire.protocol import Lockstep
 
-__all__ = ["LockstepMaster"]
-
 _WITHOUT_OTHERS = "nobody is asked in its place (under mpirun --on-loss continue has others asked)"
 
 

@@ -20,8 +20,6 @@ from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.store.format.manifest import Manifest
 
-__all__ = ["Master", "OpenStore"]
-
 Floats = NDArray[np.float64]
 
 

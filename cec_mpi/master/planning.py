@@ -14,8 +14,6 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.master.schedule import Moment, Schedule
 from cec_mpi.store.format.manifest import Manifest
 
-__all__ = ["Makespans", "Planned", "StepPlanner"]
-
 
 class Planned(NamedTuple):
     """A step as it is planned.

@@ -33,8 +33,6 @@ from cec_mpi.store.shard import Mended
 from cec_mpi.text import plural
 from cec_mpi.wire.jobs import Answered, Event, Intervals, Jobs
 
-__all__ = ["ResilientMaster"]
-
 log = logging.getLogger(__name__)
 
 _LOST_AFTER = 10.0  # deadlines without an answer: the machine is taken for lost

@@ -12,8 +12,6 @@ from cec_mpi.errors import InfeasibleError
 from cec_mpi.roster.changes import Change, Joined
 from cec_mpi.text import plural
 
-__all__ = ["Clock", "Moment", "Schedule"]
-
 _LONGEST_SLEEP = 0.1  # seconds; mpirun leaves a rank 0.25 to end in after SIGTERM
 _LAST_WARNING = 2.0  # seconds that a warning of all processes may take to come to this one
 _MOST_TICKS = 1_000_000  # that a step waits for, where ticks cost no time

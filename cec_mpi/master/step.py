@@ -15,8 +15,6 @@ from cec_mpi.master.planning import Makespans, Planned
 from cec_mpi.records.recorder import StepRecord
 from cec_mpi.wire.answers import Answers
 
-__all__ = ["CannotEnd", "Multiplied", "Step"]
-
 
 class CannotEnd(InfeasibleError):
     """A step has lost so many machines that it cannot end; a later one may have others."""

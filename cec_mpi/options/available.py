@@ -18,8 +18,6 @@ from cec_mpi.text import plural
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
 
-__all__ = ["Available", "AvailabilityFlags"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class AvailabilityFlags:

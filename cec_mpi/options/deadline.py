@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from cec_mpi.errors import InputError
 
-__all__ = ["Deadline", "as_deadline"]
-
 _LEAST = 0.1  # seconds: processes that share cores are late by some tens of milliseconds
 _MOST_FACTOR = 1e6
 

@@ -14,8 +14,6 @@ from cec_mpi.options.speeds import checked_speeds
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
 
-__all__ = ["Emulated"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Emulated(Group):

@@ -18,8 +18,6 @@ from cec_mpi.processes.meeting import seconds_to_meet
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
 
-__all__ = ["Check", "Losses", "OnLoss", "Replacement", "Running"]
-
 OnLoss = Literal["end", "continue"]
 Replacement = Literal["spare", "spawn"]
 Check = Literal["none", "parity", "sample"]

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from cec_mpi.store.shard import Holding, Verify
 
-__all__ = ["MachineOptions"]
-
 
 @dataclass(frozen=True)
 class MachineOptions:

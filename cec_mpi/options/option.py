@@ -15,18 +15,6 @@ if TYPE_CHECKING:
 
     from cec_mpi.store.format.manifest import Manifest
 
-__all__ = [
-    "Group",
-    "add_flag",
-    "add_option",
-    "add_options",
-    "check_choices",
-    "from_flags",
-    "option",
-    "own_options",
-    "whole_number",
-]
-
 T = TypeVar("T")
 
 

@@ -20,8 +20,6 @@ from cec_mpi.options.sharing import Sharing
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
 
-__all__ = ["GROUPS", "SessionOptions", "with_keywords"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 GROUPS = (Available, Sharing, Losses, Emulated)

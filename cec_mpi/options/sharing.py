@@ -15,8 +15,6 @@ from cec_mpi.store.shard import Holding, Verify
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
 
-__all__ = ["Sharing"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing(Group):

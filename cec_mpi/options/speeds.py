@@ -10,15 +10,6 @@ from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-__all__ = [
-    "HostSpeeds",
-    "LearnedSpeeds",
-    "MachineSpeeds",
-    "SpeedsOption",
-    "as_speeds",
-    "checked_speeds",
-]
-
 
 class LearnedSpeeds:
     """Learned from the times that machines measure."""

@@ -9,23 +9,6 @@ from fractions import Fraction
 from cec_mpi.availability.numbers import read_machines
 from cec_mpi.machine.emulation import SpeedChange
 
-__all__ = [
-    "path",
-    "positive",
-    "whole",
-    "shape",
-    "size",
-    "number",
-    "fractions",
-    "speeds",
-    "speeds_or_learn",
-    "seconds",
-    "machines",
-    "change",
-    "columns",
-    "target",
-]
-
 
 def path(text: str) -> str:
     """A name that is not empty."""

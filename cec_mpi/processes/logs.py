@@ -13,8 +13,6 @@ from pathlib import Path
 from cec_mpi.files.replacing import create_new
 from cec_mpi.files.saving import reason_of
 
-__all__ = ["log_file"]
-
 
 @contextmanager
 def log_file(

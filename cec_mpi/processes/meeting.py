@@ -14,8 +14,6 @@ from cec_mpi.processes.waiting import wait_for
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["meet", "seconds_to_meet"]
-
 _SECONDS = 60.0
 _SECONDS_PER_RANK = 1.0  # ranks that share cores start one after the other
 

@@ -18,8 +18,6 @@ from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.records.recorder import StepRecord
 from cec_mpi.terminal import QUIET, VERBOSE, rewrite, tell, verbosity
 
-__all__ = ["Pace", "Way", "progress", "transfer", "way_to_show"]
-
 _LAUNCHERS = {"mpirun", "mpiexec", "prterun", "orterun", "mpiexec.hydra"}
 _ANCESTORS = 4  # a rank's launcher is its parent or, behind a proxy, its grandparent
 _SECONDS_BETWEEN = 0.1  # live lines

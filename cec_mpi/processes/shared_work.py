@@ -21,8 +21,6 @@ from cec_mpi.processes.together import as_cec_error
 from cec_mpi.processes.waiting import Patience, wait_for
 from cec_mpi.store.work import Watch, Work, do_pieces
 
-__all__ = ["SharedRunner", "run_shared"]
-
 _MASTER = 0
 _WORK, _TOLD, _END = 1, 2, 3  # tags: a work or None; pieces done; the end of a work
 _FOUND, _DONE, _FAILED = "found", "done", "failed"

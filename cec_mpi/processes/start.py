@@ -32,8 +32,6 @@ from cec_mpi.terminal import warn
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["begin_start", "check_packages", "check_world", "start_anyway", "start_mpi"]
-
 
 def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
     """Start MPI and return COMM_WORLD.

@@ -38,8 +38,6 @@ from cec_mpi.text import one_message
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["all_coming", "as_cec_error", "check_start", "complain", "on_master", "run_together"]
-
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 

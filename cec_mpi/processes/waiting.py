@@ -12,8 +12,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Patience", "wait_for"]
-
 _SPIN = 30e-6
 _SHORTEST_SLEEP, _LONGEST_SLEEP = 50e-6, 500e-6
 _LATE = 0.02  # a sleep is at most this part of the time waited so far

@@ -19,18 +19,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.processes.launch.launchers import INTEL, MPICH, OPEN_MPI, detect_launcher
 from cec_mpi.processes.launch.library import library, library_file
 
-__all__ = [
-    "LAST_SECONDS",
-    "READING_SECONDS",
-    "abort_by_launcher",
-    "abort_world",
-    "await_others",
-    "finalize_in_order",
-    "init_mpi",
-    "srun_has_started_open_mpi",
-    "zeros_from_malloc",
-]
-
 log = logging.getLogger(__name__)
 
 LAST_SECONDS = 0.1

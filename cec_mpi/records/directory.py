@@ -14,20 +14,6 @@ from typing import Any
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import check_regular, kind_of, read_regular
 
-__all__ = [
-    "CHECKPOINT",
-    "PREVIOUS",
-    "RESULT",
-    "STEPS",
-    "SUMMARY",
-    "has_earlier",
-    "keep_results",
-    "prepare_directory",
-    "read_summary",
-    "restore_results",
-    "set_results_aside",
-]
-
 STEPS = "steps.jsonl"
 SUMMARY = "summary.json"
 RESULT = "result.npy"

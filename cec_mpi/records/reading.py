@@ -19,8 +19,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.regular import open_regular
 from cec_mpi.text import shown
 
-__all__ = ["Lines", "Seconds", "read_lines"]
-
 Seconds = Annotated[float, "seconds"]
 """A time that is counted with: one that adds up and divides to finite numbers."""
 

@@ -23,8 +23,6 @@ from cec_mpi.files.saving import writing
 from cec_mpi.records.directory import STEPS
 from cec_mpi.records.reading import Seconds, read_lines
 
-__all__ = ["Recorder", "StepRecord", "counts_of", "read_steps", "resume_steps"]
-
 _EVENTS = ("lost", "joined", "given up", "leaving", "late", "wrong")
 
 

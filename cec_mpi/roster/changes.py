@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-__all__ = ["Change", "GivenUp", "Joined", "Left", "Lost"]
-
 
 @dataclass(frozen=True)
 class _Gone:

@@ -8,8 +8,6 @@ from enum import Enum
 
 from cec_mpi.roster.changes import Change, GivenUp, Joined, Left, Lost
 
-__all__ = ["Process", "Roster", "State"]
-
 
 class State(Enum):
     """What a process is doing."""

@@ -27,8 +27,6 @@ from cec_mpi.records.directory import CHECKPOINT, PREVIOUS
 from cec_mpi.run.identity import check_same
 from cec_mpi.text import shown
 
-__all__ = ["CheckpointFile", "Found", "has_checkpoint", "read_checkpoint"]
-
 log = logging.getLogger(__name__)
 
 _VERSION = 2

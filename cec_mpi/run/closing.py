@@ -17,15 +17,6 @@ from cec_mpi.records.recorder import Recorder, counts_of
 from cec_mpi.terminal import say, unwritten, warn
 from cec_mpi.text import listed, plural
 
-__all__ = [
-    "Ending",
-    "closing_lines",
-    "closing_warnings",
-    "ending_of",
-    "noting_warnings",
-    "print_closing",
-]
-
 _SAID = {  # what happened to machines, as it is said of how many
     "lost": "lost",
     "joined": "joined",

@@ -14,8 +14,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import shown
 
-__all__ = ["check_same", "describe_run"]
-
 _SHARDS = "shards"  # checksums of the store's shards
 _DIGITS = 16  # of a checksum
 

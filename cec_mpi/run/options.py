@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from cec_mpi.options import values
 from cec_mpi.options.option import option
 
-__all__ = ["RunOptions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:

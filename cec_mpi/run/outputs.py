@@ -16,8 +16,6 @@ from cec_mpi.files.replacing import create_new
 from cec_mpi.files.saving import writing
 from cec_mpi.records.directory import RESULT
 
-__all__ = ["SAVED", "Outputs", "check_products"]
-
 SAVED = object()  # in the place of an output that has a file of its own
 
 

@@ -11,8 +11,6 @@ from cec_mpi.run.options import RunOptions
 from cec_mpi.tasks import TASKS, Task, options_of
 from cec_mpi.text import closest
 
-__all__ = ["task_options"]
-
 
 def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
     """What a task is given.

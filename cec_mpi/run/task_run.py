@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 
     from cec_mpi.linear_operator.coded_operator import CodedOperator
 
-__all__ = ["run_parallel", "run_serial"]
-
 log = logging.getLogger(__name__)
 
 

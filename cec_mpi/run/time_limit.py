@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from cec_mpi.errors import StoppedError
 from cec_mpi.text import plural
 
-__all__ = ["TimeLimit"]
-
 _END_OF_JOB = "SLURM_JOB_END_TIME"  # seconds since 1970
 _MARGIN = 60.0  # seconds before the end of a job in which a step may end and all leave
 _LEAST_PART = 0.1  # or this part of the time that the job has left, if that is less

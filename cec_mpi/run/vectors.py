@@ -13,8 +13,6 @@ from cec_mpi.files.npy import open_npy
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.sources.finite import check_finite
 
-__all__ = ["WatchedVectors", "read_vectors"]
-
 
 def read_vectors(path: str | None, manifest: Manifest, steps: int | None) -> NDArray[Any]:
     """The vectors of ``matvec``, memory-mapped.

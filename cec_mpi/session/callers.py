@@ -9,8 +9,6 @@ from mpi4py import MPI
 from cec_mpi.processes.ending.leaving import was_forked
 from cec_mpi.session.turns import Turns
 
-__all__ = ["refusal", "turns_with_mpi"]
-
 _LEVELS = {MPI.THREAD_SINGLE: "MPI_THREAD_SINGLE", MPI.THREAD_FUNNELED: "MPI_THREAD_FUNNELED"}
 
 

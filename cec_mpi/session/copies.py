@@ -17,8 +17,6 @@ from cec_mpi.store.staging import stage_shard
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Staged", "stage_here", "stage_together"]
-
 Staged = list[tuple[str, int, int]]
 """Host, machine and bytes copied (0: the copy was there)."""
 

@@ -38,8 +38,6 @@ from cec_mpi.session.session import Session
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["gathered", "serves"]
-
 _RAISING_SECONDS = 0.1  # that rank 0 is ahead: under `python -m mpi4py` who raises ends all
 
 _not_freed: list[MPI.Intracomm] = []  # Free would wait for a process that is lost just then

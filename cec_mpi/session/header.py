@@ -18,8 +18,6 @@ from cec_mpi.processes.launch.places import Place
 from cec_mpi.store.staging import node_directory
 from cec_mpi.wire.opening import Opened, Opening
 
-__all__ = ["host_of_ranks", "placement_table", "run_header"]
-
 
 def run_header(
     opening: Opening,

@@ -17,8 +17,6 @@ from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.wire.answers import AnswerBuffers, Answers
 from cec_mpi.wire.opening import Opened, Opening
 
-__all__ = ["LocalHub", "LocalMasterEnd"]
-
 
 class LocalHub:
     """The master's end when the machines are objects beside it."""

@@ -18,8 +18,6 @@ from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import Announcement, Report
 from cec_mpi.wire.protocol import MachineEnd
 
-__all__ = ["serve"]
-
 log = logging.getLogger(__name__)
 
 

@@ -33,8 +33,6 @@ from cec_mpi.text import plural
 from cec_mpi.wire.opening import Opening
 from cec_mpi.wire.protocol import Hub
 
-__all__ = ["Session"]
-
 End = TypeVar("End")
 
 

@@ -16,8 +16,6 @@ from cec_mpi.wire.lifelines.lifelines import Lifeline
 from cec_mpi.wire.messages.tags import OBJECT
 from cec_mpi.wire.orders import MASTER
 
-__all__: list[str] = []
-
 
 def _serve() -> NoReturn:
     """Serve until the master leaves."""

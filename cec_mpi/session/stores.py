@@ -24,14 +24,6 @@ from cec_mpi.store.shard import Shard
 from cec_mpi.store.staging import node_directory, staged_file
 from cec_mpi.wire.opening import Opened, Opening
 
-__all__ = [
-    "check_ranks",
-    "emulation_of",
-    "noting_problems",
-    "open_machine",
-    "problem_of_opening",
-]
-
 log = logging.getLogger(__name__)
 
 

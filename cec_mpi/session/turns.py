@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 from cec_mpi.errors import InputError
 
-__all__ = ["Turns"]
-
 
 class Turns:
     """Gives threads their turn, first come, first served; a ``with`` is one turn.

@@ -27,8 +27,6 @@ from cec_mpi.store.reader import Store
 from cec_mpi.store.rebuilding import Agreement, Blocks, lost_rows
 from cec_mpi.store.shard import Holding, Intervals, Loaded, Mended, Verify
 
-__all__ = ["DegradedShard", "rebuild_block"]
-
 log = logging.getLogger(__name__)
 
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from cec_mpi.store.shard import Intervals, Shard
 
-__all__ = ["DenseShard"]
-
 # Rows multiplied at once with several columns. OpenBLAS copies what it multiplies: some
 # megabytes of it stay in the caches until they are used.
 _SLAB_BYTES = 4 << 20

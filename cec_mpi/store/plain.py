@@ -28,11 +28,6 @@ from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.shard_files import open_checked, problem_of
 from cec_mpi.store.shard import Holding, Intervals, Loaded, Verify
 
-__all__ = [
-    "DamagedBlockError",
-    "PlainShard",
-]
-
 
 class DamagedBlockError(DamagedStoreError):
     """A block of a shard cannot be read, or is not what was written; `number` says which."""

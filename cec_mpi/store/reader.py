@@ -16,8 +16,6 @@ from cec_mpi.store.format.sizes import check_sizes
 from cec_mpi.store.plain import PlainShard
 from cec_mpi.store.shard import Holding, Verify
 
-__all__ = ["Store", "open_store"]
-
 
 class Store:
     """A store that was opened: its manifest, and its shards on demand.

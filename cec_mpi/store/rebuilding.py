@@ -22,16 +22,6 @@ from cec_mpi.store.format.manifest import Manifest, Rebuilt, rows_of
 from cec_mpi.store.work import PerThread, fit_memory
 from cec_mpi.text import plural
 
-__all__ = [
-    "Agreement",
-    "Blocks",
-    "disagreement",
-    "fit_blocks",
-    "lost_rows",
-    "merge_marks",
-    "ranges_of_blocks",
-]
-
 _PIECE_BYTES = 8 << 20
 
 

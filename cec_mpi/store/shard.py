@@ -10,8 +10,6 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Holding", "Intervals", "Loaded", "Mended", "Shard", "Verify"]
-
 Holding = Literal["mmap", "ram"]
 """Rows in the page cache, or in memory."""
 Verify = Literal["first-read", "never"]

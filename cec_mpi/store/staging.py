@@ -24,8 +24,6 @@ from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.plain import PlainShard
 from cec_mpi.store.rebuilding import Blocks
 
-__all__ = ["node_directory", "remember_stage", "remembered_stage", "stage_shard", "staged_file"]
-
 _STAGED = "staged.json"
 
 

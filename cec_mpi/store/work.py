@@ -18,17 +18,6 @@ from threadpoolctl import threadpool_limits
 
 from cec_mpi.errors import InputError
 
-__all__ = [
-    "MEMORY",
-    "LocalRunner",
-    "PerThread",
-    "Runner",
-    "Watch",
-    "Work",
-    "do_pieces",
-    "fit_memory",
-]
-
 Watch = Callable[[int, int], None]
 """Told of progress: bytes done, and bytes in all."""
 

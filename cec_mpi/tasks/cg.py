@@ -13,8 +13,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import fraction, square, vector, whole
 
-__all__ = ["cg", "conjugate_gradients"]
-
 
 def cg(
     X: Any,

@@ -14,8 +14,6 @@ from cec_mpi.tasks.common.options import flag, fraction, positive, vector, whole
 from cec_mpi.tasks.common.scales import warn_of_scales
 from cec_mpi.text import plural
 
-__all__ = ["logistic"]
-
 _LINE_SEARCH = 50  # evaluations at most: scikit-learn's choice
 
 

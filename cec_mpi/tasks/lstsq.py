@@ -14,8 +14,6 @@ from cec_mpi.tasks.common.options import fraction, one_of, positive, vector, who
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-__all__ = ["lstsq"]
-
 _CONVERGED = {0, 1, 2, 4, 5}  # of SciPy's reasons to stop; 3 and 6: X is too ill-conditioned
 _LIMIT_REACHED = 7
 _SHORTEST_ROUND = 50  # iterations: a new round forgets what the last one learned about X

@@ -11,8 +11,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.text import plural
 
-__all__ = ["matvec"]
-
 
 def matvec(
     X: Any,

@@ -12,8 +12,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import fraction, one_of, square, vector, whole
 
-__all__ = ["pagerank"]
-
 _GAP = 100  # factor between rounding errors and sums of links, at least
 
 

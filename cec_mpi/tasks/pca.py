@@ -8,8 +8,6 @@ from cec_mpi.tasks.common.centred import centred
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.svd import check_options, leading_triplets
 
-__all__ = ["pca"]
-
 
 def pca(
     X: Any,

@@ -9,8 +9,6 @@ import numpy as np
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import fraction, square, whole
 
-__all__ = ["power"]
-
 
 def power(
     X: Any,

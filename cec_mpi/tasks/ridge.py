@@ -13,8 +13,6 @@ from cec_mpi.tasks.common.centred import centred
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import flag, fraction, positive, vector, whole
 
-__all__ = ["ridge"]
-
 
 def ridge(
     X: Any,

@@ -11,8 +11,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import fraction, whole
 
-__all__ = ["check_options", "leading_triplets", "svd"]
-
 # ARPACK hands out nothing before it is done: it is asked for little first, then for more.
 _LADDER = (1e-2, 1e-5)
 

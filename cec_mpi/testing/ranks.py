@@ -32,8 +32,6 @@ from cec_mpi.processes.together import complain
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["OneRun", "leave_unconnected"]
-
 _HEAD_START = 1.0  # seconds of rank 0 before another rank prints what may have failed on all
 _FURTHER = 0.1  # ... of each rank before the next
 

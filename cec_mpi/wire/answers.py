@@ -12,8 +12,6 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.store.format.manifest import Manifest
 
-__all__ = ["AnswerBuffers", "Answers", "check_message_sizes"]
-
 _MOST = 2**31 - 1  # numbers in one message: Open MPI 5 fails beyond
 _MOST_REPORTED = 2.0**62  # seconds or bytes: more than either can be
 

@@ -20,8 +20,6 @@ from cec_mpi.wire.orders import Reported
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Answered", "Event", "Intervals", "Job", "Jobs", "JobsHub"]
-
 Intervals = tuple[tuple[int, int], ...]
 
 

@@ -10,11 +10,6 @@ from cec_mpi.options.machines import MachineOptions
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.staging import node_directory
 
-__all__ = [
-    "Opened",
-    "Opening",
-]
-
 
 @dataclass(frozen=True)
 class Opening:

@@ -15,8 +15,6 @@ from cec_mpi.processes.ending.packing import unpack_error
 from cec_mpi.store.shard import Loaded, Mended
 from cec_mpi.wire.opening import Opening
 
-__all__ = ["MASTER", "Announcement", "Kind", "Order", "Report", "Reported", "announced", "reported"]
-
 MASTER = 0  # rank
 
 Number = TypeVar("Number")

@@ -22,8 +22,6 @@ from cec_mpi.wire.answers import Answers
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import Announcement, Report
 
-__all__ = ["Hub", "Lockstep", "MachineEnd"]
-
 
 class Lockstep(Protocol):
     """The master's end, for the steps of one store: three verbs a step, which all call."""

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NotFinite", "Unusable"]
-
 Intervals = tuple[tuple[int, int], ...]
 
 

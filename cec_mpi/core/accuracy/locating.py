@@ -16,8 +16,6 @@ from cec_mpi.core.accuracy.parity import Parity
 from cec_mpi.core.accuracy.rounding import answer_error
 from cec_mpi.core.accuracy.verdict import Verdict, suspects
 
-__all__ = ["Observation", "ParityChecker"]
-
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 

@@ -21,8 +21,6 @@ from cec_mpi.core.accuracy.rounding import gamma, likely_scale
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-__all__ = ["Parity", "checking_error"]
-
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 

@@ -24,8 +24,6 @@ from cec_mpi.core.accuracy.verdict import Verdict, suspects
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-__all__ = ["Recombination", "Recombiner", "choose_basis"]
-
 Floats = NDArray[np.float64]
 
 _KEPT = 64  # recombinations

@@ -10,15 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-__all__ = [
-    "answer_error",
-    "decode_error_bound",
-    "encoding_error",
-    "gamma",
-    "likely_scale",
-    "unit_roundoff",
-]
-
 Floats = NDArray[np.float64]
 
 _DEVIATIONS = 8.0  # standard deviations of a sum's rounding that are taken for a bound

@@ -18,8 +18,6 @@ from cec_mpi.core.accuracy.parity import checking_error
 from cec_mpi.core.accuracy.rounding import answer_error
 from cec_mpi.core.code.conditioning import sample_subsets
 
-__all__ = ["Sensitivity", "measure_sensitivity"]
-
 Floats = NDArray[np.float64]
 
 _WORK = 4e8  # subsets times L**2 N: a few seconds

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import comb
 
-__all__ = ["Verdict", "suspects"]
-
 _MOST_SUSPECTS = 5_000  # sets of machines that are tried before nobody is named
 
 

@@ -10,8 +10,6 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ALL_SUBSETS", "Conditioning", "measure_conditioning", "sample_subsets"]
-
 ALL_SUBSETS = 200_000  # a random matrix hides its worst submatrices from a sample
 _SAMPLE = 2_000
 _LEAST_SAMPLE = 32

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 
-__all__ = ["Decoder"]
-
 Floats = NDArray[np.float64]
 
 # Up to here a product with the inverse is as accurate as a solve, and several times as fast.

@@ -12,8 +12,6 @@ from numpy.typing import DTypeLike, NDArray
 from cec_mpi.core.code.families import harmonics
 from cec_mpi.core.code.mds import MDSCode
 
-__all__ = ["add_row"]
-
 Floats = NDArray[np.float64]
 
 _WORK = 2e8  # of subsets times L**3: seconds

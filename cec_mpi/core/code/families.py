@@ -8,8 +8,6 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FAMILIES", "harmonics", "matrices_of"]
-
 Floats = NDArray[np.float64]
 
 _DRAWS = 8  # random orthonormal matrices that are tried; the best is kept

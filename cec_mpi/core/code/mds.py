@@ -19,8 +19,6 @@ from cec_mpi.core.code.families import FAMILIES, matrices_of
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import few, plural
 
-__all__ = ["MDSCode", "make_code"]
-
 Floats = NDArray[np.float64]
 
 # A store must give back at least this relative accuracy from its worst L shards.

@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-__all__ = ["Assignment", "Block", "Ints", "check_available", "whole_numbers"]
-
 Ints = NDArray[np.int64]
 
 

@@ -11,8 +11,6 @@ from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.core.plan.planner import Scheme, plan_step
 from cec_mpi.core.plan.schemes import fractional_blocks
 
-__all__ = ["explain_plan"]
-
 
 def explain_plan(
     available: Sequence[int],

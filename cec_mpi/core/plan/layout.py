@@ -12,8 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["order_along_rows"]
-
 # A path through F blocks costs F**2; beyond this many, sorting has to do.
 _LARGEST_PATH = 256
 _SORTED_COLUMNS = 8

@@ -21,16 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import plural
 
-__all__ = [
-    "FractionalLoad",
-    "check_copies",
-    "check_rows",
-    "check_speeds",
-    "fractional_load",
-    "makespan",
-    "whole_row_load",
-]
-
 _MOST_ROWS = 2**48
 _MOST_BINARY_DIGITS = 900  # between the slowest and the fastest machine, for sums in floats
 

@@ -21,8 +21,6 @@ from cec_mpi.core.plan.schemes import cyclic, heterogeneous
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-__all__ = ["SCHEMES", "Plan", "Planner", "Scheme", "check_scheme", "plan_step"]
-
 Scheme = Literal["heterogeneous", "cyclic"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 

@@ -17,8 +17,6 @@ from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.text import plural
 
-__all__ = ["Missing", "Share", "replan"]
-
 
 @dataclass(frozen=True)
 class Missing:

@@ -20,8 +20,6 @@ from cec_mpi.core.plan.load import check_copies, check_rows
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-__all__ = ["cyclic", "fractional_blocks", "heterogeneous"]
-
 
 def heterogeneous(available: Sequence[int], loads: ArrayLike, copies: int) -> Assignment:
     """Algorithm 1 on whole rows: blocks that meet any load of at most R rows a machine.

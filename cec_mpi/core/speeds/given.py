@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.plan.load import check_copies, check_rows, check_speeds, fractional_load
 
-__all__ = ["GivenSpeeds", "Speeds", "hindsight_makespan", "measured"]
-
 Floats = NDArray[np.float64]
 
 _SHORTEST, _LONGEST = 1e-9, 1e9  # seconds that a measurement can be

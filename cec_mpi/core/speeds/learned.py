@@ -17,8 +17,6 @@ from cec_mpi.core.speeds.given import Floats, measured
 from cec_mpi.core.speeds.medians import DEVIATION, median, upper_median
 from cec_mpi.core.speeds.overheads import SPREAD, Overheads, optimum
 
-__all__ = ["SpeedEstimator"]
-
 # What these numbers do is said in `SpeedEstimator`.
 _WINDOW = 5  # measurements that a median is of: two wrong ones in a row do no harm
 _SMOOTHING = 0.1  # least weight of a new median

@@ -7,8 +7,6 @@ import numpy as np
 from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.speeds.given import Floats
 
-__all__ = ["DEVIATION", "median", "upper_median"]
-
 DEVIATION = 1.4826
 """Standard deviation of normal numbers over their median deviation."""
 

@@ -10,8 +10,6 @@ from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.speeds.given import Floats
 from cec_mpi.core.speeds.medians import DEVIATION, upper_median
 
-__all__ = ["SPREAD", "Overheads", "optimum"]
-
 SPREAD = math.log(1.25)
 """By this the logs of the rows of two steps that can show an overhead differ."""
 

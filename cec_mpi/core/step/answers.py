@@ -13,8 +13,6 @@ from cec_mpi.core.accuracy.locating import Observation, ParityChecker
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.replan import Missing
 
-__all__ = ["Decoders", "RowAnswers"]
-
 Floats = NDArray[np.float64]
 
 _DECODER_NUMBERS = 1 << 24  # in decoders that are remembered (128 MiB)

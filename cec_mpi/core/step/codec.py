@@ -11,8 +11,6 @@ from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.planner import Plan
 
-__all__ = ["Codec"]
-
 Floats = NDArray[np.float64]
 
 

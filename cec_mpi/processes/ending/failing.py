@@ -22,8 +22,6 @@ from cec_mpi.text import printable
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["dying_alone", "ending_the_job", "show_traceback", "starting_together"]
-
 log = logging.getLogger(__name__)
 
 

@@ -26,21 +26,6 @@ from cec_mpi.processes.workarounds import (
 )
 from cec_mpi.terminal import drop, unwritten
 
-__all__ = [
-    "FAILED_MACHINE",
-    "end_job",
-    "end_job_without_mpi",
-    "flush",
-    "leave_forks_without_mpi",
-    "leave_now",
-    "leave_process",
-    "leave_with_the_job",
-    "leave_without_mpi",
-    "leaves_without_mpi",
-    "note_exit_status",
-    "was_forked",
-]
-
 FAILED_MACHINE = 3  # the exit code of a job in which one fails
 
 _without_mpi: list[bool] = []  # whether others are stuck

@@ -19,8 +19,6 @@ from cec_mpi.processes.workarounds import READING_SECONDS
 from cec_mpi.terminal import tell
 from cec_mpi.text import plural
 
-__all__ = ["all_have_met", "give_up", "is_limited", "watch_start", "takes_the_word"]
-
 _TURN = 1.0  # seconds that a rank waits for the one before it to say why all leave
 _LAST_TURN = 5  # a thousand ranks do not wait for each other
 _AFTER_OTHERS = 1.0  # seconds that one who says nothing stays longer

@@ -8,8 +8,6 @@ from typing import Any
 
 from cec_mpi.errors import CecError
 
-__all__ = ["pack_error", "unpack_error"]
-
 log = logging.getLogger(__name__)
 
 

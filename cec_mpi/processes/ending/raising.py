@@ -16,15 +16,6 @@ from cec_mpi.processes.waiting import Patience
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = [
-    "PRINTING_SECONDS",
-    "let_rank_0_print",
-    "raised_apart",
-    "raised_together",
-    "shown_by_rank_0",
-    "was_raised_together",
-]
-
 Error = TypeVar("Error", bound=BaseException)
 
 PRINTING_SECONDS = 3.0  # that rank 0 has, without MPI, to say why all leave

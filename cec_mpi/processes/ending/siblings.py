@@ -13,8 +13,6 @@ from pathlib import Path
 
 from cec_mpi.processes.launch.launchers import tolerates_losses
 
-__all__ = ["claim", "end_siblings"]
-
 _claims: list[int] = []  # descriptors of locks
 
 

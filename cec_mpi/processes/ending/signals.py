@@ -7,8 +7,6 @@ import threading
 from types import FrameType
 from typing import Any
 
-__all__ = ["NotedSignals"]
-
 _WARNINGS = (signal.SIGTERM, signal.SIGUSR1)
 
 

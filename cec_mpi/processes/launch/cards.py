@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from cec_mpi.errors import InputError
 
-__all__ = ["Card", "cards", "cards_of_launcher", "matching", "network_here", "where_to_listen"]
-
 # Where launchers say to ranks which cards they are to use: names, addresses and networks. Open
 # MPI's does not pass on what is for its own daemons (prte_if_include), and srun says nothing.
 _CARDS_OF_LAUNCHERS = (

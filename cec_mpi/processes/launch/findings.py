@@ -21,18 +21,6 @@ from cec_mpi.processes.launch.library import Library
 from cec_mpi.processes.launch.places import Place, by_node
 from cec_mpi.text import listed, plural
 
-__all__ = [
-    "Finding",
-    "binding",
-    "different_packages",
-    "find_crowds",
-    "too_many_for_srun",
-    "unseen_shards",
-    "where_found",
-    "wrong_launcher",
-    "wrong_ranks",
-]
-
 
 @dataclass(frozen=True)
 class Finding:

@@ -7,18 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = [
-    "INTEL",
-    "MPICH",
-    "OPEN_MPI",
-    "SLURM",
-    "Launcher",
-    "detect_launcher",
-    "ranks_by_node",
-    "tolerates_losses",
-    "without_launcher",
-]
-
 OPEN_MPI, MPICH, INTEL, SLURM = "Open MPI", "MPICH", "Intel MPI", "srun"
 _PMI = "a launcher"  # of which nothing is known but that it speaks PMI
 

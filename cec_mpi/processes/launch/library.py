@@ -22,20 +22,6 @@ from cec_mpi.processes.launch.launchers import (
     tolerates_losses,
 )
 
-__all__ = [
-    "Library",
-    "can_join",
-    "is_mpi_error",
-    "library",
-    "library_file",
-    "library_name",
-    "maker_of",
-    "read_library",
-    "starts_processes",
-    "survives_losses",
-    "world_size",
-]
-
 # The names of a library's own launcher; the first are those of Linux distributions.
 _PROGRAMS = {
     OPEN_MPI: ("mpirun.openmpi", "mpirun"),

@@ -14,8 +14,6 @@ from cec_mpi.processes.launch.topology import count_cores, count_domains, unboun
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Place", "by_node", "limit_threads", "place_here", "place_of_ranks"]
-
 
 @dataclass(frozen=True)
 class Place:

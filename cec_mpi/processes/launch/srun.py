@@ -10,8 +10,6 @@ from collections.abc import Mapping
 
 from cec_mpi.processes.launch.launchers import without_launcher
 
-__all__ = ["load_problem", "said_by", "srun_kinds", "srun_list", "srun_load_problem"]
-
 _SECONDS = 5  # for srun, which tries again and again where no controller answers
 _NO_JOB = "67108862"  # the number of a job that is not there: srun loads its plugin, and ends
 

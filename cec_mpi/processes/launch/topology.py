@@ -6,8 +6,6 @@ import os
 from collections.abc import Set
 from pathlib import Path
 
-__all__ = ["count_cores", "count_domains", "unbound_processors"]
-
 _SYSTEM = Path("/sys/devices/system")
 
 

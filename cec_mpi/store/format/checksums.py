@@ -23,17 +23,6 @@ from cec_mpi.files.regular import open_regular, refuse_shortage, why_unreadable
 from cec_mpi.store.format.manifest import Manifest, ShardEntry, checksums_name
 from cec_mpi.store.format.manifest_file import publish_manifest
 
-__all__ = [
-    "block_sum",
-    "publish_checksums",
-    "checksum_files",
-    "publish_generation",
-    "read_rows",
-    "read_checksums",
-    "read_row",
-    "row_sum",
-]
-
 Sums = NDArray[np.uint64]
 
 _MOST_HEADER = 4096  # bytes; ours have 128

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Block", "Grid", "Rectangle", "make_grid"]
-
 _BLOCK_BYTES = 1 << 20  # large enough for disks and BLAS, small enough for caches
 _LEAST_BLOCK_BYTES = 1 << 12
 _TOGETHER_BYTES = 16 << 20  # the same block of all shards and all parts of X, for a thread

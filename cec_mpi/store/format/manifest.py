@@ -24,31 +24,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.npy import npy_header
 from cec_mpi.store.format.grid import Block, Grid
 
-__all__ = [
-    "CHECKSUM",
-    "DTYPES",
-    "FORMAT",
-    "INCOMPLETE",
-    "INCOMPLETE_MANIFEST",
-    "INCOMPLETE_SUMS",
-    "JOURNAL",
-    "MANIFEST",
-    "MANIFEST_COPY",
-    "SOURCE",
-    "VERSION",
-    "Manifest",
-    "Rebuilt",
-    "ShardEntry",
-    "array_header",
-    "checksums_name",
-    "own_sum",
-    "rows_of",
-    "rows_per_shard",
-    "shard_header",
-    "shard_name",
-    "store_dtype",
-]
-
 FORMAT = "cec_mpi store"
 VERSION = 1
 MANIFEST = "manifest.json"

@@ -37,8 +37,6 @@ from cec_mpi.store.format.manifest import (
     shard_name,
 )
 
-__all__ = ["parse_manifest", "publish_manifest", "read_manifest", "remove_journal"]
-
 T = TypeVar("T")
 
 _MOST_BYTES = (1 << 63) - 1  # that a file can have

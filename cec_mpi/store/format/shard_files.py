@@ -17,8 +17,6 @@ from cec_mpi.store.format.grid import Block
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import plural
 
-__all__ = ["make_shard_file", "open_checked", "problem_of", "problem_on_opening"]
-
 
 def problem_on_opening(path: Path, manifest: Manifest) -> str:
     """What the size or the header of a shard file has against it, or an empty text.

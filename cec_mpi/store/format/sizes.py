@@ -8,8 +8,6 @@ from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.format.checksums import checksum_files
 from cec_mpi.store.format.manifest import MANIFEST, Manifest
 
-__all__ = ["check_sizes"]
-
 _FEW = 1 << 20  # blocks in all shards: what is kept of each of them takes no memory to speak of
 _HEADER = 128  # bytes of a file of checksums
 

@@ -20,8 +20,6 @@ from cec_mpi.store.operations.computing import Computing, compute_all
 from cec_mpi.store.rebuilding import Blocks, fit_blocks, merge_marks
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
-__all__ = ["add_machine"]
-
 
 def add_machine(
     store: str | os.PathLike[str],

@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.recombine import Recombination
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.files.durable import WriteHandles, sync
+from cec_mpi.files.durable import WriteHandles
+from cec_mpi.files.replacing import sync
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.grid import Block
 from cec_mpi.store.format.manifest import rows_of
 from cec_mpi.store.rebuilding import Blocks, disagreement, lost_rows, ranges_of_blocks
 from cec_mpi.store.work import PerThread, Runner
-
-__all__ = ["Computed", "Computing", "compute_all"]
 
 _KEPT = 64  # recombinations of a thread
 

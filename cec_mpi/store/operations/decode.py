@@ -16,8 +16,6 @@ from cec_mpi.store.reader import open_store
 from cec_mpi.store.rebuilding import Blocks, fit_blocks
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
-__all__ = ["decode"]
-
 
 def decode(
     store: str | os.PathLike[str],

@@ -36,8 +36,6 @@ from cec_mpi.store.operations.targets import publishing_targets
 from cec_mpi.store.sources import Source, TableSource, open_source, table_options
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
-__all__ = ["encode"]
-
 _DELIMITER_NAMES = {"\t": "tab", " ": "space"}
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import WriteHandles, sync
+from cec_mpi.files.durable import WriteHandles
+from cec_mpi.files.replacing import sync
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.grid import Block, Rectangle
@@ -19,8 +20,6 @@ from cec_mpi.store.operations.journal import read_sums
 from cec_mpi.store.rebuilding import Blocks
 from cec_mpi.store.sources import Source
 from cec_mpi.store.work import PerThread, Runner, fit_memory
-
-__all__ = ["Encoding", "NotEncodable", "read_source"]
 
 _PIECES_PER_THREAD = 4
 _MOST_UNSYNCED = 256 << 20  # bytes; more would make the last sync long, and a resume too

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError, StoreError
-from cec_mpi.files.durable import check_room, locked, make_file, publish, sync
+from cec_mpi.files.durable import check_room, locked, make_file, publish
 from cec_mpi.files.regular import read_regular
-from cec_mpi.files.replacing import create_new, is_own, open_own
+from cec_mpi.files.replacing import create_new, is_own, open_own, sync
 from cec_mpi.store.format.checksums import publish_checksums, row_sum
 from cec_mpi.store.format.manifest import (
     INCOMPLETE,
@@ -40,8 +40,6 @@ from cec_mpi.store.format.manifest import (
 from cec_mpi.store.format.manifest_file import parse_manifest, publish_manifest, read_manifest
 from cec_mpi.store.format.shard_files import make_shard_file
 from cec_mpi.store.sources import Source
-
-__all__ = ["begin", "check_same", "discard", "finish", "go_on", "read_sums"]
 
 
 def begin(

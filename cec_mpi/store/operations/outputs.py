@@ -25,8 +25,6 @@ from cec_mpi.store.format.manifest import Manifest, shard_header
 from cec_mpi.store.sources import DELIMITERS, HDF5_SUFFIXES, checked_delimiter
 from cec_mpi.store.sources.base import library
 
-__all__ = ["Output", "open_output"]
-
 FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name)"
 _TOGETHER_BYTES = 4 << 20
 _LEAST_TEXT = 2  # bytes of a number and what follows it

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
-from cec_mpi.files.durable import locked, publish, sync
+from cec_mpi.files.durable import locked, publish
 from cec_mpi.files.regular import check_regular, read_regular
+from cec_mpi.files.replacing import sync
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import publish_generation, row_sum
 from cec_mpi.store.format.manifest import MANIFEST, MANIFEST_COPY, Manifest, rows_of
@@ -19,8 +20,6 @@ from cec_mpi.store.operations.repairing import Repairing, compare_and_rebuild
 from cec_mpi.store.operations.verify import Condition, examine
 from cec_mpi.store.rebuilding import Blocks, disagreement, fit_blocks, lost_rows, merge_marks
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
-
-__all__ = ["Repaired", "repair"]
 
 _WAITING = ".waiting"  # after the name that a file is to have
 

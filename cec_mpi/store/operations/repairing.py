@@ -9,16 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.files.durable import WriteHandles, sync
-from cec_mpi.files.replacing import is_own
+from cec_mpi.files.durable import WriteHandles
+from cec_mpi.files.replacing import is_own, sync
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.grid import Block
 from cec_mpi.store.format.shard_files import make_shard_file
 from cec_mpi.store.rebuilding import Blocks, ranges_of_blocks
 from cec_mpi.store.work import Runner
-
-__all__ = ["Piece", "Repairing", "compare_and_rebuild"]
 
 
 @dataclass

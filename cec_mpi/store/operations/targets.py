@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from cec_mpi.files.appearing import appearing
-from cec_mpi.files.durable import check_room, make_file, sync, write_at
+from cec_mpi.files.durable import check_room, make_file, write_at
+from cec_mpi.files.replacing import sync
 from cec_mpi.store.format.manifest import array_header
 from cec_mpi.store.operations.encoding import NotEncodable, read_source
 from cec_mpi.store.sources import Source, TableSource
 from cec_mpi.store.work import Runner, fit_memory
-
-__all__ = ["publishing_targets"]
 
 _TOGETHER = 32  # stretches of the file in a piece, about 8 MiB of text
 _MEMORY_FOR_TEXT = 16 << 20  # of a thread

@@ -21,8 +21,6 @@ from cec_mpi.store.format.sizes import check_sizes
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import LocalRunner, Runner
 
-__all__ = ["Condition", "examine", "verify"]
-
 _PIECE_BYTES = 16 << 20
 
 

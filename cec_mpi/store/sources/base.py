@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 
-__all__ = ["FileSource", "Source", "counted", "fill", "library", "stamp", "unreadable"]
-
 _EXTRAS = {"h5py": "hdf5", "zarr": "zarr"}  # that a library comes with
 
 

@@ -20,8 +20,6 @@ from cec_mpi.store.format.manifest import MANIFEST
 from cec_mpi.store.sources.base import FileSource, counted, fill, stamp, unreadable
 from cec_mpi.text import plural
 
-__all__ = ["BinarySource", "PartsSource", "npy_source", "parts_source", "raw_source"]
-
 _MOST_MAPPED = 32 << 20  # bytes of pages in memory at a time
 
 

@@ -11,15 +11,6 @@ from pathlib import Path
 from cec_mpi.errors import InputError
 from cec_mpi.text import few, nearest
 
-__all__ = [
-    "Columns",
-    "TableOptions",
-    "checked_delimiter",
-    "choose_columns",
-    "named",
-    "table_options",
-]
-
 _DELIMITERS = {"comma": ",", "tab": "\t", r"\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _LISTED = 8

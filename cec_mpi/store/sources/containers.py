@@ -15,8 +15,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.store.sources.base import FileSource, fill, library, stamp, unreadable
 from cec_mpi.text import few
 
-__all__ = ["HDF5_SUFFIXES", "ContainerSource", "hdf5_source", "is_zarr", "zarr_source"]
-
 HDF5_SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf")
 _ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
 _LISTED = 5

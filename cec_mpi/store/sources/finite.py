@@ -9,8 +9,6 @@ import numpy as np
 from cec_mpi.errors import InputError
 from cec_mpi.store.sources.binary import npy_source
 
-__all__ = ["check_finite"]
-
 _TOGETHER_BYTES = 8 << 20
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from cec_mpi.errors import InputError
 
-__all__ = ["cells_of", "count_cells", "is_number", "is_row", "names_or_numbers", "records"]
-
 _SPACES = re.compile(r"\s+")
 _MISSING = {"", "?", "-", "--", ".", "na", "n/a", "#n/a", "null", "none", "missing"}
 _MOST_IN_QUOTES = 16 << 20  # bytes of one row with line breaks in quotes

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.store.sources.base import FileSource, fill, stamp, unreadable
 
-__all__ = ["MarketSource", "market_source"]
-
 _LOADING = threading.Lock()  # one thread reads it for all
 _DTYPES = {"real": np.float64, "double": np.float64, "integer": np.int64, "pattern": np.float64}
 

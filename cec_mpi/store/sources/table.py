@@ -25,8 +25,6 @@ from cec_mpi.store.sources.lines import (
 )
 from cec_mpi.text import plural
 
-__all__ = ["TableSource", "table_source"]
-
 _APART = 1 << 18  # bytes between two remembered places in the file, or a row where it is longer
 _SHOWN = 40  # characters of a cell
 _UNNAMED = ("", "Unnamed: 0")  # what pandas calls the column of an index, written once or twice

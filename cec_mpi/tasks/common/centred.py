@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-__all__ = ["centred"]
-
 Product = Callable[[NDArray[Any]], NDArray[Any]]
 
 

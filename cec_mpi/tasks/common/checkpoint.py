@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
 
-__all__ = ["NO_CHECKPOINT", "Checkpoint", "restored"]
-
 _MOST = 2**53  # iterations: more could not be counted in a float
 
 

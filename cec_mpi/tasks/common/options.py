@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.files.npy import open_npy
 
-__all__ = ["flag", "fraction", "one_of", "positive", "square", "vector", "whole"]
-
 
 def whole(name: str, value: object, least: int) -> int:
     """A whole number of at least `least`."""

@@ -9,8 +9,6 @@ import numpy as np
 
 from cec_mpi.errors import ScaleWarning
 
-__all__ = ["warn_of_scales"]
-
 _PROBES = 7  # random vectors: with 3, one of 25 to 40 wide X was warned of for nothing
 _FAR_APART = 300.0  # of scales, from where on solvers are slow or end too early
 _CONSTANT = 100.0  # accuracies of products: what varies less is rounding

@@ -18,8 +18,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.processes.waiting import wait_for
 from cec_mpi.wire.orders import MASTER
 
-__all__ = ["broadcast", "check_buffer"]
-
 
 def broadcast(comm: MPI.Intracomm, array: NDArray[Any], transfer: int = 0) -> None:
     """Collective: from the master to all, in `transfer` bytes that are worth waiting for."""

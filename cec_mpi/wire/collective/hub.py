@@ -24,8 +24,6 @@ from cec_mpi.wire.collective.buffers import broadcast, check_buffer
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import MASTER, Kind, Order, Reported
 
-__all__ = ["CollectiveHub", "CollectiveMasterEnd"]
-
 log = logging.getLogger(__name__)
 
 _CUT_OFF = "the step before was cut off half-way: the job has to end"

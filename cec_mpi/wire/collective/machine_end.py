@@ -27,8 +27,6 @@ from cec_mpi.wire.orders import (
     reported,
 )
 
-__all__ = ["CollectiveMachineEnd"]
-
 
 class CollectiveMachineEnd:
     """A machine's end of the default exchange.

@@ -26,19 +26,6 @@ import struct
 import time
 from collections.abc import Callable, Generator
 
-__all__ = [
-    "HANDSHAKE_SECONDS",
-    "SECRET_BYTES",
-    "Conversation",
-    "HandshakeError",
-    "RefusedError",
-    "SilenceError",
-    "Steps",
-    "call",
-    "listen",
-    "shake_hands",
-]
-
 HANDSHAKE_SECONDS = 3.0  # that a caller has in all
 
 SECRET_BYTES = 32

@@ -28,8 +28,6 @@ from cec_mpi.wire.lifelines.handshake import (
 )
 from cec_mpi.wire.lifelines.reception import Reception, is_shortage
 
-__all__ = ["Address", "Lifeline", "Lifelines"]
-
 log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 2.0  # for one address

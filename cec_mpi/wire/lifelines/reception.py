@@ -25,8 +25,6 @@ from cec_mpi.wire.lifelines.handshake import (
     listen,
 )
 
-__all__ = ["Reception", "is_shortage"]
-
 log = logging.getLogger(__name__)
 
 _MOST_CALLERS = 256  # at once, and no more than a quarter of the files that may be open

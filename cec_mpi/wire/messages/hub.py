@@ -34,8 +34,6 @@ from cec_mpi.wire.messages.tags import CONTENT, NOTE, ORDER, REPORT, VALUES
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import Kind, Order
 
-__all__ = ["MessagesHub"]
-
 _OPEN_SECONDS = 30.0  # without a word of any machine that opens its shard
 _REPORT_SECONDS = 2.0  # in which a machine says what went wrong
 _WARNED = "it was warned"

@@ -32,8 +32,6 @@ from cec_mpi.wire.orders import (
     reported,
 )
 
-__all__ = ["MessagesMachineEnd", "meet_master", "whereabouts"]
-
 log = logging.getLogger(__name__)
 
 _IDLE_SLEEP = 5e-3  # seconds, of a machine that was not asked for long

@@ -12,8 +12,6 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.wire.jobs import Intervals, Job, JobsHub
 from cec_mpi.wire.opening import Opening
 
-__all__ = ["MessagesMasterEnd"]
-
 _MOST_BUFFERS = 1000  # that are kept for further answers
 
 

@@ -14,8 +14,6 @@ from cec_mpi.processes.waiting import Patience
 from cec_mpi.wire.messages.peers import Peer, Peers
 from cec_mpi.wire.orders import Kind, Order
 
-__all__ = ["all_that_hear", "all_that_stay", "ended"]
-
 log = logging.getLogger(__name__)
 
 _HEAR_SECONDS = 2.0  # that the master waits for machines to say that they hear

@@ -19,8 +19,6 @@ from cec_mpi.wire.lifelines.lifelines import Address, Lifelines
 from cec_mpi.wire.messages.tags import CONTENT, OBJECT, ORDER
 from cec_mpi.wire.orders import MASTER, Order
 
-__all__ = ["Peer", "Peers"]
-
 log = logging.getLogger(__name__)
 
 

@@ -18,8 +18,6 @@ from cec_mpi.wire.messages.tags import OBJECT
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import Kind, Order
 
-__all__ = ["Replacements"]
-
 log = logging.getLogger(__name__)
 
 _JOIN_SECONDS = 10.0  # that a spare has to open shards

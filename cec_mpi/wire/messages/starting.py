@@ -14,8 +14,6 @@ from cec_mpi.processes.together import complain
 from cec_mpi.wire.lifelines.lifelines import Address
 from cec_mpi.wire.messages.tags import OBJECT
 
-__all__ = ["Greeting", "start_process"]
-
 _START_SECONDS = 20.0  # that a launcher has to start a process; it takes some tenths of one
 
 
