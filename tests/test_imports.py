@@ -108,7 +108,7 @@ HOUSE = {
     """,
     "cec_mpi.core.plan": """
         assignment layout load
-        replan schemes
+        intervals replan schemes
         planner
         explain
     """,
@@ -153,7 +153,9 @@ HOUSE = {
         session
     """,
     "cec_mpi.records": """
-        directory reading
+        directory step
+        lines
+        reading
         recorder
     """,
     "cec_mpi.run": """
