@@ -32,7 +32,7 @@ HOUSE = {
         wire
         master
         session
-        linear_operator cluster tasks
+        linear_operator cluster tasks report
         run doctor
         commands
         cli testing
@@ -93,7 +93,7 @@ HOUSE = {
     """,
     "cec_mpi.commands": """
         cluster parser task
-        run shared
+        run shared report
         doctor encode info plan store
     """,
     "cec_mpi.core.accuracy": """
@@ -157,6 +157,14 @@ HOUSE = {
         lines
         reading
         recorder
+    """,
+    "cec_mpi.report": """
+        kinds page stream
+        bins costs
+        assignments
+        gathered
+        words
+        data
     """,
     "cec_mpi.run": """
         closing identity options outputs time_limit vectors

@@ -60,29 +60,48 @@ def read_lines(path: Path) -> Lines:
     InputError
         Names the file, the line, what was found and what was expected.
     """
-    reader = LineReader()
     header: dict[str, Any] = {}
     steps: list[dict[str, Any]] = []
-    number = end = size = 0
+    end = size = 0
+    for line, content in _checked(path):
+        size += len(line)
+        end = size if content else end
+        if content.get("kind") == "step":
+            steps.append(content)
+        elif content.get("kind") == "header":
+            header = header or content
+    if not header:
+        raise InputError(f"{path} is not a record of steps: it has no header")
+    return Lines(header, steps, end, size)
+
+
+def check_lines(path: Path) -> None:
+    """Check each line that has an end, and keep none.
+
+    Raises
+    ------
+    InputError
+        As `read_lines`.
+    """
+    if not sum(bool(content) for _, content in _checked(path)):
+        raise InputError(f"{path} is not a record of steps: it has no header")
+
+
+def _checked(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Lines and what they say: nothing of a last one that was cut off."""
+    reader = LineReader()
+    number = 0
     try:
         for line in _lines(path):
             number += 1
-            size += len(line)
             if not line.endswith(b"\n"):
+                yield line, {}
                 break
-            end = size
-            content = reader.take(line)
-            if content["kind"] == "step":
-                steps.append(content)
-            elif content["kind"] == "header":
-                header = header or content
+            yield line, reader.take(line)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except WrongLineError as error:
         raise InputError(f"{path}, line {number} {error}") from None
-    if not header:
-        raise InputError(f"{path} is not a record of steps: it has no header")
-    return Lines(header, steps, end, size)
 
 
 class WrongLineError(Exception):
