@@ -32,7 +32,7 @@ HOUSE = {
         wire
         master
         session
-        linear_operator cluster tasks
+        linear_operator cluster tasks report
         run doctor
         commands
         cli testing
@@ -155,6 +155,9 @@ HOUSE = {
     "cec_mpi.records": """
         directory reading
         recorder
+    """,
+    "cec_mpi.report": """
+        page
     """,
     "cec_mpi.run": """
         closing identity options outputs time_limit vectors
