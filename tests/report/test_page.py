@@ -289,7 +289,21 @@ def test_a_row_of_the_table_leads_to_its_step(browser):
     browser.until(lambda: browser.find("#step").get_attribute("value") == str(step))
     assert f"Step {step:,} " in browser.text("#assignment-words")
     assert machine not in next(a["available"] for a in made["assignments"] if a["step"] == step)
-    browser.until(lambda: f"Step {step:,}" in browser.find(".map").get_attribute("aria-valuetext"))
+    said = browser.find(".map").get_attribute("aria-valuetext")
+    assert said.startswith(f"Step {step:,} ")
+    assert f"machine {machine} (" in said
+    assert said.endswith("was lost (its process ended: signal 9)")
+
+
+def test_machines_are_listed_by_what_they_cost(browser):
+    made = report_data.run(speeds=(1, 1, 2, 2, 3, 3, 4, 4), steps=200)
+    browser.open(page(report_data.report(made)))
+    rows = browser.run(ROWS, ".by-machine table")
+    first = made["by_machine"]["rows"][0]
+    assert rows[0][:3] == [f"{first[0]} · {made['names'][first[0] - 1]}", "80", "3.2\u00a0s"]
+    assert len(rows) < 8
+    browser.click(".by-machine button")
+    assert len(browser.run(ROWS, ".by-machine table")) == 8
 
 
 def test_events_are_filtered_by_kind_machine_and_words(browser):

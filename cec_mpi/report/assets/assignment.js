@@ -2,6 +2,9 @@
 
 const MACHINE_LEFT = LEFT;
 const LOADS = 76;
+const THIN = 6;
+
+const rowHeightOf = (run) => clamp(480 / run.machines, 1.5, 26);
 
 class Assignments {
   constructor(parent) {
@@ -88,7 +91,7 @@ class Assignments {
     const width = this.plot.clientWidth;
     if (!width || !this.current) return;
     const { run } = this;
-    const rowHeight = run.machines <= 16 ? 26 : Math.max(1.5, Math.min(26, 480 / run.machines));
+    const rowHeight = rowHeightOf(run);
     const height = Math.round(run.machines * rowHeight) + AXIS + 2;
     const context = sharp(this.canvas, width, height);
     context.clearRect(0, 0, width, height);
@@ -140,6 +143,7 @@ class Assignments {
 
   /** Rows that a machine did not compute in the step before: a bar along its foot. */
   drawMoved({ context, x, rowHeight, gap, top }) {
+    if (rowHeight < THIN) return; // it would hide the blocks; the table has the numbers
     const thick = clamp(rowHeight / 6, 1, 4);
     context.fillStyle = colour("text");
     for (const [machine, pieces] of Object.entries(this.current.moved ?? {})) {
@@ -175,7 +179,7 @@ class Assignments {
 
   key() {
     const item = (name, text) => el("li", {}, el("span", { class: "entry" }, el("span", { class: `sample ${name}`, "aria-hidden": "true" }), text));
-    return el("ul", { class: "legend" }, item("layer a-block", "a block: rows that the same machines compute"), item("layer hatched", "preempted"), item("layer moved", "rows new to the machine since the step before"));
+    return el("ul", { class: "legend" }, item("layer a-block", "a block: rows that the same machines compute"), item("layer hatched", "preempted"), RUNS.some((run) => rowHeightOf(run) >= THIN) ? item("layer moved", "rows new to the machine since the step before") : "");
   }
 
   tables() {

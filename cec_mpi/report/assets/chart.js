@@ -10,8 +10,8 @@ const charts = [];
  * (the range that a bin's values cover), `step` (a line of steps) and `off` (hidden at first).
  */
 class Chart {
-  constructor(parent, { title, note, unit, lines, log = false, layers = false, height = 180 }) {
-    Object.assign(this, { unit, lines, log, layers, height });
+  constructor(parent, { title, note, unit, lines, log = false, layers = false, moments = false, height = 180 }) {
+    Object.assign(this, { unit, lines, log, layers, moments, height });
     this.shown = lines.map((line) => !line.off);
     this.plot = el("div", { class: "plot", role: "img", "aria-label": `${title}. ${this.summary()}` });
     this.legend = el("ul", { class: "legend" });
@@ -137,10 +137,34 @@ class Chart {
         ],
         series,
         bands,
+        hooks: { draw: [(uplot) => this.drawMoments(uplot)] },
       },
       data,
       this.plot,
     );
+  }
+
+  /** Where a run was resumed, and, where it matters, its checkpoints. */
+  drawMoments({ ctx, bbox, pxRatio, valToPos }) {
+    const inside = (step) => step >= view.from && step <= view.to;
+    ctx.save();
+    ctx.lineWidth = pxRatio;
+    const line = (step, from, to) => {
+      const x = valToPos(step, "x", true);
+      ctx.beginPath();
+      ctx.moveTo(x, from);
+      ctx.lineTo(x, to);
+      ctx.stroke();
+    };
+    const foot = bbox.top + bbox.height;
+    for (const run of RUNS) {
+      ctx.strokeStyle = colour("muted");
+      if (this.moments) for (const step of run.checkpoints.filter(inside)) line(step, foot - 7 * pxRatio, foot);
+      ctx.setLineDash([4 * pxRatio, 3 * pxRatio]);
+      for (const step of run.resumes.filter(inside)) line(step - 0.5, bbox.top, foot);
+      ctx.setLineDash([]);
+    }
+    ctx.restore();
   }
 
   /** On a logarithmic axis: which of its many values get a line and a number. */

@@ -183,7 +183,9 @@ function progress(parent) {
         }),
     );
     const title = name.charAt(0).toUpperCase() + name.slice(1);
-    add(parent, { title, note: log ? "Logarithmic." : null, unit: short, log, lines: log ? positive(lines) : lines, height: 200 });
+    const marked = RUNS.some((run) => run.checkpoints.length) ? "Ticks at its foot are checkpoints." : null;
+    const note = [log ? "Logarithmic." : null, marked].filter(Boolean).join(" ");
+    add(parent, { title, note, unit: short, log, moments: true, lines: log ? positive(lines) : lines, height: 200 });
   }
   return names.length > 0;
 }

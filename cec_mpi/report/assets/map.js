@@ -147,15 +147,23 @@ class MachineMap {
     const y = event.clientY - this.element.getBoundingClientRect().top - STRIP;
     const machine = Math.floor(y / this.rowHeight) + 1;
     if (machine < 1 || machine > this.run.machines) return;
-    const other = machine !== this.machine;
-    this.machine = machine;
+    if (machine !== this.machine) changed("hover");
+    this.look(machine);
     if (pick) setMachine(machine);
-    if (other) changed("hover");
+  }
+
+  /** Show the values of this machine. */
+  look(machine) {
+    const its = clamp(machine, 1, this.run.machines);
+    if (its === this.machine) return;
+    this.machine = its;
+    this.draw();
   }
 
   /** What is at the step that is shown, in words beneath the map and for whoever listens. */
   tell(aloud = true) {
     const step = shownStep();
+    if (hovered === null) this.look(view.machine);
     this.readout.classList.toggle("empty", step === null);
     if (step === null) {
       this.readout.textContent = "Point at a step, or pick one with the arrow keys, to read its values here.";
@@ -200,8 +208,8 @@ class MachineMap {
       PageUp: () => setStep(from - page),
       Home: () => setStep(view.first),
       End: () => setStep(view.last),
-      ArrowUp: () => this.pick(this.machine - 1),
-      ArrowDown: () => this.pick(this.machine + 1),
+      ArrowUp: () => setMachine(clamp(this.machine - 1, 1, run.machines)),
+      ArrowDown: () => setMachine(clamp(this.machine + 1, 1, run.machines)),
       "+": () => zoom(0.5),
       "=": () => zoom(0.5),
       "-": () => zoom(2),
@@ -211,12 +219,6 @@ class MachineMap {
     if (!moves[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     moves[event.key]();
-  }
-
-  pick(machine) {
-    this.machine = clamp(machine, 1, this.run.machines);
-    setMachine(this.machine);
-    this.draw();
   }
 }
 
