@@ -56,7 +56,7 @@ def page(data: dict[str, Any]) -> str:
     )
     return Template(_asset("report.html")).substitute(
         policy=policy,
-        title=html.escape(data["title"]),
+        title=html.escape(_writable(data["title"])),
         styles=styles,
         words=_words(data["runs"]),
         data=packed,
@@ -71,16 +71,22 @@ def _words(runs: list[dict[str, Any]]) -> str:
     for run in runs:
         lines.append(f"<h2>{html.escape(run['name'])}: {html.escape(run['state'])}</h2>")
         lines += [f"<p>{html.escape(text)}</p>" for text in (*run["words"], *run["warnings"])]
-    return "\n".join([*lines, "<p>The pictures need JavaScript.</p>"])
+    return _writable("\n".join([*lines, "<p>The pictures need JavaScript.</p>"]))
 
 
 def _packed(data: dict[str, Any]) -> tuple[str, str]:
     """The type of the data in the page, and the data: as text, or packed where they are large."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = _writable(text)
     if len(text) <= _LARGE:
         return "application/json", text.translate(_ESCAPES)
-    packed = gzip.compress(text.encode("utf-8", "replace"), compresslevel=6, mtime=0)
+    packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
     return "application/gzip", base64.b64encode(packed).decode()
+
+
+def _writable(text: str) -> str:
+    """Names of files need not be text: what is none becomes a question mark, as `ls` has it."""
+    return text.encode("utf-8", "replace").decode()
 
 
 @cache

@@ -395,6 +395,12 @@ def test_what_files_say_stays_text(browser):
     browser.until(lambda: HOSTILE in browser.text(".readout"))
 
 
+def test_a_name_that_is_no_text_has_question_marks(browser):
+    made = report_data.run(name="caf\udce9", steps=20, losses=0)
+    browser.open(page(report_data.report(made, title="caf\udce9")))
+    assert browser.driver.title == browser.text("#runs h2") == "caf?"
+
+
 def test_its_policy_lets_it_ask_no_network(driver, tmp_path):
     opened = Page(driver, tmp_path).open(small())
     blocked = opened.driver.execute_async_script("""

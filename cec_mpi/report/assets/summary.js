@@ -80,6 +80,7 @@ function comparison() {
     "section",
     { class: "panel", "aria-labelledby": "compared" },
     el("h2", { id: "compared", text: "The runs compared" }),
+    el("div", { class: "words" }, ...(DATA.words ?? []).map((text) => el("p", { text }))),
     el(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": "compared" },
