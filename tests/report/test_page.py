@@ -300,7 +300,7 @@ def test_machines_are_listed_by_what_they_cost(browser):
     browser.open(page(report_data.report(made)))
     rows = browser.run(ROWS, ".by-machine table")
     first = made["by_machine"]["rows"][0]
-    assert rows[0][:3] == [f"{first[0]} · {made['names'][first[0] - 1]}", "80", "3.2\u00a0s"]
+    assert rows[0][:3] == [f"{first[0]} · {made['names'][first[0] - 1]}", "80", "3.20\u00a0s"]
     assert len(rows) < 8
     browser.click(".by-machine button")
     assert len(browser.run(ROWS, ".by-machine table")) == 8
@@ -362,6 +362,10 @@ def test_a_hundred_thousand_steps_on_500_machines(browser):
     browser.press(".map", "\ue010", "+", "+")
     browser.until(lambda: steps_in(browser.text("#window")) == 25_000)
     browser.until(lambda: "Steps 99,950\u201399,999" in browser.text(".readout"))
+    browser.press(".map", "\ue015")  # down: the next machine, also in the chart of speeds
+    browser.until(lambda: "machine 2 (node001)" in browser.text(".readout"))
+    labels = [each.get_attribute("textContent") for each in browser.all("#charts .label")]
+    assert "machine 2" in labels
 
 
 @pytest.mark.parametrize(("speeds", "recovery", "steps"), [((1.0,), 1, 60), ((1, 2), 1, 1)])

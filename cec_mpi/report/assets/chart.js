@@ -55,13 +55,29 @@ class Chart {
         if (this.layers) sample.style.background = paint;
         else sample.style.borderTop = `2px ${line.dash ? (line.dash[0] < 3 ? "dotted" : "dashed") : "solid"} ${paint}`;
       });
-      const words = [sample, el("span", { text: line.label }), value];
+      const words = [sample, el("span", { class: "label", text: line.label }), value];
       const item = this.layers || this.lines.length === 1
         ? el("span", { class: "entry" }, ...words)
         : el("button", { type: "button", class: "entry", "aria-pressed": `${this.shown[i]}`, onclick: () => this.toggle(i, item) }, ...words);
       this.legend.append(el("li", {}, item));
       return value;
     });
+  }
+
+  /** The number of a step at the foot, unless the edge would cut it off. */
+  label(step) {
+    const text = whole(step);
+    const room = (this.plot.clientWidth || 600) - xOf(step, this.plot.clientWidth || 600);
+    return room < 4 * text.length ? "" : text;
+  }
+
+  /** Put another line in the place of one. */
+  replace(i, { label, y }) {
+    Object.assign(this.lines[i], { label, y });
+    this.legend.querySelectorAll(".label")[i].textContent = label;
+    this.uplot.setData(this.series().data, false);
+    this.uplot.redraw(true);
+    this.tell();
   }
 
   toggle(i, item) {
@@ -132,7 +148,7 @@ class Chart {
           y: this.log ? { distr: 3 } : { range: (_, low, high) => [Math.min(low ?? 0, 0), high > 0 ? high * 1.08 : 1] },
         },
         axes: [
-          { ...axis, size: AXIS, gap: 6, space: 90, incrs: [1, 2, 5, 10, 20, 50, ...[100, 200, 500].flatMap((n) => [1, 10, 100, 1000, 1e4, 1e5].map((m) => n * m)).sort((a, b) => a - b)], values: (_, steps) => steps.map(whole) },
+          { ...axis, size: AXIS, gap: 6, space: 90, incrs: [1, 2, 5, 10, 20, 50, ...[100, 200, 500].flatMap((n) => [1, 10, 100, 1000, 1e4, 1e5].map((m) => n * m)).sort((a, b) => a - b)], values: (_, steps) => steps.map((step) => this.label(step)) },
           { ...axis, size: LEFT, gap: 6, space: 34, values: (_, ys) => ys.map((y) => (y === null ? "" : this.unit(y))), ...this.decades(grid) },
         ],
         series,

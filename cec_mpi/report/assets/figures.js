@@ -105,15 +105,23 @@ function speeds(parent) {
     const typical = middle.findLast((y) => y !== null) ?? 0;
     const ends = run.speeds.machines.map((ys) => ys.findLast((y) => y !== null) ?? typical);
     const order = ends.map((_, i) => i).sort((a, b) => ends[a] - ends[b]);
-    add(parent, {
+    const picked = () => clamp(view.machine, 1, run.machines);
+    const chart = add(parent, {
       title,
-      note: "Rows per second: the range over all machines, their median, the slowest and the fastest at the end.",
+      note: "Rows per second: the range over all machines, their median, the slowest and the fastest at the end, and the machine that is picked on the map.",
       unit: UNITS.rate,
       lines: [
         { label: "median of the machines", x, y: middle, low: at(0), high: at(1), range: "range-measured", reach, span: true, paint: () => colour("measured") },
         one(order[0] + 1, { paint: () => colour("hindsight"), dash: [7, 3] }),
         one(order.at(-1) + 1, { paint: () => colour("predicted"), dash: [2, 3] }),
+        one(picked(), { paint: () => colour("series-2"), width: 2 }),
       ],
+    });
+    let shown = picked();
+    when("step", () => {
+      if (picked() === shown) return;
+      shown = picked();
+      chart.replace(3, one(shown, {}));
     });
   });
 }

@@ -29,13 +29,23 @@ function runSummary(run, index) {
   return el("section", { class: "run" }, heading, body, run.by_machine?.rows.length ? machineTable(run) : null);
 }
 
+/** How the values of a column are written: seconds all to the same digit. */
+function columnWriter(unit, values) {
+  if (unit === "text") return (value) => value ?? "";
+  if (unit === "whole") return whole;
+  const largest = Math.max(...values.map((value) => value ?? 0));
+  if (unit !== "seconds" || largest < 1 || largest >= 600) return UNITS[unit] ?? short;
+  const digits = clamp(2 - Math.floor(Math.log10(largest)), 0, 2);
+  return (value) => (value === null ? "–" : `${value.toFixed(digits)}\u00a0s`);
+}
+
 /** What each machine did and cost: the first few, the others on demand. */
 function machineTable(run) {
   const { columns, rows } = run.by_machine;
-  const write = (value, unit) => (unit === "text" ? (value ?? "") : (unit === "whole" ? whole : UNITS[unit] ?? short)(value));
+  const writers = columns.map(({ unit }, i) => columnWriter(unit, rows.map((row) => row[i + 1])));
   const all = rows.map(([machine, ...values]) => {
     const host = run.names[machine - 1];
-    const cells = values.map((value, i) => el("td", { class: columns[i].unit === "text" ? "text" : null, text: write(value, columns[i].unit) }));
+    const cells = values.map((value, i) => el("td", { class: columns[i].unit === "text" ? "text" : null, text: writers[i](value) }));
     return el("tr", {}, el("th", { scope: "row", text: host ? `${machine} · ${host}` : `${machine}` }), ...cells);
   });
   const body = el("tbody", {}, ...all.slice(0, FEW));
