@@ -1,4 +1,4 @@
-"""What a run recorded, as a page to look at.
+"""What a run left, as a page that people look at: read in a stream, summed up, put into words.
 
-May import: nothing.
+May import: `core`, `files`, `records`.
 """

@@ -12,6 +12,8 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+import orjson
+
 _STYLES = ("uPlot.min.css", "report.css")
 # In this order, since each uses what is before it.
 _SCRIPTS = (
@@ -76,8 +78,10 @@ def _words(runs: list[dict[str, Any]]) -> str:
 
 def _packed(data: dict[str, Any]) -> tuple[str, str]:
     """The type of the data in the page, and the data: as text, or packed where they are large."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    text = _writable(text)
+    try:
+        text = orjson.dumps(data).decode()
+    except TypeError:  # a name of a file that is no text
+        text = _writable(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
     if len(text) <= _LARGE:
         return "application/json", text.translate(_ESCAPES)
     packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)

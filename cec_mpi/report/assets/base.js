@@ -26,6 +26,7 @@ function el(name, attributes = {}, ...children) {
 }
 
 const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
+const wordsOf = (kind) => kind?.words || "other";
 const plural = (n, one, more = `${one}s`) => `${whole(n)} ${n === 1 ? one : more}`;
 
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });

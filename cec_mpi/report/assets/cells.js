@@ -4,12 +4,16 @@ const TILE = 8192;
 const FIRST_SHARE = 16;
 const shareOf = (cell) => (cell - FIRST_SHARE) / (255 - FIRST_SHARE);
 let largestCell = FIRST_SHARE;
+const seenStates = new Set();
 
 /** The cells of all runs, and the largest share, which has the darkest shade. */
 function unpackCells() {
   for (const run of RUNS) {
     run.cells = bytesOf(run.map.cells);
-    for (const cell of run.cells) if (cell > largestCell) largestCell = cell;
+    for (const cell of run.cells) {
+      if (cell > largestCell) largestCell = cell;
+      if (cell < FIRST_SHARE) seenStates.add(cell);
+    }
   }
 }
 

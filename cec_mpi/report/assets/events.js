@@ -44,7 +44,7 @@ class Events {
         kept.set("kinds off", [...this.off]);
         this.filter();
       });
-      return el("label", { class: "kind" }, check, markPicture(kind), el("span", { text: `${kind.words} ` }), el("span", { class: "count", text: whole(numbers.get(index)) }));
+      return el("label", { class: "kind" }, check, markPicture(kind), el("span", { text: `${wordsOf(kind)} ` }), el("span", { class: "count", text: whole(numbers.get(index)) }));
     });
     return el("fieldset", { class: "kinds" }, el("legend", { class: "unseen", text: "Kinds of events" }), ...boxes);
   }
@@ -57,7 +57,7 @@ class Events {
       if (kind && this.off.has(kind.kind)) return false;
       if (!wanted) return true;
       if (/^\d+$/.test(wanted)) return machine === +wanted;
-      return `${kind?.words} ${text ?? ""} ${run.names[machine - 1] ?? ""}`.toLowerCase().includes(wanted);
+      return `${wordsOf(kind)} ${text ?? ""} ${run.names[machine - 1] ?? ""}`.toLowerCase().includes(wanted);
     });
     this.page = 0;
     this.fill();
@@ -97,7 +97,7 @@ class Events {
       RUNS.length > 1 ? el("td", { text: LETTERS[index] }) : null,
       el("td", { class: "number" }, link),
       el("td", { text: machine ? `${machine}${host ? ` · ${host}` : ""}` : "–" }),
-      el("td", {}, el("span", { class: "what" }, kind ? markPicture(kind) : null, el("span", { text: kind?.words ?? "" }))),
+      el("td", {}, el("span", { class: "what" }, kind ? markPicture(kind) : null, el("span", { text: wordsOf(kind) }))),
       el("td", { text: text ?? "" }),
     );
   }

@@ -93,10 +93,10 @@ function speeds(parent) {
     const one = (machine, options) => ({
       label: `machine ${machine}`, x, y: run.speeds.machines[machine - 1], reach, span: true, ...options,
     });
-    const title = `Learned speeds${RUNS.length > 1 ? `, run ${LETTERS[index]}` : ""}`;
+    const title = `Speeds${RUNS.length > 1 ? `, run ${LETTERS[index]}` : ""}`;
     if (run.machines <= SERIES) {
       const lines = run.speeds.machines.map((_, i) => one(i + 1, { paint: () => seriesColour(i) }));
-      add(parent, { title, note: "Rows per second that each machine is expected to compute.", unit: UNITS.rate, lines });
+      add(parent, { title, note: "Rows per second that each machine showed.", unit: UNITS.rate, lines });
       return;
     }
     const sorted = x.map((_, i) => run.speeds.machines.map((ys) => ys[i]).filter((y) => y !== null).sort((a, b) => a - b));

@@ -190,7 +190,7 @@ class MachineMap {
     for (const [at, index, machine, text] of eventsBetween(run, first, last)) {
       if (machine && machine !== this.machine) continue;
       if (++shown > 3) break;
-      said.push(`${DATA.kinds[index]?.words ?? "event"}${first === last ? "" : ` at ${whole(at)}`}${text ? ` (${text})` : ""}`);
+      said.push(`${wordsOf(DATA.kinds[index])}${first === last ? "" : ` at ${whole(at)}`}${text ? ` (${text})` : ""}`);
     }
     let computing = 0;
     for (let n = 0; n < run.machines; n++) computing += this.cells[n * run.bins + bin] >= FIRST_SHARE;

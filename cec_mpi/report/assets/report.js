@@ -4,14 +4,15 @@
 function mapKey(parent) {
   const item = (sample, text) => el("li", {}, el("span", { class: "entry" }, sample, el("span", { text })));
   const used = new Set(RUNS.flatMap((run) => run.events.map((event) => event[1])));
-  DATA.states.forEach((state) => {
+  DATA.states.forEach((state, i) => {
+    if (!seenStates.has(i)) return;
     const sample = el("span", { class: "sample layer", "aria-hidden": "true" });
     drawn(() => (sample.style.background = given(state)));
     parent.append(item(sample, state.words));
   });
   parent.append(item(el("span", { class: "sample shade", "aria-hidden": "true" }), `computes none to ${UNITS.percent(shareOf(largestCell))} of its shard's rows`));
   DATA.kinds.forEach((kind, i) => {
-    if (used.has(i)) parent.append(item(markPicture(kind), kind.words));
+    if (used.has(i)) parent.append(item(markPicture(kind), wordsOf(kind)));
   });
   if (RUNS.some((run) => run.checkpoints.length)) parent.append(item(el("span", { class: "sample tick", "aria-hidden": "true" }), "checkpoint"));
   if (RUNS.some((run) => run.resumes.length)) parent.append(item(el("span", { class: "sample resumed", "aria-hidden": "true" }), "resumed"));

@@ -34,9 +34,10 @@ function columnWriter(unit, values) {
   if (unit === "text") return (value) => value ?? "";
   if (unit === "whole") return whole;
   const largest = Math.max(...values.map((value) => value ?? 0));
-  if (unit !== "seconds" || largest < 1 || largest >= 600) return UNITS[unit] ?? short;
-  const digits = clamp(2 - Math.floor(Math.log10(largest)), 0, 2);
-  return (value) => (value === null ? "–" : `${value.toFixed(digits)}\u00a0s`);
+  if (unit !== "seconds" || largest < 1e-3 || largest >= 600) return UNITS[unit] ?? short;
+  const [factor, name] = largest < 1 ? [1000, "ms"] : [1, "s"];
+  const digits = clamp(2 - Math.floor(Math.log10(factor * largest)), 0, 2);
+  return (value) => (value === null ? "–" : `${(factor * value).toFixed(digits)}\u00a0${name}`);
 }
 
 /** What each machine did and cost: the first few, the others on demand. */
