@@ -94,7 +94,7 @@ def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> bool:
     """Write what is wanted; whether a run still goes."""
     from cec_mpi.report.data import About, data_of
     from cec_mpi.report.gathered import GOING, Run
-    from cec_mpi.report.page import page_of
+    from cec_mpi.report.page import page
     from cec_mpi.report.tables import table_of
     from cec_mpi.report.trace import trace_of
 
@@ -104,7 +104,7 @@ def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> bool:
         arguments.title or listed(arguments.runs, 5), _EVERY if arguments.watch and going else None
     )
     make: dict[str, Callable[[], bytes]] = {
-        "out": lambda: page_of(data_of(runs, about)),
+        "out": lambda: page(data_of(runs, about)).encode(),
         "csv": lambda: table_of(runs),
         "trace": lambda: trace_of(runs[0], *(arguments.steps or (0, 2**63))),
     }

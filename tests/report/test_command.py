@@ -31,7 +31,7 @@ def report(*words):
 
 def data_in(page):
     text = page.read_text()
-    return json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
+    return json.loads(re.search(r'<script[^>]* id="data"[^>]*>(.*?)</script>', text, re.S)[1])
 
 
 def test_a_page_of_a_run(run, tmp_path, capsys):
