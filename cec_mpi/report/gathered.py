@@ -17,9 +17,11 @@ from cec_mpi.report.bins import MachineBins
 from cec_mpi.report.costs import Costs
 from cec_mpi.report.kinds import said_of
 from cec_mpi.report.stream import NUMBERS, Chunk, read_chunks
+from cec_mpi.text import shown
 
 Floats = NDArray[np.float64]
 
+_MOST_MACHINES = 100_000
 DONE, BROKEN, GOING = "done", "broke off", "still going"
 
 
@@ -94,7 +96,7 @@ class Run:
     @property
     def machines(self) -> int:
         """How many the store has, or had at the most."""
-        return max(self.bins.machines, _whole(self.header, "machines"))
+        return self.bins.machines or _whole(self.header, "machines", _MOST_MACHINES)
 
     def _add(self, chunk: Chunk) -> None:
         if chunk.begins:
@@ -102,6 +104,8 @@ class Run:
                 self.resumes.append(chunk.first)
                 self._over = self._more["time"][-1][-1] if self._more["time"] else 0.0
             self.headers.append(chunk.header)
+            for name, most in (("machines", _MOST_MACHINES), ("recovery", _MOST_MACHINES)):
+                _whole(chunk.header, name, most)
         for after, note in chunk.notes:
             if note["kind"] == "checkpoint":
                 self.checkpoints.append(after)
@@ -146,11 +150,12 @@ class Run:
         return np.where(n["waited_ticks"] > 0, np.maximum(between, 0.0), 0.0)
 
 
-def _whole(header: dict[str, Any], name: str) -> int:
+def _whole(header: dict[str, Any], name: str, most: int = 2**48) -> int:
     value = header.get(name)
-    if not isinstance(value, int) or not 1 <= value < 2**48:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise InputError(
-            f"a header of the records has {name} {value!r:.80}: expected a whole number from 1"
+            f"a header of the records has {name} {shown(value)}: expected a whole number from 1 "
+            f"to {most}"
         )
     return value
 
@@ -159,4 +164,4 @@ def _moment(text: object) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"the records have a time {str(text)[:80]!r}: expected ISO 8601") from None
+        raise InputError(f"the records have a time {shown(text)}: expected ISO 8601") from None

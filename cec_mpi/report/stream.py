@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from struct import Struct
@@ -161,6 +162,8 @@ def _chunks(stream: Any) -> Iterator[Chunk]:
                 state = taken.state
                 begins, taken = False, _Taken(taken.header, done, False, state, state["step"])
         elif kind in ("progress", "checkpoint"):
+            if kind == "progress" and not _NUMBER.issuperset(map(type, content["known"].values())):
+                raise _OddError("it has progress that is no number")
             taken.notes.append((done + len(taken.times), content))
         else:
             raise _OddError(f"it has a line of the kind {kind!r}")
@@ -227,11 +230,16 @@ class _Taken:
         table = raw.astype(np.float64).reshape(count, len(NUMBERS)).T
         seconds = np.frombuffer(self._buffer, np.float64, count * self._width)
         if count:
+            if not table[0].max() < _MOST_STEPS:
+                raise _OddError("it has a step with a number that can be none")
             if not (np.diff(table[0], prepend=self._after) > 0).all():
                 raise _OddError("its steps are not in ascending order")
             if not seconds.min(initial=0.0) >= 0 or not seconds.max(initial=0.0) < _MOST_SECONDS:
                 raise _OddError("it has seconds that can be none")
-            if not (np.isnan(table) | ((table >= 0) & (table < _LARGEST))).all():
+            unknown = np.isnan(table)
+            if unknown[_KNOWN].any():
+                raise _OddError("it has null where a number is")
+            if not (unknown | ((table >= 0) & (table < _BOUNDS))).all():
                 raise _OddError("it has numbers that can be none")
         return Chunk(
             self._first,
@@ -246,7 +254,13 @@ class _Taken:
 
 
 _numbers_of = itemgetter(*NUMBERS)
-_MOST_SECONDS, _LARGEST = 1e30, 1e300
+_MOST_SECONDS, _LARGEST, _MOST_STEPS, _MOST_ROWS = 1e30, 1e300, 2**53, 2**48
+_NUMBER = frozenset((int, float))
+_CAN_BE_NULL = {"predicted_makespan", "bound", "hindsight_makespan", "condition", "error_bound"}
+_KNOWN = [at for at, name in enumerate(NUMBERS) if name not in _CAN_BE_NULL]
+_BOUNDS = np.array(
+    [_LARGEST if name in ("condition", "error_bound") else _MOST_SECONDS for name in NUMBERS]
+)[:, np.newaxis]
 
 
 def _check(state: dict[str, Any], machines: int) -> None:
@@ -262,4 +276,12 @@ def _check(state: dict[str, Any], machines: int) -> None:
         raise _OddError("it has rows or loads that can be none")
     if not isinstance(state["time"], str) or not all(type(e) is dict for e in state["events"]):
         raise _OddError("it has no time, or an event that is none")
-    sum(state["bytes"].values())
+    for bounds in state["assignment"]:
+        if len(bounds) % 2 or not all(type(each) is int for each in bounds):
+            raise _OddError("it has an assignment that is none")
+        if any(a >= b for a, b in pairwise(bounds)) or not all(
+            0 <= each <= _MOST_ROWS for each in (bounds[:1] + bounds[-1:])
+        ):
+            raise _OddError("it has an assignment that is none")
+    if not 0 <= sum(state["bytes"].values()) < _LARGEST:
+        raise _OddError("it has bytes that can be none")

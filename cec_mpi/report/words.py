@@ -9,7 +9,7 @@ import numpy as np
 
 from cec_mpi.report.gathered import BROKEN, DONE, GOING, Run
 from cec_mpi.report.kinds import KINDS
-from cec_mpi.text import listed, plural
+from cec_mpi.text import few, listed, plural
 
 _NAMED = 5  # machines
 
@@ -49,7 +49,7 @@ def facts_of(run: Run) -> list[dict[str, str]]:
         "Scheme": _text(header, "scheme"),
         "Speeds": "learned" if header.get("speeds") in (None, "learn") else "given",
         "Shards": _text(header, "shards"),
-        "Hosts": listed(_hosts(header), _NAMED),
+        "Hosts": few(list(dict.fromkeys(_hosts(header))), _NAMED) if _hosts(header) else "",
         "Begin": str(header.get("started", "")),
         "End": run.last_time,
         "Parts": plural(len(run.headers), "part") if run.resumes else "",

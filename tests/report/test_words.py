@@ -37,7 +37,7 @@ def test_a_small_run_in_words(make_run):
     facts = {each["label"]: each["text"] for each in facts_of(Run(str(run)))}
     assert facts["X"] == "200 x 10, float64"
     assert facts["Code"] == "cauchy: 4 machines, any 2 are enough"
-    assert facts["Hosts"] == "front, node1 and node2"
+    assert facts["Hosts"] == "front, node1, node2"
     assert facts["State"] == "done"
 
 
