@@ -163,8 +163,9 @@ HOUSE = {
         bins costs
         assignments
         gathered
-        words
+        words trace
         data
+        tables
     """,
     "cec_mpi.run": """
         closing identity options outputs time_limit vectors
