@@ -138,10 +138,8 @@ def test_hostile_names_stay_text(make_run):
 
 
 def test_names_that_are_no_text_do_not_break_the_page(make_run):
-    run = make_run([step_of(0)])
-    found = data(run)
-    found["runs"][0]["name"] = os.fsdecode(b"\xff<")
-    assert "?\\u003c" in page(found)
+    found = data(make_run([step_of(0)], name=os.fsdecode(b"\xff<")))
+    assert b"/?\\u003c" in page(found).encode()
 
 
 def spoil(run, old, new, count=1):
