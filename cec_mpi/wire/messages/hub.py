@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cec_mpi.errors import CecError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending.packing import pack_error
-from cec_mpi.roster.changes import Left, Lost
+from cec_mpi.roster.changes import WARNED, Gone, Left, Lost
 from cec_mpi.roster.roster import Roster, State
 from cec_mpi.wire.answers import check_message_sizes
 from cec_mpi.wire.jobs import Answered, Event, Job
@@ -36,7 +36,6 @@ from cec_mpi.wire.orders import Kind, Order
 
 _OPEN_SECONDS = 30.0  # without a word of any machine that opens its shard
 _REPORT_SECONDS = 2.0  # in which a machine says what went wrong
-_WARNED = "it was warned"
 
 
 class MessagesHub:
@@ -153,7 +152,7 @@ class MessagesHub:
             with self._peers.watching(peer):
                 if peer.has_sent(NOTE):
                     peer.object(NOTE)
-                    self._exclude(peer, _WARNED, Left)
+                    self._exclude(peer, WARNED, Left)
 
     def busy(self) -> dict[int, Job]:
         """The jobs that are not answered, by machine; without those of machines given up."""
@@ -189,7 +188,7 @@ class MessagesHub:
             self.roster.give_up(peer.rank, reason)
             self._replacements.hand_over(peer)
 
-    def exclude(self, machine: int, reason: str, change: type[Lost] | type[Left]) -> None:
+    def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
         """Ask a machine no more; a spare takes its place."""
         peer = self._peers.serving_as(machine)
         if peer is not None:
@@ -243,7 +242,7 @@ class MessagesHub:
             if peer.process.state is State.EXCLUDED:
                 return
             if job.leaving:
-                self._exclude(peer, _WARNED, Left)
+                self._exclude(peer, WARNED, Left)
             elif peer.stores_left and peer.process.machine:
                 self._replacements.open_rest(peer)
             else:
@@ -255,7 +254,7 @@ class MessagesHub:
             raise RuntimeError(f"machine {machine} has no process")
         return peer
 
-    def _exclude(self, peer: Peer, reason: str, change: type[Lost] | type[Left] = Lost) -> None:
+    def _exclude(self, peer: Peer, reason: str, change: type[Gone] = Lost) -> None:
         """Ask a process no more; another takes its place, if there is one."""
         self.roster.exclude(peer.rank, reason, change)
         self._replacements.fill()
