@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError
 from cec_mpi.machine.emulation import Emulation
-from cec_mpi.processes.ending.packing import pack_error
 from cec_mpi.roster.changes import WARNED, Gone, Left, Lost
 from cec_mpi.roster.roster import Roster, State
 from cec_mpi.wire.answers import check_message_sizes
@@ -32,7 +31,7 @@ from cec_mpi.wire.messages.peers import Peer, Peers
 from cec_mpi.wire.messages.replacing import Replacements
 from cec_mpi.wire.messages.tags import CONTENT, NOTE, ORDER, REPORT, VALUES
 from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import Kind, Order
+from cec_mpi.wire.orders import Kind, Order, Stop
 
 _OPEN_SECONDS = 30.0  # without a word of any machine that opens its shard
 _REPORT_SECONDS = 2.0  # in which a machine says what went wrong
@@ -122,7 +121,7 @@ class MessagesHub:
         self.lost_any = self.lost_any or len(hears) < len(self._peers.living())
         self._peers.are_leaving = True
         for peer in hears:
-            self._peers.order(peer, Order(Kind.STOP, step=self.lost_any), pack_error(error))
+            self._peers.order(peer, Order(Kind.STOP), Stop(error, self.lost_any).packed())
         for peer in all_that_stay(self._peers, hears):
             self.lost_any = True
             self.out_of_reach = not ended(peer) or self.out_of_reach
@@ -203,7 +202,7 @@ class MessagesHub:
         peer = self._peers.serving_as(machine)
         if peer is None:
             return "no report"
-        self._peers.order(peer, Order(Kind.REPORT))
+        self._peers.order(peer, Order(Kind.EXPLAIN))
         return str(self._peers.replies([peer], _REPORT_SECONDS).get(peer.rank, "no report"))
 
     def close(self, store: int) -> None:
