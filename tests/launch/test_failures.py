@@ -13,10 +13,12 @@ import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
 
 from cec_mpi.records.recorder import read_steps
 from helpers.mpi_at_hand import library
+from helpers.ranks import ranks_of
 
 FAULT = """
 import os, signal, sys, time
@@ -265,9 +267,9 @@ def test_a_run_that_never_began_leaves_no_results(multiply, tmp_path):
     assert multiply().returncode == 0
 
 
-@pytest.mark.needs("code after a signal")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_mpirun_ends_the_job(start, small_store, tmp_path, number):
+@pytest.fixture
+def running(start, small_store, tmp_path):
+    """A run that has made steps, and would make more for seconds."""
     np.save(tmp_path / "W.npy", np.ones((10_000, small_store.columns)))
     words = ["run", small_store.path, "--out", "out", "--vectors", "W.npy"]
     words += ["--emulate-speeds", "1,1,1", "--emulate-base", 500]
@@ -278,12 +280,26 @@ def test_a_signal_to_mpirun_ends_the_job(start, small_store, tmp_path, number):
         assert process.poll() is None
         assert time.monotonic() < by
         time.sleep(0.05)
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=15)
-    assert process.returncode != 0
+    return process
+
+
+@pytest.mark.needs("code after a signal")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_mpirun_ends_the_job(running, tmp_path, number):
+    running.send_signal(number)
+    _, stderr = running.communicate(timeout=15)
+    assert running.returncode != 0
     assert "Traceback" not in stderr
-    lines = steps.read_text().splitlines()
+    lines = (tmp_path / "out" / "steps.jsonl").read_text().splitlines()
     assert all(json.loads(line)["kind"] == "step" for line in lines[1:-1])
+
+
+def test_ranks_end_when_mpirun_is_killed(running):
+    ranks = list(ranks_of(running).values())
+    assert len(ranks) == 4
+    running.kill()
+    _, alive = psutil.wait_procs(ranks, timeout=30)
+    assert not alive
 
 
 @pytest.mark.parametrize(
