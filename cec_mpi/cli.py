@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from cec_mpi._version import __version__
-from cec_mpi.commands import cluster, doctor, encode, info, plan, run, store, task
+from cec_mpi.commands import cluster, doctor, encode, info, plan, report, run, store, task
 from cec_mpi.commands.parser import Parser, Processes
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.options.losses import Losses
@@ -132,6 +132,7 @@ def build_parser() -> Parser:
         store.add_stage,
         plan.add_plan,
         run.add_run,
+        report.add_report,
         task.add_task,
         doctor.add_doctor,
         cluster.add_slurm,

@@ -32,7 +32,7 @@ HOUSE = {
         wire
         master
         session
-        linear_operator cluster tasks
+        linear_operator cluster tasks report
         run doctor
         commands
         cli testing
@@ -93,7 +93,7 @@ HOUSE = {
     """,
     "cec_mpi.commands": """
         cluster parser task
-        run shared
+        run shared report
         doctor encode info plan store
     """,
     "cec_mpi.core.accuracy": """
@@ -108,7 +108,7 @@ HOUSE = {
     """,
     "cec_mpi.core.plan": """
         assignment layout load
-        replan schemes
+        intervals replan schemes
         planner
         explain
     """,
@@ -153,8 +153,18 @@ HOUSE = {
         session
     """,
     "cec_mpi.records": """
-        directory reading
+        directory step
+        lines
+        reading
         recorder
+    """,
+    "cec_mpi.report": """
+        kinds page stream
+        bins costs
+        assignments
+        gathered
+        words
+        data
     """,
     "cec_mpi.run": """
         closing identity options outputs time_limit vectors

@@ -101,6 +101,23 @@ def locked(directory: Path, busy: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+def is_locked(directory: Path) -> bool:
+    """Whether a process holds the lock of a directory, as far as its file system shows it."""
+    try:
+        descriptor = os.open(directory / _LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _lock(path: Path, busy: str) -> int:
     """Open and lock a file: one of its own, because NFS locks only what is open for writing."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

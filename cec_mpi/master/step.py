@@ -12,7 +12,7 @@ from cec_mpi.core.accuracy.finite import Unusable
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.planning import Makespans, Planned
-from cec_mpi.records.recorder import StepRecord
+from cec_mpi.records.step import StepRecord
 from cec_mpi.wire.answers import Answers
 
 
@@ -80,6 +80,7 @@ class Step:
             hindsight_makespan=known.hindsight,
             condition=done.condition,
             error_bound=error_bound,
+            assignment=self.plan.bounds(len(done.rows)),
         )
 
     def answered(self, found: Unusable) -> str:

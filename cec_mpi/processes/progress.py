@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cec_mpi.processes.launch.launchers import detect_launcher
-from cec_mpi.records.recorder import StepRecord
+from cec_mpi.records.step import StepRecord
 from cec_mpi.terminal import QUIET, VERBOSE, rewrite, tell, verbosity
 
 _LAUNCHERS = {"mpirun", "mpiexec", "prterun", "orterun", "mpiexec.hydra"}

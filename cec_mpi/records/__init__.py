@@ -3,6 +3,7 @@
 May import: `files`.
 """
 
-from cec_mpi.records.recorder import Recorder, StepRecord, counts_of, read_steps, resume_steps
+from cec_mpi.records.recorder import Recorder, counts_of, read_steps, resume_steps
+from cec_mpi.records.step import StepRecord
 
 __all__ = ["Recorder", "StepRecord", "counts_of", "read_steps", "resume_steps"]

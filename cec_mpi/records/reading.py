@@ -1,4 +1,4 @@
-"""Lines of ``steps.jsonl`` read back: each has to be what a run writes.
+"""Lines of ``steps.jsonl`` read back: each has to be what a run writes, and becomes a whole step.
 
 What a step is follows from the fields of a dataclass and their types, so that whoever adds a
 field has said here what it looks like.
@@ -11,17 +11,20 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import open_regular
+from cec_mpi.records.lines import DEFAULTS
+from cec_mpi.records.step import VERSION, StepRecord
 from cec_mpi.text import shown
 
-Seconds = Annotated[float, "seconds"]
-"""A time that is counted with: one that adds up and divides to finite numbers."""
-
+_HINTS = get_type_hints(StepRecord, include_extras=True)
+_OF_MACHINES = {"available"} | {name for name, hint in _HINTS.items() if get_origin(hint) is list}
+_OF_MACHINES -= {"events"}  # all others have an entry for each machine of the store
 _LEAST_SECONDS, _MOST_SECONDS = 1e-30, 1e30
 _LARGEST = 2**63 - 1
 _LONGEST_LINE = 1 << 26  # bytes: a step of a hundred thousand machines takes a tenth
@@ -36,6 +39,7 @@ class Lines:
     header : dict
         The first one.
     steps : list of dict
+        With all fields; what is as in the step before is the same object.
     end : int
         Bytes up to the end of the last line that has one.
     size : int
@@ -48,52 +52,103 @@ class Lines:
     size: int
 
 
-def read_lines(path: Path, kind: type) -> Lines:
+def read_lines(path: Path) -> Lines:
     """Read all lines that have an end, and check each.
-
-    Parameters
-    ----------
-    path : Path
-    kind : type
-        The dataclass that a step is.
 
     Raises
     ------
     InputError
         Names the file, the line, what was found and what was expected.
     """
-    hints = get_type_hints(kind, include_extras=True)
-    headers: list[dict[str, Any]] = []
+    header: dict[str, Any] = {}
     steps: list[dict[str, Any]] = []
-    number = end = size = 0
+    end = size = 0
+    for line, content in _checked(path):
+        size += len(line)
+        end = size if content else end
+        if content.get("kind") == "step":
+            steps.append(content)
+        elif content.get("kind") == "header":
+            header = header or content
+    if not header:
+        raise InputError(f"{path} is not a record of steps: it has no header")
+    return Lines(header, steps, end, size)
+
+
+def check_lines(path: Path) -> None:
+    """Check each line that has an end, and keep none.
+
+    Raises
+    ------
+    InputError
+        As `read_lines`.
+    """
+    if not sum(bool(content) for _, content in _checked(path)):
+        raise InputError(f"{path} is not a record of steps: it has no header")
+
+
+def _checked(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Lines and what they say: nothing of a last one that was cut off."""
+    reader = LineReader()
+    number = 0
     try:
         for line in _lines(path):
             number += 1
-            size += len(line)
             if not line.endswith(b"\n"):
+                yield line, {}
                 break
-            end = size
-            content = _parsed(line)
-            if content.get("kind") == "header":
-                headers.append(content)
-            elif not headers:
-                raise _WrongError("is no header of a record of steps")
-            elif content.get("kind") == "step":
-                _check_step(content, hints, steps[-1]["step"] if steps else -1)
-                steps.append(content)
-            else:
-                raise _WrongError("is neither a header nor a step")
+            yield line, reader.take(line)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except _WrongError as error:
+    except WrongLineError as error:
         raise InputError(f"{path}, line {number} {error}") from None
-    if not headers:
-        raise InputError(f"{path} is not a record of steps: it has no header")
-    return Lines(headers[0], steps, end, size)
 
 
-class _WrongError(Exception):
+class WrongLineError(Exception):
     """What is wrong with a line, as the end of a sentence."""
+
+
+class LineReader:
+    """Checks one line after the other, and gives each step back with all its fields."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Any] | None = None  # None before a header, empty after one
+        self._step = -1
+
+    def take(self, line: bytes) -> dict[str, Any]:
+        """What a line with an end says; its ``kind`` is one of those that a run writes.
+
+        Raises
+        ------
+        WrongLineError
+            No run writes such a line, or not there.
+        """
+        content = _parsed(line)
+        kind = content.get("kind")
+        if kind == "header":
+            _check_version(content)
+            self._last = {}
+        elif self._last is None:
+            raise WrongLineError("is no header of a record of steps")
+        elif kind == "step":
+            content = self._last = _whole(content, self._last, self._step)
+            self._step = content["step"]
+        elif kind == "progress":
+            expected = _expected(content.get("known"), dict[str, float])
+            if expected:
+                found = shown(content.get("known"))
+                raise WrongLineError(f'has "known" {found}: expected {expected}')
+        elif kind != "checkpoint":
+            raise WrongLineError("is neither a header nor a step, progress or a checkpoint")
+        return content
+
+
+def _check_version(header: dict[str, Any]) -> None:
+    version = header.get("version", 1)
+    if type(version) is not int or version != VERSION:
+        raise WrongLineError(
+            f"begins records of version {shown(version)}: expected version {VERSION}"
+        )
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -104,13 +159,13 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _parsed(line: bytes) -> dict[str, Any]:
     if len(line) >= _LONGEST_LINE:
-        raise _WrongError(f"has {len(line)} bytes or more: expected one JSON object")
+        raise WrongLineError(f"has {len(line)} bytes or more: expected one JSON object")
     try:
         content = json.loads(line, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
-        raise _WrongError(f"is not JSON: {error}") from None
+        raise WrongLineError(f"is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise _WrongError(f"is {shown(content)}: expected one JSON object")
+        raise WrongLineError(f"is {shown(content)}: expected one JSON object")
     return content
 
 
@@ -118,31 +173,47 @@ def _refused(constant: str) -> None:
     raise ValueError(f"{constant} is no number of JSON")
 
 
-def _check_step(step: dict[str, Any], hints: dict[str, Any], last: int) -> None:
-    """Raise `_WrongError` unless this is a step, and one that comes after the last one."""
-    for name, hint in hints.items():
-        if name not in step:
-            raise _WrongError(f'has no "{name}": expected a step as this version records it')
+def _whole(content: dict[str, Any], last: dict[str, Any], number: int) -> dict[str, Any]:
+    """A step with all its fields; `last` is the one before, and `number` the last one's."""
+    step: dict[str, Any] = {"kind": "step"}
+    for name, hint in _HINTS.items():
+        if name not in content:
+            if name in DEFAULTS:
+                step[name] = DEFAULTS[name] or type(DEFAULTS[name])()
+            elif name in last and name != "step":
+                step[name] = last[name]
+            else:
+                raise WrongLineError(f'has no "{name}": expected a step as this version records it')
+            continue
+        step[name] = content[name]
         expected = _expected(step[name], hint)
         if expected:
-            raise _WrongError(f'has "{name}" {shown(step[name])}: expected {expected}')
-    if step["step"] <= last:
-        raise _WrongError(f"is step {step['step']} after step {last}: expected ascending numbers")
-    lengths = {name: len(step[name]) for name, hint in hints.items() if _is_of_machines(hint)}
+            raise WrongLineError(f'has "{name}" {shown(step[name])}: expected {expected}')
+    if step["step"] <= number:
+        raise WrongLineError(
+            f"is step {step['step']} after step {number}: expected ascending numbers"
+        )
+    if not _OF_MACHINES.isdisjoint(content):
+        _check_machines(step)
+    return step
+
+
+def _check_machines(step: dict[str, Any]) -> None:
+    lengths = {name: len(step[name]) for name in _HINTS if name in _OF_MACHINES}
+    machines = lengths.pop("available") and min(lengths.values())
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{length} {name}" for name, length in lengths.items())
-        raise _WrongError(f"has {found}: expected one of each for each machine")
-    machines = min(lengths.values(), default=0)
+        raise WrongLineError(f"has {found}: expected one of each for each machine")
     available = step["available"]
     if any(not 1 <= n <= machines for n in available) or len(set(available)) < len(available):
-        raise _WrongError(
+        raise WrongLineError(
             f'has "available" {shown(available)}: expected different machines of 1..{machines}'
         )
-
-
-def _is_of_machines(hint: Any) -> bool:
-    """Whether a field has an entry for each machine of the store, as lists of numbers have."""
-    return get_origin(hint) is list and get_args(hint)[0] in (int, float)
+    for bounds in step["assignment"]:
+        if len(bounds) % 2 or any(a >= b for a, b in pairwise(bounds)):
+            raise WrongLineError(
+                f'has "assignment" with {shown(bounds)}: expected bounds of intervals, ascending'
+            )
 
 
 def _expected(value: object, hint: Any) -> str:

@@ -1,18 +1,17 @@
 """What a run records: ``steps.jsonl``, a line per step as it happens, and what they add up to.
 
 The first line of ``steps.jsonl`` is a header (``"kind": "header"``), each further one a
-step (``"kind": "step"``). Times are in seconds; loads in rows; ``makespan`` is the time
-of the machine that took longest.
+step (``"kind": "step"``), or what became known after it: how far the task was (``"kind":
+"progress"``), and that it can be gone on with from there (``"kind": "checkpoint"``). Times are in
+seconds; loads in rows; ``makespan`` is the time of the machine that took longest.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import IO, Any
@@ -21,97 +20,11 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.replacing import open_own
 from cec_mpi.files.saving import writing
 from cec_mpi.records.directory import STEPS
-from cec_mpi.records.reading import Seconds, read_lines
+from cec_mpi.records.lines import LineWriter
+from cec_mpi.records.reading import read_lines
+from cec_mpi.records.step import StepRecord
 
 _EVENTS = ("lost", "joined", "given up", "leaving", "excluded", "late", "wrong")
-
-
-@dataclass(frozen=True)
-class StepRecord:
-    """One step.
-
-    Attributes
-    ----------
-    step, tick : int
-        Counted from 0; they differ where ticks were waited for.
-    time : str
-        When the step ended: UTC in the form of ISO 8601, with milliseconds.
-    waited_ticks : int
-        Ticks with too few machines before this step.
-    available : tuple of int
-        Numbers of the available machines.
-    store : int
-        Which store, in the order in which they were opened; 0 is the run's own.
-    adjoint : bool
-        X' V instead of X W.
-    columns : int
-        Of W or V.
-    rows : list of int
-        Rows computed by machines 1..N, 0 for the preempted.
-    seconds : list of float
-        What each machine measured, 0 for the preempted.
-    load_seconds : list of float
-        What machines 1..N spent, before `seconds`, on reading and checking rows that they
-        had not read before: a cost of the first step, and of a new assignment.
-    load_bytes : list of int
-        How much they read for it.
-    predicted_makespan : float or None
-        From the plan and the speeds in rows per second, None before these are known.
-    measured_makespan : float
-        The largest of `seconds`.
-    bound : float or None
-        What no assignment could beat at the speeds that were expected, in seconds.
-    hindsight_makespan : float or None
-        What no assignment could beat at the speeds that the machines had in this step;
-        the regret of the step is ``measured_makespan / hindsight_makespan - 1``.
-    announce_seconds, share_seconds, collect_seconds, decode_seconds : float
-        Time of each part of the step on the master; collect includes the computation, and
-        decode is the transposed decoder, before share, when the step is an adjoint one.
-    bytes : dict of str to int
-        Payload of the master's part in announce, share and collect.
-    plan_changed : bool
-        Whether the assignment was sent.
-    condition : float
-        The largest condition number that the step was decoded with; null in the file where
-        it is infinite.
-    error_bound : float or None
-        For X W a bound of the error of a row of the L parts over the largest row, both in the
-        1-norm (see `decode_error_bound`): certain only as far as rounding was not larger than
-        in all steps before. None for X' V.
-    events : list of dict
-        What happened to machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
-        ``{"given up": n, "reason": text}``, ``{"leaving": n, "reason": text}``,
-        ``{"excluded": n, "reason": text}`` where answers were wrong, ``{"wrong": n}``, with a
-        ``"reason"`` where an answer was not finite, ``{"joined": n, "rank": r}``,
-        ``{"rebuilt": n, "rows": count, "first": row, "last": row, "error_bound": b}`` of rows
-        of its shard that machine n computed from others.
-    """
-
-    step: int
-    tick: int
-    time: str
-    waited_ticks: int
-    available: tuple[int, ...]
-    store: int
-    adjoint: bool
-    columns: int
-    rows: list[int]
-    seconds: list[float]
-    load_seconds: list[float]
-    load_bytes: list[int]
-    predicted_makespan: Seconds | None
-    measured_makespan: Seconds
-    bound: Seconds | None
-    hindsight_makespan: Seconds | None
-    announce_seconds: Seconds
-    share_seconds: Seconds
-    collect_seconds: Seconds
-    decode_seconds: Seconds
-    bytes: dict[str, int]
-    plan_changed: bool
-    condition: float | None
-    error_bound: float | None
-    events: list[dict[str, Any]]
 
 
 class Recorder:
@@ -143,6 +56,7 @@ class Recorder:
     ) -> None:
         self._watch = watch
         self._stream: IO[str] | None = None
+        self._lines = LineWriter()
         self.common: dict[str, Any] = {}
         self.steps = 0
         self.plan_changes = 0
@@ -169,7 +83,7 @@ class Recorder:
         """Write the header now and each step as it happens, one JSON object a line."""
         self._stream = stream
         self._watch = watch or self._watch
-        self._write({"kind": "header", **self.common})
+        self._write(self._lines.header(self.common))
 
     def note(self, events: Sequence[dict[str, Any]]) -> None:
         """Take events as they happen: also where their step does not end."""
@@ -185,7 +99,7 @@ class Recorder:
         self._count(vars(record))
         self._count_events([event for event in record.events if id(event) not in noted])
         if self._stream is not None:
-            self._write({"kind": "step", **vars(record)})
+            self._write(self._lines.step(record))
         if self._watch is not None:
             self._watch(record)
 
@@ -217,11 +131,22 @@ class Recorder:
         for event in events:  # what happened comes first, and says to which machine
             self.events[next(iter(event.items()))] += 1
 
-    def _write(self, content: dict[str, Any]) -> None:
+    def progress(self, **numbers: float) -> None:
+        """What the task knows of how far it is, after the last step."""
+        if self._stream is not None:
+            known = {name: float(value) for name, value in numbers.items()}
+            known = {name: value for name, value in known.items() if math.isfinite(value)}
+            self._write(self._lines.note("progress", known=known))
+
+    def checkpoint(self) -> None:
+        """A later run can go on from the last step."""
+        if self._stream is not None:
+            self._write(self._lines.note("checkpoint"))
+
+    def _write(self, line: str) -> None:
         assert self._stream is not None
-        finite = {name: None if value == math.inf else value for name, value in content.items()}
         with writing(Path(getattr(self._stream, "name", STEPS))):
-            self._stream.write(json.dumps(finite, allow_nan=False) + "\n")
+            self._stream.write(line)
             self._stream.flush()
 
 
@@ -251,7 +176,7 @@ def resume_steps(path: Path) -> list[dict[str, Any]]:
         The file is missing or not such a record.
     """
     try:
-        found = read_lines(path, StepRecord)
+        found = read_lines(path)
         if found.end < found.size:
             with os.fdopen(open_own(path), "r+b") as file:
                 file.truncate(found.end)
@@ -272,7 +197,7 @@ def read_steps(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     InputError
         The file is missing or not such a record, or its last line is cut off.
     """
-    found = read_lines(path, StepRecord)
+    found = read_lines(path)
     if found.end < found.size:
         raise InputError(f"{path} cannot be read: its last line is cut off")
     return found.header, found.steps

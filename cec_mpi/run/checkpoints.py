@@ -84,6 +84,8 @@ class CheckpointFile:
         self.wanted = wanted or every is not None
         self.every = every or (_STEPS_BETWEEN if wanted else sys.maxsize)
         self.before_writing: Callable[[], None] = lambda: None
+        self.after_writing: Callable[[], None] = lambda: None
+        self.progress: Callable[..., None] = lambda **numbers: None
         self._directory = directory
         self._about = dict(about)
         self.steps = steps
@@ -122,6 +124,7 @@ class CheckpointFile:
             if self._newest_is_whole:
                 rename_copy(newest, self._directory / PREVIOUS)
             publish(newest, content)
+        self.after_writing()
         log.info("checkpoint after %d steps", self.steps())
         self._newest_is_whole = True
         self._written = self.steps()

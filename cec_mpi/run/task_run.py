@@ -240,6 +240,8 @@ class TaskRun:
             lambda: recorder.steps,
         )
         checkpoint.before_writing = self.outputs.flush
+        checkpoint.after_writing = recorder.checkpoint
+        checkpoint.progress = recorder.progress
         begin, before = time.perf_counter(), recorder.steps
         with noting_warnings(self.warned):
             outcome = self._do(X, checkpoint)

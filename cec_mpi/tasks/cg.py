@@ -81,7 +81,15 @@ def conjugate_gradients(
     from scipy.sparse.linalg import LinearOperator
     from scipy.sparse.linalg import cg as scipy_cg
 
+    start = state["x"] if state else None
+    made = int(state["iterations"]) if state else 0
+    limit = max(most - made, 1)
+    scale = float(np.linalg.norm(b))
+    left = b.copy()  # b - X x, as the iteration updates it
+    last: tuple[NDArray[Any], float] | None = None  # X p and p'Xp of its last product
+
     def curved(p: NDArray[Any]) -> NDArray[Any]:
+        nonlocal last
         image = product(p)
         curvature = float(p @ image)
         if not curvature > 0:  # SciPy would divide by it
@@ -89,20 +97,22 @@ def conjugate_gradients(
                 f"X is not positive definite: p'Xp is {curvature} for a vector p of the "
                 "conjugate gradients"
             )
+        if last is None and start is not None and start.any():
+            left[:] -= image  # the first product is that with the start
+        last = image, curvature
         return image
-
-    start = state["x"] if state else None
-    made = int(state["iterations"]) if state else 0
-    limit = max(most - made, 1)
 
     def keep(x: NDArray[Any]) -> None:
         nonlocal made
         made += 1
         checkpoint.save(x=x, iterations=made)
+        if last is not None and scale:
+            image, curvature = last
+            left[:] -= (left @ left) / curvature * image
+            checkpoint.progress(residual=float(np.linalg.norm(left)) / scale)
 
     operator = LinearOperator((len(b), len(b)), matvec=curved, dtype=np.float64)
     x, info = scipy_cg(operator, b, x0=start, rtol=tol, maxiter=limit, callback=keep)
-    scale = float(np.linalg.norm(b))
     residual = float(np.linalg.norm(product(x) - b)) / scale if scale else 0.0
     return {
         "result": x,

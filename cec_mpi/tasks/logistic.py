@@ -109,11 +109,12 @@ def logistic(
         w, c = x[:columns], x[columns:].sum()
         margins = signs * (X.matvec(w) + c)
         slopes = -signs * expit(-margins) / rows
-        value = np.logaddexp(0.0, -margins).mean() + w @ w / (2 * C * rows)
+        value = float(np.logaddexp(0.0, -margins).mean() + w @ w / (2 * C * rows))
         gradient = X.rmatvec(slopes) + w / (C * rows)
         if fit_intercept:
             gradient = np.append(gradient, slopes.sum())
-        return float(value), gradient
+        checkpoint.progress(objective=value, gradient=float(np.abs(gradient).max()))
+        return value, gradient
 
     def keep(x: NDArray[Any]) -> None:
         nonlocal made

@@ -100,8 +100,9 @@ def lstsq(
         if x is not None:
             checkpoint.save(x=x, iterations=made)
         limit = min(length, most - made)
-        x, reason, done = _solve(solver, operator, right, tol, conlim, limit, x)
+        x, reason, done, residual = _solve(solver, operator, right, tol, conlim, limit, x)
         made += done
+        checkpoint.progress(residual=residual)
     return {
         "result": x,
         "residual": float(np.linalg.norm(b - X.matvec(x))),
@@ -118,7 +119,7 @@ def _solve(
     conlim: float,
     limit: int,
     start: NDArray[Any] | None,
-) -> tuple[NDArray[np.float64], int, int]:
+) -> tuple[NDArray[np.float64], int, int, float]:
     """The solution, why SciPy's solver has stopped, and after how many iterations."""
     from scipy.sparse.linalg import lsmr, lsqr
 
@@ -126,7 +127,7 @@ def _solve(
         found = lsmr(operator, right, atol=tol, btol=tol, conlim=conlim, maxiter=limit, x0=start)
     else:
         found = lsqr(operator, right, atol=tol, btol=tol, conlim=conlim, iter_lim=limit, x0=start)
-    return found[0], int(found[1]), int(found[2])
+    return found[0], int(found[1]), int(found[2]), float(found[3])
 
 
 def _damped(X: Any, damp: float) -> LinearOperator:

@@ -105,6 +105,7 @@ def pagerank(
         scores /= scores.sum()
         made += 1
         change = float(np.abs(scores - before).sum())
+        checkpoint.progress(change=change)
         converged = change < tol
     return {
         "result": scores,

@@ -74,11 +74,13 @@ def power(
         made += 1
         rho = float(v @ product)
         error = float(norm(product - rho * v))
+        residual = error / abs(rho) if rho else error
+        checkpoint.progress(residual=residual, eigenvalue=rho)
         converged = error <= tol * abs(rho)
     return {
         "result": v,
         "eigenvalue": rho,
-        "residual": error / abs(rho) if rho else error,
+        "residual": residual,
         "iterations": made,
         "converged": converged,
     }

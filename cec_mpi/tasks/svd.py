@@ -130,6 +130,7 @@ def leading_triplets(
         if rung == tol:
             break
         checkpoint.save(vectors=vectors, tol=rung)
+        checkpoint.progress(tolerance=rung)
         start = vectors @ random.standard_normal(k)
     vectors = np.linalg.qr(vectors).Q  # ARPACK's are orthonormal up to `rung` only
     block = np.empty((max(X.shape), 0))

@@ -15,7 +15,6 @@ machines, and how long such a step took over the median of the others.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -31,6 +30,7 @@ import numpy as np
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 import cec_mpi
+from cec_mpi.records.recorder import read_steps
 from helpers.commands import Started, finish, start, steps_of
 from helpers.ranks import ranks_of
 
@@ -141,8 +141,7 @@ class Campaign:
         return bool(np.linalg.norm(result - expected) < 1e-6 * np.linalg.norm(expected))
 
     def _measure(self, out: Path) -> None:
-        records = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
-        steps = [record for record in records if record["kind"] == "step"]
+        _, steps = read_steps(out / "steps.jsonl")
         usual = statistics.median(_seconds(step) for step in steps)
         for step in steps:
             if any("lost" in event for event in step["events"]):

@@ -259,7 +259,7 @@ def _events_so_far(out):
             steps.append(json.loads(line))
         except ValueError:  # it is being written
             break
-    return [(s["step"], e) for s in steps if s["kind"] == "step" for e in s["events"]]
+    return [(s["step"], e) for s in steps if s["kind"] == "step" for e in s.get("events", ())]
 
 
 def _machines_of(out, number):

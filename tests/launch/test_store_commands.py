@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from cec_mpi.records.recorder import read_steps
 from helpers.mpi_at_hand import library
 
 
@@ -144,7 +145,8 @@ def test_two_shards_that_disagree(cec, copy):
 
 
 def steps(out):
-    return [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
+    header, found = read_steps(out / "steps.jsonl")
+    return [header, *found]
 
 
 @pytest.mark.parametrize("holding", ["mmap", "ram"])

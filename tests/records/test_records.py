@@ -5,6 +5,8 @@ import os
 from dataclasses import fields, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cec_mpi.errors import InputError
 from cec_mpi.records.directory import (
@@ -14,7 +16,9 @@ from cec_mpi.records.directory import (
     restore_results,
     set_results_aside,
 )
-from cec_mpi.records.recorder import Recorder, StepRecord, read_steps, resume_steps
+from cec_mpi.records.lines import DEFAULTS, LineWriter
+from cec_mpi.records.recorder import Recorder, read_steps, resume_steps
+from cec_mpi.records.step import StepRecord
 
 RESULTS = [
     "steps.jsonl",
@@ -52,6 +56,7 @@ def record(step, measured=0.5, predicted=None, waited=0, changed=False, events=(
         condition=2.5,
         error_bound=1e-12,
         events=list(events),
+        assignment=[[0, 4], [], [0, 4, 6, 8]],
     )
 
 
@@ -62,7 +67,7 @@ def test_each_record_is_on_disk_as_soon_as_it_happens(tmp_path):
         recorder.header({"rows": 10})
         recorder.write_to(stream)
         assert [json.loads(line) for line in path.read_text().splitlines()] == [
-            {"kind": "header", "rows": 10}
+            {"kind": "header", "version": 2, "rows": 10}
         ]
         for step in range(3):
             recorder.step(record(step))
@@ -78,7 +83,7 @@ def test_a_step_is_one_json_object_with_every_field(tmp_path):
         recorder.write_to(stream)
         recorder.step(record(0, predicted=0.25))
     header, steps = read_steps(path)
-    assert header == {"kind": "header"}
+    assert header == {"kind": "header", "version": 2}
     assert set(steps[0]) == {"kind", *(field.name for field in fields(StepRecord))}
     assert steps[0]["kind"] == "step"
     assert steps[0]["available"] == [1, 3]
@@ -218,10 +223,103 @@ def test_a_file_in_the_place_of_the_directory(tmp_path, name):
     assert (tmp_path / "file").read_text() == "mine"
 
 
+# --- lines --------------------------------------------------------------------------------
+
+
+def lines_of(*records):
+    writer = LineWriter()
+    writer.header({})
+    return [json.loads(writer.step(each)) for each in records]
+
+
+def test_a_line_leaves_out_what_is_as_on_the_line_before():
+    first, second, third = lines_of(
+        record(0), record(1, measured=0.75), replace(record(2), rows=[4, 0, 8], available=(3,))
+    )
+    assert list(first)[:3] == ["kind", "step", "tick"]
+    assert set(first) == {"kind", *(field.name for field in fields(StepRecord))} - set(DEFAULTS)
+    assert {name for name in second if second[name] != first.get(name)} == {
+        *("step", "tick", "seconds", "measured_makespan", "hindsight_makespan"),
+        "collect_seconds",
+    }
+    assert set(second) == {"kind", "step", "tick", "seconds", "measured_makespan"} | {
+        "hindsight_makespan",
+        "collect_seconds",
+    }
+    assert (third["rows"], third["available"]) == ([4, 0, 8], [3])
+    assert "assignment" not in third
+
+
+def test_what_happened_is_on_its_own_line_even_if_it_happens_again():
+    late = {"late": 2}
+    lines = lines_of(*(record(step, events=[dict(late)], changed=True) for step in range(2)))
+    assert [line["events"] for line in lines] == [[late], [late]]
+    assert [line["plan_changed"] for line in lines] == [True, True]
+    (after,) = lines_of(record(2))
+    assert not {"events", "plan_changed", "waited_ticks"} & set(after)
+
+
+def test_what_is_measured_ends_at_a_nanosecond():
+    odd = replace(
+        record(0),
+        seconds=[0.1234567894321, 0.0, 3.0000000004],
+        announce_seconds=1.23456789e-7,
+        error_bound=1.23456789e-17,
+        hindsight_makespan=1e-7 / 3,
+    )
+    (line,) = lines_of(odd)
+    assert line["seconds"] == [0.123456789, 0.0, 3.0]
+    assert line["announce_seconds"] == 1.23e-7
+    assert line["error_bound"] == odd.error_bound
+    assert line["hindsight_makespan"] == odd.hindsight_makespan
+    machines = [each / 7 for each in range(200)]
+    (line,) = lines_of(replace(odd, seconds=machines))
+    assert line["seconds"] == [round(each, 9) for each in machines]
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda changes, events: {**changes, "events": events},
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "rows": st.lists(st.integers(0, 3), min_size=3, max_size=3),
+                    "available": st.sets(st.integers(1, 3)).map(sorted).map(tuple),
+                    "seconds": st.lists(st.integers(0, 9).map(float), min_size=3, max_size=3),
+                    "condition": st.none() | st.floats(1, 9),
+                    "waited_ticks": st.integers(0, 2),
+                    "plan_changed": st.booleans(),
+                    "store": st.integers(0, 1),
+                    "assignment": st.sampled_from([[[], [], []], [[0, 2], [], [5, 6]]]),
+                },
+            ),
+            st.lists(st.builds(lambda n: {"late": n}, st.integers(1, 3)), max_size=2),
+        ),
+        max_size=8,
+    ),
+    st.sets(st.integers(0, 7)),
+)
+def test_whole_steps_come_back_whatever_was_left_out(tmp_path_factory, changes, resumed):
+    path = tmp_path_factory.mktemp("steps") / "steps.jsonl"
+    recorder, written = Recorder(), []
+    with path.open("w") as stream:
+        recorder.write_to(stream)
+        for step, each in enumerate(changes):
+            if step in resumed:
+                recorder.write_to(stream)
+            recorder.progress(residual=1 / (step + 1), other=float("nan"))
+            recorder.step(replace(record(step), **each))
+            recorder.checkpoint()
+            written.append({"kind": "step", **vars(replace(record(step), **each))})
+    found = read_steps(path)[1]
+    assert found == [{**each, "available": list(each["available"])} for each in written]
+
+
 # --- reading ------------------------------------------------------------------------------
 
 
-HEADER = '{"kind": "header", "rows": 3}\n'
+HEADER = '{"kind": "header", "version": 2, "rows": 3}\n'
 
 
 def line_of(number=0, **changes):
@@ -304,7 +402,22 @@ HOSTILE = {
     "brackets without end": "[" * 100_000 + "\n",
     "half a line": '{"kind": "step", "step"\n',
     "bytes": "\udcff\udcfe\n",
-    **{f"no {field.name}": line_of(5, **{field.name: ...}) for field in fields(StepRecord)},
+    "no step": line_of(5, step=...),
+    "an assignment that is none": line_of(5, assignment=3),
+    "an assignment of another number of machines": line_of(5, assignment=[[0, 4]]),
+    "an interval without an end": line_of(5, assignment=[[0], [], []]),
+    "an interval backwards": line_of(5, assignment=[[4, 0], [], []]),
+    "fewer machines than there were": line_of(5, rows=[4, 6]),
+    "progress of nothing": '{"kind": "progress"}\n',
+    "progress that is text": '{"kind": "progress", "known": {"residual": "0.1"}}\n',
+    "records of an older version": '{"kind": "header", "rows": 3}\n',
+    "records of a later version": '{"kind": "header", "version": 3}\n',
+    "records of a version that is none": '{"kind": "header", "version": true}\n',
+    **{
+        f"no {field.name} after a header": HEADER + line_of(5, **{field.name: ...})
+        for field in fields(StepRecord)
+        if field.name not in DEFAULTS
+    },
 }
 
 
@@ -314,7 +427,8 @@ def test_a_step_that_is_none_is_refused_by_line_and_nothing_is_cut_off(tmp_path,
     content = HEADER + line_of(0) + HOSTILE[name] + line_of(9) + '{"kind": "step", "st'
     path.write_text(content, errors="surrogateescape")
     before = path.read_bytes()
-    with pytest.raises(InputError, match=r"steps\.jsonl, line 3 ") as refused:
+    number = 3 + HOSTILE[name].startswith(HEADER)
+    with pytest.raises(InputError, match=rf"steps\.jsonl, line {number} ") as refused:
         resume_steps(path)
     assert "--overwrite" in str(refused.value)
     assert len(str(refused.value)) < 600 + len(str(tmp_path))
@@ -328,6 +442,16 @@ def test_steps_twice_or_out_of_order_are_refused(tmp_path, numbers):
     path.write_text(HEADER + "".join(map(line_of, numbers)))
     with pytest.raises(InputError, match="expected ascending numbers"):
         resume_steps(path)
+
+
+@pytest.mark.parametrize("version", [None, 1, 3, "2"])
+def test_records_of_another_version_are_refused_as_such(tmp_path, version):
+    path = tmp_path / "steps.jsonl"
+    header = {"kind": "header"} | ({} if version is None else {"version": version})
+    path.write_text(json.dumps(header) + "\n")
+    found = repr(version or 1)
+    with pytest.raises(InputError, match=rf"line 1 begins .* version {found}: expected version 2"):
+        read_steps(path)
 
 
 def test_what_no_file_is_is_not_waited_for(tmp_path):
@@ -358,7 +482,7 @@ def test_a_record_that_cannot_be_read(tmp_path, name):
 def test_a_record_without_steps(tmp_path):
     path = tmp_path / "steps.jsonl"
     path.write_text(HEADER)
-    assert read_steps(path) == ({"kind": "header", "rows": 3}, [])
+    assert read_steps(path) == ({"kind": "header", "version": 2, "rows": 3}, [])
 
 
 # --- going on -----------------------------------------------------------------------------
@@ -383,7 +507,7 @@ def test_a_run_goes_on_with_the_steps_of_the_one_before(tmp_path):
         recorder.write_to(stream)
         recorder.step(record(3))
     header, steps = read_steps(path)
-    assert header == {"kind": "header", "rows": 10}
+    assert header == {"kind": "header", "version": 2, "rows": 10}
     assert [step["step"] for step in steps] == [0, 1, 2, 3]
     assert recorder.steps == 4
 

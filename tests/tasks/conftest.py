@@ -58,6 +58,10 @@ class Memory:
         self.wanted, self.every = wanted, every
         self.saves = []
         self.stop_at = stop_at
+        self.said = []
+
+    def progress(self, **numbers):
+        self.said.append(numbers)
 
     def save(self, **state):
         self.saves.append({name: np.array(array) for name, array in state.items()})

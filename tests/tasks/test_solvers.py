@@ -8,7 +8,7 @@ from scipy.sparse.linalg import aslinearoperator
 from sklearn.linear_model import Ridge
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks import cg, lstsq, ridge
+from cec_mpi.tasks import cg, logistic, lstsq, pagerank, power, ridge, svd
 
 RNG = np.random.default_rng(7)
 SOLVERS = ["lsmr", "lsqr"]
@@ -287,3 +287,42 @@ def test_options_out_of_range_cost_no_product(task, options, says, counted):
 def test_a_linear_system_has_a_square_matrix():
     with pytest.raises(InputError, match="cg on a 3 x 2 matrix: expected a square one"):
         cg(aslinearoperator(np.ones((3, 2))), b=[1, 2, 3])
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_the_progress_of_cg_is_the_residual_of_each_iterate(memory, state_after, interrupted):
+    matrix = np.diag(np.arange(1.0, 41.0)) + 0.1
+    b = np.random.default_rng(3).standard_normal(40)
+    state = state_after(5, cg, aslinearoperator(matrix), b=b) if interrupted else None
+    checkpoint = memory(state)
+    cg(aslinearoperator(matrix), b=b, checkpoint=checkpoint)
+    left = [np.linalg.norm(matrix @ each["x"] - b) for each in checkpoint.saves]
+    said = [each["residual"] for each in checkpoint.said]
+    assert len(said) > 10
+    assert np.allclose(said, left / np.linalg.norm(b), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "names"),
+    [
+        (power, {}, {"residual", "eigenvalue"}),
+        (pagerank, {}, {"change"}),
+        (lstsq, {"b": np.arange(4.0)}, {"residual"}),
+        (ridge, {"y": np.arange(4.0)}, {"residual"}),
+        (logistic, {"y": [0, 1, 0, 1]}, {"objective", "gradient"}),
+        (svd, {"k": 2}, {"tolerance"}),
+    ],
+)
+def test_tasks_say_how_far_they_are(task, options, names, memory):
+    matrix = np.eye(4) + np.arange(16.0).reshape(4, 4) % 5
+    checkpoint = memory()
+    found = task(aslinearoperator(matrix), checkpoint=checkpoint, **options)
+    assert checkpoint.said
+    assert all(set(each) == names for each in checkpoint.said)
+    assert all(np.isfinite(list(each.values())).all() for each in checkpoint.said)
+    if task in (power, pagerank):
+        assert len(checkpoint.said) == found["iterations"]
+    for name in names & {"residual", "eigenvalue", "change"} - {
+        "residual" if task is ridge else ""
+    }:
+        assert checkpoint.said[-1][name] == pytest.approx(found[name], rel=1e-6)

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.assignment import Assignment, check_available
+from cec_mpi.core.plan.intervals import bounds_of
 from cec_mpi.core.plan.load import (
     check_copies,
     check_speeds,
@@ -51,9 +52,16 @@ class Plan:
     makespan: float
     bound: float
     _decoders: dict[tuple[MDSCode, bytes], Decoder] = field(default_factory=dict, repr=False)
+    _bounds: dict[int, list[list[int]]] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         return f"<Plan of makespan {self.makespan:g}, at least {self.bound:g}: {self.assignment!r}>"
+
+    def bounds(self, machines: int) -> list[list[int]]:
+        """Bounds of the rows of each of all machines (see `bounds_of`): always the same list."""
+        if machines not in self._bounds:
+            self._bounds[machines] = bounds_of(self.assignment, machines)
+        return self._bounds[machines]
 
     def decoders(self, code: MDSCode) -> list[Decoder]:
         """The decoder of each block, factored on first use and kept with the plan."""

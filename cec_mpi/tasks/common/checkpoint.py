@@ -39,6 +39,9 @@ class Checkpoint(Protocol):
         returns: a solver may change its arrays afterwards.
         """
 
+    def progress(self, **numbers: float) -> None:
+        """Say how far the task is, as ``progress(residual=1e-3)``, after any product."""
+
 
 class _NoCheckpoint:
     """Keeps nothing and holds nothing."""
@@ -51,6 +54,9 @@ class _NoCheckpoint:
         return {}
 
     def save(self, **state: ArrayLike) -> None:
+        pass
+
+    def progress(self, **numbers: float) -> None:
         pass
 
     def __repr__(self) -> str:

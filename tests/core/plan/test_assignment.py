@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.core.plan.assignment import Assignment, Block
+from cec_mpi.core.plan.intervals import bounds_of
 from cec_mpi.core.plan.load import fractional_load, makespan, whole_row_load
 from cec_mpi.core.plan.schemes import cyclic, fractional_blocks, heterogeneous
 from cec_mpi.errors import InfeasibleError, InputError
@@ -308,6 +309,10 @@ def test_intervals_are_the_rows_of_a_machine_merged_and_ascending(plan):
         assert all(start < stop for start, stop in intervals)
         assert all(before[1] < after[0] for before, after in pairwise(intervals))
         assert plan.count(machine) == sum(stop - start for start, stop in intervals)
+    bounds = bounds_of(plan, plan.available[-1] + 1)
+    assert [tuple(zip(each[::2], each[1::2], strict=True)) for each in bounds] == [
+        plan.intervals(machine) for machine in range(1, plan.available[-1] + 2)
+    ]
 
 
 @settings(max_examples=400, deadline=None, database=None)

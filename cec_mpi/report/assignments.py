@@ -1,0 +1,198 @@
+"""Who computed what: the assignments of a run that a page shows, and what moved in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from cec_mpi.report.bins import Floats, listed
+from cec_mpi.report.stream import Stretch
+
+_MOST = 200
+_MOST_HELD = 400  # while steps are read
+_NUMBERS = 150_000  # of all that are shown: a page has an end
+Intervals = list[tuple[int, int]]
+
+
+@dataclass
+class Held:
+    """An assignment that was made.
+
+    Attributes
+    ----------
+    index : int
+        Of the first step with it, counted from 0.
+    step : int
+        Its number.
+    available : list of int
+    bounds : list of list of int
+        As recorded, of machines 1..N.
+    before : list of list of int
+        Those of the assignment before it; empty for the first.
+    paces : (N,) ndarray
+        Seconds per row that machines had shown, NaN for none.
+    wanted : bool
+        Whether it is of a step with an event, or one that was asked for.
+    """
+
+    index: int
+    step: int
+    available: list[int]
+    bounds: list[list[int]]
+    before: list[list[int]]
+    paces: Floats
+    wanted: bool
+
+
+class Assignments:
+    """Holds assignments while steps are read: all, or those that matter and evenly spaced ones.
+
+    Parameters
+    ----------
+    asked : set of int
+        Numbers of steps whose assignment is wanted.
+
+    Attributes
+    ----------
+    made : list of int
+        Index of the first step of each assignment.
+    """
+
+    def __init__(self, asked: frozenset[int] = frozenset()) -> None:
+        self.made: list[int] = []
+        self._asked = asked
+        self._held: list[Held] = []
+        self._last: list[list[int]] | None = None
+
+    def add(self, first: int, stretch: Stretch, paces: Floats) -> None:
+        """Take a stretch that begins with this step of the run; other stores are passed over."""
+        step = stretch.step
+        if step["store"]:
+            return
+        index, bounds = first + stretch.begin, step["assignment"]
+        wanted = bool(step["events"]) or any(
+            step["step"] <= number < step["step"] + stretch.end - stretch.begin
+            for number in self._asked
+        )
+        if bounds is self._last or bounds == self._last:
+            if wanted and self._held and self._held[-1].index == self.made[-1]:
+                self._held[-1].wanted = True
+            return
+        available = step["available"]
+        before, self._last = self._last or [], bounds
+        self.made.append(index)
+        self._held.append(
+            Held(index, step["step"], available, bounds, before, paces, wanted or not before)
+        )
+        if len(self._held) > _MOST_HELD:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Drop each second one that nothing speaks for; of too many, any."""
+        newest = self._held.pop()
+        kept = [each for at, each in enumerate(self._held) if each.wanted or at % 2 == 0]
+        if len(kept) > _MOST_HELD * 3 // 4:
+            kept = kept[::2]
+        self._held = [*kept, newest]
+
+    def chosen(self) -> list[Held]:
+        """Those that are shown: all, or at most as many as a page has room for."""
+        size = max((sum(map(len, _blocks_sizes(each))) for each in self._held), default=1)
+        room = max(2, min(_MOST, _NUMBERS // max(size, 1)))
+        asked = [each for each in self._held if self._is_asked(each)]
+        found = _spread([each for each in self._held if each.wanted], max(room // 2, 1))
+        rest = _spread(self._held, max(room - len(found) - len(asked), 1))
+        if len(self._held) <= room:
+            return self._held
+        chosen = {each.index: each for each in (*asked, *found, *rest)}
+        return [chosen[index] for index in sorted(chosen)]
+
+    def _is_asked(self, held: Held) -> bool:
+        following = next((each.step for each in self._held if each.index > held.index), 2**63)
+        return any(held.step <= number < following for number in self._asked)
+
+
+def _spread(held: list[Held], count: int) -> list[Held]:
+    """So many of them, evenly spaced, the first and the last among them."""
+    if len(held) <= count:
+        return held
+    if count == 1:
+        return held[:1]
+    return [held[at * (len(held) - 1) // (count - 1)] for at in range(count)]
+
+
+def _blocks_sizes(held: Held) -> list[list[int]]:
+    return [machines for _, _, machines in blocks_of(held.bounds)] + held.bounds
+
+
+def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
+    """The blocks along the rows: where other machines begin or end, another one begins.
+
+    Examples
+    --------
+    >>> blocks_of([[0, 3], [1, 3], [], [0, 1]])
+    [(0, 1, [1, 4]), (1, 3, [1, 2])]
+    """
+    begins: dict[int, list[int]] = {}
+    ends: dict[int, list[int]] = {}
+    for machine, each in enumerate(bounds, start=1):
+        for start, stop in zip(each[::2], each[1::2], strict=True):
+            begins.setdefault(start, []).append(machine)
+            ends.setdefault(stop, []).append(machine)
+    places = sorted(begins.keys() | ends.keys())
+    now: set[int] = set()
+    blocks = []
+    for start, stop in pairwise(places):
+        now.difference_update(ends.get(start, ()))
+        now.update(begins.get(start, ()))
+        if now:
+            blocks.append((start, stop, sorted(now)))
+    return blocks
+
+
+def moved(bounds: list[list[int]], before: list[list[int]]) -> dict[str, Intervals]:
+    """Rows that machines compute and did not in the assignment before, by machine.
+
+    Examples
+    --------
+    >>> moved([[0, 4], [2, 6]], [[2, 6], [2, 6]])
+    {'1': [(0, 2)]}
+    """
+    found = {}
+    for machine, mine in enumerate(bounds, start=1):
+        old = before[machine - 1] if machine <= len(before) else []
+        if mine != old and before:
+            new = _without(mine, old)
+            if new:
+                found[str(machine)] = new
+    return found
+
+
+def _without(mine: list[int], old: list[int]) -> Intervals:
+    left = []
+    for start, stop in zip(mine[::2], mine[1::2], strict=True):
+        at = start
+        for first, last in zip(old[::2], old[1::2], strict=True):
+            if last <= at or first >= stop:
+                continue
+            if first > at:
+                left.append((at, first))
+            at = max(at, last)
+        if at < stop:
+            left.append((at, stop))
+    return left
+
+
+def shown(held: Held, until: int) -> dict[str, Any]:
+    """An assignment as the page has it; `until` is the last step with it."""
+    loads = [sum(each[1::2]) - sum(each[::2]) for each in held.bounds]
+    return {
+        "step": held.step,
+        "until": until,
+        "available": held.available,
+        "blocks": blocks_of(held.bounds),
+        "loads": loads,
+        "moved": moved(held.bounds, held.before),
+        "speeds": listed(1 / held.paces),
+    }

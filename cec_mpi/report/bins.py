@@ -1,0 +1,182 @@
+"""Steps put into bins: as many as a page has room for, however long a run is."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.report.kinds import IDLE, PREEMPTED, STATE_OF, STATES, said_of
+from cec_mpi.report.stream import Chunk
+
+Floats = NDArray[np.float64]
+
+_MOST_CELLS = 1_200_000  # machines by bins: bytes of the map
+_FEWEST, _MOST = 64, 4096  # bins
+_NONE = len(STATES)
+_KIND_STATES = [STATE_OF.get(name) for name in ("lost", "wrong", "late")]
+
+
+class MachineBins:
+    """What each machine did in each bin; bins become wider while steps come.
+
+    Attributes
+    ----------
+    width : int
+        Steps per bin: 1, or a power of 2.
+    count : int
+        Steps so far.
+    rows, seconds, shares : (B, N) ndarray
+        Sums over the steps of a bin: of rows, seconds, and parts of the shard computed.
+    present : (B, N) ndarray
+        In how many of them a machine was available.
+    """
+
+    def __init__(self) -> None:
+        self.width, self.count = 1, 0
+        self._most = 0
+        self._set(0, 0)
+
+    @property
+    def bins(self) -> int:
+        """How many bins have steps."""
+        return -(-self.count // self.width)
+
+    @property
+    def machines(self) -> int:
+        """N."""
+        return int(self.present.shape[1])
+
+    def add(self, chunk: Chunk, rows_per_shard: int) -> None:
+        """Take the steps of a chunk, which follow those before."""
+        machines = chunk.seconds.shape[1]
+        if machines > self.present.shape[1]:
+            self._widen(machines)
+        while -(-(self.count + chunk.steps) // self.width) > self._most:
+            self._merge()
+        first = self.count
+        self.count += chunk.steps
+        lowest = first // self.width
+        starts = np.arange(lowest, self.bins) * self.width - first
+        sums = np.add.reduceat(chunk.seconds, np.maximum(starts, 0), axis=0)
+        self.seconds[lowest : self.bins, :machines] += sums
+        for stretch in chunk.stretches:
+            step = stretch.step
+            rows = np.array(step["rows"], np.float64)
+            share = rows / max(_shard_of(step, rows_per_shard), 1)
+            here = np.zeros(machines)
+            here[np.array(step["available"], np.int64) - 1] = 1
+            for bin_, steps in self._parts(first + stretch.begin, first + stretch.end):
+                self.rows[bin_, :machines] += steps * rows
+                self.shares[bin_, :machines] += steps * share
+                self.present[bin_, :machines] += steps * here
+            for event in step["events"]:
+                self._mark((first + stretch.begin) // self.width, event)
+
+    def cells(self) -> str:
+        """The map: a byte per machine and bin, machine by machine, in base64."""
+        bins = self.bins
+        steps = self.steps_of_bins()[:, None]
+        share = np.clip(self.shares[:bins] / steps, 0, 1)
+        cells = (16 + np.rint(share * 239)).astype(np.uint8)
+        cells[self.rows[:bins] == 0] = IDLE
+        cells[self.present[:bins] == 0] = PREEMPTED
+        marked = self.marks[:bins]
+        cells = np.where(marked < _NONE, marked, cells)
+        return base64.b64encode(np.ascontiguousarray(cells.T).tobytes()).decode()
+
+    def steps_of_bins(self) -> NDArray[np.int64]:
+        """How many steps each bin has: as many as all others, but the last one."""
+        ends = np.minimum((np.arange(self.bins) + 1) * self.width, self.count)
+        return np.diff(ends, prepend=0)
+
+    def _parts(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        for bin_ in range(begin // self.width, (end - 1) // self.width + 1):
+            low, high = bin_ * self.width, (bin_ + 1) * self.width
+            yield bin_, min(end, high) - max(begin, low)
+
+    def _mark(self, bin_: int, event: dict[str, object]) -> None:
+        _, machine, _ = said_of(event)
+        state = STATE_OF.get(next(iter(event), ""))
+        if state is not None and 1 <= machine <= self.marks.shape[1]:
+            self.marks[bin_, machine - 1] = min(state, self.marks[bin_, machine - 1])
+
+    def _widen(self, machines: int) -> None:
+        self._most = max(_FEWEST, min(_MOST, _MOST_CELLS // machines)) // 2 * 2
+        while self.bins > self._most:
+            self._merge()
+        before = self._arrays()
+        self._set(self._most, machines)
+        for new, old in zip(self._arrays(), before, strict=True):
+            filled = min(len(old), self._most)
+            new[:filled, : old.shape[1]] = old[:filled]
+
+    def _arrays(self) -> list[NDArray[Any]]:
+        return [self.rows, self.seconds, self.shares, self.present, self.marks]
+
+    def _set(self, bins: int, machines: int) -> None:
+        self.rows: Floats = np.zeros((bins, machines))
+        self.seconds: Floats = np.zeros((bins, machines))
+        self.shares: Floats = np.zeros((bins, machines))
+        self.present: Floats = np.zeros((bins, machines))
+        self.marks = np.full((bins, machines), _NONE, np.uint8)
+
+    def _merge(self) -> None:
+        """Make each two bins one."""
+        half = len(self.rows) // 2
+        for array in (self.rows, self.seconds, self.shares, self.present):
+            array[:half] = array[: 2 * half : 2] + array[1 : 2 * half : 2]
+            array[half:] = 0
+        self.marks[:half] = np.minimum(self.marks[: 2 * half : 2], self.marks[1 : 2 * half : 2])
+        self.marks[half:] = _NONE
+        self.width *= 2
+
+
+def _shard_of(step: dict[str, Any], rows_per_shard: int) -> int:
+    """Rows per shard: of a further store, as far as its assignment says."""
+    if not step["store"]:
+        return rows_per_shard
+    return max((each[-1] for each in step["assignment"] if each), default=rows_per_shard)
+
+
+def binned(values: Floats, width: int) -> dict[str, list[float | None]]:
+    """A series by bins: its values, or the least, the median and the largest of each bin.
+
+    NaN is no value. Numbers keep six digits.
+
+    Examples
+    --------
+    >>> binned(np.array([1.0, 5.0, np.nan]), 1)
+    {'value': [1.0, 5.0, None]}
+    >>> binned(np.array([1.0, 5.0, 2.0, np.nan, 4.0]), 3)
+    {'min': [1.0, 4.0], 'mid': [2.0, 4.0], 'max': [5.0, 4.0]}
+    """
+    if width == 1:
+        return {"value": listed(values)}
+    bins = -(-len(values) // width)
+    table = np.full(bins * width, np.nan)
+    table[: len(values)] = values
+    table = np.sort(table.reshape(bins, width), axis=1)  # NaN comes last
+    known = (~np.isnan(table)).sum(axis=1)
+    last = np.maximum(known - 1, 0)
+    row = np.arange(bins)
+    middle = (table[row, last // 2] + table[row, (last + 1) // 2]) / 2
+    return {
+        "min": listed(table[:, 0]),
+        "mid": listed(middle),
+        "max": listed(table[row, last]),
+    }
+
+
+def summed(values: Floats, width: int) -> list[float | None]:
+    """Sums of a series by bins; NaN counts nothing."""
+    edges = np.arange(0, len(values), width)
+    return listed(np.add.reduceat(np.nan_to_num(values), edges)) if len(values) else []
+
+
+def listed(values: Floats) -> list[float | None]:
+    """Numbers for JSON, of six digits; null for what is no finite number."""
+    return [float(f"{each:.6g}") if each - each == 0 else None for each in values.tolist()]

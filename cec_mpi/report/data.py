@@ -1,0 +1,201 @@
+"""The one object that a page is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from cec_mpi.report.assignments import shown
+from cec_mpi.report.bins import binned, listed, summed
+from cec_mpi.report.gathered import Run
+from cec_mpi.report.kinds import KINDS, STATES
+from cec_mpi.report.words import duration, facts_of, warnings_of, words_of
+from cec_mpi.text import plural
+
+_VERSION = 1
+_SPEEDS = 60_000  # numbers of speeds: bins by machines
+_SERIES = {
+    "measured": "measured_makespan",
+    "predicted": "predicted_makespan",
+    "hindsight": "hindsight_makespan",
+    "condition": "condition",
+    "error_bound": "error_bound",
+    "bytes": "bytes",
+}
+_LOGARITHMIC = {"residual", "change", "gradient", "tolerance"}
+_MOST_PROGRESS = 4000  # points of one curve
+
+
+@dataclass(frozen=True)
+class About:
+    """What a page says of itself.
+
+    Attributes
+    ----------
+    title : str
+    refresh : float or None
+        Seconds after which it looks for a newer one.
+    """
+
+    title: str
+    refresh: float | None = None
+
+
+def data_of(runs: Sequence[Run], about: About) -> dict[str, Any]:
+    """The object of a page of these runs."""
+    return {
+        "version": _VERSION,
+        "title": about.title,
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "refresh": about.refresh,
+        "kinds": [kind._asdict() for kind in KINDS],
+        "states": [state._asdict() for state in STATES],
+        "words": _side_by_side(runs),
+        "runs": [_run(run) for run in runs],
+    }
+
+
+def _side_by_side(runs: Sequence[Run]) -> list[str]:
+    """How the times of several runs compare with the first."""
+    timed = [run for run in runs if run.steps]
+    if len(timed) < 2:
+        return []
+    said = []
+    first = timed[0]
+    for other in timed[1:]:
+        both = min(first.steps, other.steps)
+        times = [float(run.numbers["time"][-1]) for run in (first, other)]
+        spent = [float(run.numbers["measured_makespan"][:both].sum()) for run in (first, other)]
+        text = f"{other.name} took {duration(times[1])}, {first.name} {duration(times[0])}"
+        if times[0] > 0:
+            text += f": {times[1] / times[0]:.2f} times as long"
+        if spent[0] > 0:
+            text += (
+                f"; computing in the first {plural(both, 'step')} took "
+                f"{spent[1] / spent[0]:.2f} times as long"
+            )
+        said.append(text + ".")
+    return said
+
+
+def _run(run: Run) -> dict[str, Any]:
+    n, width = run.numbers, run.bins.width
+    starts = np.arange(0, run.steps, width)
+    chosen = run.assignments.chosen()
+    return {
+        "name": run.name,
+        "state": run.state,
+        "facts": facts_of(run),
+        "words": words_of(run),
+        "warnings": warnings_of(run),
+        "machines": run.machines,
+        "recovery": run.header["recovery"],
+        "rows": run.header["rows_per_shard"],
+        "names": names_of(run.header, run.machines),
+        "steps": run.steps,
+        "first": int(n["step"][0]) if run.steps else 0,
+        "bin": width,
+        "bins": run.bins.bins,
+        "at": n["step"][starts].astype(int).tolist(),
+        "time": listed(n["time"][starts]),
+        "series": _series(run),
+        "parts": {name: summed(values, width) for name, values in parts_of(run).items()},
+        "map": {"rows": run.machines, "bins": run.bins.bins, "cells": run.bins.cells()},
+        "speeds": _speeds(run),
+        "events": [list(event) for event in run.events],
+        "assignments": [shown(held, _until(run, held.index)) for held in chosen],
+        "left_out": len(run.assignments.made) - len(chosen),
+        "progress": _progress(run),
+        "checkpoints": [_step_at(run, after) for after in run.checkpoints],
+        "resumes": [_step_at(run, after + 1) for after in run.resumes],
+    }
+
+
+def names_of(header: dict[str, Any], machines: int) -> list[str]:
+    """The host of each machine, as far as it is known."""
+    names = [""] * machines
+    hosts, placed = header.get("hosts"), header.get("machine_of_rank")
+    if isinstance(hosts, list) and isinstance(placed, list):
+        for rank, machine in enumerate(placed):
+            if type(machine) is int and 1 <= machine <= machines and hosts:
+                names[machine - 1] = str(hosts[rank if rank < len(hosts) else 0])[:120]
+    return names
+
+
+def _series(run: Run) -> dict[str, Any]:
+    n = run.numbers
+    found = {name: n[field] for name, field in _SERIES.items()}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found["regret"] = n["measured_makespan"] / n["hindsight_makespan"] - 1
+    return {name: binned(values, run.bins.width) for name, values in found.items()}
+
+
+def parts_of(run: Run) -> dict[str, Any]:
+    """Where the time of each step went, in seconds.
+
+    Machines compute and load while rank 0 collects: what is left of that is the wire.
+    """
+    n = run.numbers
+    compute, load = n["measured_makespan"], n["load_seconds"]
+    return {
+        "announce": n["announce_seconds"],
+        "share": n["share_seconds"],
+        "compute": compute,
+        "collect": np.maximum(n["collect_seconds"] - compute - load, 0.0),
+        "decode": n["decode_seconds"],
+        "load": load,
+        "waiting": n["waiting"],
+    }
+
+
+def _speeds(run: Run) -> dict[str, Any] | None:
+    bins, machines = run.bins.bins, run.machines
+    if not bins:
+        return None
+    count = max(1, min(bins, _SPEEDS // machines))
+    edges = np.unique(np.arange(count) * bins // count)
+    rows, seconds = (
+        np.add.reduceat(each[:bins], edges, axis=0) for each in (run.bins.rows, run.bins.seconds)
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = rows / seconds
+    return {"bins": edges.tolist(), "machines": [listed(each) for each in rates.T]}
+
+
+def _until(run: Run, index: int) -> int:
+    made = run.assignments.made
+    place = int(np.searchsorted(made, index, side="right"))
+    return _step_at(run, made[place] if place < len(made) else run.steps)
+
+
+def _step_at(run: Run, after: int) -> int:
+    """The number of the last of so many steps."""
+    if not run.steps or after <= 0:
+        return 0
+    return int(run.numbers["step"][min(after, run.steps) - 1])
+
+
+def _progress(run: Run) -> list[dict[str, Any]]:
+    curves: dict[str, tuple[list[int], list[float]]] = {}
+    for after, known in run.progress:
+        for name, value in known.items():
+            steps, values = curves.setdefault(str(name), ([], []))
+            steps.append(_step_at(run, after))
+            values.append(float(value))
+    found = []
+    for name, (steps, values) in curves.items():
+        stride = -(-len(steps) // _MOST_PROGRESS)
+        kept = sorted({*range(0, len(steps), stride), len(steps) - 1})
+        found.append(
+            {
+                "name": name[:80],
+                "log": name in _LOGARITHMIC and min(values) > 0,
+                "step": [steps[at] for at in kept],
+                "value": listed(np.array([values[at] for at in kept])),
+            }
+        )
+    return found

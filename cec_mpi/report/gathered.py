@@ -1,0 +1,157 @@
+"""All that a report needs of one run, gathered while its records are read once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import InputError
+from cec_mpi.files.durable import is_locked
+from cec_mpi.records.directory import STEPS, read_summary
+from cec_mpi.report.assignments import Assignments
+from cec_mpi.report.bins import MachineBins
+from cec_mpi.report.costs import Costs
+from cec_mpi.report.kinds import said_of
+from cec_mpi.report.stream import NUMBERS, Chunk, read_chunks
+
+Floats = NDArray[np.float64]
+
+DONE, BROKEN, GOING = "done", "broke off", "still going"
+
+
+class Run:
+    """A run as its directory has it.
+
+    Parameters
+    ----------
+    name : str
+        The directory.
+    asked : set of int
+        Steps whose assignments are to be shown.
+
+    Attributes
+    ----------
+    headers : list of dict
+        Of its parts.
+    summary : dict
+        Empty where the run has not come to its end.
+    state : str
+        `DONE`, `BROKEN` or `GOING`.
+    numbers : dict of (T,) ndarray
+        By step: the names of `NUMBERS`, and ``load_seconds`` (the longest of a machine),
+        ``bytes``, ``waiting`` (for enough machines) and ``time`` (when the step ended, in seconds
+        since the run began, without what was between its parts).
+    events : list of (int, int, int, str)
+        Number of the step, kind, machine and text.
+    progress : list of (int, dict)
+        What the task knew after so many steps.
+    checkpoints, resumes : list of int
+        After so many steps.
+    """
+
+    def __init__(self, name: str, asked: frozenset[int] = frozenset()) -> None:
+        self.name, path = name, Path(name)
+        if not path.is_dir():
+            what = "is no directory" if path.exists() else "is missing"
+            raise InputError(f"{name} {what}: expected the directory of results of a run")
+        self.headers: list[dict[str, Any]] = []
+        self.bins, self.costs, self.assignments = MachineBins(), Costs(), Assignments(asked)
+        self.events: list[tuple[int, int, int, str]] = []
+        self.progress: list[tuple[int, dict[str, float]]] = []
+        self.checkpoints: list[int] = []
+        self.resumes: list[int] = []
+        self._parts: dict[str, list[Floats]] = {name: [] for name in NUMBERS}
+        self._more: dict[str, list[Floats]] = {"load_seconds": [], "bytes": [], "time": []}
+        self.last_time = ""  # when its last step ended
+        self._over = 0.0  # seconds of the parts before this one
+        going = is_locked(path)
+        for chunk in read_chunks(path / STEPS):
+            self._add(chunk)
+        self.summary = ({} if going else read_summary(path)) or {}
+        self.state = GOING if going else DONE if self.summary else BROKEN
+        merged = {**self._parts, **self._more}
+        self.numbers: dict[str, Floats] = {
+            name: np.concatenate(parts) if parts else np.empty(0) for name, parts in merged.items()
+        }
+        self.numbers["waiting"] = self._waiting()
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Of its first part."""
+        return self.headers[0]
+
+    @property
+    def steps(self) -> int:
+        """How many it has made, those that were made again after a resume included."""
+        return len(self.numbers["step"])
+
+    @property
+    def machines(self) -> int:
+        """How many the store has, or had at the most."""
+        return max(self.bins.machines, _whole(self.header, "machines"))
+
+    def _add(self, chunk: Chunk) -> None:
+        if chunk.begins:
+            if self.headers:
+                self.resumes.append(chunk.first)
+                self._over = self._more["time"][-1][-1] if self._more["time"] else 0.0
+            self.headers.append(chunk.header)
+        for after, note in chunk.notes:
+            if note["kind"] == "checkpoint":
+                self.checkpoints.append(after)
+            else:
+                self.progress.append((after, note["known"]))
+        if not chunk.steps:
+            return
+        rows = _whole(chunk.header, "rows_per_shard")
+        self.bins.add(chunk, rows)
+        self.costs.add(chunk, _whole(chunk.header, "recovery"), rows)
+        for name in NUMBERS:
+            self._parts[name].append(chunk.numbers[name])
+        loads, sizes = np.zeros((2, chunk.steps))
+        for stretch, paces in zip(chunk.stretches, self.costs.paces, strict=True):
+            steps, step = slice(stretch.begin, stretch.end), stretch.step
+            loads[steps] = max(step["load_seconds"])
+            sizes[steps] = sum(step["bytes"].values())
+            self.events += [(step["step"], *said_of(event)) for event in step["events"]]
+            self.assignments.add(chunk.first, stretch, paces)
+        self.last_time = chunk.times[-1]
+        self._more["load_seconds"].append(loads)
+        self._more["bytes"].append(sizes)
+        self._more["time"].append(self._times(chunk))
+
+    def _times(self, chunk: Chunk) -> Floats:
+        began = _moment(chunk.header.get("started"))
+        found = np.array([_moment(each) for each in chunk.times])
+        last = self._more["time"][-1][-1] if self._more["time"] else 0.0
+        return np.maximum.accumulate(np.maximum(self._over + found - began, last))
+
+    def _waiting(self) -> Floats:
+        """Seconds before each step in which too few machines were available."""
+        n = self.numbers
+        if not self.steps:
+            return np.empty(0)
+        parts = ("announce_seconds", "share_seconds", "collect_seconds", "decode_seconds")
+        took = sum(n[name] for name in parts)
+        between = np.diff(n["time"], prepend=0.0) - took
+        return np.where(n["waited_ticks"] > 0, np.maximum(between, 0.0), 0.0)
+
+
+def _whole(header: dict[str, Any], name: str) -> int:
+    value = header.get(name)
+    if not isinstance(value, int) or not 1 <= value < 2**48:
+        raise InputError(
+            f"a header of the records has {name} {value!r:.80}: expected a whole number from 1"
+        )
+    return value
+
+
+def _moment(text: object) -> float:
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except (ValueError, OverflowError):
+        raise InputError(f"the records have a time {str(text)[:80]!r}: expected ISO 8601") from None

@@ -1,0 +1,90 @@
+"""What can happen to machines, as a page shows it: one line for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from cec_mpi.text import plural, shown
+
+_LONGEST = 300  # characters of what an event says
+
+
+class Kind(NamedTuple):
+    """A kind of event: its name in the records, words, colours by day and night, and a mark."""
+
+    kind: str
+    words: str
+    colour: str
+    dark: str
+    mark: str
+
+
+class State(NamedTuple):
+    """What a machine can be in a step, beside the rows that it computed."""
+
+    state: str
+    words: str
+    colour: str
+    dark: str
+
+
+OTHER = "other"
+
+KINDS = (
+    Kind("lost", "was lost", "#b3261e", "#ff8a80", "x"),
+    Kind("joined", "joined", "#1b6e3c", "#7bd99b", "+"),
+    Kind("given up", "was given up", "#7d1f5c", "#f2a1d4", "d"),
+    Kind("leaving", "left on a warning", "#8a5200", "#ffc26b", "v"),
+    Kind("late", "answered late", "#6b5b00", "#e6d15c", "o"),
+    Kind("wrong", "answered wrongly", "#8b0000", "#ff6e6e", "s"),
+    Kind("rebuilt", "rebuilt rows of its shard", "#005a8c", "#80cfff", "^"),
+    Kind("adopted", "took over a shard", "#4a3aa7", "#b7adff", "^"),
+    Kind(OTHER, "", "#555555", "#bbbbbb", "o"),
+)
+"""The one table of events; the records may have others, which are shown under their own names."""
+
+STATES = (
+    State("preempted", "preempted", "#d9d9d9", "#3a3a3a"),
+    State("idle", "available, without rows", "#f4f0e6", "#55503f"),
+    State("lost", "lost", "#b3261e", "#ff8a80"),
+    State("wrong", "answered wrongly", "#8b0000", "#ff6e6e"),
+    State("late", "answered late", "#c9a800", "#e6d15c"),
+)
+"""What a cell of the map can be; those further down matter less where a cell has several steps."""
+
+PREEMPTED, IDLE = 0, 1
+_INDEX = {kind.kind: index for index, kind in enumerate(KINDS)}
+STATE_OF = {state.state: index for index, state in enumerate(STATES) if index > IDLE}
+"""Which state of a cell an event of this kind makes."""
+
+
+def said_of(event: Mapping[str, Any]) -> tuple[int, int, str]:
+    """Index of the kind of an event, the machine that it happened to, and what else is known.
+
+    Examples
+    --------
+    >>> said_of({"lost": 3, "reason": "its process ended"})
+    (0, 3, 'its process ended')
+    >>> said_of({"moved": 2, "to": "node4"})
+    (8, 2, "moved, to 'node4'")
+    """
+    items = list(event.items())
+    name, machine = items[0] if items else (OTHER, 0)
+    index = _INDEX.get(name, _INDEX[OTHER])
+    number = machine if type(machine) is int else 0
+    parts = [name] if index == _INDEX[OTHER] else []
+    if "reason" in event:
+        parts.append(str(event["reason"]))
+    elif name == "rebuilt":
+        parts.append(_rebuilt(event))
+    else:
+        parts += [f"{key} {shown(value)}" for key, value in items[1:]]
+    return index, number, ", ".join(part for part in parts if part)[:_LONGEST]
+
+
+def _rebuilt(event: Mapping[str, Any]) -> str:
+    count, first, last = (event.get(name) for name in ("rows", "first", "last"))
+    if type(count) is not int:
+        return ""
+    return f"{plural(count, 'row')} of {shown(first)}..{shown(last)}"
