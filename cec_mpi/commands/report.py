@@ -73,13 +73,13 @@ def _write(arguments: argparse.Namespace, out: Path) -> bool:
     """Write the page; whether a run still goes."""
     from cec_mpi.report.data import About, data_of
     from cec_mpi.report.gathered import GOING, Run
-    from cec_mpi.report.page import page_of
+    from cec_mpi.report.page import page
 
     runs = [Run(name, arguments.step or frozenset()) for name in arguments.runs]
     going = any(run.state == GOING for run in runs)
     title = arguments.title or listed(arguments.runs, 5)
     refresh = _EVERY if arguments.watch and going else None
-    page = page_of(data_of(runs, About(title, refresh)))
+    text = page(data_of(runs, About(title, refresh)))
     with storing(out):
-        publish(out, page)
+        publish(out, text.encode())
     return going

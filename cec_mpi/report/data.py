@@ -102,6 +102,8 @@ def _run(run: Run) -> dict[str, Any]:
         "bins": run.bins.bins,
         "at": n["step"][starts].astype(int).tolist(),
         "time": listed(n["time"][starts]),
+        "seconds": float(n["time"][-1]) if run.steps else None,
+        "by_machine": _by_machine(run) if run.steps else None,
         "series": _series(run),
         "parts": {name: summed(values, width) for name, values in parts_of(run).items()},
         "map": {"rows": run.machines, "bins": run.bins.bins, "cells": run.bins.cells()},
@@ -112,6 +114,40 @@ def _run(run: Run) -> dict[str, Any]:
         "progress": _progress(run),
         "checkpoints": [_step_at(run, after) for after in run.checkpoints],
         "resumes": [_step_at(run, after + 1) for after in run.resumes],
+    }
+
+
+def _by_machine(run: Run) -> dict[str, Any]:
+    """What each machine did and cost, the costliest first."""
+    costs, steps = run.costs, run.steps
+    present = run.bins.present[: run.bins.bins].sum(axis=0)
+    rows = run.bins.rows[: run.bins.bins].sum(axis=0)
+    seconds = run.bins.seconds[: run.bins.bins].sum(axis=0)
+    lost = [0] * run.machines
+    for _, kind, machine, _ in run.events:
+        if KINDS[kind].kind == "lost" and 1 <= machine <= run.machines:
+            lost[machine - 1] += 1
+    cost = costs.excess + costs.loads
+    columns = {
+        "Cost": "seconds",
+        "Last in steps": "whole",
+        "Computed": "seconds",
+        "Rows": "whole",
+        "Available": "percent",
+        "Lost": "whole",
+    }
+    known = min(run.machines, len(cost))
+    table = [
+        [
+            n + 1,
+            *map(float, (cost[n], costs.slowest[n], seconds[n], rows[n], present[n] / steps)),
+            lost[n],
+        ]
+        for n in np.argsort(-cost[:known], kind="stable").tolist()
+    ]
+    return {
+        "columns": [{"label": label, "unit": unit} for label, unit in columns.items()],
+        "rows": table,
     }
 
 

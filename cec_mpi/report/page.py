@@ -1,47 +1,111 @@
-"""A page that is one file: data, style and program in one HTML document."""
+"""A report as one HTML page that needs nothing beside it: no file, no network."""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import html
 import json
-import re
+from functools import cache
+from importlib.resources import files
+from string import Template
 from typing import Any
 
 import orjson
 
-_ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
-_PLAIN = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>
-<body><h1>{title}</h1><pre id="words"></pre>
-<script type="application/json" id="data">{data}</script>
-<script>
-const data = JSON.parse(document.getElementById("data").textContent);
-document.getElementById("words").textContent = data.runs.map(
-  (run) => [run.name, ...run.words, ...run.warnings].join("\\n")).join("\\n\\n");
-</script></body></html>
-"""
+_STYLES = ("uPlot.min.css", "report.css")
+# In this order, since each uses what is before it.
+_SCRIPTS = (
+    "base.js",
+    "theme.js",
+    "view.js",
+    "frame.js",
+    "cells.js",
+    "map.js",
+    "chart.js",
+    "figures.js",
+    "summary.js",
+    "events.js",
+    "assignment.js",
+    "report.js",
+)
+_LARGE = 500_000  # characters
+# What would end the script that the data are in, or a line of it.
+_ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
-def page_of(data: dict[str, Any]) -> bytes:
-    """The HTML of a page with this data; what is text in it stays text."""
-    title = html.escape(data["title"])
-    holes = {"title": title, "data": script_json(data)}
-    page = re.sub(r"\{(title|data)\}", lambda hole: holes[hole[1]], _PLAIN)
-    return page.encode("utf-8", "backslashreplace")
+def page(data: dict[str, Any]) -> str:
+    """The page of a report.
 
+    Parameters
+    ----------
+    data : dict
+        What it shows: ``title``, ``runs``, ``kinds`` of events, ``states`` of machines. All
+        text in it is shown as text, whatever it holds.
 
-def script_json(data: dict[str, Any]) -> str:
-    r"""JSON that may stand in a script element: nothing in it can end the element.
-
-    Examples
-    --------
-    >>> print(script_json({"name": "</script>"}))
-    {"name":"\u003c/script\u003e"}
+    Returns
+    -------
+    str
+        HTML. Its Content-Security-Policy forbids what would ask a network.
     """
+    kind, packed = _packed(data)
+    styles = "\n".join(_asset(name) for name in _STYLES)
+    scripts = _scripts()
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+        f"style-src '{_hash(styles)}'; script-src '{_hash(scripts)}'"
+    )
+    return Template(_asset("report.html")).substitute(
+        policy=policy,
+        title=html.escape(_writable(data["title"])),
+        styles=styles,
+        words=_words(data["runs"]),
+        data=packed,
+        kind=kind,
+        scripts=scripts,
+    )
+
+
+def _words(runs: list[dict[str, Any]]) -> str:
+    """What is read where scripts do not run."""
+    lines = []
+    for run in runs:
+        lines.append(f"<h2>{html.escape(run['name'])}: {html.escape(run['state'])}</h2>")
+        lines += [f"<p>{html.escape(text)}</p>" for text in (*run["words"], *run["warnings"])]
+    return _writable("\n".join([*lines, "<p>The pictures need JavaScript.</p>"]))
+
+
+def _packed(data: dict[str, Any]) -> tuple[str, str]:
+    """The type of the data in the page, and the data: as text, or packed where they are large."""
     try:
         text = orjson.dumps(data).decode()
     except TypeError:  # a name of a file that is no text
-        text = json.dumps(data, allow_nan=False)
-    for plain, escaped in _ESCAPED.items():
-        text = text.replace(plain, escaped)
-    return text
+        text = _writable(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+    if len(text) <= _LARGE:
+        return "application/json", text.translate(_ESCAPES)
+    packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
+    return "application/gzip", base64.b64encode(packed).decode()
+
+
+def _writable(text: str) -> str:
+    """Names of files need not be text: what is none becomes a question mark, as `ls` has it."""
+    return text.encode("utf-8", "replace").decode()
+
+
+@cache
+def _scripts() -> str:
+    licence = f"/*! uPlot is shipped under this licence:\n{_asset('uPlot.LICENSE')}*/"
+    own = "\n".join(_asset(name) for name in _SCRIPTS)
+    chart_library = _asset("uPlot.iife.min.js")
+    return f'{licence}\n{chart_library}\n(async () => {{\n"use strict";\n{own}}})();\n'
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("cec_mpi.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"

@@ -62,6 +62,9 @@ def _slurm_loads_pmix() -> bool:
             return "pmix" in (srun_list() or ()) and not srun_load_problem("pmix")
 
 
+CHROMIUM, CHROMEDRIVER = (shutil.which(name) or "" for name in ("chromium", "chromedriver"))
+
+
 @cache
 def _can_mount() -> bool:
     command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
@@ -100,6 +103,11 @@ NEEDS = {
     "mounts": Need(
         _can_mount,
         "a disk that is full is a small file system in memory, which root alone can mount",
+    ),
+    "chromium": Need(
+        lambda: bool(CHROMIUM and CHROMEDRIVER),
+        "a report is a page that people use in a browser (on Debian: apt install chromium "
+        "chromium-driver)",
     ),
     "hosts": Need(
         _can_start_hosts,

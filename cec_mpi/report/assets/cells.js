@@ -1,0 +1,96 @@
+// The cells of the map: a byte for each machine and bin, their colours and their words.
+
+const TILE = 8192;
+const FIRST_SHARE = 16;
+const shareOf = (cell) => (cell - FIRST_SHARE) / (255 - FIRST_SHARE);
+let largestCell = FIRST_SHARE;
+const seenStates = new Set();
+
+/** The cells of all runs, and the largest share, which has the darkest shade. */
+function unpackCells() {
+  for (const run of RUNS) {
+    run.cells = bytesOf(run.map.cells);
+    for (const cell of run.cells) {
+      if (cell > largestCell) largestCell = cell;
+      if (cell < FIRST_SHARE) seenStates.add(cell);
+    }
+  }
+}
+
+/** Colours of the 256 values that a cell can have, as pixels. */
+function cellColours() {
+  const canvas = el("canvas", { width: 256, height: 1 });
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  const shades = context.createLinearGradient(FIRST_SHARE, 0, Math.max(largestCell, FIRST_SHARE + 1), 0);
+  shades.addColorStop(0, colour("load-none"));
+  shades.addColorStop(1, colour("load-all"));
+  context.fillStyle = shades;
+  context.fillRect(0, 0, 256, 1);
+  DATA.states.forEach((state, i) => {
+    context.fillStyle = given(state);
+    context.fillRect(i, 0, 1, 1);
+  });
+  return new Uint32Array(context.getImageData(0, 0, 256, 1).data.buffer);
+}
+
+/** The cells as pictures of one pixel each, so wide as browsers allow. */
+function paintCells(run, cells) {
+  const paint = cellColours();
+  const tiles = [];
+  for (let begin = 0; begin < run.map.bins; begin += TILE) {
+    const width = Math.min(TILE, run.map.bins - begin);
+    const canvas = el("canvas", { width, height: run.map.rows });
+    const context = canvas.getContext("2d");
+    const picture = context.createImageData(width, run.map.rows);
+    const pixels = new Uint32Array(picture.data.buffer);
+    for (let row = 0, at = 0; row < run.map.rows; row++) {
+      const from = row * run.map.bins + begin;
+      for (let i = 0; i < width; i++) pixels[at++] = paint[cells[from + i]];
+    }
+    context.putImageData(picture, 0, 0);
+    tiles.push({ begin, width, canvas });
+  }
+  return tiles;
+}
+
+function machineName(run, machine) {
+  const host = run.names[machine - 1];
+  return host ? `machine ${machine} (${host})` : `machine ${machine}`;
+}
+
+/** What a cell of the map says, in words. */
+function cellWords(run, value) {
+  if (value >= FIRST_SHARE) {
+    return `${UNITS.percent(shareOf(value))} of its shard's rows`;
+  }
+  return DATA.states[value]?.words ?? "nothing known";
+}
+
+function stepWords(run, bin) {
+  const [first, last] = stepsOf(run, bin);
+  return first === last ? `Step ${whole(first)}` : `Steps ${whole(first)}–${whole(last)}`;
+}
+
+/** Cells that share a pixel are mixed along the steps, and never with those of other machines. */
+function mix(canvas, from, to, wide) {
+  const across = Math.max(1, Math.round(wide));
+  const mixed = el("canvas", { width: across, height: canvas.height });
+  const context = mixed.getContext("2d");
+  context.imageSmoothingQuality = "high";
+  context.drawImage(canvas, from, 0, to - from, canvas.height, 0, 0, across, canvas.height);
+  return [mixed, 0, across];
+}
+
+/** Events of these steps; they are in the order of their steps. */
+function eventsBetween(run, first, last) {
+  let low = 0;
+  let high = run.events.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (run.events[middle][0] < first) low = middle + 1;
+    else high = middle;
+  }
+  const found = [];
+  while (low < run.events.length && run.events[low][0] <= last) found.push(run.events[low++]);
+  return found;
+}

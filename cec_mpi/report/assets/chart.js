@@ -1,0 +1,233 @@
+// A chart along the steps: lines with what they are between, or layers on one another (uPlot).
+
+const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
+const charts = [];
+
+/**
+ * Add a chart.
+ *
+ * A line has `label`, `paint` (gives its colour), `x`, `y`, and may have `dash`, `low` and `high`
+ * (the range that a bin's values cover), `step` (a line of steps) and `off` (hidden at first).
+ */
+class Chart {
+  constructor(parent, { title, note, unit, lines, log = false, layers = false, moments = false, height = 180 }) {
+    Object.assign(this, { unit, lines, log, layers, moments, height });
+    this.shown = lines.map((line) => !line.off);
+    this.plot = el("div", { class: "plot", role: "img", "aria-label": `${title}. ${this.summary()}` });
+    this.legend = el("ul", { class: "legend" });
+    this.element = el(
+      "figure",
+      { class: "chart" },
+      el("figcaption", {}, el("h3", { text: title }), note ? el("p", { class: "note", text: note }) : null),
+      this.legend,
+      this.plot,
+    );
+    parent.append(this.element);
+    this.fillLegend();
+    this.make();
+    this.overlay = frame(this.plot, () => this.height - AXIS);
+    new ResizeObserver(() => this.resize()).observe(this.plot);
+    redraws.push(() => this.uplot.redraw(false, true));
+    when("window", () => this.uplot.setScale("x", { min: view.from, max: view.to }));
+    when("step", () => this.tell());
+    when("hover", () => this.tell());
+    this.tell();
+    charts.push(this);
+  }
+
+  summary() {
+    return this.lines
+      .map((line) => {
+        const values = line.y.filter((y) => y !== null && y !== undefined).sort((a, b) => a - b);
+        if (!values.length) return `${line.label}: no values`;
+        const middle = this.unit(values[values.length >> 1]);
+        return `${line.label}: median ${middle}, largest ${this.unit(values.at(-1))}`;
+      })
+      .join("; ");
+  }
+
+  fillLegend() {
+    this.values = this.lines.map((line, i) => {
+      const value = el("span", { class: "value" });
+      const sample = el("span", { class: `sample ${this.layers ? "layer" : ""}`, "aria-hidden": "true" });
+      drawn(() => {
+        const paint = line.paint();
+        if (this.layers) sample.style.background = paint;
+        else sample.style.borderTop = `2px ${line.dash ? (line.dash[0] < 3 ? "dotted" : "dashed") : "solid"} ${paint}`;
+      });
+      const words = [sample, el("span", { class: "label", text: line.label }), value];
+      const item = this.layers || this.lines.length === 1
+        ? el("span", { class: "entry" }, ...words)
+        : el("button", { type: "button", class: "entry", "aria-pressed": `${this.shown[i]}`, onclick: () => this.toggle(i, item) }, ...words);
+      this.legend.append(el("li", {}, item));
+      return value;
+    });
+  }
+
+  /** The number of a step at the foot, unless the edge would cut it off. */
+  label(step) {
+    const text = whole(step);
+    const room = (this.plot.clientWidth || 600) - xOf(step, this.plot.clientWidth || 600);
+    return room < 4 * text.length ? "" : text;
+  }
+
+  /** Put another line in the place of one. */
+  replace(i, { label, y }) {
+    Object.assign(this.lines[i], { label, y });
+    this.legend.querySelectorAll(".label")[i].textContent = label;
+    this.uplot.setData(this.series().data, false);
+    this.uplot.redraw(true);
+    this.tell();
+  }
+
+  toggle(i, item) {
+    this.shown[i] = !this.shown[i];
+    item.setAttribute("aria-pressed", `${this.shown[i]}`);
+    for (const series of this.places[i]) this.uplot.setSeries(series, { show: this.shown[i] });
+  }
+
+  /** Tables of x and ys, and what uPlot is to make of them. */
+  series() {
+    const tables = [];
+    const series = [{}];
+    const bands = [];
+    this.places = [];
+    const points = (line) => ({ show: line.x.length <= 40, size: 5, fill: () => line.paint() });
+    let under = this.lines[0] && new Float64Array(this.lines[0].x.length);
+    const layers = [];
+    this.lines.forEach((line, i) => {
+      if (this.layers) {
+        under = under.map((sum, at) => sum + (line.y[at] ?? 0));
+        layers.push({ line, y: Array.from(under) });
+        return;
+      }
+      const columns = [line.x];
+      const add = (y, options) => {
+        columns.push(y);
+        series.push({ show: this.shown[i], spanGaps: !!line.span, ...options });
+        this.places[i].push(series.length - 1);
+      };
+      this.places[i] = [];
+      const clear = { stroke: "transparent", width: 1, points: { show: false } };
+      if (line.low) {
+        add(line.high, clear);
+        add(line.low, clear);
+        bands.push({ series: [series.length - 2, series.length - 1], fill: () => colour(line.range) });
+      }
+      add(line.y, { stroke: line.paint, width: line.width ?? 1.5, dash: line.dash, points: points(line) });
+      tables.push(columns);
+    });
+    for (const { line, y } of layers.reverse()) {
+      series.push({
+        stroke: () => colour("panel"),
+        width: 0.5,
+        fill: line.paint,
+        points: { show: false },
+        paths: line.x.length <= 40 ? uPlot.paths.bars({ size: [0.9, 60] }) : undefined,
+      });
+      tables.push([line.x, y]);
+    }
+    return { data: tables.length ? uPlot.join(tables) : [[]], series, bands };
+  }
+
+  make() {
+    const { data, series, bands } = this.series();
+    const muted = () => colour("muted");
+    const grid = { stroke: () => colour("rule"), width: 1 };
+    const axis = { stroke: muted, font: FONT, grid, ticks: { show: false } };
+    this.uplot = new uPlot(
+      {
+        width: this.plot.clientWidth || 600,
+        height: this.height,
+        padding: [8, RIGHT, 0, 0],
+        cursor: { show: false },
+        legend: { show: false },
+        select: { show: false },
+        scales: {
+          x: { time: false, auto: false, min: view.from, max: view.to },
+          y: this.log ? { distr: 3 } : { range: (_, low, high) => [Math.min(low ?? 0, 0), high > 0 ? high * 1.08 : 1] },
+        },
+        axes: [
+          { ...axis, size: AXIS, gap: 6, space: 90, incrs: [1, 2, 5, 10, 20, 50, ...[100, 200, 500].flatMap((n) => [1, 10, 100, 1000, 1e4, 1e5].map((m) => n * m)).sort((a, b) => a - b)], values: (_, steps) => steps.map((step) => this.label(step)) },
+          { ...axis, size: LEFT, gap: 6, space: 34, values: (_, ys) => ys.map((y) => (y === null ? "" : this.unit(y))), ...this.decades(grid) },
+        ],
+        series,
+        bands,
+        hooks: { draw: [(uplot) => this.drawMoments(uplot)] },
+      },
+      data,
+      this.plot,
+    );
+  }
+
+  /** Where a run was resumed, and, where it matters, its checkpoints. */
+  drawMoments({ ctx, bbox, pxRatio, valToPos }) {
+    const inside = (step) => step >= view.from && step <= view.to;
+    ctx.save();
+    ctx.lineWidth = pxRatio;
+    const line = (step, from, to) => {
+      const x = valToPos(step, "x", true);
+      ctx.beginPath();
+      ctx.moveTo(x, from);
+      ctx.lineTo(x, to);
+      ctx.stroke();
+    };
+    const foot = bbox.top + bbox.height;
+    for (const run of RUNS) {
+      ctx.strokeStyle = colour("muted");
+      if (this.moments) for (const step of run.checkpoints.filter(inside)) line(step, foot - 7 * pxRatio, foot);
+      ctx.setLineDash([4 * pxRatio, 3 * pxRatio]);
+      for (const step of run.resumes.filter(inside)) line(step - 0.5, bbox.top, foot);
+      ctx.setLineDash([]);
+    }
+    ctx.restore();
+  }
+
+  /** On a logarithmic axis: which of its many values get a line and a number. */
+  decades(grid) {
+    if (!this.log) return {};
+    const filter = (uplot, values) => {
+      const { min, max } = uplot.scales.y;
+      const several = Math.log10(max / min);
+      const every = Math.ceil((several * 22) / this.height);
+      return values.map((y) => {
+        const power = Math.log10(y);
+        const tens = Math.round(power);
+        const round = Math.abs(power - tens) < 1e-6;
+        const wanted = round ? tens % every === 0 : several <= 2 && /^[25]/.test(y.toExponential(0));
+        return wanted ? y : null;
+      });
+    };
+    return { filter, grid: { ...grid, filter } };
+  }
+
+  resize() {
+    const width = this.plot.clientWidth;
+    if (!width) return;
+    this.uplot.setSize({ width, height: this.height });
+    this.overlay();
+  }
+
+  tell() {
+    const step = shownStep();
+    this.lines.forEach((line, i) => {
+      this.values[i].textContent = step === null ? "" : this.unit(nearest(line, step));
+    });
+  }
+}
+
+/** The value of a line at a step, or null where it has none thereabouts. */
+function nearest(line, step) {
+  const { x, y } = line;
+  if (!x.length) return null;
+  let low = 0;
+  let high = x.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (x[middle] < step) low = middle + 1;
+    else high = middle;
+  }
+  if (low > 0 && step - x[low - 1] <= x[low] - step) low -= 1;
+  const apart = line.reach ?? 1;
+  return Math.abs(x[low] - step) <= apart ? y[low] : null;
+}

@@ -1,0 +1,337 @@
+"""Data for the page of a report, as of runs that nobody has to wait for; the seed makes them."""
+
+from __future__ import annotations
+
+import base64
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from cec_mpi.core.plan.planner import Planner
+
+KINDS = [
+    {"kind": "lost", "words": "was lost", "colour": "#a3231b", "dark": "#ff9d92", "mark": "x"},
+    {"kind": "joined", "words": "joined", "colour": "#12683f", "dark": "#7be0ac", "mark": "^"},
+    {"kind": "late", "words": "was late", "colour": "#8a4b00", "dark": "#ffc16b", "mark": "o"},
+    {
+        "kind": "wrong",
+        "words": "answered wrongly",
+        "colour": "#6d2077",
+        "dark": "#e3a6ea",
+        "mark": "d",
+    },
+    {"kind": "warning", "words": "warned", "colour": "#6b5200", "dark": "#f2d25c", "mark": "!"},
+]
+STATES = [
+    {"state": "preempted", "words": "preempted", "colour": "#c9ced6", "dark": "#3a424d"},
+    {"state": "idle", "words": "available without rows", "colour": "#f3efe4", "dark": "#2b2a24"},
+    {"state": "lost", "words": "lost", "colour": "#e9b3ab", "dark": "#7a3a35"},
+]
+_NONE = 16  # the byte of a machine that computes none of its rows; all of them: 255
+
+
+def report(
+    *runs: dict[str, Any], title: str = "Products of 2,000 vectors", refresh: float | None = None
+) -> dict[str, Any]:
+    for each in runs:
+        for kept in each["assignments"]:
+            kept.pop("intervals", None)
+    return {
+        "version": 1,
+        "title": title,
+        "made": "2026-11-22T15:00:00Z",
+        "refresh": refresh,
+        "kinds": KINDS,
+        "states": STATES,
+        "runs": list(runs),
+    }
+
+
+def run(
+    *,
+    name: str = "results",
+    speeds: tuple[float, ...] = (2, 2, 3, 3, 4, 4),
+    recovery: int = 3,
+    rows: int = 4000,
+    steps: int = 2000,
+    losses: int = 8,
+    slower: float = 1.0,
+    state: str = "done",
+    seed: int = 1,
+) -> dict[str, Any]:
+    """A run of which each step is kept: machines leave and join again, and tire."""
+    rng = np.random.default_rng(seed)
+    machines = len(speeds)
+    here = np.ones((machines, steps), bool)
+    events: list[list[Any]] = []
+    for _ in range(losses if machines > recovery + 1 else 0):
+        machine, begin = int(rng.integers(machines)), int(rng.integers(10, steps - 20))
+        end = begin + int(rng.integers(5, max(steps // 12, 6)))
+        if here[:, begin:end].sum(0).min() <= recovery or not here[machine, begin - 1 : end].all():
+            continue
+        here[machine, begin:end] = False
+        events.append([begin, 0, machine + 1, "its process ended: signal 9"])
+        if end < steps:
+            events.append([end, 1, machine + 1, f"rank {machine + 1}"])
+    events += [
+        [int(step), 2, int(rng.integers(machines)) + 1, ""] for step in rng.integers(0, steps, 3)
+    ]
+    events.append([steps // 2, 4, None, "the disk of results is nearly full"])
+    events.sort(key=lambda event: event[0])
+
+    planner = Planner(recovery, rows)
+    cells = np.zeros((machines, steps), np.uint8)
+    assignments: list[dict[str, Any]] = []
+    best = np.empty(steps)
+    for step in range(steps):
+        available = tuple(int(n) + 1 for n in np.flatnonzero(here[:, step]))
+        plan = planner.plan(available, speeds)
+        loads = plan.assignment.counts(machines)
+        cells[:, step] = np.where(here[:, step], _NONE + loads * (255 - _NONE) // rows, 0)
+        best[step] = plan.makespan / 2e5 * slower
+        if not assignments or assignments[-1]["available"] != list(available):
+            if assignments:
+                assignments[-1]["until"] = step - 1
+            assignments.append(
+                _assignment(step, steps - 1, available, plan.assignment, loads, speeds, assignments)
+            )
+    noise = rng.gamma(2, 0.01, steps)
+    measured = best * (1 + noise)
+    measured[:5] *= 1.6
+    compute = measured
+    parts = {
+        "announce": rng.uniform(1e-4, 2e-4, steps),
+        "share": rng.uniform(5e-4, 8e-4, steps),
+        "compute": compute,
+        "collect": rng.uniform(8e-4, 2e-3, steps),
+        "decode": rng.uniform(1e-3, 1.5e-3, steps),
+        "load": np.where(np.arange(steps) < 3, 0.01, 0.0),
+        "waiting": np.zeros(steps),
+    }
+    series = {
+        "measured": measured,
+        "predicted": best * rng.normal(1, 0.01, steps),
+        "hindsight": best,
+        "regret": noise,
+        "condition": np.where(here.sum(0) == machines, 4.2, 17.0) * rng.uniform(1, 1.01, steps),
+        "error_bound": 1e-15 * rng.uniform(1, 3, steps),
+        "bytes": np.full(steps, 96_000) + 64 * rng.integers(0, 40, steps),
+    }
+    learned = (
+        np.outer(speeds, np.ones(steps // 10 + 1))
+        * 2e5
+        / 6
+        * rng.normal(1, 0.02, (machines, steps // 10 + 1))
+    )
+    time = np.cumsum(sum(parts.values()))
+    return {
+        "name": name,
+        "state": state,
+        "facts": [
+            {"label": "Task", "text": "matvec"},
+            {"label": "Matrix", "text": f"{rows * recovery:,} x 1,000, float64"},
+            {"label": "Code", "text": f"Fourier, any {recovery} of {machines} machines"},
+            {"label": "Scheme", "text": "heterogeneous"},
+            {"label": "Hosts", "text": "node01, node02, node03"},
+            {"label": "Began", "text": "2026-11-22 14:00:00 UTC"},
+        ],
+        "words": [
+            f"{steps:,} steps on {machines} machines took {time[-1]:.1f} s.",
+            "Machines were lost 8 times and joined again 7 times.",
+            "2.0 % of the time was lost against the optimum in hindsight; the cyclic assignment "
+            "would have taken 1.42 times as long, equal shares without a code 1.9 times.",
+            "Machine 2 held the job up most: it was the last in 41 % of the steps, 3.2 s in all.",
+        ],
+        "by_machine": {
+            "columns": [
+                {"label": "Held the job up, steps", "unit": "whole"},
+                {"label": "Time it cost", "unit": "seconds"},
+                {"label": "Available", "unit": "percent"},
+            ],
+            "rows": [
+                [n + 1, int(steps * 0.8 / (k + 2)), 3.2 / (k + 1), float(here[n].mean())]
+                for k, n in enumerate(rng.permutation(machines).tolist())
+            ],
+        },
+        "warnings": ["machine 3 was lost 2 times: its process ended"],
+        "machines": machines,
+        "recovery": recovery,
+        "rows": rows,
+        "names": [f"node{n // 2 + 1:02}" for n in range(machines)],
+        "steps": steps,
+        "first": 0,
+        "bin": 1,
+        "bins": steps,
+        "at": list(range(steps)),
+        "time": time.round(6).tolist(),
+        "series": {key: {"value": _digits(values)} for key, values in series.items()},
+        "parts": {key: _digits(values) for key, values in parts.items()},
+        "map": {
+            "rows": machines,
+            "bins": steps,
+            "cells": base64.b64encode(cells.tobytes()).decode(),
+        },
+        "speeds": {
+            "bins": list(range(0, steps, 10)),
+            "machines": [_digits(row[: (steps + 9) // 10]) for row in learned],
+        },
+        "events": events,
+        "assignments": assignments,
+        "left_out": 0,
+        "progress": [
+            {
+                "name": "residual",
+                "log": True,
+                "step": list(range(0, steps, 5)),
+                "value": _digits(np.exp(-np.arange(0, steps, 5) / steps * 25)),
+            }
+        ],
+        "checkpoints": list(range(250, steps, 250)),
+        "resumes": [steps // 3] if steps > 10 else [],
+    }
+
+
+def large_run(
+    *, machines: int = 500, steps: int = 100_000, bins: int = 2000, kept: int = 150, seed: int = 3
+) -> dict[str, Any]:
+    """A run whose steps are binned: 1,500 losses, as many joins, and what else there is."""
+    rng = np.random.default_rng(seed)
+    width = -(-steps // bins)
+    rows, recovery = 20_000, 20
+    cells = np.full((machines, bins), _NONE + 20, np.uint8) + rng.integers(
+        0, 8, (machines, bins), np.uint8
+    )
+    events: list[list[Any]] = []
+    for _ in range(1500):
+        machine, begin = int(rng.integers(machines)), int(rng.integers(steps - 2000))
+        end = begin + int(rng.integers(50, 1500))
+        cells[machine, begin // width : end // width + 1] = 0
+        events.append([begin, 0, machine + 1, "its node was taken away"])
+        events.append([end, 1, machine + 1, f"rank {machine + 1}"])
+    events += [
+        [int(step), int(rng.integers(2, 4)), int(rng.integers(machines)) + 1, ""]
+        for step in rng.integers(0, steps, 2000)
+    ]
+    events.sort(key=lambda event: event[0])
+    measured = 0.02 * (1 + 0.3 * np.sin(np.arange(bins) / 90)) * rng.uniform(1, 1.05, bins)
+    speeds = tuple(float(s) for s in rng.uniform(1, 4, machines))
+    planner = Planner(recovery, rows)
+    assignments: list[dict[str, Any]] = []
+    for step in range(0, steps, -(-steps // kept)):
+        available = tuple(int(n) + 1 for n in np.flatnonzero(cells[:, step // width]))
+        plan = planner.plan(available, speeds)
+        loads = plan.assignment.counts(machines)
+        assignments.append(
+            _assignment(step, step + 5, available, plan.assignment, loads, speeds, assignments[-1:])
+        )
+
+    def spread(values: Any, by: float = 0.1) -> dict[str, list[float]]:
+        return {
+            "min": _digits(values * (1 - by * rng.uniform(0.5, 1, bins))),
+            "mid": _digits(values),
+            "max": _digits(values * (1 + 5 * by * rng.gamma(1, 0.3, bins))),
+        }
+
+    made = run(steps=40)
+    made.update(
+        name="large",
+        machines=machines,
+        recovery=recovery,
+        rows=rows,
+        names=[f"node{n // 4 + 1:03}" for n in range(machines)],
+        steps=steps,
+        bin=width,
+        bins=bins,
+        at=list(range(0, steps, width)),
+        time=np.cumsum(measured * width * 1.2).round(3).tolist(),
+        series={
+            "measured": spread(measured),
+            "predicted": spread(measured * 0.99),
+            "hindsight": spread(measured * 0.97, 0.02),
+            "condition": spread(np.full(bins, 40.0)),
+            "error_bound": spread(np.full(bins, 2e-15)),
+            "bytes": spread(np.full(bins, 4e6)),
+            "regret": spread(np.full(bins, 0.03)),
+        },
+        parts={
+            key: _digits(measured * width * share)
+            for key, share in {
+                "announce": 0.01,
+                "share": 0.05,
+                "compute": 1,
+                "collect": 0.1,
+                "decode": 0.08,
+            }.items()
+        },
+        map={"rows": machines, "bins": bins, "cells": base64.b64encode(cells.tobytes()).decode()},
+        speeds={
+            "bins": list(range(0, bins, 20)),
+            "machines": [_digits(s * 1e4 * rng.uniform(0.98, 1.02, bins // 20)) for s in speeds],
+        },
+        events=events,
+        assignments=assignments,
+        left_out=2850,
+        progress=[],
+        checkpoints=list(range(5000, steps, 5000)),
+        resumes=[40_000],
+    )
+    made["words"][0] = f"{steps:,} steps on {machines} machines took {made['time'][-1]:.0f} s."
+    return made
+
+
+def hostile(text: str) -> dict[str, Any]:
+    """A run whose every text is this one."""
+    made = run(steps=40, losses=2)
+    made.update(name=text, words=[text], warnings=[text], names=[text] * made["machines"])
+    made["facts"] = [{"label": text, "text": text}]
+    made["events"] = [[*event[:3], text] for event in made["events"]]
+    made["progress"][0]["name"] = text
+    return made
+
+
+def _assignment(
+    step: int,
+    until: int,
+    available: tuple[int, ...],
+    plan: Any,
+    loads: Any,
+    speeds: Any,
+    before: list[Any],
+) -> dict[str, Any]:
+    mine = {n: plan.intervals(n) for n in available}
+    earlier = dict(before[-1]["intervals"]) if before and "intervals" in before[-1] else {}
+    for each in before:
+        each.pop("intervals", None)
+    moved = {
+        str(n): fresh
+        for n in available
+        if earlier and (fresh := _without(mine[n], earlier.get(n, ())))
+    }
+    return {
+        "step": step,
+        "until": until,
+        "available": list(available),
+        "blocks": [[block.start, block.stop, list(block.machines)] for block in plan.blocks],
+        "loads": loads.tolist(),
+        "moved": moved,
+        "speeds": [s * 3.3e4 for s in speeds],
+        "intervals": mine,
+    }
+
+
+def _without(now: Any, before: Any) -> list[list[int]]:
+    """Rows of some intervals that are not in others, as intervals."""
+    edges = sorted({edge for pair in (*now, *before) for edge in pair})
+    found: list[list[int]] = []
+    for start, stop in pairwise(edges):
+        if any(a <= start < b for a, b in now) and not any(a <= start < b for a, b in before):
+            if found and found[-1][1] == start:
+                found[-1][1] = stop
+            else:
+                found.append([start, stop])
+    return found
+
+
+def _digits(values: Any) -> list[float]:
+    return [float(f"{value:.6g}") for value in values]

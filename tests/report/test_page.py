@@ -1,0 +1,506 @@
+"""The page of a report as people use it: in a browser, with pointer, keys and eyes."""
+
+import base64
+import json
+import re
+from functools import cache
+from itertools import pairwise
+
+import pytest
+
+from cec_mpi.report.page import page
+from helpers import report_data
+
+pytestmark = pytest.mark.needs("chromium")
+LIMIT = 30  # seconds for anything; each takes a fraction of one
+HOSTILE = "</script><img src=x onerror=\"document.title='injected'\">&amp;\u2028"
+
+
+@cache
+def small():
+    return page(report_data.report(report_data.run()))
+
+
+@cache
+def two():
+    first = report_data.run(name="results/heterogeneous", steps=600)
+    second = report_data.run(name="results/cyclic", steps=500, slower=1.5, seed=2)
+    return page(report_data.report(first, second))
+
+
+@cache
+def large():
+    return page(report_data.report(report_data.large_run(kept=6)))
+
+
+class Page:
+    """A page in the browser, and what can be done with it."""
+
+    def __init__(self, driver, directory):
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        self.driver = driver
+        self._path = directory / "report.html"
+        self._wait = WebDriverWait(driver, LIMIT, poll_frequency=0.02)
+
+    def open(self, text, *, width=1200, dark=False, place=""):
+        self._path.write_text(text, encoding="utf-8")
+        self.cdp("Emulation.setScriptExecutionDisabled", value=False)
+        self.set_width(width)
+        feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.cdp("Emulation.setEmulatedMedia", features=[feature])
+        self.driver.get("about:blank")
+        self.driver.get(f"{self._path.as_uri()}{place}")
+        self.ready()
+        return self
+
+    def ready(self):
+        self.until(lambda: self.run("return document.documentElement.dataset.ready"))
+
+    def until(self, is_so):
+        return self._wait.until(lambda _: is_so())
+
+    def cdp(self, command, **options):
+        return self.driver.execute_cdp_cmd(command, options)
+
+    def set_width(self, width):
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.cdp("Emulation.setDeviceMetricsOverride", **metrics)
+
+    def run(self, script, *words):
+        return self.driver.execute_script(script, *words)
+
+    def find(self, css):
+        return self.driver.find_element("css selector", css)
+
+    def all(self, css):
+        return self.driver.find_elements("css selector", css)
+
+    def text(self, css):
+        return self.find(css).get_attribute("textContent")
+
+    def click(self, css):
+        self.run("arguments[0].scrollIntoView({block: 'center'})", self.find(css))
+        self.find(css).click()
+
+    def press(self, css, *keys):
+        self.find(css).send_keys(*keys)
+
+    def picture(self, css):
+        return self.run("return document.querySelector(arguments[0]).toDataURL()", css)
+
+    def logged(self):
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def asked(self):
+        """The addresses that were asked for since the last time."""
+        messages = [json.loads(entry["message"]) for entry in self.driver.get_log("performance")]
+        return [
+            each["message"]["params"]["request"]["url"]
+            for each in messages
+            if each["message"]["method"] == "Network.requestWillBeSent"
+        ]
+
+
+@pytest.fixture(scope="module")
+def driver():
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    from helpers.needs import CHROMEDRIVER, CHROMIUM
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
+    driver.set_page_load_timeout(LIMIT)
+    driver.set_script_timeout(LIMIT)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def browser(driver, tmp_path):
+    opened = Page(driver, tmp_path)
+    opened.asked()
+    opened.logged()
+    yield opened
+    assert opened.logged() == []
+    asked = [url for url in opened.asked() if not url.startswith(("file:", "about:", "data:"))]
+    assert asked == []
+
+
+def test_the_top_says_in_words_what_ran(browser):
+    made = report_data.run()
+    browser.open(page(report_data.report(made, title="Spot & run")))
+    assert browser.driver.title == browser.text("h1") == "Spot & run"
+    said = browser.text("#runs")
+    for text in (*made["words"], *made["warnings"], made["state"], made["facts"][1]["text"]):
+        assert text in said
+
+
+@pytest.mark.parametrize("data", [small, two, large])
+def test_nothing_is_wider_than_the_window(browser, data):
+    browser.open(data(), width=360)
+    wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    drawn = "return document.querySelector('.map canvas').clientWidth"
+    for width in (360, 1920, 360):
+        browser.set_width(width)
+        browser.until(lambda width=width: 0.7 * width < browser.run(drawn) < width)
+        browser.until(lambda: browser.run(wide) <= 0)
+
+
+def test_the_theme_is_that_of_the_system_until_one_is_picked(browser):
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    browser.open(small())
+    light = browser.run(ground)
+    drawn = browser.picture(".map canvas")
+    browser.open(small(), dark=True)
+    dark = browser.run(ground)
+    assert dark != light
+    assert browser.picture(".map canvas") != drawn
+    browser.press("input[name=theme][value='']", "\ue014\ue014")  # right, right: dark
+    browser.press("input[name=theme][value=dark]", "\ue012")  # left: light
+    assert browser.run(ground) == light
+    assert browser.picture(".map canvas") == drawn
+    browser.driver.refresh()
+    browser.ready()
+    assert browser.run(ground) == light
+    browser.run("sessionStorage.clear()")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_stands_out_from_its_ground(browser, dark):
+    browser.open(two(), dark=dark)
+    browser.press("#assignment", "\ue014")
+    assert browser.run(CONTRASTS) == []
+
+
+def test_whoever_cannot_see_it_is_told_what_everything_is(browser):
+    browser.open(two())
+    assert browser.run("return document.documentElement.lang") == "en"
+    levels = [
+        int(each.tag_name[1]) for each in browser.all("h1, h2, h3, h4") if each.is_displayed()
+    ]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    ids = browser.run("return [...document.querySelectorAll('[id]')].map((each) => each.id)")
+    assert len(ids) == len(set(ids))
+    named = {"button", "checkbox", "slider", "spinbutton", "combobox", "radio", "image", "table"}
+    found = set()
+    for node in browser.cdp("Accessibility.getFullAXTree")["nodes"]:
+        role = node["role"]["value"]
+        if node["ignored"] or role not in named:
+            continue
+        found.add(role)
+        assert node["name"]["value"].strip(), node
+    assert found >= {"button", "checkbox", "slider", "spinbutton", "combobox", "radio"}
+
+
+def test_the_slider_moves_the_drawing_and_its_table(browser):
+    browser.open(small())
+    browser.press("#assignment", "\ue011")  # Home
+    seen = set()
+    for key in ("\ue014", "\ue014", "\ue00f", "\ue010", "\ue012"):  # right, right, page, end, left
+        before = browser.picture("#drawing"), browser.text("#assignment-words")
+        browser.press("#assignment", key)
+        browser.until(lambda before=before: browser.picture("#drawing") != before[0])
+        assert browser.text("#assignment-words") != before[1]
+        seen.add(browser.find("#assignment").get_attribute("aria-valuetext"))
+    assert len(seen) == 5
+
+
+def test_the_drawing_has_a_table_of_the_blocks(browser):
+    made = report_data.run()
+    browser.open(page(report_data.report(made)))
+    browser.press("#assignment", "\ue011", "\ue014")
+    kept = made["assignments"][1]
+    rows = browser.run(ROWS, ".tables table")
+    wanted = [f"{start:,}\u2013{stop - 1:,}" for start, stop, _ in kept["blocks"]]
+    assert [row[1] for row in rows] == wanted
+    assert [row[3] for row in rows] == [" ".join(map(str, block[2])) for block in kept["blocks"]]
+    machines = browser.run(ROWS, ".tables > :last-child table")
+    gone = [row[0] for row in machines if "preempted" in row[1]]
+    assert gone == [
+        f"{n} · {made['names'][n - 1]}" for n in range(1, 7) if n not in kept["available"]
+    ]
+
+
+def test_keys_on_the_map_pick_steps_and_machines(browser):
+    browser.open(small())
+    now = lambda: browser.find(".map").get_attribute("aria-valuenow")  # noqa: E731
+    said = lambda: browser.find(".map").get_attribute("aria-valuetext")  # noqa: E731
+    for key, step in (("\ue010", "1999"), ("\ue012", "1998"), ("\ue011", "0"), ("\ue014", "1")):
+        browser.press(".map", key)
+        browser.until(lambda step=step: now() == step)
+    assert "machine 1 (node01)" in said()
+    browser.press(".map", "\ue015")  # down
+    browser.until(lambda: "machine 2 (node01)" in said())
+    assert "of its shard's rows" in browser.text(".readout")
+
+
+def test_map_and_charts_are_zoomed_together_and_a_reload_keeps_it(browser):
+    browser.open(small())
+    window = lambda: browser.text("#window")  # noqa: E731
+    chart, everything = browser.picture("#makespans canvas"), window()
+    browser.click("#zoom-in")
+    browser.until(lambda: window() != everything)
+    browser.until(lambda: browser.picture("#makespans canvas") != chart)
+    browser.press(".map", "+")
+    browser.until(lambda: steps_in(window()) == pytest.approx(500, abs=2))
+    browser.press(".map", "\ue010")  # End: the window follows
+    browser.until(lambda: "1,999" in window())
+    browser.until(lambda: "step=1999" in browser.driver.current_url)
+    kept = window()
+    browser.driver.refresh()
+    browser.ready()
+    browser.until(lambda: window() == kept)
+    assert browser.find("#step").get_attribute("value") == "1999"
+    browser.click("#all")
+    browser.until(lambda: window() == everything)
+
+
+def test_dragging_and_the_wheel_zoom(browser):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    browser.open(small())
+    target = browser.find("#makespans .plot")
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", target)
+    pointer = ActionChains(browser.driver, duration=0)
+    pointer.move_to_element_with_offset(target, -200, 0).click_and_hold().move_by_offset(200, 0)
+    pointer.release().perform()
+    browser.until(lambda: 300 < steps_in(browser.text("#window")) < 500)
+    wheel = """
+        arguments[0].dispatchEvent(new WheelEvent("wheel",
+            {deltaY: 400, ctrlKey: true, clientX: 600, bubbles: true, cancelable: true}))
+    """
+    browser.run(wheel, target)
+    browser.until(lambda: steps_in(browser.text("#window")) > 600)
+
+
+def test_a_row_of_the_table_leads_to_its_step(browser):
+    made = report_data.run()
+    browser.open(page(report_data.report(made)))
+    step, _, machine, _ = next(event for event in made["events"] if event[1] == 0)
+    browser.click(f"button[aria-label='Show step {step}']")
+    browser.until(lambda: browser.find("#step").get_attribute("value") == str(step))
+    assert f"Step {step:,} " in browser.text("#assignment-words")
+    assert machine not in next(a["available"] for a in made["assignments"] if a["step"] == step)
+    said = browser.find(".map").get_attribute("aria-valuetext")
+    assert said.startswith(f"Step {step:,} ")
+    assert f"machine {machine} (" in said
+    assert said.endswith("was lost (its process ended: signal 9)")
+
+
+def test_machines_are_listed_by_what_they_cost(browser):
+    made = report_data.run(speeds=(1, 1, 2, 2, 3, 3, 4, 4), steps=200)
+    browser.open(page(report_data.report(made)))
+    rows = browser.run(ROWS, ".by-machine table")
+    first = made["by_machine"]["rows"][0]
+    assert rows[0][:3] == [f"{first[0]} · {made['names'][first[0] - 1]}", "80", "3.20\u00a0s"]
+    assert len(rows) < 8
+    browser.click(".by-machine button")
+    assert len(browser.run(ROWS, ".by-machine table")) == 8
+
+
+def test_events_are_filtered_by_kind_machine_and_words(browser):
+    made = report_data.run()
+    browser.open(page(report_data.report(made)))
+    assert len(browser.run(ROWS, ".events")) == len(made["events"])
+    browser.press("#event-search", "5")
+    fifth = [event for event in made["events"] if event[2] == 5]
+    assert [row[0] for row in browser.run(ROWS, ".events")] == [f"{e[0]:,}" for e in fifth]
+    browser.find("#event-search").clear()
+    browser.press("#event-search", "disk")
+    assert [row[2] for row in browser.run(ROWS, ".events")] == ["warned"]
+    browser.find("#event-search").clear()
+    browser.press("#event-search", "5")
+    browser.click(".kind input")
+    assert len(browser.run(ROWS, ".events")) == len([e for e in fifth if e[1] != 0])
+    browser.run("sessionStorage.clear()")
+
+
+def test_a_line_of_a_chart_can_be_hidden(browser):
+    browser.open(small())
+    before = browser.picture("#makespans canvas")
+    browser.click("#makespans button.entry")
+    assert browser.find("#makespans button.entry").get_attribute("aria-pressed") == "false"
+    browser.until(lambda: browser.picture("#makespans canvas") != before)
+
+
+def test_values_of_a_step_are_read_from_the_legend(browser):
+    made = report_data.run()
+    browser.open(page(report_data.report(made)), place="#step=700")
+    shown = browser.text("#makespans .value").replace("\u00a0", " ")
+    assert shown == f"{1000 * made['series']['measured']['value'][700]:.4g} ms"
+
+
+def test_two_runs_have_common_axes_and_the_ratio_of_their_times(browser):
+    browser.open(two())
+    assert len(browser.all(".map")) == 2
+    rows = browser.run(ROWS, "[aria-labelledby=compared] table")
+    assert [row[0] for row in rows] == ["A: results/heterogeneous", "B: results/cyclic"]
+    assert 1.4 < float(rows[1][5].removesuffix(" \u00d7")) < 1.6
+    before = [browser.picture(f".map:nth-of-type({n}) canvas") for n in (1, 2)]
+    browser.click("#zoom-in")
+    for n in (1, 2):
+        browser.until(lambda n=n: browser.picture(f".map:nth-of-type({n}) canvas") != before[n - 1])
+    words = browser.text("#assignment-words")
+    browser.press("#assignment-run", "\ue015")
+    browser.press("#assignment", "\ue010")
+    browser.until(lambda: browser.text("#assignment-words") != words)
+
+
+def test_a_hundred_thousand_steps_on_500_machines(browser):
+    browser.open(large())
+    assert len(large()) < 4e6
+    assert "5,000 events" in browser.text("#events")
+    assert steps_in(browser.text("#window")) == 100_000
+    browser.press(".map", "\ue010", "+", "+")
+    browser.until(lambda: steps_in(browser.text("#window")) == 25_000)
+    browser.until(lambda: "Steps 99,950\u201399,999" in browser.text(".readout"))
+    browser.press(".map", "\ue015")  # down: the next machine, also in the chart of speeds
+    browser.until(lambda: "machine 2 (node001)" in browser.text(".readout"))
+    labels = [each.get_attribute("textContent") for each in browser.all("#charts .label")]
+    assert "machine 2" in labels
+
+
+@pytest.mark.parametrize(("speeds", "recovery", "steps"), [((1.0,), 1, 60), ((1, 2), 1, 1)])
+def test_one_machine_or_one_step_is_enough(browser, speeds, recovery, steps):
+    made = report_data.run(speeds=speeds, recovery=recovery, steps=steps, losses=0)
+    browser.open(page(report_data.report(made)))
+    assert steps_in(browser.text("#window")) == steps
+    browser.press(".map", "\ue014")
+    browser.until(lambda: browser.find("#step").get_attribute("value") == "0")
+
+
+def test_a_run_without_a_step_says_so_in_words(browser):
+    made = report_data.run(steps=1, losses=0)
+    for name in ("at", "time", "events", "assignments", "progress", "checkpoints", "resumes"):
+        made[name] = []
+    made.update(steps=0, bins=0, words=["It broke off before its first step."], series={}, parts={})
+    made["map"] = {"rows": 6, "bins": 0, "cells": ""}
+    made["speeds"] = None
+    browser.open(page(report_data.report(made)))
+    assert "before its first step" in browser.text("#runs")
+    assert not browser.find("#time-section").is_displayed()
+
+
+def test_what_files_say_stays_text(browser):
+    data = report_data.report(report_data.hostile(HOSTILE), title=HOSTILE)
+    browser.open(page(data))
+    assert browser.driver.title == browser.text("h1") == HOSTILE
+    assert browser.all("img") == []
+    assert HOSTILE in browser.text("#runs .words")
+    browser.press(".map", "\ue014")
+    browser.until(lambda: HOSTILE in browser.text(".readout"))
+
+
+def test_a_name_that_is_no_text_has_question_marks(browser):
+    made = report_data.run(name="caf\udce9", steps=20, losses=0)
+    browser.open(page(report_data.report(made, title="caf\udce9")))
+    assert browser.driver.title == browser.text("#runs h2") == "caf?"
+
+
+def test_its_policy_lets_it_ask_no_network(driver, tmp_path):
+    opened = Page(driver, tmp_path).open(small())
+    blocked = opened.driver.execute_async_script("""
+        const done = arguments[arguments.length - 1];
+        const seen = [];
+        addEventListener("securitypolicyviolation", (event) => {
+            seen.push(event.effectiveDirective);
+            if (seen.length === 3) done(seen.sort());
+        });
+        fetch("http://127.0.0.1:9/").catch(() => {});
+        document.body.append(Object.assign(new Image(), {src: "http://127.0.0.1:9/x.png"}));
+        document.body.append(Object.assign(document.createElement("script"), {text: "boo()"}));
+    """)
+    assert blocked == ["connect-src", "img-src", "script-src-elem"]
+    opened.logged()
+    opened.asked()
+
+
+def test_on_paper_it_is_light_and_as_wide_as_paper(browser):
+    browser.open(small(), dark=True)
+    printed = base64.b64decode(browser.cdp("Page.printToPDF", printBackground=True)["data"])
+    assert printed.startswith(b"%PDF")
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    wide = "return Math.max(...[...document.querySelectorAll('canvas')].map((c) => c.clientWidth))"
+    browser.until(lambda: browser.run(wide) <= 680)
+    light = "return getComputedStyle(document.querySelector('h1')).color"
+    assert luminance(browser.run(light)) < 0.2
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    browser.until(lambda: browser.run(wide) > 680)
+    assert luminance(browser.run(light)) > 0.5
+
+
+def test_while_the_run_goes_on_the_page_reloads_and_stays_where_one_is(browser):
+    made = report_data.run(steps=60, state="still going")
+    browser.open(page(report_data.report(made, refresh=1)), place="#step=30")
+    browser.run("scrollTo(0, 300); window.before = true")
+    browser.until(lambda: browser.run("return window.before === undefined"))
+    browser.ready()
+    assert browser.find("#step").get_attribute("value") == "30"
+    browser.until(lambda: browser.run("return scrollY") == 300)
+    browser.click("#reload")
+    assert browser.run("return document.getElementById('reload').checked") is False
+    browser.run("sessionStorage.clear()")
+
+
+def test_without_scripts_the_words_are_there(driver, tmp_path):
+    made = report_data.hostile(HOSTILE)
+    opened = Page(driver, tmp_path)
+    (tmp_path / "report.html").write_text(page(report_data.report(made)), encoding="utf-8")
+    opened.cdp("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        driver.get((tmp_path / "report.html").as_uri())
+        assert HOSTILE[:-1] in opened.find("noscript").text
+    finally:
+        opened.cdp("Emulation.setScriptExecutionDisabled", value=False)
+        driver.get("about:blank")
+        opened.logged()
+
+
+def steps_in(words):
+    """How many steps the line over the map says that it shows."""
+    first, last = re.findall(r"[\d,]+", words)[:2]
+    return int(last.replace(",", "")) - int(first.replace(",", "")) + 1
+
+
+def luminance(colour):
+    """Roughly how light a colour of a style is, from 0 to 1."""
+    return sum(int(part) for part in re.findall(r"\d+", colour)[:3]) / (3 * 255)
+
+
+ROWS = """
+    return [...document.querySelector(arguments[0]).tBodies[0].rows].map(
+        (row) => [...row.cells].map((cell) => cell.textContent.trim()));
+"""
+
+# Texts whose colour is too near to that of what is behind them, by the formula of WCAG.
+CONTRASTS = """
+    const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+    const light = ([r, g, b]) => [r, g, b].map((x) => x / 255)
+        .map((x) => (x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, x, i) => sum + x * [0.2126, 0.7152, 0.0722][i], 0);
+    const ground = (element) => {
+        for (let at = element; at; at = at.parentElement) {
+            const colour = parts(getComputedStyle(at).backgroundColor);
+            if (colour.length === 3 || colour[3] === 1) return colour;
+        }
+        return [255, 255, 255];
+    };
+    const low = [];
+    for (const element of document.querySelectorAll("body *")) {
+        const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+        const left_out = element.matches("script, noscript, :disabled");
+        if (!own || left_out || !element.checkVisibility()) continue;
+        const [a, b] = [light(parts(getComputedStyle(element).color)), light(ground(element))];
+        const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        if (ratio < 4.5) low.push([element.textContent.slice(0, 40), element.className, ratio]);
+    }
+    return low;
+"""
