@@ -24,7 +24,7 @@ HOUSE = {
         _version errors text
         terminal
         core files
-        availability records
+        availability records drawing
         store
         processes
         machine
@@ -108,7 +108,8 @@ HOUSE = {
     """,
     "cec_mpi.core.plan": """
         assignment layout load
-        replan schemes
+        filling replan
+        schemes
         planner
         explain
     """,
@@ -122,6 +123,9 @@ HOUSE = {
         advice balance bench measure
         diagnosis
         examine
+    """,
+    "cec_mpi.drawing": """
+        steps
     """,
     "cec_mpi.files": """
         regular watching

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from cec_mpi.commands.shared import add_json
+from cec_mpi.drawing.steps import steps_table
 from cec_mpi.options import values
 from cec_mpi.options.losses import Losses
 from cec_mpi.options.option import add_flag, add_option
@@ -27,6 +28,7 @@ def add_plan(commands: Any) -> None:
     add_option(p, Losses, "stragglers", text="each row on L + S machines")
     add_option(p, Sharing, "scheme")
     add_flag(p, "--exact", "add the paper's fractions", default=False)
+    add_flag(p, "--steps", "add what Algorithm 1 does, step by step", default=False)
     add_json(p)
     p.set_defaults(command=_plan)
 
@@ -43,6 +45,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         stragglers=arguments.stragglers,
         scheme=arguments.scheme,
         exact=arguments.exact,
+        steps=arguments.steps,
     )
     put(json.dumps(plan, allow_nan=False) if arguments.json else _table(plan, arguments.speeds))
     return 0
@@ -69,4 +72,6 @@ def _table(plan: dict[str, Any], speeds: Sequence[Fraction]) -> str:
         lines.append(f"mu     {' '.join(plan['mu'])}")
         lines.append(f"alpha  {' '.join(plan['alpha'])}")
         lines.append(f"c*     {plan['c_star']}   k* {plan['k_star']} (of the best assignment)")
+    if "iterations" in plan:
+        lines += ["", *steps_table(plan["available"], plan["iterations"])]
     return "\n".join(lines)
