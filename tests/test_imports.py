@@ -125,7 +125,9 @@ HOUSE = {
         examine
     """,
     "cec_mpi.drawing": """
-        steps
+        scene shares steps
+        lanes printed svg typed
+        writing
     """,
     "cec_mpi.files": """
         regular watching
