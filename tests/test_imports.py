@@ -33,7 +33,7 @@ HOUSE = {
         master
         session
         linear_operator cluster tasks
-        run doctor
+        run doctor report
         commands
         cli testing
         __main__
@@ -161,6 +161,10 @@ HOUSE = {
     "cec_mpi.records": """
         directory reading
         recorder
+    """,
+    "cec_mpi.report": """
+        plots
+        figures
     """,
     "cec_mpi.run": """
         closing identity options outputs time_limit vectors
