@@ -86,6 +86,7 @@ def _explained(arguments: argparse.Namespace, available: Sequence[int]) -> dict[
 def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
     from dataclasses import replace
 
+    from cec_mpi.drawing.filling import with_iterations
     from cec_mpi.drawing.lanes import draw
     from cec_mpi.drawing.shares import new_rows
     from cec_mpi.drawing.writing import write_scene
@@ -104,7 +105,10 @@ def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
     copies = arguments.recovery + arguments.stragglers
     some = f"{copies} of {machines} machines" if copies < machines else plural(machines, "machine")
     heading = f"{some} {'computes' if copies == 1 else 'compute'} each row"
-    write_scene(draw(panels, heading), arguments.figure)
+    scene = draw(panels, heading)
+    if "iterations" in plan:
+        scene = with_iterations(scene, plan["available"], plan["iterations"])
+    write_scene(scene, arguments.figure)
 
 
 def _shares(plan: dict[str, Any], speeds: Sequence[Fraction]) -> Shares:
