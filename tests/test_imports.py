@@ -24,7 +24,7 @@ HOUSE = {
         _version errors text
         terminal
         core files
-        availability records
+        availability records drawing
         store
         processes
         machine
@@ -108,7 +108,8 @@ HOUSE = {
     """,
     "cec_mpi.core.plan": """
         assignment layout load
-        intervals replan schemes
+        filling intervals replan
+        schemes
         planner
         explain
     """,
@@ -122,6 +123,11 @@ HOUSE = {
         advice balance bench measure
         diagnosis
         examine
+    """,
+    "cec_mpi.drawing": """
+        scene shares steps
+        filling lanes printed svg typed
+        writing
     """,
     "cec_mpi.files": """
         regular watching
@@ -159,8 +165,8 @@ HOUSE = {
         recorder
     """,
     "cec_mpi.report": """
-        kinds page stream
-        bins costs
+        kinds page plots stream
+        bins costs figures
         assignments
         gathered
         words

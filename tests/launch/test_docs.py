@@ -52,7 +52,13 @@ def test_what_the_readme_says_of_too_few_cores_starts_more_ranks(run, tmp_path):
 
 @pytest.mark.parametrize(
     "page",
-    ["solvers", "doctor", "testing", pytest.param("failures", marks=pytest.mark.needs("ulfm"))],
+    [
+        "solvers",
+        "doctor",
+        "testing",
+        "plans",
+        pytest.param("failures", marks=pytest.mark.needs("ulfm")),
+    ],
 )
 def test_the_page_runs_from_top_to_bottom(run, tmp_path, page):
     for block in blocks_of((DOCS / f"{page}.md").read_text()):
