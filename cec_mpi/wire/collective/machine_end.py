@@ -45,7 +45,8 @@ class CollectiveMachineEnd:
 
     def announced(self, signals: NotedSignals) -> Announcement:
         """Receive the header, and the assignment if it is new; reports tell of signals."""
-        broadcast(self._comm, self._header)
+        # Before the first store is open, rank 0 may load libraries for a second.
+        broadcast(self._comm, self._header, idle=not self._stores)
         order = Order(*self._header.tolist())
         if order.kind not in (Kind.MULTIPLY, Kind.MULTIPLY_TRANSPOSED):
             return self._announced(order)
