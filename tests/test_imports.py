@@ -508,6 +508,14 @@ def test_a_machine_that_runs_a_task_loads_no_scipy():
     assert "scipy" not in loaded
 
 
+def test_a_machine_loads_nothing_of_what_is_done_with_files_of_x():
+    """Every rank of a run waits for the one that loads most."""
+    loaded = loaded_after("import cec_mpi.cli, cec_mpi.run.task_run, cec_mpi.session.gathering")
+    assert "cec_mpi.session.serving" in loaded
+    rooms = ("cec_mpi.store.operations", "cec_mpi.store.sources", "scipy")
+    assert [name for name in loaded if name.startswith(rooms)] == []
+
+
 def test_what_one_process_does_never_starts_mpi(tmp_path):
     X, store, out = tmp_path / "X.npy", tmp_path / "store", tmp_path / "out"
     np.save(X, np.ones((6, 6)))

@@ -14,6 +14,8 @@ from cec_mpi.tasks import TASKS
 from helpers import ROOT
 from helpers.pages import blocks_of
 
+pytestmark = pytest.mark.any_mpi
+
 DOCS = ROOT / "docs"
 README = (DOCS.parent / "README.md").read_text()
 PAGE = (DOCS / "solvers.md").read_text()

@@ -90,6 +90,7 @@ def test_an_exception_in_a_step_names_the_machine(multiply, faulty, tmp_path):
     assert len(read_steps(tmp_path / "out" / "steps.jsonl")[1]) == 2
 
 
+@pytest.mark.any_mpi
 def test_an_exception_in_a_step_of_one_process_names_the_machine_too(multiply, faulty, tmp_path):
     done = multiply("--serial", ranks=0, **faulty("raise ArithmeticError('no luck')"))
     assert done.returncode == 3
@@ -97,6 +98,7 @@ def test_an_exception_in_a_step_of_one_process_names_the_machine_too(multiply, f
     assert "Traceback" in (tmp_path / "out" / "logs" / "master.log").read_text()
 
 
+@pytest.mark.any_mpi
 def test_an_exception_on_every_machine_is_still_one_message(multiply, faulty):
     done = multiply(**faulty("raise ArithmeticError('no luck')", machines=(1, 2, 3)))
     assert done.returncode == 3
@@ -104,6 +106,7 @@ def test_an_exception_on_every_machine_is_still_one_message(multiply, faulty):
         assert f"machine {n}: ArithmeticError: no luck" in message(done)
 
 
+@pytest.mark.any_mpi
 def test_a_machine_that_answers_too_little_is_named(multiply, faulty):
     done = multiply(**faulty("self._forward[:] = float('nan'); return 0.1"))
     assert done.returncode == 3
@@ -173,6 +176,7 @@ def exchanged(store):
     shutil.copy(store / "shard-0003.npy", store / "shard-0002.npy")
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize("spoil", [missing, truncated, exchanged])
 def test_a_bad_shard_is_named_and_can_be_replaced(
     multiply, broken_store, small_store, spoil, tmp_path
@@ -189,6 +193,7 @@ def test_a_bad_shard_is_named_and_can_be_replaced(
     assert multiply(store=broken_store).returncode == 0
 
 
+@pytest.mark.any_mpi
 def test_several_bad_shards_are_one_message(multiply, broken_store):
     for shard in broken_store.glob("shard-*"):
         shard.unlink()
@@ -230,6 +235,7 @@ def test_a_task_that_raises_is_shown_once(cec, small_store, tmp_path, function, 
     assert function in done.told
 
 
+@pytest.mark.any_mpi
 def test_a_task_that_leaves_is_told_what_it_has_to_return(cec, small_store, tmp_path):
     (tmp_path / "my_tasks.py").write_text(TASKS)
     words = ["run", small_store.path, "--out", "out", "--task", "my_tasks:stops"]
@@ -241,6 +247,7 @@ def test_a_task_that_leaves_is_told_what_it_has_to_return(cec, small_store, tmp_
     )
 
 
+@pytest.mark.any_mpi
 def test_a_task_that_cannot_be_imported_ends_the_job(cec, small_store, tmp_path):
     (tmp_path / "my_tasks.py").write_text("1 / 0\n")
     words = ["run", small_store.path, "--out", "out", "--task", "my_tasks:f"]
@@ -250,6 +257,7 @@ def test_a_task_that_cannot_be_imported_ends_the_job(cec, small_store, tmp_path)
     assert done.told.count("Traceback") <= 1
 
 
+@pytest.mark.any_mpi
 def test_too_few_machines_end_a_run_after_the_steps_that_were_made(multiply, tmp_path):
     (tmp_path / "a.json").write_text('{"available": [[1, 2, 3], [1, 3], [2], [1, 2, 3]]}')
     done = multiply("--availability", tmp_path / "a.json")
@@ -259,6 +267,7 @@ def test_too_few_machines_end_a_run_after_the_steps_that_were_made(multiply, tmp
     assert len(read_steps(tmp_path / "out" / "steps.jsonl")[1]) == 2
 
 
+@pytest.mark.any_mpi
 def test_a_run_that_never_began_leaves_no_results(multiply, tmp_path):
     assert multiply(ranks=3).returncode == 2
     (tmp_path / "a.json").write_text('{"available": [[2]]}')
@@ -302,6 +311,7 @@ def test_ranks_end_when_mpirun_is_killed(running):
     assert not alive
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize(
     ("size", "rank"), [("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "PMI_RANK")]
 )
@@ -318,6 +328,7 @@ def test_processes_of_another_launcher_say_so_once(start, small_store, command, 
     assert told[1:] == ["", ""]
 
 
+@pytest.mark.any_mpi
 def test_a_reader_that_has_seen_enough_is_no_error(start, small_store):
     process = start(["cec-mpi", "verify", small_store.path])
     process.stdout.close()

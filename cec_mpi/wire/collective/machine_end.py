@@ -47,7 +47,8 @@ class CollectiveMachineEnd:
 
     def announced(self, signals: NotedSignals) -> Announced:
         """Receive the header, and the assignment if it is new; reports tell of signals."""
-        broadcast(self._comm, self._header)
+        # Before the first store is open, rank 0 may load libraries for a second.
+        broadcast(self._comm, self._header, idle=not self._stores)
         order = Order(*self._header.tolist())
         if not order.is_step:
             return self._announced(order)
