@@ -34,6 +34,25 @@ from cec_mpi.terminal import (
 
 _DESCRIPTION = "Coded elastic computing on MPI: y = X w on machines that come and go."
 
+_COMMANDS = {
+    "encode": encode.add_encode,
+    "info": info.add_info,
+    "verify": store.add_verify,
+    "repair": store.add_repair,
+    "decode": store.add_decode,
+    "add-machine": store.add_add_machine,
+    "stage": store.add_stage,
+    "plan": plan.add_plan,
+    "run": run.add_run,
+    "report": report.add_report,
+    "task": task.add_task,
+    "doctor": doctor.add_doctor,
+    "slurm": cluster.add_slurm,
+    "hostfile": cluster.add_hostfile,
+    "bench": encode.add_bench,
+}
+_NEEDS = {"slurm": ("run",)}  # whose options its script has
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
@@ -42,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     launcher = detect_launcher()
     several = launcher is not None and launcher.size > 1
-    parser = build_parser()
+    parser = build_parser(argv[0] if argv else "")
     name = next((word for word in argv if not word.startswith("-")), "")
     processes = parser.commands.get(name, parser).processes
     parallel = processes is Processes.RANKS or (processes is Processes.SHARED and several)
@@ -117,28 +136,13 @@ def _all_leave_with(error: CecError) -> int:
     return run_together(fail)
 
 
-def build_parser() -> Parser:
-    """The parser of all commands."""
+def build_parser(name: str = "") -> Parser:
+    """The parser of all commands, or of the one of this name and what it is made of."""
     parser = Parser(prog="cec-mpi", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"cec_mpi {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (
-        encode.add_encode,
-        info.add_info,
-        store.add_verify,
-        store.add_repair,
-        store.add_decode,
-        store.add_add_machine,
-        store.add_stage,
-        plan.add_plan,
-        run.add_run,
-        report.add_report,
-        task.add_task,
-        doctor.add_doctor,
-        cluster.add_slurm,
-        cluster.add_hostfile,
-        encode.add_bench,
-    ):
+    needed = {name, *_NEEDS.get(name, ())} if name in _COMMANDS else _COMMANDS.keys()
+    for add in (add for each, add in _COMMANDS.items() if each in needed):
         add(commands)
     parser.commands = commands.choices
     for each in (parser, *parser.commands.values()):

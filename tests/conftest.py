@@ -21,6 +21,7 @@ LIMIT = 40  # seconds for one command; each takes one or two
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "any_mpi: the same with each MPI, see CONTRIBUTING.md")
     config.addinivalue_line("markers", f"needs(what): any of {', '.join(NEEDS)}; helpers/needs.py")
 
 

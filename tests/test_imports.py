@@ -24,7 +24,7 @@ HOUSE = {
         _version errors text
         terminal
         core files
-        availability records
+        availability records drawing
         store
         processes
         machine
@@ -108,7 +108,8 @@ HOUSE = {
     """,
     "cec_mpi.core.plan": """
         assignment layout load
-        intervals replan schemes
+        filling intervals replan
+        schemes
         planner
         explain
     """,
@@ -122,6 +123,11 @@ HOUSE = {
         advice balance bench measure
         diagnosis
         examine
+    """,
+    "cec_mpi.drawing": """
+        scene shares steps
+        filling lanes printed svg typed
+        writing
     """,
     "cec_mpi.files": """
         regular watching
@@ -159,13 +165,16 @@ HOUSE = {
         recorder
     """,
     "cec_mpi.report": """
-        kinds page stream
-        bins costs
+        kinds page plots stream
+        bins costs figures
         assignments
         gathered
-        words trace
+        words
         data
-        tables
+        exports
+    """,
+    "cec_mpi.report.exports": """
+        tables trace
     """,
     "cec_mpi.run": """
         closing identity options outputs time_limit vectors
@@ -501,6 +510,14 @@ def test_a_machine_that_runs_a_task_loads_no_scipy():
     loaded = loaded_after("import cec_mpi.run.task_run, cec_mpi.session.serving")
     assert "numpy" in loaded
     assert "scipy" not in loaded
+
+
+def test_a_machine_loads_nothing_of_what_is_done_with_files_of_x():
+    """Every rank of a run waits for the one that loads most."""
+    loaded = loaded_after("import cec_mpi.cli, cec_mpi.run.task_run, cec_mpi.session.gathering")
+    assert "cec_mpi.session.serving" in loaded
+    rooms = ("cec_mpi.store.operations", "cec_mpi.store.sources", "scipy")
+    assert [name for name in loaded if name.startswith(rooms)] == []
 
 
 def test_what_one_process_does_never_starts_mpi(tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from itertools import chain
 
 from cec_mpi.errors import InputError, StoppedError
@@ -154,6 +153,8 @@ def _filled(flags: Mapping[str, bool], texts: Mapping[str, object]) -> str:
 
     A line of it that begins with ``%`` says which flags the lines below are for, ``!`` which not.
     """
+    from importlib.resources import files
+
     lines, kept = [], True
     for line in files(__package__).joinpath("batch.sh").read_text().splitlines(keepends=True):
         if line.startswith("%"):

@@ -5,16 +5,26 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import shutil
+import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 from cec_mpi.commands.shared import add_json
+from cec_mpi.drawing.scene import letter
+from cec_mpi.drawing.shares import Shares
+from cec_mpi.drawing.steps import steps_table
+from cec_mpi.drawing.typed import left_out, typed
+from cec_mpi.errors import InputError
 from cec_mpi.options import values
 from cec_mpi.options.losses import Losses
 from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.options.sharing import Sharing
 from cec_mpi.terminal import put
+
+_MOST_DRAWN = 2000  # machines
 
 
 def add_plan(commands: Any) -> None:
@@ -27,15 +37,41 @@ def add_plan(commands: Any) -> None:
     add_option(p, Losses, "stragglers", text="each row on L + S machines")
     add_option(p, Sharing, "scheme")
     add_flag(p, "--exact", "add the paper's fractions", default=False)
+    add_flag(p, "--steps", "add what Algorithm 1 does, step by step", default=False)
+    add_flag(p, "--figure FILE", "write a picture, too: out.svg, out.pdf or out.png")
+    add_flag(
+        p,
+        "--before LIST",
+        "machines that were available in the step before: the picture shows what changes",
+        values.machines,
+    )
+    add_flag(
+        p,
+        "--draw",
+        "print the assignment as letters (default: on a terminal)",
+        choices=["yes", "no"],
+    )
     add_json(p)
     p.set_defaults(command=_plan)
 
 
 def _plan(arguments: argparse.Namespace) -> int:
+    everyone = tuple(range(1, len(arguments.speeds) + 1))
+    if arguments.before and arguments.figure is None:
+        raise InputError("--before: expected --figure FILE, which shows what changes")
+    if arguments.draw == "yes" and arguments.json:
+        raise InputError("--draw yes: expected it without --json")
+    plan = _explained(arguments, arguments.available or everyone)
+    if arguments.figure is not None:
+        _write_figure(arguments, plan)
+    put(json.dumps(plan, allow_nan=False) if arguments.json else _text(arguments, plan))
+    return 0
+
+
+def _explained(arguments: argparse.Namespace, available: Sequence[int]) -> dict[str, Any]:
     from cec_mpi.core.plan.explain import explain_plan
 
-    available = arguments.available or tuple(range(1, len(arguments.speeds) + 1))
-    plan = explain_plan(
+    return explain_plan(
         available,
         arguments.speeds,
         arguments.recovery,
@@ -43,30 +79,109 @@ def _plan(arguments: argparse.Namespace) -> int:
         stragglers=arguments.stragglers,
         scheme=arguments.scheme,
         exact=arguments.exact,
+        steps=arguments.steps,
     )
-    put(json.dumps(plan, allow_nan=False) if arguments.json else _table(plan, arguments.speeds))
-    return 0
 
 
-def _table(plan: dict[str, Any], speeds: Sequence[Fraction]) -> str:
+def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
+    from dataclasses import replace
+
+    from cec_mpi.drawing.filling import with_iterations
+    from cec_mpi.drawing.lanes import draw
+    from cec_mpi.drawing.shares import new_rows
+    from cec_mpi.drawing.writing import write_scene
+    from cec_mpi.text import plural
+
+    machines = len(arguments.speeds)
+    if machines > _MOST_DRAWN:
+        raise InputError(
+            f"--figure of {machines} machines: expected at most {_MOST_DRAWN}, to be seen"
+        )
+    panels = [_shares(plan, arguments.speeds)]
+    if arguments.before:
+        before = _shares(_explained(arguments, arguments.before), arguments.speeds)
+        new = new_rows(before.blocks, panels[0].blocks)
+        panels = [before, replace(panels[0], new=new)]
+    copies = arguments.recovery + arguments.stragglers
+    some = f"{copies} of {machines} machines" if copies < machines else plural(machines, "machine")
+    heading = f"{some} {'computes' if copies == 1 else 'compute'} each row"
+    scene = draw(panels, heading)
+    if "iterations" in plan:
+        scene = with_iterations(scene, plan["available"], plan["iterations"])
+    write_scene(scene, arguments.figure)
+
+
+def _shares(plan: dict[str, Any], speeds: Sequence[Fraction]) -> Shares:
+    from cec_mpi.core.plan.assignment import Block
+    from cec_mpi.text import few
+
+    labels = [f"{n} (speed {float(speed):g})" for n, speed in enumerate(speeds, start=1)]
+    blocks = [Block(b["start"], b["stop"], tuple(b["machines"])) for b in plan["blocks"]]
+    available = tuple(plan["available"])
+    away = sorted(set(range(1, len(speeds) + 1)) - set(available))
+    title = f"Machine{'s' * (len(away) > 1)} {few(away, 6)} preempted"
+    title = title if away else "All machines available"
+    return Shares(len(speeds), plan["rows"], available, blocks, title, _makespan(plan), labels)
+
+
+def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
     """A plan for people: machines, then blocks in the order of the rows."""
+    seen = sys.stdout is not None and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns
+    drawn = seen if arguments.draw is None else arguments.draw == "yes"
+    lines, notes = _machines(plan, arguments.speeds), list[str]()
+    if drawn:
+        lines, notes = _with_lanes(lines, _shares(plan, arguments.speeds), width)
+    lines += ["", *_blocks(plan, lettered=drawn), *notes, "", _makespan(plan)]
+    if "mu" in plan:
+        lines.append(f"mu     {' '.join(plan['mu'])}")
+        lines.append(f"alpha  {' '.join(plan['alpha'])}")
+        lines.append(f"c*     {plan['c_star']}   k* {plan['k_star']} (of the best assignment)")
+    if "iterations" in plan:
+        lines += ["", *steps_table(plan["available"], plan["iterations"], width if seen else None)]
+    return "\n".join(lines)
+
+
+def _machines(plan: dict[str, Any], speeds: Sequence[Fraction]) -> list[str]:
     available = set(plan["available"])
     lines = ["machine  speed  rows"]
     for n, (speed, rows) in enumerate(zip(speeds, plan["loads"], strict=True), start=1):
         state = rows if n in available else "preempted"
         lines.append(f"{n:7}  {float(speed):5g}  {state}")
-    lines.append("")
-    lines.append("rows           machines")
-    for block in sorted(plan["blocks"], key=lambda block: int(block["start"])):
+    return lines
+
+
+def _blocks(plan: dict[str, Any], lettered: bool) -> list[str]:
+    lines = [f"{'block  ' * lettered}rows           machines"]
+    blocks = sorted(enumerate(plan["blocks"], start=1), key=lambda each: int(each[1]["start"]))
+    for f, block in blocks:
         span = f"{block['start']}..{block['stop'] - 1}"
-        lines.append(f"{span:13}  {' '.join(map(str, block['machines']))}")
-    lines.append("")
+        name = f"{letter(f):5}  " if lettered else ""
+        lines.append(f"{name}{span:13}  {' '.join(map(str, block['machines']))}")
+    return lines
+
+
+def _with_lanes(lines: list[str], shares: Shares, width: int) -> tuple[list[str], list[str]]:
+    """The table of machines with a picture beside it; and what that leaves out."""
+    first = max(map(len, lines))
+    room = width - first - 2
+    fine = _encodes("\u00b7\u2571")
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    lanes = ["each machine's shard", *typed(shares, room, fine=fine, coloured=coloured)]
+    both = [f"{line:{first}}  {lane}" for line, lane in zip(lines, lanes, strict=True)]
+    return both, [f"({note})" for note in left_out(shares, room)]
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeError, LookupError):
+        return False
+    return True
+
+
+def _makespan(plan: dict[str, Any]) -> str:
     makespan, bound = (
         math.inf if plan[key] is None else plan[key] for key in ("makespan", "bound")
     )
-    lines.append(f"makespan {makespan:g} (no assignment is below {bound:g})")
-    if "mu" in plan:
-        lines.append(f"mu     {' '.join(plan['mu'])}")
-        lines.append(f"alpha  {' '.join(plan['alpha'])}")
-        lines.append(f"c*     {plan['c_star']}   k* {plan['k_star']} (of the best assignment)")
-    return "\n".join(lines)
+    return f"makespan {makespan:g} (no assignment is below {bound:g})"

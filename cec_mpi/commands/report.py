@@ -1,4 +1,4 @@
-"""What runs left, as a page, a table or a trace: report."""
+"""What runs left, as a page, figures, a table or a trace: report."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def add_report(commands: Any) -> None:
     add_flag(p, "--title TEXT", "of the page; by default the names of the runs")
     add_flag(p, "--step LIST", "show the assignments of these steps too, as 7,300-302", _steps)
     add_flag(p, "--watch", "write all anew every few seconds until the runs end", default=False)
+    add_flag(p, "--figures DIR", "figures for papers, as SVG and PNG (matplotlib)", values.path)
     add_flag(p, "--csv FILE", "a table with a row for each step", values.path)
     add_flag(p, "--trace FILE", "a trace that Perfetto opens, a track a machine", values.path)
     add_flag(p, "--steps A:B", "the steps of --trace, from A to before B", _window)
@@ -68,12 +69,13 @@ def _report(arguments: argparse.Namespace) -> int:
         if not (arguments.watch and going):
             break
         time.sleep(max(_EVERY, _SMALLEST_PAUSE * (time.monotonic() - begin)))
-    say(f"{listed(wanted.values())}: {listed(arguments.runs, 5)}")
+    made = [*wanted.values(), *([arguments.figures] if arguments.figures else [])]
+    say(f"{listed(made, 4)}: {listed(arguments.runs, 5)}")
     return 0
 
 
 def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:
-    if not wanted:
+    if not wanted and not arguments.figures:
         raise InputError("nothing to write: expected --out FILE, as --out report.html")
     if arguments.steps and "trace" not in wanted:
         raise InputError("--steps says which steps --trace has: expected --trace FILE too")
@@ -93,10 +95,11 @@ def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:
 def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> bool:
     """Write what is wanted; whether a run still goes."""
     from cec_mpi.report.data import About, data_of
+    from cec_mpi.report.exports.tables import table_of
+    from cec_mpi.report.exports.trace import trace_of
+    from cec_mpi.report.figures import write_figures
     from cec_mpi.report.gathered import GOING, Run
     from cec_mpi.report.page import page
-    from cec_mpi.report.tables import table_of
-    from cec_mpi.report.trace import trace_of
 
     runs = [Run(name, arguments.step or frozenset()) for name in arguments.runs]
     going = any(run.state == GOING for run in runs)
@@ -111,4 +114,6 @@ def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> bool:
     for flag, content in [(flag, make[flag]()) for flag in wanted]:
         with storing(wanted[flag]):
             publish(wanted[flag], content)
+    if arguments.figures and not (arguments.watch and going):
+        write_figures(data_of(runs, about), arguments.figures)
     return going

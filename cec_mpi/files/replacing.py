@@ -12,7 +12,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -112,7 +111,7 @@ def replacing(path: Path) -> Iterator[tuple[int, Path]]:
 
 def partial_name(path: Path) -> Path:
     """A name beside a file that nobody can guess."""
-    return path.with_name(f".{path.name}.partial.{secrets.token_hex(_RANDOM_BYTES)}")
+    return path.with_name(f".{path.name}.partial.{os.urandom(_RANDOM_BYTES).hex()}")
 
 
 def remove_abandoned(path: Path) -> None:

@@ -18,7 +18,7 @@ from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.context import Context
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.processes.waiting import Patience
-from cec_mpi.roster.changes import GivenUp, Joined, Left, Lost
+from cec_mpi.roster.changes import GivenUp, Gone, Joined, Lost
 from cec_mpi.roster.roster import State
 from cec_mpi.wire.answers import Answers
 from cec_mpi.wire.jobs import Answered, Event, Intervals, Job
@@ -187,7 +187,7 @@ class StepInFlight(ABC):
             master.check_loss(event, f"in step {step.number}")
         if isinstance(event, Lost | GivenUp):
             self.outstanding.pop(event.machine, None)
-        if isinstance(event, Lost | GivenUp | Left):
+        if isinstance(event, Gone):
             self.drop(event.machine)
             self._hand_on()
         elif isinstance(event, Joined):

@@ -13,7 +13,7 @@ from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.master import Master, OpenStore
 from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.roster.changes import Left
+from cec_mpi.roster.changes import WARNED, Left
 from cec_mpi.wire.answers import Answers
 from cec_mpi.wire.protocol import Lockstep
 
@@ -65,8 +65,9 @@ class LockstepMaster(Master):
         step.bytes["collect"] = answers.values.nbytes
         self._check(step, answers, buffers)
         for machine in answers.leaving:
-            if self.steps.schedule.hear(Left(machine, "it was warned that it has to leave")):
-                step.events.append({"leaving": machine})
+            left = Left(machine, WARNED)
+            if self.steps.schedule.hear(left):
+                step.events.append(left.record)
         return answers
 
     def _check(self, step: Step, answers: Answers, buffers: Buffers) -> None:

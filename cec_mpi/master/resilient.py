@@ -27,7 +27,7 @@ from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.deadline import as_deadline
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.waiting import Patience
-from cec_mpi.roster.changes import Left, Lost
+from cec_mpi.roster.changes import Excluded, Lost
 from cec_mpi.roster.roster import State
 from cec_mpi.store.shard import Mended
 from cec_mpi.text import plural
@@ -158,7 +158,7 @@ class ResilientMaster(Master):
         for n in machines:
             self._wrong[n] += 1
             if self._wrong[n] >= _QUARANTINE:
-                self.end.hub.exclude(n, f"wrong in {plural(self._wrong[n], 'step')}", Left)
+                self.end.hub.exclude(n, f"wrong in {plural(self._wrong[n], 'step')}", Excluded)
 
     def intervals_of(self, plan: Plan) -> dict[int, Intervals]:
         """The rows of each machine."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _SPIN = 30e-6
-_SHORTEST_SLEEP, _LONGEST_SLEEP = 50e-6, 500e-6
+_SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 500e-6
 _LATE = 0.02  # a sleep is at most this part of the time waited so far
 _BYTES_PER_SECOND = 1e9  # a slow wire; a transfer is helped along for at least this time
 
@@ -33,7 +33,7 @@ class Patience:
         Seconds of the longest sleep.
     """
 
-    def __init__(self, transfer: int = 0, longest: float = _LONGEST_SLEEP) -> None:
+    def __init__(self, transfer: int = 0, longest: float = LONGEST_SLEEP) -> None:
         self._begin = time.perf_counter()
         self._spin = _SPIN + transfer / _BYTES_PER_SECOND
         self._longest = longest
@@ -47,7 +47,12 @@ class Patience:
             time.sleep(min(max(_SHORTEST_SLEEP, _LATE * waited), self._longest))
 
 
-def wait_for(requests: Sequence[Any], transfer: int = 0, seconds: float = float("inf")) -> bool:
+def wait_for(
+    requests: Sequence[Any],
+    transfer: int = 0,
+    seconds: float = float("inf"),
+    longest: float = LONGEST_SLEEP,
+) -> bool:
     """Wait until all requests are complete; False when so many seconds were not enough.
 
     Parameters
@@ -56,9 +61,11 @@ def wait_for(requests: Sequence[Any], transfer: int = 0, seconds: float = float(
     transfer : int
         As in `Patience`.
     seconds : float
+    longest : float
+        As in `Patience`.
     """
     pending = list(requests)
-    patience, due = Patience(transfer), time.monotonic() + seconds
+    patience, due = Patience(transfer, longest), time.monotonic() + seconds
     while True:
         pending = [request for request in pending if not request.Test()]
         if not pending:

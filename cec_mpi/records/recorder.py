@@ -24,7 +24,7 @@ from cec_mpi.records.lines import LineWriter
 from cec_mpi.records.reading import read_lines
 from cec_mpi.records.step import StepRecord
 
-_EVENTS = ("lost", "joined", "given up", "leaving", "late", "wrong")
+_EVENTS = ("lost", "joined", "given up", "leaving", "excluded", "late", "wrong")
 
 
 class Recorder:

@@ -70,7 +70,8 @@ class StepRecord:
         in all steps before. None for X' V.
     events : list of dict
         What happened to machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
-        ``{"given up": n, "reason": text}``, ``{"leaving": n}``, ``{"wrong": n}``, with a
+        ``{"given up": n, "reason": text}``, ``{"leaving": n, "reason": text}``,
+        ``{"excluded": n, "reason": text}`` where answers were wrong, ``{"wrong": n}``, with a
         ``"reason"`` where an answer was not finite, ``{"joined": n, "rank": r}``,
         ``{"rebuilt": n, "rows": count, "first": row, "last": row, "error_bound": b}`` of rows
         of its shard that machine n computed from others.

@@ -1,4 +1,4 @@
-"""What a run left, as a page that people look at: read in a stream, summed up, put into words.
+"""What a run left, as a page and as pictures: read in a stream, summed up, put into words.
 
-May import: `core`, `files`, `records`.
+May import: `core`, `drawing`, `files`, `records`.
 """

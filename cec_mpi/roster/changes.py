@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+WARNED = "it was warned that it has to leave"  # why it has `Left`
+
 
 @dataclass(frozen=True)
-class _Gone:
+class Gone:
     """A machine is not available any more."""
 
     machine: int
@@ -24,22 +26,28 @@ class _Gone:
         return {self.word: self.machine, "reason": self.reason}
 
 
-class Lost(_Gone):
+class Lost(Gone):
     """A machine has no process any more."""
 
     word, said = "lost", "is lost"
 
 
-class GivenUp(_Gone):
+class GivenUp(Gone):
     """A machine has not answered for so long that it counts as lost, until it does."""
 
     word, said = "given up", "is given up"
 
 
-class Left(_Gone):
-    """A machine is asked no more, though its process lives."""
+class Left(Gone):
+    """A machine is asked no more, since its process is to end."""
 
     word, said = "leaving", "is asked no more"
+
+
+class Excluded(Gone):
+    """A machine is asked no more, since its answers are wrong."""
+
+    word, said = "excluded", "is asked no more"
 
 
 @dataclass(frozen=True)
@@ -58,4 +66,4 @@ class Joined:
         return {"joined": self.machine, "rank": self.rank}
 
 
-Change = Lost | GivenUp | Left | Joined
+Change = Gone | Joined

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from cec_mpi.roster.changes import Change, GivenUp, Joined, Left, Lost
+from cec_mpi.roster.changes import Change, GivenUp, Gone, Joined, Lost
 
 
 class State(Enum):
@@ -186,7 +186,7 @@ class Roster:
         if back and process.machine:
             self._tell(Joined(process.machine, rank))
 
-    def exclude(self, rank: int, reason: str, change: type[Lost] | type[Left] = Lost) -> None:
+    def exclude(self, rank: int, reason: str, change: type[Gone] = Lost) -> None:
         """A process is asked no more: its machine is lost, or has left."""
         self._end(rank, State.EXCLUDED, change, reason)
 
@@ -206,7 +206,7 @@ class Roster:
         process.state, process.since = state, self._clock()
         return process
 
-    def _end(self, rank: int, state: State, change: type[Lost] | type[Left], reason: str) -> None:
+    def _end(self, rank: int, state: State, change: type[Gone], reason: str) -> None:
         """Nothing where it is known."""
         process = self[rank]
         if process.state in (State.LOST, state):

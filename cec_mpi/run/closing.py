@@ -22,6 +22,7 @@ _SAID = {  # what happened to machines, as it is said of how many
     "joined": "joined",
     "given up": "given up",
     "leaving": "left on a warning",
+    "excluded": "asked no more",
 }
 _ANSWERS = {"late": "late answer", "wrong": "wrong answer"}
 _MOST = 5  # machines that are named

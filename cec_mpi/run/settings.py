@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cec_mpi.errors import InputError
@@ -21,7 +22,7 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
         It has no such option.
     """
     known = options_of(task)
-    options = dict(_parse_setting(setting) for setting in run.settings)
+    options = _parsed(run.settings)
     if task is TASKS["matvec"]:
         if options:
             raise InputError(f"--set {next(iter(options))}: task matvec has no such option")
@@ -43,10 +44,34 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
             f"--set {wrong}: task {run.task} takes {', '.join(sorted(known))}"
             f"{closest(wrong, known)}"
         )
+    _check_call(task, run.task, options)
+    return options
+
+
+def _check_call(task: Task, name: str, options: Mapping[str, Any]) -> None:
+    """Refuse a task that cannot be called with its checkpoint and these options."""
+    parameters = list(inspect.signature(task).parameters.values())[1:]
+    others = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    missing = [p.name for p in others if p.default is p.empty and p.name not in options]
+    if wanted := [each for each in missing if each != "checkpoint"]:
+        expected = " ".join(f"--set {each}=..." for each in wanted)
+        raise InputError(f"task {name} needs {', '.join(wanted)}: expected {expected}")
     try:
         inspect.signature(task).bind(None, checkpoint=None, **options)
     except TypeError as error:
-        raise InputError(f"task {run.task} with these options: {error}") from None
+        raise InputError(
+            f"task {name} cannot be called as a task is, with X and then, by name, checkpoint and "
+            f"its options: {error}"
+        ) from None
+
+
+def _parsed(settings: Sequence[str]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for setting in settings:
+        key, value = _parse_setting(setting)
+        if key in options:
+            raise InputError(f"--set {setting}: {key} was {options[key]!r} before, expected one")
+        options[key] = value
     return options
 
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.files.npy import open_npy
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.sources.finite import check_finite
 
 
 def read_vectors(path: str | None, manifest: Manifest, steps: int | None) -> NDArray[Any]:
@@ -22,6 +21,8 @@ def read_vectors(path: str | None, manifest: Manifest, steps: int | None) -> NDA
     InputError
         The file is none of vectors for this store, or one of them is not finite.
     """
+    from cec_mpi.store.sources.finite import check_finite
+
     columns = manifest.columns
     if path is None:
         raise InputError("task matvec needs --vectors W.npy")

@@ -41,7 +41,8 @@ class LocalHub:
                 if opening.measured and not self._machines:
                     rate = machine.measure_rate()
                 self._machines.append(machine)
-            opened.append(Opened("".join(problems), shard, rate))
+            unseen = bool(problems) and not opening.shard_file(number).exists()
+            opened.append(Opened("".join(problems), shard, rate, unseen))
         return opened
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd:

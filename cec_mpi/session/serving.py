@@ -15,7 +15,7 @@ from cec_mpi.processes.launch.places import limit_threads
 from cec_mpi.processes.logs import log_file
 from cec_mpi.session.stores import noting_problems, open_machine
 from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import Announcement, Report
+from cec_mpi.wire.orders import Close, Explain, Multiply, Open, Report, Stop
 from cec_mpi.wire.protocol import MachineEnd
 
 log = logging.getLogger(__name__)
@@ -46,22 +46,22 @@ def serve(
     problem = ""
     with ExitStack() as session, NotedSignals() as signals:
         while True:
-            order = end.announced(signals)
-            if order.stop:
-                return order.stop if isinstance(order.stop, BaseException) else None
-            if order.report:
-                end.report(problem)
-            elif order.close:
-                del machines[order.store]
-            elif order.open is not None:
-                machine = _open(rank, order.open, end, make, session)
-                if machine is not None:
-                    machines[order.store] = machine
-            else:
-                problem = _answer(machines[order.store], order, end, signals) or problem
+            match order := end.announced(signals):
+                case Multiply():
+                    problem = _answer(machines[order.store], order, end, signals) or problem
+                case Explain():
+                    end.report(problem)
+                case Open():
+                    machine = _open(rank, order.opening, end, make, session)
+                    if machine is not None:
+                        machines[order.store] = machine
+                case Close():
+                    del machines[order.store]
+                case Stop():
+                    return order.error
 
 
-def _answer(machine: Machine, order: Announcement, end: MachineEnd, signals: NotedSignals) -> str:
+def _answer(machine: Machine, order: Multiply, end: MachineEnd, signals: NotedSignals) -> str:
     """Answer a step; returns what went wrong, or nothing."""
     if order.intervals is not None:
         machine.assign(order.intervals)

@@ -103,7 +103,7 @@ def problem_of_opening(
     if any(each.unseen for each in opened):
         remedy = "; cec-mpi repair makes a shard again from others, --machines leaves it out"
         if not opening.options.mends:
-            remedy += ", --on-loss continue makes it in memory"
+            remedy += ", under mpirun --on-loss continue makes it in memory"
     return MachineError(f"{problems[0]}{more}{remedy}")
 
 

@@ -1,15 +1,22 @@
 """Coded shards on disk: one directory with a manifest and one ``.npy`` file per machine.
 
-May import: `core`, `files`.
+What is named here is loaded when it is first used: a machine that multiplies needs none of the
+operations. May import: `core`, `files`.
 """
 
-from cec_mpi.store.format.manifest import Manifest, ShardEntry
-from cec_mpi.store.operations.add_machine import add_machine
-from cec_mpi.store.operations.decode import decode
-from cec_mpi.store.operations.encode import encode
-from cec_mpi.store.operations.repair import repair
-from cec_mpi.store.operations.verify import verify
-from cec_mpi.store.reader import Store, open_store
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cec_mpi.store.format.manifest import Manifest, ShardEntry
+    from cec_mpi.store.operations.add_machine import add_machine
+    from cec_mpi.store.operations.decode import decode
+    from cec_mpi.store.operations.encode import encode
+    from cec_mpi.store.operations.repair import repair
+    from cec_mpi.store.operations.verify import verify
+    from cec_mpi.store.reader import Store, open_store
 
 __all__ = [
     "Manifest",
@@ -22,3 +29,21 @@ __all__ = [
     "repair",
     "verify",
 ]
+
+_HOME = {
+    "Manifest": "format.manifest",
+    "ShardEntry": "format.manifest",
+    "Store": "reader",
+    "add_machine": "operations.add_machine",
+    "decode": "operations.decode",
+    "encode": "operations.encode",
+    "open_store": "reader",
+    "repair": "operations.repair",
+    "verify": "operations.verify",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

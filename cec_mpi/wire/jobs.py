@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.step.product import Product
-from cec_mpi.roster.changes import Change, Left, Lost
+from cec_mpi.roster.changes import Change, Gone
 from cec_mpi.roster.roster import Roster
 from cec_mpi.store.shard import Mended
 from cec_mpi.wire.orders import Reported
@@ -142,7 +142,7 @@ class JobsHub(Protocol):
         there was no spare.
         """
 
-    def exclude(self, machine: int, reason: str, change: type[Lost] | type[Left]) -> None:
+    def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
         """Ask a machine no more; a spare takes its place."""
 
     def report(self, machine: int) -> str:

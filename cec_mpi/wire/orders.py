@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
 
 from cec_mpi.core.step.product import Product
-from cec_mpi.processes.ending.packing import unpack_error
+from cec_mpi.processes.ending.packing import pack_error, unpack_error
 from cec_mpi.store.shard import Loaded, Mended
 from cec_mpi.wire.opening import Opening
 
@@ -25,7 +25,7 @@ class Kind(IntEnum):
 
     MULTIPLY = 1
     MULTIPLY_TRANSPOSED = 2
-    REPORT = 3
+    EXPLAIN = 3
     OPEN = 4
     CLOSE = 5
     STOP = 6
@@ -43,7 +43,7 @@ class Order(NamedTuple):
     shard : int
         Of which machine (from 1); 0 where each machine is to take its own.
     step : int
-        Counted from 0; where all leave, whether a process is lost.
+        Counted from 0.
     columns : int
         Of W or V, k.
     length : int
@@ -64,6 +64,11 @@ class Order(NamedTuple):
         """A step of a store."""
         kind = Kind.MULTIPLY_TRANSPOSED if product.adjoint else Kind.MULTIPLY
         return cls(kind, store, shard, step, product.columns, length)
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it asks for a part of a step."""
+        return self.kind in (Kind.MULTIPLY, Kind.MULTIPLY_TRANSPOSED)
 
     @property
     def product(self) -> Product:
@@ -133,8 +138,8 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Announcement:
-    """What the master says first: a step of a store, unless one of the last four is set.
+class Multiply:
+    """A machine's part of a step.
 
     Attributes
     ----------
@@ -145,37 +150,63 @@ class Announcement:
     product : Product
     intervals : tuple of (int, int) or None
         The rows of this machine, ascending; None for the same as in the last step.
-    report : bool
-        Say what went wrong.
-    open : Opening or None
-        Serve one more store.
-    close : bool
-        Forget a store.
-    stop : BaseException or bool
-        Leave; with the exception that the master leaves with, or True.
     """
 
-    store: int = 0
-    step: int = 0
-    shard: int = 0
-    product: Product = field(default_factory=Product)
-    intervals: tuple[tuple[int, int], ...] | None = None
-    report: bool = False
-    open: Opening | None = None
-    close: bool = False
-    stop: BaseException | bool = False
+    store: int
+    step: int
+    shard: int
+    product: Product
+    intervals: tuple[tuple[int, int], ...] | None
 
 
-def announced(order: Order, content: bytes) -> Announcement:
+@dataclass(frozen=True)
+class Explain:
+    """Say what went wrong, if something did: an answer in any case."""
+
+
+@dataclass(frozen=True)
+class Open:
+    """Serve one more store."""
+
+    store: int
+    opening: Opening
+
+
+@dataclass(frozen=True)
+class Close:
+    """Forget a store."""
+
+    store: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Leave, with the exception that the master leaves with."""
+
+    error: BaseException | None = None
+    others_are_lost: bool = False
+
+    def packed(self) -> bytes:
+        """As the bytes that follow the order."""
+        return bytes([self.others_are_lost]) + pack_error(self.error)
+
+
+Announced = Multiply | Explain | Open | Close | Stop
+"""What the master says first."""
+
+
+def announced(order: Order, content: bytes) -> Explain | Open | Close | Stop:
     """What an order says that is not a step, with the bytes that follow it."""
-    if order.kind == Kind.STOP:
-        return Announcement(stop=unpack_error(content) or True)
-    if order.kind == Kind.OPEN:
-        opening: Opening = pickle.loads(content)
-        return Announcement(order.store, open=opening)
-    return Announcement(
-        order.store, report=order.kind == Kind.REPORT, close=order.kind == Kind.CLOSE
-    )
+    match order.kind:
+        case Kind.EXPLAIN:
+            return Explain()
+        case Kind.OPEN:
+            return Open(order.store, pickle.loads(content))
+        case Kind.CLOSE:
+            return Close(order.store)
+        case Kind.STOP:
+            return Stop(unpack_error(content[1:]), bool(content[0]))
+    raise RuntimeError(f"{order} is no order")
 
 
 def reported(report: Report, shard: int, finite: bool = True) -> Reported[float]:

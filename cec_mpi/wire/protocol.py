@@ -20,7 +20,7 @@ from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending.signals import NotedSignals
 from cec_mpi.wire.answers import Answers
 from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import Announcement, Report
+from cec_mpi.wire.orders import Announced, Multiply, Report
 
 
 class Lockstep(Protocol):
@@ -64,7 +64,7 @@ class Hub(Protocol[End]):
 class MachineEnd(Protocol):
     """A machine's end."""
 
-    def announced(self, signals: NotedSignals) -> Announcement:
+    def announced(self, signals: NotedSignals) -> Announced:
         """Wait for what the master says next, without burning a core.
 
         Where nothing else would tell the master of signals that have come, say so.
@@ -76,10 +76,10 @@ class MachineEnd(Protocol):
     def together(self) -> None:
         """Wait until all machines are here."""
 
-    def shared(self, order: Announcement) -> NDArray[Any]:
+    def shared(self, order: Multiply) -> NDArray[Any]:
         """Receive W, shape (k, r), or this machine's part, (rows, k); overwritten next time."""
 
-    def answer(self, order: Announcement, values: NDArray[Any], report: Report) -> None:
+    def answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
         """Send the answers of a step; no values when preempted."""
 
     def report(self, text: str) -> None:

@@ -84,6 +84,7 @@ def test_machines_go_on_with_rows_that_others_give(multiply, store, tmp_path, ch
     assert f"shard-0002.npy: {BLOCK} are rebuilt from other shards" in log
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize(
     ("fault", "says"),
     [

@@ -9,6 +9,8 @@ import pytest
 
 from helpers import ROOT
 
+pytestmark = pytest.mark.any_mpi
+
 DEMO = ROOT / "scripts" / "demo.py"
 
 GOLDEN = [

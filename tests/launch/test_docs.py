@@ -14,6 +14,8 @@ from cec_mpi.tasks import TASKS
 from helpers import ROOT
 from helpers.pages import blocks_of
 
+pytestmark = pytest.mark.any_mpi
+
 DOCS = ROOT / "docs"
 README = (DOCS.parent / "README.md").read_text()
 PAGE = (DOCS / "solvers.md").read_text()
@@ -57,6 +59,7 @@ def test_what_the_readme_says_of_too_few_cores_starts_more_ranks(run, tmp_path):
         "doctor",
         "testing",
         "report",
+        "plans",
         pytest.param("failures", marks=pytest.mark.needs("ulfm")),
     ],
 )

@@ -13,10 +13,12 @@ import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
 
 from cec_mpi.records.recorder import read_steps
 from helpers.mpi_at_hand import library
+from helpers.ranks import ranks_of
 
 FAULT = """
 import os, signal, sys, time
@@ -88,6 +90,7 @@ def test_an_exception_in_a_step_names_the_machine(multiply, faulty, tmp_path):
     assert len(read_steps(tmp_path / "out" / "steps.jsonl")[1]) == 2
 
 
+@pytest.mark.any_mpi
 def test_an_exception_in_a_step_of_one_process_names_the_machine_too(multiply, faulty, tmp_path):
     done = multiply("--serial", ranks=0, **faulty("raise ArithmeticError('no luck')"))
     assert done.returncode == 3
@@ -95,6 +98,7 @@ def test_an_exception_in_a_step_of_one_process_names_the_machine_too(multiply, f
     assert "Traceback" in (tmp_path / "out" / "logs" / "master.log").read_text()
 
 
+@pytest.mark.any_mpi
 def test_an_exception_on_every_machine_is_still_one_message(multiply, faulty):
     done = multiply(**faulty("raise ArithmeticError('no luck')", machines=(1, 2, 3)))
     assert done.returncode == 3
@@ -102,6 +106,7 @@ def test_an_exception_on_every_machine_is_still_one_message(multiply, faulty):
         assert f"machine {n}: ArithmeticError: no luck" in message(done)
 
 
+@pytest.mark.any_mpi
 def test_a_machine_that_answers_too_little_is_named(multiply, faulty):
     done = multiply(**faulty("self._forward[:] = float('nan'); return 0.1"))
     assert done.returncode == 3
@@ -171,6 +176,7 @@ def exchanged(store):
     shutil.copy(store / "shard-0003.npy", store / "shard-0002.npy")
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize("spoil", [missing, truncated, exchanged])
 def test_a_bad_shard_is_named_and_can_be_replaced(
     multiply, broken_store, small_store, spoil, tmp_path
@@ -187,6 +193,7 @@ def test_a_bad_shard_is_named_and_can_be_replaced(
     assert multiply(store=broken_store).returncode == 0
 
 
+@pytest.mark.any_mpi
 def test_several_bad_shards_are_one_message(multiply, broken_store):
     for shard in broken_store.glob("shard-*"):
         shard.unlink()
@@ -228,6 +235,7 @@ def test_a_task_that_raises_is_shown_once(cec, small_store, tmp_path, function, 
     assert function in done.told
 
 
+@pytest.mark.any_mpi
 def test_a_task_that_leaves_is_told_what_it_has_to_return(cec, small_store, tmp_path):
     (tmp_path / "my_tasks.py").write_text(TASKS)
     words = ["run", small_store.path, "--out", "out", "--task", "my_tasks:stops"]
@@ -239,6 +247,7 @@ def test_a_task_that_leaves_is_told_what_it_has_to_return(cec, small_store, tmp_
     )
 
 
+@pytest.mark.any_mpi
 def test_a_task_that_cannot_be_imported_ends_the_job(cec, small_store, tmp_path):
     (tmp_path / "my_tasks.py").write_text("1 / 0\n")
     words = ["run", small_store.path, "--out", "out", "--task", "my_tasks:f"]
@@ -248,6 +257,7 @@ def test_a_task_that_cannot_be_imported_ends_the_job(cec, small_store, tmp_path)
     assert done.told.count("Traceback") <= 1
 
 
+@pytest.mark.any_mpi
 def test_too_few_machines_end_a_run_after_the_steps_that_were_made(multiply, tmp_path):
     (tmp_path / "a.json").write_text('{"available": [[1, 2, 3], [1, 3], [2], [1, 2, 3]]}')
     done = multiply("--availability", tmp_path / "a.json")
@@ -257,6 +267,7 @@ def test_too_few_machines_end_a_run_after_the_steps_that_were_made(multiply, tmp
     assert len(read_steps(tmp_path / "out" / "steps.jsonl")[1]) == 2
 
 
+@pytest.mark.any_mpi
 def test_a_run_that_never_began_leaves_no_results(multiply, tmp_path):
     assert multiply(ranks=3).returncode == 2
     (tmp_path / "a.json").write_text('{"available": [[2]]}')
@@ -265,9 +276,9 @@ def test_a_run_that_never_began_leaves_no_results(multiply, tmp_path):
     assert multiply().returncode == 0
 
 
-@pytest.mark.needs("code after a signal")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_mpirun_ends_the_job(start, small_store, tmp_path, number):
+@pytest.fixture
+def running(start, small_store, tmp_path):
+    """A run that has made steps, and would make more for seconds."""
     np.save(tmp_path / "W.npy", np.ones((10_000, small_store.columns)))
     words = ["run", small_store.path, "--out", "out", "--vectors", "W.npy"]
     words += ["--emulate-speeds", "1,1,1", "--emulate-base", 500]
@@ -278,14 +289,29 @@ def test_a_signal_to_mpirun_ends_the_job(start, small_store, tmp_path, number):
         assert process.poll() is None
         assert time.monotonic() < by
         time.sleep(0.05)
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=15)
-    assert process.returncode != 0
+    return process
+
+
+@pytest.mark.needs("code after a signal")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_mpirun_ends_the_job(running, tmp_path, number):
+    running.send_signal(number)
+    _, stderr = running.communicate(timeout=15)
+    assert running.returncode != 0
     assert "Traceback" not in stderr
-    lines = steps.read_text().splitlines()
+    lines = (tmp_path / "out" / "steps.jsonl").read_text().splitlines()
     assert all(json.loads(line)["kind"] == "step" for line in lines[1:-1])
 
 
+def test_ranks_end_when_mpirun_is_killed(running):
+    ranks = list(ranks_of(running).values())
+    assert len(ranks) == 4
+    running.kill()
+    _, alive = psutil.wait_procs(ranks, timeout=30)
+    assert not alive
+
+
+@pytest.mark.any_mpi
 @pytest.mark.parametrize(
     ("size", "rank"), [("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "PMI_RANK")]
 )
@@ -302,6 +328,7 @@ def test_processes_of_another_launcher_say_so_once(start, small_store, command, 
     assert told[1:] == ["", ""]
 
 
+@pytest.mark.any_mpi
 def test_a_reader_that_has_seen_enough_is_no_error(start, small_store):
     process = start(["cec-mpi", "verify", small_store.path])
     process.stdout.close()

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.needs("mounts")
+pytestmark = [pytest.mark.needs("mounts"), pytest.mark.any_mpi]
 
 SMALL = "small"  # where the small disk is
 

@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.any_mpi
+
 FULL = ["mpirun", "-n", "4", "bash", "-c", 'exec "$@" > /dev/full', "bash", "cec-mpi"]
 SAYS = "standard output cannot be written: No space left on device"
 

@@ -114,6 +114,7 @@ def test_threads_times_ranks_over_cores(run, words):
     assert f"3 machines of {os.cpu_count() + 1} threads on " in told[0]
 
 
+@pytest.mark.any_mpi
 def test_doctor_looks_at_threads_that_a_run_would_be_given(cec):
     """And as a run does, not at what the environment says of them."""
     done = cec("doctor", "--threads", os.cpu_count() + 1, ranks=4)
@@ -125,6 +126,7 @@ def test_doctor_looks_at_threads_that_a_run_would_be_given(cec):
     assert "more threads than cores" not in cec("doctor", ranks=4, variables=many).stdout
 
 
+@pytest.mark.any_mpi
 def test_slow_machines_that_are_emulated_are_slow_on_purpose(run, words):
     emulated = ["--emulate-speeds", "1,2,3", "--emulate-base", 1000]
     assert (
@@ -132,6 +134,7 @@ def test_slow_machines_that_are_emulated_are_slow_on_purpose(run, words):
     )
 
 
+@pytest.mark.any_mpi
 def test_a_program_warns_once_and_can_hide_it(run, program):
     start = [mpirun(), "-n", 4, *ONE_CORE]
     shown = run([*start, *program], variables=SHOWN)
@@ -160,6 +163,7 @@ def elsewhere(small_store, tmp_path, command):
     return [mpirun(), "-n", 2, *places[0], ":", "-n", 2, *places[1]]
 
 
+@pytest.mark.any_mpi
 def test_shards_that_a_node_does_not_see(run, small_store, tmp_path):
     np.save(tmp_path / "W.npy", np.ones((3, small_store.columns)))
     command = ["cec-mpi", "run", "store", "--out", tmp_path / "o", "--vectors", tmp_path / "W.npy"]
@@ -170,6 +174,7 @@ def test_shards_that_a_node_does_not_see(run, small_store, tmp_path):
     )
 
 
+@pytest.mark.any_mpi
 def test_doctor_finds_shards_that_a_node_does_not_see(run, small_store, tmp_path):
     command = ["cec-mpi", "doctor", "store", "--json"]
     done = run(elsewhere(small_store, tmp_path, command))
@@ -196,6 +201,7 @@ def changed_copy(directory, name, old, new):
     return ["env", f"PYTHONPATH={copy.parent}"]
 
 
+@pytest.mark.any_mpi
 def test_different_versions_of_the_package(run, words, program, another_version):
     told = f"the ranks run different versions of cec_mpi: {cec_mpi.__version__} in "
     for command in (words, ["cec-mpi", "doctor"], ["cec-mpi", "verify", words[2]]):
@@ -207,6 +213,7 @@ def test_different_versions_of_the_package(run, words, program, another_version)
     assert told in raised(run(start))
 
 
+@pytest.mark.any_mpi
 def test_a_file_that_was_changed_in_one_place(run, tmp_path):
     """Also where neither the version nor the size of a file tells."""
     changed = changed_copy(tmp_path, "errors.py", "exit_code = 6", "exit_code = 7")
@@ -261,6 +268,7 @@ def test_doctor_finds_cores_that_binding_leaves_idle(run, ranks):
     assert "leave others idle" not in free.stdout
 
 
+@pytest.mark.any_mpi
 def test_doctor_looks_at_stores_of_nodes(cec, small_store, tmp_path):
     own = shutil.copytree(small_store.path, tmp_path / socket.gethostname() / "S")
     (own / "shard-0002.npy").unlink()
@@ -272,6 +280,7 @@ def test_doctor_looks_at_stores_of_nodes(cec, small_store, tmp_path):
     assert not any(shard["only_here"] for shard in shards)
 
 
+@pytest.mark.any_mpi
 def test_doctor_says_what_is_wrong_with_a_store(cec, small_store, tmp_path):
     shutil.copytree(small_store.path, tmp_path / "S")
     (tmp_path / "S" / "shard-0002.npy").unlink()

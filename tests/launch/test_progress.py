@@ -49,6 +49,7 @@ def test_steps_are_shown_on_a_terminal_while_they_are_made(start, slow_run):
     assert text.count("matvec is done: 40 steps on 3 machines, ") == 1
 
 
+@pytest.mark.any_mpi
 def test_a_short_run_shows_nothing_elsewhere_but_how_it_ended(run, slow_run):
     done = run(slow_run)
     assert (done.returncode, done.told) == (0, "")
@@ -57,6 +58,7 @@ def test_a_short_run_shows_nothing_elsewhere_but_how_it_ended(run, slow_run):
     assert last.endswith("out (result.npy, summary.json)")
 
 
+@pytest.mark.any_mpi
 def test_a_quiet_run_shows_nothing(run, slow_run):
     done = run([*slow_run, "-q"])
     assert (done.returncode, done.told, done.stdout) == (0, "", "")

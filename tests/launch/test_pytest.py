@@ -78,6 +78,7 @@ def test_the_same_tests_pass_in_one_process_and_on_ranks(pytest_on, ranks, optio
     assert done.stdout.count("test session starts") == 1
 
 
+@pytest.mark.any_mpi
 def test_one_report_is_written(pytest_on, tmp_path):
     done = pytest_on(MINE, "--with-mpi", "--junitxml=report.xml", ranks=4)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -182,6 +183,7 @@ def test_what_would_hang_is_refused(pytest_on, place, which, shown):
     assert done.stderr.count(" failed: ") == done.stderr.count(shown) == 1
 
 
+@pytest.mark.any_mpi
 def test_processes_of_xdist_are_refused(pytest_on):
     done = pytest_on(MINE, "--with-mpi", "-n", 2)
     assert done.returncode == 4
@@ -253,6 +255,7 @@ def test_unrelated():
 """
 
 
+@pytest.mark.any_mpi
 def test_a_run_without_our_fixtures_is_as_without_the_plugin(pytest_on):
     done = pytest_on(UNRELATED, "--with-mpi", "-q")
     assert done.returncode == 0, done.stderr

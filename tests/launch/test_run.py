@@ -1,4 +1,7 @@
-"""Runs under mpirun: right results, and records that say what happened."""
+"""Runs under mpirun: right results, and records that say what happened.
+
+Runs that need no start of their own are in `tests/ranks/test_runs.py`.
+"""
 
 from __future__ import annotations
 
@@ -131,6 +134,7 @@ def test_every_machine_has_its_log(paper_run):
     assert "machine 3 on" in (out / "logs" / "machine-0003.log").read_text()
 
 
+@pytest.mark.any_mpi
 def test_random_availability_and_waiting(multiply, large_store):
     options = ("--available-probability", 0.5, "--wait", "--seed", 3)
     out, W = multiply(large_store, *options, steps=12)
@@ -148,83 +152,7 @@ def test_random_availability_and_waiting(multiply, large_store):
     assert read_steps(serial / "steps.jsonl")[0]["mpi_library"] == "none"
 
 
-def test_single_precision(multiply, single_store):
-    out, W = multiply(single_store)
-    result = np.load(out / "result.npy")
-    assert result.dtype == np.float64
-    assert 0 < relative_error(result, W @ single_store.X.T) < 1e-5
-    assert read_steps(out / "steps.jsonl")[0]["dtype"] == "float32"
-
-
-def test_vectors_of_another_layout_and_dtype(cec, small_store, tmp_path):
-    W = np.asfortranarray(np.arange(36).reshape(3, 12))
-    np.save(tmp_path / "W.npy", W)
-    words = ["run", small_store.path, "--out", "out", "--vectors", "W.npy", "--steps", 2]
-    assert cec(*words, ranks=4, cwd=tmp_path).returncode == 0
-    result = np.load(tmp_path / "out" / "result.npy")
-    assert relative_error(result, W[:2] @ small_store.X.T) < 1e-10
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "expected"),
-    [
-        (
-            "sets.json",
-            '{"gap_seconds": 60, "available": [[3, 2], [1, 2, 3], [1, 3]]}',
-            [(2, 3), (1, 2, 3), (1, 3), (1, 3)],
-        ),
-        ("table.csv", "a,b,c\n1,0,1\n1,1,0\n1,1,1\n", [(1, 3), (1, 2), (1, 2, 3), (1, 2, 3)]),
-        (
-            "counts.json",
-            '{"metadata": {"gap_seconds": 60}, "data": [2, 9, 3, 2]}',
-            [(1, 2), (1, 2, 3), (1, 2, 3), (1, 2)],
-        ),
-    ],
-)
-def test_an_availability_file_is_obeyed(multiply, small_store, tmp_path, name, text, expected):
-    (tmp_path / name).write_text(text)
-    out, W = multiply(small_store, "--availability", tmp_path / name, steps=4)
-    assert available(out) == expected
-    assert relative_error(np.load(out / "result.npy"), W @ small_store.X.T) < 1e-10
-
-
-def test_groups_of_counts_add_up_and_repeat(multiply, small_store, tmp_path):
-    (tmp_path / "a.json").write_text('{"metadata": {"gap_seconds": 60}, "data": [1, 2]}')
-    (tmp_path / "b.json").write_text('{"metadata": {"gap_seconds": 60}, "data": [1]}')
-    files = ("--availability", tmp_path / "a.json", tmp_path / "b.json", "--repeat")
-    out, _ = multiply(small_store, *files, steps=4)
-    assert available(out) == [(1, 2), (1, 2, 3)] * 2
-
-
-def test_some_of_the_machines_only(multiply, large_store):
-    out, W = multiply(large_store, "--machines", "1,2,5", ranks=4, steps=2)
-    assert relative_error(np.load(out / "result.npy"), W @ large_store.X.T) < 1e-10
-    assert available(out) == [(1, 2, 5)] * 2
-    assert read_steps(out / "steps.jsonl")[0]["taking_part"] == [1, 2, 5]
-    logs = {path.name for path in (out / "logs").glob("machine*")}
-    assert logs == {"machine-0001.log", "machine-0002.log", "machine-0005.log"}
-
-
-def test_the_cyclic_scheme(multiply, large_store):
-    out, W = multiply(large_store, "--scheme", "cyclic", "--speeds", "1,1,1,1,1,9", steps=2)
-    assert relative_error(np.load(out / "result.npy"), W @ large_store.X.T) < 1e-10
-    header, steps = read_steps(out / "steps.jsonl")
-    assert header["scheme"] == "cyclic"
-    assert steps[0]["rows"] == [210] * 6
-
-
-def test_ticks_of_wall_clock_time(multiply, small_store, tmp_path):
-    (tmp_path / "a.json").write_text('{"available": [[1], [1], [1, 2], [1, 2, 3]]}')
-    out, W = multiply(
-        small_store, "--availability", tmp_path / "a.json", "--tick", 0.2, "--wait", steps=3
-    )
-    assert relative_error(np.load(out / "result.npy"), W @ small_store.X.T) < 1e-10
-    _, steps = read_steps(out / "steps.jsonl")
-    assert (steps[0]["tick"], steps[0]["waited_ticks"]) == (2, 2)
-    assert steps[-1]["waited_ticks"] == 0
-    assert json.loads((out / "summary.json").read_text())["seconds"] >= 0.4
-
-
+@pytest.mark.any_mpi
 def test_power_iteration_with_preemption(cec, square_store, tmp_path):
     done = cec(
         *("run", square_store.path, "--out", tmp_path / "out", "--task", "power"),
@@ -240,48 +168,6 @@ def test_power_iteration_with_preemption(cec, square_store, tmp_path):
     v = np.load(tmp_path / "out" / "result.npy")
     assert abs(v @ eigenvectors[:, -1]) == pytest.approx(1, abs=1e-9)
     assert len(set(available(tmp_path / "out"))) > 1
-
-
-def test_a_solver_that_does_not_converge_says_so(cec, square_store, tmp_path):
-    words = ["run", square_store.path, "--out", tmp_path, "--task", "power", "--iterations", 2]
-    assert cec(*words, ranks=4).returncode == 0
-    assert json.loads((tmp_path / "summary.json").read_text())["converged"] is False
-
-
-TASK = """
-import numpy as np
-
-def richardson(X, *, checkpoint, shift, rounds=60):
-    "Solve (X + shift) x = 1."
-    x = np.zeros(X.shape[0])
-    for _ in range(rounds):
-        x += (1 - X.matvec(x) - shift * x) / (shift + 4)
-    return {"result": x, "history": np.arange(rounds), "rounds": rounds}
-"""
-
-
-def test_a_task_of_the_users_own(cec, square_store, tmp_path):
-    (tmp_path / "my_solvers.py").write_text(TASK)
-    words = ["run", square_store.path, "--out", "out", "--task", "my_solvers:richardson"]
-    done = cec(*words, "--set", "shift=10", ranks=4, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    expected = np.linalg.solve(square_store.X + 10 * np.eye(20), np.ones(20))
-    assert relative_error(np.load(tmp_path / "out" / "result.npy"), expected) < 1e-8
-    assert np.load(tmp_path / "out" / "history.npy").tolist() == list(range(60))
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert summary["rounds"] == summary["steps"] == 60
-
-
-def test_results_are_replaced_only_when_asked(cec, small_store, tmp_path):
-    W = vectors(tmp_path, 2, small_store.columns)
-    words = ["run", small_store.path, "--out", tmp_path, "--vectors", tmp_path / "W.npy"]
-    assert cec(*words, "--steps", 1, ranks=4).returncode == 0
-    refused = cec(*words, ranks=4)
-    assert refused.returncode == 2
-    assert "--overwrite" in refused.told
-    assert np.load(tmp_path / "result.npy").shape == (1, 31)
-    assert cec(*words, "--overwrite", ranks=4).returncode == 0
-    assert relative_error(np.load(tmp_path / "result.npy"), W @ small_store.X.T) < 1e-10
 
 
 API = """
@@ -324,12 +210,14 @@ def test_an_exception_in_a_users_script_is_shown_once_and_ends_it(run_script):
     assert done.returncode == 1
     assert done.told.count("Traceback") == 1
     assert done.told.endswith("LookupError: lost")
+    assert "is through" not in done.stdout
 
 
 def test_too_few_ranks_for_a_users_script_end_it(run_script):
     done = run_script(ranks=3)
     assert done.returncode == 1
-    assert "3 ranks were started" in done.told
+    assert done.told.count("Traceback") == 1
+    assert "3 ranks were started: the store needs 4" in done.told
     assert "is through" not in done.stdout
 
 

@@ -102,6 +102,7 @@ def test_every_command_of_several_ranks_has_the_limit(run, command, struck, name
     assert_said_once(done, f"4 ranks have not met within {LIMIT} s")
 
 
+@pytest.mark.any_mpi
 def test_a_limit_that_is_no_number_of_seconds(cec, small_store):
     done = cec("verify", small_store.path, "--start-timeout", "0")
     assert done.returncode == 2

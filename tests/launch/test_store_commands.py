@@ -54,7 +54,7 @@ def test_encode_under_mpirun_makes_the_same_bytes(cec, matrix, store, tmp_path, 
     assert contents(tmp_path / "store") == contents(store)
 
 
-@pytest.mark.parametrize("ranks", [0, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(0, marks=pytest.mark.any_mpi), 3])
 def test_the_life_of_a_store(cec, matrix, copy, tmp_path, ranks):
     assert cec("verify", copy, ranks=ranks).returncode == 0
     (copy / "shard-0001.npy").unlink()
@@ -88,6 +88,7 @@ def test_the_life_of_a_store(cec, matrix, copy, tmp_path, ranks):
     assert "fewer than 3 of 6 shards are good at rows 0..20000 of each of the 3" in done.stderr
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize("name", ["Y.h5::/group/Y", "Y.csv", "Y.zarr"])
 def test_decode_under_mpirun_writes_by_the_name_of_the_file(cec, store, tmp_path, name):
     assert cec("decode", store, tmp_path / "one.npy").returncode == 0
@@ -103,6 +104,7 @@ def test_decode_under_mpirun_writes_by_the_name_of_the_file(cec, store, tmp_path
     assert np.array_equal(again, np.load(tmp_path / "one.npy"))
 
 
+@pytest.mark.any_mpi
 def test_decode_refuses_a_name_of_no_format_once(cec, store, tmp_path):
     done = cec("decode", store, tmp_path / "Y.dat", ranks=2)
     assert done.returncode == 2
@@ -110,6 +112,7 @@ def test_decode_refuses_a_name_of_no_format_once(cec, store, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.any_mpi
 def test_an_added_machine_takes_part_in_the_next_job(cec, matrix, copy, tmp_path):
     assert cec("add-machine", copy).returncode == 0
     words = ("run", copy, "--out", tmp_path / "out", "--vectors", matrix / "W.npy")
@@ -120,6 +123,7 @@ def test_an_added_machine_takes_part_in_the_next_job(cec, matrix, copy, tmp_path
     assert cec(*words[:3], tmp_path / "few", *words[4:], ranks=6).returncode == 2
 
 
+@pytest.mark.any_mpi
 def test_two_shards_that_disagree(cec, copy):
     """Found by repair though every checksum is right; the user says which one it is."""
     for machine in (1, 2):
@@ -149,6 +153,7 @@ def steps(out):
     return [header, *found]
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize("holding", ["mmap", "ram"])
 @pytest.mark.parametrize("verify", ["first-read", "never"])
 def test_the_record_says_what_the_first_step_costs(cec, matrix, store, tmp_path, holding, verify):
@@ -167,6 +172,7 @@ def test_the_record_says_what_the_first_step_costs(cec, matrix, store, tmp_path,
     assert sum(first["load_bytes"]) < 5 * 20001 * 160  # not the rows that nobody asked for
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize("ranks", [0, 6])
 def test_a_damaged_block_is_named_by_the_run_that_reads_it(cec, matrix, copy, tmp_path, ranks):
     for row in (0, 20_000):
@@ -226,6 +232,7 @@ def test_staged_shards_are_found_and_checked(cec, matrix, copy, tmp_path):
     assert cec("stage", copy, pattern).returncode == 2  # whose file is it?
 
 
+@pytest.mark.any_mpi
 def test_a_damaged_shard_is_not_staged(cec, copy, tmp_path):
     spoil(copy, 3, 0)
     for ranks in (6, 0):
@@ -238,7 +245,7 @@ def test_a_damaged_shard_is_not_staged(cec, copy, tmp_path):
 # --- on a terminal ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ranks", [0, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(0, marks=pytest.mark.any_mpi), 2])
 def test_a_bar_with_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ranks):
     primary, secondary = pty.openpty()
     X = np.lib.format.open_memmap(
@@ -276,6 +283,7 @@ def test_a_bar_with_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ra
     assert text.endswith(")\r\n")
 
 
+@pytest.mark.any_mpi
 def test_no_bar_in_a_file(cec, matrix, tmp_path):
     words = ("encode", matrix / "X.npy", tmp_path / "store", "--machines", 5, "--recovery", 3)
     assert cec(*words).stderr == ""
@@ -284,6 +292,7 @@ def test_no_bar_in_a_file(cec, matrix, tmp_path):
 # --- measuring ----------------------------------------------------------------------------
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize(("what", "ranks"), [("encode", 0), ("verify", 2)])
 def test_bench_prints_rates_and_ratios(cec, tmp_path, what, ranks):
     words = ("bench", what, "--directory", tmp_path, "--rows", 3000, "--columns", 40)

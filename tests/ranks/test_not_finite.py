@@ -45,7 +45,8 @@ def test_it_is_replaced_with_one_machine_to_spare(comm, store, X, kind, options)
                 assert event["wrong"] == 2
                 assert event["reason"].startswith(f"answered {kind} ")
                 assert recorder.records[step].rows[1] == 0
-                assert recorder.records[-1].available == (1, 2, 3)
+                if "stragglers" not in options:  # with them, a machine may still be at work
+                    assert recorder.records[-1].available == (1, 2, 3)
 
 
 @pytest.mark.parametrize("adjoint", [False, True])
@@ -69,8 +70,9 @@ def test_a_machine_that_does_it_again_and_again_is_asked_no_more(comm, store, X)
         if operator is not None:
             for compare in [*products(operator, X), *products(operator, X)]:
                 compare()
-            assert [next(iter(event)) for event in recorder.happened] == ["wrong"] * 3 + ["leaving"]
-            assert recorder.happened[3] == {"leaving": 3, "reason": "wrong in 3 steps"}
+            kinds = [next(iter(event)) for event in recorder.happened]
+            assert kinds == ["wrong"] * 3 + ["excluded"]
+            assert recorder.happened[3] == {"excluded": 3, "reason": "wrong in 3 steps"}
             assert recorder.records[-1].available == (1, 2)
 
 

@@ -122,7 +122,7 @@ def test_a_machine_that_is_wrong_again_and_again_is_asked_no_more(comm, replicat
                 W = RNG.standard_normal((40, 2))
                 assert np.allclose(operator @ W, X @ W, atol=1e-10)
             assert [event for event in recorder.happened if "wrong" not in event] == [
-                {"leaving": 2, "reason": "wrong in 3 steps"}
+                {"excluded": 2, "reason": "wrong in 3 steps"}
             ]
             assert recorder.records[-1].available == (1, 3)
 

@@ -74,6 +74,16 @@ def test_watching_ends_with_the_run(run, tmp_path, monkeypatch):
     assert data_in(out)["runs"][0]["state"] == "broke off"
 
 
+def test_figures_of_a_run(run, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    assert report(run, "--figures", tmp_path / "figures") == 0
+    names = {each.name for each in (tmp_path / "figures").iterdir()}
+    assert {"availability.svg", "makespan.png"} <= names
+    (tmp_path / "file").touch()
+    assert report(run, "--figures", tmp_path / "file") == 2
+    assert "cannot be written: File exists" in capsys.readouterr().err
+
+
 def test_a_table_has_a_row_for_each_step(run, tmp_path):
     table = tmp_path / "steps.csv"
     assert report(run, "--csv", table) == 0

@@ -8,6 +8,7 @@ import sys
 import tracemalloc
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -172,6 +173,8 @@ def module(tmp_path, monkeypatch):
         "    return {'result': np.array(y), 'first': y[0], 'times': times, 'name': 'three'}\n"
         "def complex_number(X, *, checkpoint):\n"
         "    return {'result': np.zeros(1), 'eigenvalue': 1 + 2j}\n"
+        "def bare(X):\n"
+        "    return {'result': X.matvec(np.ones(X.shape[1]))}\n"
         "def ragged(X, *, checkpoint):\n"
         "    return {'result': [[1.0], [2.0, 3.0]]}\n"
         "def mapped(X, *, checkpoint):\n"
@@ -206,6 +209,21 @@ def test_settings_are_numbers_lists_or_text(run, module):
         "i": "",
     }
     assert np.load(done.out / "d.npy").tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("task", "words", "said"),
+    [
+        ("ridge", [], "task ridge needs y: expected --set y=..."),
+        ("ridge", ["y=1", "y=2"], "--set y=2: y was 1 before, expected one"),
+        ("{module}:bare", [], "by name, checkpoint and its options"),
+    ],
+)
+def test_what_a_task_cannot_be_called_with_is_told(run, module, task, words, said):
+    settings = (word for each in words for word in ("--set", each))
+    done = run(*settings, task=task.format(module=module))
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert said in done.err
 
 
 def test_a_result_that_is_a_memory_map_is_saved_too(run, module):
@@ -461,6 +479,18 @@ def test_two_runs_alike_give_the_same_results(run):
     assert np.array_equal(first.result, second.result)
     assert first.of_steps("available") == second.of_steps("available")
     assert first.of_steps("rows") == second.of_steps("rows")
+
+
+@pytest.mark.parametrize(
+    "spoil", [Path.unlink, lambda file: file.write_bytes(file.read_bytes()[:-8])]
+)
+def test_a_shard_that_cannot_be_read_is_told_with_what_helps(run, made, tmp_path, spoil):
+    store = shutil.copytree(made / "float64", tmp_path / "store")
+    spoil(store / "shard-0004.npy")
+    done = run(store=store)
+    assert (done.code, done.err.count("\n")) == (3, 1)
+    for words in ("machine 4 on ", "cec-mpi repair", "under mpirun --on-loss continue"):
+        assert words in done.err
 
 
 @pytest.mark.parametrize("option", ["--speeds=1,2", "--machines=7,8,9", "--set=a=1", "--task=no"])

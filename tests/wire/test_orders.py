@@ -9,10 +9,19 @@ from hypothesis import strategies as st
 
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
-from cec_mpi.processes.ending.packing import pack_error
 from cec_mpi.store.shard import Loaded, Mended
 from cec_mpi.wire.jobs import Job
-from cec_mpi.wire.orders import Kind, Order, Report, Reported, announced, reported
+from cec_mpi.wire.orders import (
+    Close,
+    Explain,
+    Kind,
+    Order,
+    Report,
+    Reported,
+    Stop,
+    announced,
+    reported,
+)
 
 NUMBERS = st.integers(0, 2**40)
 
@@ -31,12 +40,15 @@ def test_an_order_comes_as_it_was_sent(adjoint, columns, store, shard, step, len
 
 
 def test_orders_that_are_no_step():
-    assert announced(Order(Kind.REPORT, 1), b"").report
-    assert announced(Order(Kind.CLOSE, 1), b"").close
-    assert announced(Order(Kind.CLOSE, 1), b"").store == 1
-    assert announced(Order(Kind.STOP), b"").stop is True
-    stop = announced(Order(Kind.STOP), pack_error(InputError("no"))).stop
-    assert isinstance(stop, InputError)
+    assert announced(Order(Kind.EXPLAIN, 1), b"") == Explain()
+    assert announced(Order(Kind.CLOSE, 1), b"") == Close(1)
+    assert announced(Order(Kind.STOP), Stop().packed()) == Stop()
+    stop = announced(Order(Kind.STOP), Stop(InputError("no"), others_are_lost=True).packed())
+    assert isinstance(stop, Stop)
+    assert isinstance(stop.error, InputError)
+    assert stop.others_are_lost
+    with pytest.raises(RuntimeError):
+        announced(Order(99), b"")
 
 
 def test_a_report_comes_as_it_was_sent():

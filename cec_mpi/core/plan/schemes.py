@@ -1,20 +1,16 @@
-"""The two ways to share out rows: Algorithm 1 and the cyclic baseline.
-
-Both work on whole rows only: in floating point Algorithm 1 takes residues of 1e-17 for
-rows that are left, and then no longer gives every row to the right number of machines.
-"""
+"""The two ways to share out rows: Algorithm 1 and the cyclic baseline, both in whole rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import lcm
 from numbers import Rational
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.plan.assignment import Assignment, Ints, check_available, whole_numbers
+from cec_mpi.core.plan.filling import check_fillable, fill, whole
 from cec_mpi.core.plan.layout import order_along_rows
 from cec_mpi.core.plan.load import check_copies, check_rows
 from cec_mpi.errors import InputError
@@ -58,8 +54,8 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, copies: int) -> As
         raise InputError(
             f"{plural(loads.size, 'load')} for {plural(names.size, 'available machine')}"
         )
-    _check_fillable(loads, copies)
-    sizes, members = _fill(loads, copies)
+    check_fillable(loads, copies)
+    sizes, members = fill(loads, copies)
     return _placed(available, loads, np.array(sizes), names[members])
 
 
@@ -72,55 +68,6 @@ def _placed(
     stops[along] = np.cumsum(sizes[along])
     machines.flags.writeable = False  # so that the assignment need not copy it
     return Assignment(available, loads, stops - sizes, stops, machines)
-
-
-def _check_fillable(loads: NDArray[np.generic], copies: int) -> None:
-    """The condition of the filling problem: sum = copies * R and 0 <= m <= R."""
-    check_copies(len(loads), copies)
-    total, largest, smallest = int(loads.sum()), int(loads.max()), int(loads.min())
-    if smallest < 0 or total < copies or total % copies or largest * copies > total:
-        raise InputError(
-            f"loads of {smallest} to {largest} rows with sum {total} cannot be met with each "
-            f"row on {plural(copies, 'machine')}: expected a multiple of {copies} and at most "
-            f"1/{copies} of it on one machine"
-        )
-
-
-def _fill(loads: NDArray[np.generic], copies: int) -> tuple[list[int], NDArray[np.int32]]:
-    """Algorithm 1: the alpha_f, and the positions of each P_f (ascending), f = 1..F.
-
-    The machines with rows left stay sorted as integers ``m * 2**bits + position``. In an
-    iteration the last ``copies - 1`` of them all lose the same number of rows, so that
-    only this tail has to be merged again: stable sorting finds the two sorted runs.
-    """
-    bits = len(loads).bit_length()
-    left = int(loads.sum()) // copies
-    wide = left.bit_length() + bits > 62
-    keys = (loads.astype(object) if wide else loads.astype(np.int64)) * (1 << bits)
-    keys = np.sort(keys + np.arange(len(loads)))
-    one_row, mask = 1 << bits, (1 << bits) - 1
-    keys = keys[keys.searchsorted(one_row) :]
-    sizes: list[int] = []
-    members = np.empty((len(loads), copies), dtype=np.int32)  # F <= N_t
-    while keys.size:
-        top = keys.size - copies + 1
-        alpha = keys.item(0) >> bits
-        if top > 1:
-            alpha = min(alpha, left - (keys.item(top - 1) >> bits))
-        chosen = members[len(sizes)]
-        chosen[0] = keys.item(0) & mask
-        chosen[1:] = keys[top:] & mask
-        sizes.append(alpha)
-        left -= alpha
-        keys[0] -= alpha << bits
-        keys[top:] -= alpha << bits
-        if copies > 1 and keys.item(top) < keys.item(top - 1):
-            keys[keys[:top].searchsorted(keys[top]) :].sort(kind="stable")
-        if keys.item(0) < one_row:
-            keys = keys[keys.searchsorted(one_row) :]
-    members = members[: len(sizes)]
-    members.sort(axis=1)
-    return sizes, members
 
 
 def fractional_blocks(
@@ -164,12 +111,11 @@ def fractional_blocks(
             f"loads of {min(mu)} to {max(mu)} with sum {sum(mu)} cannot be met: expected a sum of "
             f"{copies} and at most 1 on one machine"
         )
-    whole = lcm(*(fraction.denominator for fraction in mu))
-    loads = np.array([int(fraction * whole) for fraction in mu], dtype=object)
-    _check_fillable(loads, copies)
-    sizes, members = _fill(loads, copies)
+    loads, parts = whole([Fraction(part) for part in mu])
+    check_fillable(loads, copies)
+    sizes, members = fill(loads, copies)
     return [
-        (Fraction(alpha, whole), tuple(machines))
+        (Fraction(alpha, parts), tuple(machines))
         for alpha, machines in zip(sizes, members.tolist(), strict=True)
     ]
 

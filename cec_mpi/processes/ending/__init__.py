@@ -16,7 +16,9 @@ one does, in a job that goes on     that rank           -       `failing.dying_a
 without a lost process                                          which the others notice
 a process is lost, or may be, and   rank 0              its     `leaving.leave_without_mpi`: others
 MPI_Finalize would wait for it                                  that are stuck are ended with rank 0
-rank 0 is gone                      nobody              3       `leaving.leave_now`
+rank 0 is gone                      nobody              3       `leaving.leave_now`, where machines
+                                                                are asked by messages
+the launcher is killed              nobody              -       none: the MPI library ends each rank
 ranks do not meet in time, or MPI   the first that      3       `limit.watch_start`, and `give_up`:
 has an error before they have       has the word                each rank ends itself
 not all come to open an operator    the first that      3       `leaving.leave_with_the_job`, when a

@@ -16,13 +16,12 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, InputError, MachineError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending.leaving import end_job
-from cec_mpi.processes.ending.packing import pack_error
 from cec_mpi.processes.waiting import wait_for
 from cec_mpi.terminal import tell
 from cec_mpi.wire.answers import AnswerBuffers, Answers, check_message_sizes
 from cec_mpi.wire.collective.buffers import broadcast, check_buffer
 from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import MASTER, Kind, Order, Reported
+from cec_mpi.wire.orders import MASTER, Kind, Order, Reported, Stop
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +79,7 @@ class CollectiveHub:
             else:
                 traceback.print_exc()
             end_job(getattr(error, "exit_code", 1))
-        self.say(Order(Kind.STOP), pack_error(error))
+        self.say(Order(Kind.STOP), Stop(error).packed())
         self.between_verbs = False
         self._stopped = True
 
@@ -188,7 +187,7 @@ class CollectiveMasterEnd:
 
     def reports(self) -> dict[int, str]:
         """Gather of texts, for the rare case."""
-        self._hub.say(Order(Kind.REPORT, self._store))
+        self._hub.say(Order(Kind.EXPLAIN, self._store))
         texts = (self._comm.gather("", root=MASTER) or [])[1:]
         self._hub.between_verbs = False
         told = zip(self._machines, (texts[rank] for rank in self._ranks), strict=True)

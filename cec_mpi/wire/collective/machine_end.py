@@ -18,8 +18,10 @@ from cec_mpi.wire.collective.buffers import broadcast, check_buffer
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import (
     MASTER,
-    Announcement,
-    Kind,
+    Announced,
+    Close,
+    Multiply,
+    Open,
     Order,
     Report,
     Reported,
@@ -43,11 +45,12 @@ class CollectiveMachineEnd:
         self._stores: dict[int, _Served] = {}
         self._opening: tuple[int, Opening] | None = None
 
-    def announced(self, signals: NotedSignals) -> Announcement:
+    def announced(self, signals: NotedSignals) -> Announced:
         """Receive the header, and the assignment if it is new; reports tell of signals."""
-        broadcast(self._comm, self._header)
+        # Before the first store is open, rank 0 may load libraries for a second.
+        broadcast(self._comm, self._header, idle=not self._stores)
         order = Order(*self._header.tolist())
-        if order.kind not in (Kind.MULTIPLY, Kind.MULTIPLY_TRANSPOSED):
+        if not order.is_step:
             return self._announced(order)
         served, intervals = self._stores[order.store], None
         if order.length:
@@ -56,19 +59,19 @@ class CollectiveMachineEnd:
             assignment = Assignment.from_array(plan)
             served.count = assignment.count(served.machine)
             intervals = assignment.intervals(served.machine)
-        return Announcement(order.store, order.step, served.machine, order.product, intervals)
+        return Multiply(order.store, order.step, served.machine, order.product, intervals)
 
-    def _announced(self, order: Order) -> Announcement:
+    def _announced(self, order: Order) -> Announced:
         """Receive the rest of what is not a step."""
         message = np.empty(order.length, dtype=np.uint8)
         if order.length:
             broadcast(self._comm, message, message.nbytes)
-        if order.kind == Kind.CLOSE:
-            del self._stores[order.store]
-        announcement = announced(order, message.tobytes())
-        if announcement.open is not None:
-            self._opening = order.store, announcement.open
-        return announcement
+        said = announced(order, message.tobytes())
+        if isinstance(said, Close):
+            del self._stores[said.store]
+        if isinstance(said, Open):
+            self._opening = said.store, said.opening
+        return said
 
     def together(self) -> None:
         """Barrier."""
@@ -84,7 +87,7 @@ class CollectiveMachineEnd:
             self._stores[store] = _Served(opening, opening.machines[self._comm.rank - 1])
         return verdict
 
-    def shared(self, order: Announcement) -> NDArray[Any]:
+    def shared(self, order: Multiply) -> NDArray[Any]:
         """Receive W, or the part of this machine."""
         served, product = self._stores[order.store], order.product
         values = served.shared(product)
@@ -94,7 +97,7 @@ class CollectiveMachineEnd:
             broadcast(self._comm, values, values.nbytes)
         return values
 
-    def answer(self, order: Announcement, values: NDArray[Any], report: Report) -> None:
+    def answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
         """Send values and report."""
         served, product = self._stores[order.store], order.product
         finite = not product.adjoint or bool(np.isfinite(values).all())

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError
 from cec_mpi.machine.emulation import Emulation
-from cec_mpi.processes.ending.packing import pack_error
-from cec_mpi.roster.changes import Left, Lost
+from cec_mpi.roster.changes import WARNED, Gone, Left, Lost
 from cec_mpi.roster.roster import Roster, State
 from cec_mpi.wire.answers import check_message_sizes
 from cec_mpi.wire.jobs import Answered, Event, Job
@@ -32,11 +31,10 @@ from cec_mpi.wire.messages.peers import Peer, Peers
 from cec_mpi.wire.messages.replacing import Replacements
 from cec_mpi.wire.messages.tags import CONTENT, NOTE, ORDER, REPORT, VALUES
 from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import Kind, Order
+from cec_mpi.wire.orders import Kind, Order, Stop
 
 _OPEN_SECONDS = 30.0  # without a word of any machine that opens its shard
 _REPORT_SECONDS = 2.0  # in which a machine says what went wrong
-_WARNED = "it was warned"
 
 
 class MessagesHub:
@@ -123,7 +121,7 @@ class MessagesHub:
         self.lost_any = self.lost_any or len(hears) < len(self._peers.living())
         self._peers.are_leaving = True
         for peer in hears:
-            self._peers.order(peer, Order(Kind.STOP, step=self.lost_any), pack_error(error))
+            self._peers.order(peer, Order(Kind.STOP), Stop(error, self.lost_any).packed())
         for peer in all_that_stay(self._peers, hears):
             self.lost_any = True
             self.out_of_reach = not ended(peer) or self.out_of_reach
@@ -153,7 +151,7 @@ class MessagesHub:
             with self._peers.watching(peer):
                 if peer.has_sent(NOTE):
                     peer.object(NOTE)
-                    self._exclude(peer, _WARNED, Left)
+                    self._exclude(peer, WARNED, Left)
 
     def busy(self) -> dict[int, Job]:
         """The jobs that are not answered, by machine; without those of machines given up."""
@@ -189,7 +187,7 @@ class MessagesHub:
             self.roster.give_up(peer.rank, reason)
             self._replacements.hand_over(peer)
 
-    def exclude(self, machine: int, reason: str, change: type[Lost] | type[Left]) -> None:
+    def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
         """Ask a machine no more; a spare takes its place."""
         peer = self._peers.serving_as(machine)
         if peer is not None:
@@ -204,7 +202,7 @@ class MessagesHub:
         peer = self._peers.serving_as(machine)
         if peer is None:
             return "no report"
-        self._peers.order(peer, Order(Kind.REPORT))
+        self._peers.order(peer, Order(Kind.EXPLAIN))
         return str(self._peers.replies([peer], _REPORT_SECONDS).get(peer.rank, "no report"))
 
     def close(self, store: int) -> None:
@@ -243,7 +241,7 @@ class MessagesHub:
             if peer.process.state is State.EXCLUDED:
                 return
             if job.leaving:
-                self._exclude(peer, _WARNED, Left)
+                self._exclude(peer, WARNED, Left)
             elif peer.stores_left and peer.process.machine:
                 self._replacements.open_rest(peer)
             else:
@@ -255,7 +253,7 @@ class MessagesHub:
             raise RuntimeError(f"machine {machine} has no process")
         return peer
 
-    def _exclude(self, peer: Peer, reason: str, change: type[Lost] | type[Left] = Lost) -> None:
+    def _exclude(self, peer: Peer, reason: str, change: type[Gone] = Lost) -> None:
         """Ask a process no more; another takes its place, if there is one."""
         self.roster.exclude(peer.rank, reason, change)
         self._replacements.fill()

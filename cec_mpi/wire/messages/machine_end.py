@@ -23,11 +23,15 @@ from cec_mpi.wire.messages.tags import CONTENT, NOTE, OBJECT, ORDER, REPORT, VAL
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import (
     MASTER,
-    Announcement,
+    Announced,
+    Close,
     Kind,
+    Multiply,
+    Open,
     Order,
     Report,
     Reported,
+    Stop,
     announced,
     reported,
 )
@@ -76,7 +80,7 @@ class MessagesMachineEnd:
         self._told = False  # that this machine has to leave
         self.others_are_lost = False
 
-    def announced(self, signals: NotedSignals) -> Announcement:
+    def announced(self, signals: NotedSignals) -> Announced:
         """Wait for an order; tell the master of signals that come meanwhile."""
         with self._to_master():
             numbers = self._next_order(signals)
@@ -87,20 +91,21 @@ class MessagesMachineEnd:
                 self._wait_for([received], order.length)
             if order.kind == Kind.STOP:
                 self._comm.send(None, dest=MASTER, tag=OBJECT)
-        if order.kind in (Kind.MULTIPLY, Kind.MULTIPLY_TRANSPOSED):
+        if order.is_step:
             pairs: Ints = numbers[len(order) :].reshape(-1, 2)
             intervals = tuple((int(start), int(stop)) for start, stop in pairs)
-            return Announcement(order.store, order.step, order.shard, order.product, intervals)
-        if order.kind == Kind.STOP:
-            if self._lifeline is not None:
-                self._lifeline.close()
-            self.others_are_lost = bool(order.step)
-        if order.kind == Kind.CLOSE:
-            self._served.pop(order.store, None)
-        announcement = announced(order, content.tobytes())
-        if announcement.open is not None:
-            self._opening = order.store, announcement.open
-        return announcement
+            return Multiply(order.store, order.step, order.shard, order.product, intervals)
+        said = announced(order, content.tobytes())
+        match said:
+            case Open():
+                self._opening = said.store, said.opening
+            case Close():
+                self._served.pop(said.store, None)
+            case Stop():
+                if self._lifeline is not None:
+                    self._lifeline.close()
+                self.others_are_lost = said.others_are_lost
+        return said
 
     def together(self) -> None:
         """Say that this machine is ready, and wait until all are."""
@@ -119,7 +124,7 @@ class MessagesMachineEnd:
             self._served[store] = opening
         return verdict
 
-    def shared(self, order: Announcement) -> NDArray[Any]:
+    def shared(self, order: Multiply) -> NDArray[Any]:
         """Receive what this job multiplies with."""
         manifest, (adjoint, columns) = self._served[order.store].manifest, order.product
         assert order.intervals is not None
@@ -130,7 +135,7 @@ class MessagesMachineEnd:
             self._wait_for([self._comm.Irecv(values, source=MASTER, tag=CONTENT)], values.nbytes)
         return values
 
-    def answer(self, order: Announcement, values: NDArray[Any], report: Report) -> None:
+    def answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
         """Send values and report."""
         self._report[:] = reported(report, order.shard)
         self._told = self._told or report.leaving

@@ -41,7 +41,7 @@ def all_that_hear(peers: Peers, look: Callable[[], object]) -> list[Peer]:
         asked = [peer for peer in silent if not peer.is_lost and not _is_busy(peer)]
         for peer in asked:
             if not peer.pinged:
-                peers.order(peer, Order(Kind.REPORT))
+                peers.order(peer, Order(Kind.EXPLAIN))
                 peer.pinged = True
         answered = peers.replies(asked, _HEAR_SECONDS)
         hear += [peer for peer in asked if peer.rank in answered]

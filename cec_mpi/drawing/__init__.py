@@ -1,0 +1,4 @@
+"""Assignments as people see them: on a terminal, as SVG, and as PNG and PDF.
+
+May import: `core`, `files`.
+"""

@@ -1,0 +1,88 @@
+"""Algorithm 1 step by step as a table of text: the paper's Figure 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_BETWEEN = "  "
+
+
+def steps_table(
+    available: Sequence[int], iterations: Sequence[Mapping[str, Any]], width: int | None = None
+) -> list[str]:
+    r"""The lines of a table: f, alpha_f, P_f, what decided alpha_f, m and L'.
+
+    Parameters
+    ----------
+    available : (N_t,) sequence of int
+    iterations : sequence of mapping
+        Those of `explain_plan`.
+    width : int, optional
+        Columns that there is room for; what has none is left out, and counted in a line
+        of its own. All are shown by default.
+
+    Examples
+    --------
+    >>> from cec_mpi.core.plan.explain import explain_plan
+    >>> plan = explain_plan((1, 2, 3), [1, 1, 2], 2, 4, steps=True)
+    >>> print(*steps_table((1, 2, 3), plan["iterations"]), sep="\n")
+    f  alpha  P_f  alpha is                                m[1]  m[2]  m[3]  L'
+    1  2      1 3  m[1] = 2, no more than L'/2 - m[2] = 2     2     2     4   8
+    2  2      2 3  m[2] = 2, of the last 2 machines           0     2     2   4
+                   nothing is left                            0     0     0   0
+    """
+    copies = len(iterations[0]["machines"])
+    head = ["f", "alpha", "P_f", "alpha is"]
+    rows = [
+        [
+            str(f),
+            str(each["alpha"]),
+            " ".join(map(str, each["machines"])),
+            _reason(each, copies),
+        ]
+        for f, each in enumerate(iterations, start=1)
+    ]
+    loads = [[*map(str, each["loads"]), str(each["total"])] for each in iterations]
+    rows.append(["", "", "", "nothing is left"])
+    loads.append(["0"] * (len(available) + 1))
+    columns = [*(f"m[{n}]" for n in available), "L'"]
+    left = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
+    right = [max(len(row[k]) for row in [columns, *loads]) for k in range(len(columns))]
+    kept = _fitting(left, right, width)
+    lines = []
+    for words, numbers in zip([head, *rows], [columns, *loads], strict=True):
+        texts = [word.ljust(size) for word, size in zip(words, left, strict=True)]
+        texts += [numbers[k].rjust(right[k]) for k in kept]
+        lines.append(_BETWEEN.join(texts).rstrip())
+    missing = len(columns) - len(kept)
+    if missing:
+        lines.append(f"(m of {missing} more machines: in a wider terminal, a pipe, or --json)")
+    return lines
+
+
+def _fitting(left: Sequence[int], right: Sequence[int], width: int | None) -> list[int]:
+    """Which of the columns of loads there is room for; the last one, L', always is."""
+    last = len(right) - 1
+    if width is None:
+        return [*range(last), last]
+    taken = sum(size + len(_BETWEEN) for size in left) + right[last]
+    kept = []
+    for k in range(last):
+        taken += right[k] + len(_BETWEEN)
+        if taken > width:
+            break
+        kept.append(k)
+    return [*kept, last]
+
+
+def _reason(each: Mapping[str, Any], copies: int) -> str:
+    """Which bound alpha_f is, and what the other one would have been."""
+    load = f"m[{each['smallest']}] = {each['load']}"
+    if each["next_largest"] is None:
+        return f"{load}, of the last {copies} machines" if copies > 1 else f"{load}, the last one"
+    part = "L'" if copies == 1 else f"L'/{copies}"
+    room = f"{part} - m[{each['next_largest']}] = {each['room']}"
+    if each["decided_by"] == "load":
+        return f"{load}, no more than {room}"
+    return f"{room}, less than {load}"

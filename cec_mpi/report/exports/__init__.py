@@ -1,0 +1,4 @@
+"""Runs in the forms of other programs: tables, and traces.
+
+May import: `records`, `report`.
+"""

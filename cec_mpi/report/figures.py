@@ -1,0 +1,151 @@
+"""The figures of a report for papers, each as SVG and as PNG."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cec_mpi.core.plan.assignment import Block
+from cec_mpi.drawing.lanes import draw
+from cec_mpi.drawing.printed import printed
+from cec_mpi.drawing.scene import Scene
+from cec_mpi.drawing.shares import Shares
+from cec_mpi.drawing.svg import svg
+from cec_mpi.errors import InputError
+from cec_mpi.files.durable import publish
+from cec_mpi.files.saving import storing
+from cec_mpi.text import few
+
+_ASSIGNMENTS = 6  # of a run that are drawn
+_MOST_DRAWN = 2000  # machines
+_DOTS_PER_INCH = 200
+_LONGEST_NAME = 11  # of a host, beside its machine's number and speed
+_STYLE: Any = {
+    "svg.hashsalt": "cec_mpi",  # the same file each time
+    "svg.fonttype": "none",  # words stay words
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+
+
+def write_figures(data: Mapping[str, Any], directory: str | Path) -> list[Path]:
+    """Write the figures of runs into a directory, which is made if it is not there.
+
+    Parameters
+    ----------
+    data : mapping
+        What a page of these runs is given.
+    directory : path
+
+    Returns
+    -------
+    list of Path
+        The files: ``availability``, ``makespan``, ``speeds``, ``parts``, ``progress`` and
+        ``assignment-STEP``, as far as the records have them; with several runs a number
+        before the name, and ``makespans`` of all of them.
+
+    Raises
+    ------
+    InputError
+        There is no matplotlib, or a file cannot be written.
+    """
+    try:
+        from matplotlib import rc_context
+    except ImportError:
+        raise InputError("figures need matplotlib: pip install 'cec_mpi[plot]'") from None
+    place = Path(directory)
+    with storing(place):
+        place.mkdir(parents=True, exist_ok=True)
+    written = []
+    with rc_context(_STYLE), warnings.catch_warnings():
+        # Letters of any script may be in names, and a font has not all of them.
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
+        for name, kind, content in _files(data):
+            path = place / f"{name}.{kind}"
+            with storing(path):
+                publish(path, content)
+            written.append(path)
+    return written
+
+
+def _files(data: Mapping[str, Any]) -> Iterator[tuple[str, str, bytes]]:
+    """Name, suffix and content of each file."""
+    from cec_mpi.report import plots
+
+    runs = data["runs"]
+    for number, run in enumerate(runs, start=1):
+        before = f"{number}-" if len(runs) > 1 else ""
+        for name, plot in (
+            ("availability", plots.availability),
+            ("makespan", plots.makespan),
+            ("speeds", plots.speeds),
+            ("parts", plots.parts),
+            ("progress", plots.progress),
+        ):
+            figure = plot(run, data)
+            if figure is not None:
+                yield from _plotted(before + name, figure)
+        if run["machines"] <= _MOST_DRAWN:
+            for each in chosen(run["assignments"]):
+                scene = _scene(run, each)
+                name = f"{before}assignment-{each['step']}"
+                yield name, "svg", svg(scene).encode()
+                yield name, "png", printed(scene, "png")
+    if len(runs) > 1:
+        yield from _plotted("makespans", plots.makespans(data))
+
+
+def _plotted(name: str, figure: Any) -> Iterator[tuple[str, str, bytes]]:
+    for kind, undated in (("svg", {"Date": None}), ("png", {"Software": None})):
+        file = io.BytesIO()
+        figure.savefig(file, format=kind, dpi=_DOTS_PER_INCH, metadata=undated)
+        yield name, kind, file.getvalue()
+
+
+def chosen(assignments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Assignments that are drawn: the first, the last, and some evenly between them.
+
+    Examples
+    --------
+    >>> [each["step"] for each in chosen([{"step": t} for t in range(0, 101)])]
+    [0, 20, 40, 60, 80, 100]
+    """
+    most = min(_ASSIGNMENTS, len(assignments))
+    last = len(assignments) - 1
+    return [assignments[k * last // max(1, most - 1)] for k in range(most)]
+
+
+def _scene(run: Mapping[str, Any], each: Mapping[str, Any]) -> Scene:
+    """An assignment as `plan --figure` draws it."""
+    machines = run["machines"]
+    available = tuple(each["available"])
+    away = sorted(set(range(1, machines + 1)) - set(available))
+    until = each.get("until") or each["step"]
+    steps = f"step {each['step']}" if until == each["step"] else f"steps {each['step']} to {until}"
+    title = f"Machine{'s' * (len(away) > 1)} {few(away, 6)} preempted"
+    moved = {int(n): [(a, b) for a, b in spans] for n, spans in each.get("moved", {}).items()}
+    speeds = each.get("speeds") or []
+    shares = Shares(
+        machines,
+        run["rows"],
+        available,
+        [Block(start, stop, tuple(members)) for start, stop, members in each["blocks"]],
+        title if away else "All machines available",
+        "in brackets: learned speed, rows per second" if any(speeds) else "",
+        [_label(n, run["names"], speeds) for n in range(1, machines + 1)],
+        moved,
+    )
+    return draw([shares], f"Who computed which rows, {steps}")
+
+
+def _label(n: int, names: Sequence[str], speeds: Sequence[float | None]) -> str:
+    name = names[n - 1] if n <= len(names) else ""
+    speed = speeds[n - 1] if n <= len(speeds) else None
+    name = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
+    texts = [str(n), name, "" if speed is None else f"({speed:.3g})"]
+    return " ".join(filter(None, texts))

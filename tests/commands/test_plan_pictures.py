@@ -1,0 +1,186 @@
+"""Pictures that `cec-mpi plan` makes: in files, and on a terminal."""
+
+import fcntl
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from cec_mpi.cli import main
+from cec_mpi.processes.launch.launchers import without_launcher
+from helpers import ROOT
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
+EXAMPLE = ["plan", "--speeds", "2,2,3,3,4,4", "--recovery", "3", "--rows", "420"]
+
+
+def names_in(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.fixture
+def cec(capsys):
+    """Run one command: its exit code, standard output and standard error."""
+
+    def run(*words):
+        code = main([str(word) for word in words])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_the_figure_of_the_readme_is_what_its_command_draws(cec, tmp_path):
+    readme = (ROOT / "README.md").read_text()
+    command = re.search(r"^cec-mpi (plan (?:.*\\\n)*.*docs/assignment\.svg)$", readme, re.MULTILINE)
+    words = command[1].replace("\\\n", " ").replace("docs/assignment.svg", f"{tmp_path}/a.svg")
+    assert cec(*words.split())[0] == 0
+    assert (tmp_path / "a.svg").read_bytes() == (ROOT / "docs" / "assignment.svg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("a.svg", b"<svg "), ("a.SVG", b"<svg "), ("a.png", b"\x89PNG"), ("a.pdf", b"%PDF")],
+)
+def test_a_figure_takes_the_place_of_a_file_and_the_plan_is_printed(cec, tmp_path, name, begins):
+    (tmp_path / name).write_text("old" * 99)
+    plan = cec(*EXAMPLE, "--json")
+    assert cec(*EXAMPLE, "--json", "--figure", tmp_path / name) == plan
+    assert (tmp_path / name).read_bytes().startswith(begins)
+    assert names_in(tmp_path) == [name]
+
+
+def test_a_figure_does_not_write_through_a_link(cec, tmp_path):
+    (tmp_path / "other").write_text("kept")
+    (tmp_path / "a.svg").symlink_to("other")
+    assert cec(*EXAMPLE, "--figure", tmp_path / "a.svg")[0] == 0
+    assert (tmp_path / "other").read_text() == "kept"
+    assert not (tmp_path / "a.svg").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--figure", "{}/a.jpg"], r"picture '.*a\.jpg': expected a name in \.svg, \.pdf or \.png"),
+        (["--figure", "{}/a"], r"expected a name in \.svg"),
+        (["--figure", ""], r"''.*expected a name in \.svg"),
+        (["--figure", "{}/none/a.svg"], r"a\.svg cannot be written: there is no directory"),
+        (["--figure", "{}/directory.svg"], r"directory\.svg is there and no file"),
+        (["--figure", "{}/pipe.png"], r"pipe\.png is there and no file"),
+        (["--figure", "{}/" + "x" * 300 + ".svg"], r"\.svg cannot be written: File name too long"),
+        (["--figure", "{}/\x1b[2J/a.svg"], r"there is no directory .*\\x1b\[2J"),
+        (["--figure", "/proc/a.svg"], r"/proc/a\.svg cannot be written: "),
+        (["--before", "1-6"], r"--before: expected --figure FILE"),
+        (["--before", "1-9", "--figure", "{}/a.svg"], r"6 speeds are given"),
+        (["--before", "x", "--figure", "{}/a.svg"], r"expected different machine numbers"),
+        (["--draw", "yes", "--json"], r"--draw yes: expected it without --json"),
+        (["--draw", "maybe"], r"--draw"),
+        (["--steps", "--scheme", "cyclic"], r"cyclic scheme has no steps"),
+    ],
+)
+def test_wrong_use_is_one_message(cec, tmp_path, words, said):
+    (tmp_path / "directory.svg").mkdir()
+    os.mkfifo(tmp_path / "pipe.png")
+    before = names_in(tmp_path)
+    code, out, err = cec(*EXAMPLE, *(word.format(tmp_path) for word in words))
+    assert (code, out) == (2, "")
+    assert re.match(f"cec-mpi: error: .*{said}.*\n$", err)
+    assert names_in(tmp_path) == before
+
+
+def test_too_few_machines_before_the_change_have_no_picture(cec, tmp_path):
+    code, _, err = cec(*EXAMPLE, "--before", "1,2", "--figure", tmp_path / "a.svg")
+    assert (code, err.count("\n"), names_in(tmp_path)) == (4, 1, [])
+
+
+def test_more_machines_than_can_be_seen_are_not_drawn(cec, tmp_path):
+    many = ["plan", "--speeds", ",".join(["1"] * 2001), "--recovery", 2, "--rows", 9]
+    code, _, err = cec(*many, "--figure", tmp_path / "a.svg")
+    assert code == 2
+    assert "--figure of 2001 machines: expected at most 2000" in err
+
+
+def test_without_matplotlib_a_message_says_what_to_do(cec, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.collections", None)
+    code, _, err = cec(*EXAMPLE, "--figure", tmp_path / "a.png")
+    assert code == 2
+    assert "needs matplotlib: pip install 'cec_mpi[plot]'" in err
+    assert names_in(tmp_path) == []
+    assert cec(*EXAMPLE, "--figure", tmp_path / "a.svg")[0] == 0
+
+
+def test_a_figure_shows_the_steps_where_they_are_asked_for(cec, tmp_path):
+    for words in ((), ("--steps",)):
+        assert cec(*EXAMPLE, "--figure", tmp_path / "a.svg", *words)[0] == 0
+        shown = "Algorithm 1 step by step" in (tmp_path / "a.svg").read_text()
+        assert shown is bool(words)
+
+
+def test_steps_are_added_to_what_is_printed(cec):
+    plain = json.loads(cec(*EXAMPLE, "--json")[1])
+    stepped = json.loads(cec(*EXAMPLE, "--json", "--steps")[1])
+    assert [each["alpha"] for each in stepped.pop("iterations")] == [140, 140, 70, 70]
+    assert stepped == plain
+    text = cec(*EXAMPLE)[1]
+    assert cec(*EXAMPLE, "--steps")[1].startswith(text.rstrip("\n"))
+    assert "m[4] = 70, of the last 3 machines" in cec(*EXAMPLE, "--steps")[1]
+
+
+def test_a_pipe_gets_no_picture_unless_asked(cec):
+    assert cec(*EXAMPLE)[1] == cec(*EXAMPLE, "--draw", "no")[1]
+    assert "aaa" not in cec(*EXAMPLE)[1]
+    assert "aaa" in cec(*EXAMPLE, "--draw", "yes")[1]
+
+
+def on_a_terminal(*words, columns=72, **variables):
+    """What a command writes to a terminal of so many columns."""
+    ours, its = os.openpty()
+    try:
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        env = {**without_launcher(os.environ), "PYTHONIOENCODING": "utf-8", **variables}
+        for name in {"COLUMNS", "NO_COLOR"} - variables.keys():
+            env.pop(name, None)
+        command = [sys.executable, "-m", "cec_mpi", *words]
+        with subprocess.Popen(command, stdout=its, stderr=subprocess.PIPE, env=env) as process:
+            os.close(its)
+            its = -1
+            text = b""
+            while part := _read(ours):
+                text += part
+            assert (process.stderr.read(), process.wait()) == (b"", 0)
+        return text.decode().replace("\r\n", "\n")
+    finally:
+        os.close(ours)
+        if its >= 0:
+            os.close(its)
+
+
+def _read(descriptor):
+    try:
+        return os.read(descriptor, 1 << 16)
+    except OSError:  # as Linux says that the other end of a terminal is closed
+        return b""
+
+
+def test_a_terminal_gets_a_picture_as_wide_as_it_is():
+    text = on_a_terminal(*EXAMPLE, "--available", "1-3,5-6", "--steps")
+    plain = re.sub(r"\x1b\[[\d;]*m", "", text)
+    assert plain != text
+    lanes = plain.splitlines()[:7]
+    assert max(map(len, lanes)) == 72
+    assert lanes[1].endswith("a" * 18 + "\u00b7" * 27)
+    assert lanes[4].endswith("\u2571" * 45)
+    assert "a      0..167         1 5 6\n" in plain
+    assert re.search(r"^\(m of \d more machines: ", plain, re.MULTILINE)
+
+
+def test_a_terminal_without_colours_or_unicode():
+    text = on_a_terminal(*EXAMPLE, "--available", "1-3,5-6", NO_COLOR="1", PYTHONIOENCODING="ascii")
+    assert text.isascii()
+    assert "\x1b" not in text
+    assert "a" * 18 + "." * 27 + "\n" in text
+    assert "preempted  " + "/" * 45 + "\n" in text

@@ -1,0 +1,215 @@
+"""Pictures of assignments: what they show, on any page, of any number of machines."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.core.plan.assignment import Block
+from cec_mpi.core.plan.planner import plan_step
+from cec_mpi.drawing.lanes import draw
+from cec_mpi.drawing.printed import printed
+from cec_mpi.drawing.scene import BLOCKS, COLOURS
+from cec_mpi.drawing.shares import Shares, new_rows
+from cec_mpi.drawing.svg import svg
+from cec_mpi.drawing.typed import left_out, typed
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def shares_of(machines, available, copies, rows, speeds=None, label="machine {}", **more):
+    plan = plan_step(available, speeds or (1.0,) * machines, copies, rows)
+    labels = [label.format(n) for n in range(1, machines + 1)]
+    blocks = plan.assignment.blocks
+    return Shares(machines, rows, tuple(available), blocks, "Title", "subtitle", labels, **more)
+
+
+def example(available=(1, 2, 3, 5, 6), **more):
+    return shares_of(6, available, 3, 420, (2.0, 2.0, 3.0, 3.0, 4.0, 4.0), **more)
+
+
+def texts(picture):
+    return [element.text for element in ET.fromstring(picture).iter(f"{SVG}text")]
+
+
+def area(scene, role):
+    return sum(box.width * box.height for box in scene.boxes if box.role == role)
+
+
+def test_an_svg_shows_machines_blocks_and_rows_in_words():
+    found = texts(svg(draw([example()], "Heading")))
+    for word in ("Heading", "Title", "subtitle", "machine 1", "machine 6", "preempted", "420"):
+        assert word in found
+    assert found.count("a") == 3 + 1  # on three machines, and in the legend
+    assert "168 rows on machines 1, 5, 6" in found
+    assert [text for text in found if text in ("168", "252", "336")] == ["168"] * 2 + [
+        "252",
+        "336",
+        "336",
+    ]
+
+
+def test_an_svg_says_what_it_shows_to_those_who_cannot_see_it():
+    root = ET.fromstring(svg(draw([example()], "Heading")))
+    assert root.get("role") == "img"
+    named = {element.get("id"): element.text for element in root if element.get("id")}
+    title, description = (named[name] for name in root.get("aria-labelledby").split())
+    assert title == "Heading"
+    assert "machine 1 computes 168 rows, machine 2 computes 168 rows" in description
+    assert description.endswith("1 machine is preempted: 4.")
+
+
+def test_an_svg_needs_nothing_else_and_has_a_background_for_light_and_dark():
+    text = svg(draw([example()], "Heading"))
+    assert re.findall(r"https?://[^\s\"']+", text) == ["http://www.w3.org/2000/svg"]
+    assert "<script" not in text
+    light, dark = text.split("@media (prefers-color-scheme: dark)", 1)
+    for colour, part in zip(COLOURS["paper"], (light, dark), strict=True):
+        assert f".cec-paper {{ fill: {colour}; }}" in part
+    assert '<path class="cec-paper" d="M0 0h640v' in text
+
+
+def luminance(colour):
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+
+
+def contrast(one, other):
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("k", [0, 1], ids=["light", "dark"])
+def test_words_can_be_read_on_what_is_below_them(k):
+    """4.5 to 1, as WCAG AA wants of text."""
+    for role in ("ink", "faint"):
+        assert contrast(COLOURS[role][k], COLOURS["paper"][k]) >= 4.5
+    for f in range(BLOCKS):
+        assert contrast(COLOURS["on block"][k], COLOURS[f"block {f}"][k]) >= 4.5
+
+
+@pytest.mark.parametrize(
+    ("machines", "away", "copies"), [(1, 0, 1), (6, 1, 3), (40, 4, 10), (500, 20, 100)]
+)
+def test_what_is_coloured_is_what_is_computed(machines, away, copies):
+    available = range(1, machines - away + 1)
+    scene = draw([shares_of(machines, available, copies, 4000)], "Heading")
+    legends = {(22, 14)}
+    boxes = [box for box in scene.boxes if (box.width, box.height) not in legends]
+    coloured = sum(box.width * box.height for box in boxes if box.role.startswith("block"))
+    stored = sum(box.width * box.height for box in boxes if box.role == "stored")
+    assert coloured / stored == pytest.approx(copies / len(available))
+    assert all(box.x >= 0 and box.x + box.width <= scene.width for box in scene.boxes)
+    assert all(0 <= words.y <= scene.height for words in scene.words)
+    ET.fromstring(svg(scene))
+
+
+def test_many_machines_give_a_file_that_a_browser_can_show():
+    speeds = tuple(1 + (7 * n % 31) / 31 for n in range(500))
+    scene = draw([shares_of(500, range(1, 481), 240, 40_000, speeds)], "Heading")
+    assert len(svg(scene)) < 1_000_000
+    assert scene.height < 1200
+    assert any(re.fullmatch(r"and \d+ blocks more", words.text) for words in scene.words)
+
+
+@pytest.mark.parametrize(
+    "label", ["<script>alert(1)</script>", "a\x1b[2J\x00b", '"&\ud800', "x" * 999]
+)
+def test_hostile_text_stays_text(label):
+    text = svg(draw([example(label=label)], label))
+    root = ET.fromstring(text)
+    assert {element.tag for element in root.iter()} <= {
+        SVG + tag for tag in ("svg", "title", "desc", "style", "defs", "pattern", "path", "text")
+    }
+    assert "\x1b" not in text
+    text.encode()
+
+
+def test_equal_assignments_give_equal_files():
+    assert svg(draw([example()], "A")) == svg(draw([example()], "A"))
+    assert printed(draw([example()], "A"), "pdf") == printed(draw([example()], "A"), "pdf")
+
+
+def test_pictures_for_papers_are_what_they_are_called():
+    scene = draw([example(label="$x_{} \ud800")], "Heading")
+    assert printed(scene, "png").startswith(b"\x89PNG\r\n")
+    assert printed(scene, "pdf").startswith(b"%PDF-")
+
+
+@st.composite
+def blocks_of_rows(draw):
+    """Blocks along 30 rows, each on some of 5 machines."""
+    cuts = sorted(draw(st.sets(st.integers(1, 29), max_size=6)))
+    return [
+        Block(start, stop, tuple(sorted(draw(st.sets(st.integers(1, 5), min_size=1)))))
+        for start, stop in zip([0, *cuts], [*cuts, 30], strict=True)
+    ]
+
+
+def rows_by_machine(blocks):
+    return {(n, row) for b in blocks for n in b.machines for row in range(b.start, b.stop)}
+
+
+@settings(max_examples=100)
+@given(blocks_of_rows(), blocks_of_rows())
+def test_new_rows_are_those_that_a_machine_did_not_compute_before(before, after):
+    found = new_rows(before, after)
+    assert {
+        (n, row)
+        for n, spans in found.items()
+        for start, stop in spans
+        for row in range(start, stop)
+    } == rows_by_machine(after) - rows_by_machine(before)
+
+
+def test_new_rows_are_marked():
+    before, after = example((1, 2, 3, 4, 5, 6)), example()
+    new = new_rows(before.blocks, after.blocks)
+    scene = draw([before, example(new=new)], "Heading")
+    assert area(scene, "new") > 0
+    assert area(draw([before, after], "Heading"), "new") == 0
+    assert "new to the machine" in [words.text for words in scene.words]
+
+
+# --- on a terminal ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1, 16, 45, 120])
+def test_a_lane_has_the_letters_of_its_blocks(width):
+    shares = example()
+    lanes = typed(shares, width, fine=False)
+    assert len({len(lane) for lane in lanes}) == 1
+    assert lanes[3] == "/" * len(lanes[3])
+    for n, lane in enumerate(lanes, start=1):
+        letters = {"abcd"[f] for f, block in enumerate(shares.blocks) if n in block.machines}
+        assert set(lane) <= letters | {"/", "."}
+    for column in zip(*lanes, strict=True):
+        (shown,) = set(column) - {".", "/"}
+        assert column.count(shown) == 3
+    if width >= 16:
+        assert {letter for lane in lanes for letter in lane} == set("abcd./")
+        assert left_out(shares, width) == []
+
+
+def test_few_rows_have_equal_columns():
+    assert typed(shares_of(2, (1, 2), 1, 2), 11, fine=False) == ["aaaaa.....", ".....bbbbb"]
+
+
+def test_what_letters_cannot_show_is_said():
+    speeds = tuple(1 + (7 * n % 31) / 31 for n in range(40))
+    shares = shares_of(40, range(1, 41), 10, 4000, speeds)
+    assert len(shares.blocks) > 26
+    few, again = left_out(shares, 60)
+    assert re.fullmatch(r"\d+ of \d+ blocks are too narrow to be drawn", few)
+    assert again == "the letters of blocks begin again after z"
+
+
+def test_colours_begin_and_end_within_a_lane():
+    plain, coloured = (typed(example(), 60, coloured=on) for on in (False, True))
+    assert [re.sub(r"\x1b\[[\d;]*m", "", lane) for lane in coloured] == plain
+    for lane in coloured:
+        found = re.findall(r"\x1b\[[\d;]*m", lane)
+        assert not found or found[-1] == "\x1b[0m"
