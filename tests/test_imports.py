@@ -126,7 +126,7 @@ HOUSE = {
     """,
     "cec_mpi.drawing": """
         scene shares steps
-        lanes printed svg typed
+        filling lanes printed svg typed
         writing
     """,
     "cec_mpi.files": """

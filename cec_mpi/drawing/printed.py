@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import groupby
 from typing import Any
 
 from cec_mpi.drawing.scene import COLOURS, HATCHED, OUTLINE, Scene
@@ -46,13 +47,9 @@ def printed(scene: Scene, kind: str) -> bytes:
     page.set_ylim(scene.height, 0)
     page.set_axis_off()
     points = _POINTS_PER_INCH / _PIXELS_PER_INCH
-    kinds = dict.fromkeys((box.role, box.outlined) for box in scene.boxes)
-    for height, (role, outlined) in enumerate(kinds):
-        same = [
-            Rectangle((box.x, box.y), box.width, box.height)
-            for box in scene.boxes
-            if (box.role, box.outlined) == (role, outlined)
-        ]
+    runs = groupby(scene.boxes, lambda box: (box.role, box.outlined))  # later ones on top
+    for height, ((role, outlined), boxes) in enumerate(runs):
+        same = [Rectangle((box.x, box.y), box.width, box.height) for box in boxes]
         page.add_collection(
             PatchCollection(
                 same,
@@ -60,7 +57,7 @@ def printed(scene: Scene, kind: str) -> bytes:
                 edgecolor=OUTLINE[0] if outlined else COLOURS["faint"][0],
                 linewidth=points if outlined else 0,
                 hatch="////" if role == HATCHED else None,
-                zorder=1 + height / 1000,
+                zorder=1 + height,
             )
         )
     for words in scene.words:
@@ -74,7 +71,7 @@ def printed(scene: Scene, kind: str) -> bytes:
             horizontalalignment={"start": "left", "middle": "center", "end": "right"}[words.anchor],
             verticalalignment="baseline",
             parse_math=False,
-            zorder=3,
+            zorder=1e6,
         )
     file = io.BytesIO()
     figure.savefig(

@@ -18,6 +18,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     "ink": ("#1f2328", "#e6e9ee"),
     "faint": ("#59636e", "#a8b1bd"),
     "stored": ("#e8ebee", "#2d333b"),
+    "left": ("#b6bec7", "#59636e"),  # of a load
     "away": ("#ffffff", "#15181d"),  # hatched in `faint`
     "new": ("#101010", "#101010"),
     "on block": ("#101010", "#101010"),

@@ -27,13 +27,13 @@ def svg(scene: Scene) -> str:
     size = f"{_number(scene.width)} {_number(scene.height)}"
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" '
+            f'<svg class="cec" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" '
             f'width="{_number(scene.width)}" height="{_number(scene.height)}" role="img" '
             'aria-labelledby="cec-title cec-desc">',
             f'<title id="cec-title">{_text(scene.title)}</title>',
             f'<desc id="cec-desc">{_text(scene.description)}</desc>',
             "<style>",
-            *_style(),
+            *_style(scene),
             "</style>",
             '<defs><pattern id="cec-hatch" width="6" height="6" patternUnits="userSpaceOnUse" '
             'patternTransform="rotate(45)">'
@@ -52,13 +52,16 @@ def _size(scene: Scene) -> tuple[float, float]:
     return scene.width, scene.height
 
 
-def _style() -> Iterator[str]:
-    yield f"text {{ font-family: {_FONT}; }}"
+def _style(scene: Scene) -> Iterator[str]:
+    """Fonts and colours of what is in the scene."""
+    used = {"paper", HATCHED, "faint", *(box.role for box in scene.boxes)}
+    used.update(words.role for words in scene.words)
+    yield f".cec text {{ font-family: {_FONT}; }}"
     for k, before, after in ((0, "", ""), (1, "@media (prefers-color-scheme: dark) {", "}")):
         if before:
             yield before
         for role, colours in COLOURS.items():
-            if k == 0 or colours[0] != colours[1]:
+            if role in used and (k == 0 or colours[0] != colours[1]):
                 yield f".{_class(role)} {{ fill: {colours[k]}; }}"
         yield f".cec-outlined {{ stroke: {OUTLINE[k]}; stroke-width: 1; }}"
         if after:

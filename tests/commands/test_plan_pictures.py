@@ -113,6 +113,13 @@ def test_without_matplotlib_a_message_says_what_to_do(cec, tmp_path, monkeypatch
     assert cec(*EXAMPLE, "--figure", tmp_path / "a.svg")[0] == 0
 
 
+def test_a_figure_shows_the_steps_where_they_are_asked_for(cec, tmp_path):
+    for words in ((), ("--steps",)):
+        assert cec(*EXAMPLE, "--figure", tmp_path / "a.svg", *words)[0] == 0
+        shown = "Algorithm 1 step by step" in (tmp_path / "a.svg").read_text()
+        assert shown is bool(words)
+
+
 def test_steps_are_added_to_what_is_printed(cec):
     plain = json.loads(cec(*EXAMPLE, "--json")[1])
     stepped = json.loads(cec(*EXAMPLE, "--json", "--steps")[1])
@@ -177,3 +184,11 @@ def test_a_terminal_without_colours_or_unicode():
     assert "\x1b" not in text
     assert "a" * 18 + "." * 27 + "\n" in text
     assert "preempted  " + "/" * 45 + "\n" in text
+
+
+def test_without_standard_output_there_is_a_message_at_most():
+    command = [sys.executable, "-m", "cec_mpi", *EXAMPLE, "--draw", "yes"]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (0, 2)

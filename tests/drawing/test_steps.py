@@ -1,8 +1,12 @@
-"""Algorithm 1 as a table of text."""
+"""Algorithm 1 as a table of text, and as a picture."""
 
 from fractions import Fraction
 
+import pytest
+
 from cec_mpi.core.plan.explain import explain_plan
+from cec_mpi.drawing.filling import with_iterations
+from cec_mpi.drawing.scene import Scene
 from cec_mpi.drawing.steps import steps_table
 
 AVAILABLE = (1, 2, 3, 5, 6)
@@ -34,3 +38,33 @@ def test_one_machine():
     plan = explain_plan((1,), [Fraction(1)], 1, 4, steps=True)
     (_, line, _) = steps_table((1,), plan["iterations"])
     assert " ".join(line.split()) == "1 4 1 m[1] = 4, the last one 4 4"
+
+
+EMPTY = Scene(640, 100, "Title", "Described.", [], [])
+
+
+def test_figure_2_as_a_picture():
+    scene = with_iterations(EMPTY, AVAILABLE, PLAN["iterations"])
+    assert all(0 < words.x < 640 and 100 < words.y < scene.height for words in scene.words)
+    said = [words.text for words in scene.words]
+    for text in ("a", "b", "c", "d", "L'/3 - m[5]", "m[1]", "m[6]", "9/5", "6/5", "3/5"):
+        assert text in said
+    bars = [box for box in scene.boxes if box.height == 9]
+    unit = max(bar.width for bar in bars) / 0.8  # of 4/5
+    for f, each in enumerate(PLAN["iterations"]):
+        taken = [bar.width / unit for bar in bars if bar.role == f"block {f}"]
+        assert taken == pytest.approx([float(Fraction(each["alpha"]))] * 3)
+    grey = sorted(b.width / unit for b in bars if b.role == "left")
+    loads = [Fraction(load) for each in PLAN["iterations"] for load in each["loads"]]
+    assert grey == pytest.approx(sorted(float(load) for load in loads if load))
+
+
+def test_a_picture_of_many_steps_says_what_it_leaves_out():
+    speeds = [Fraction(1 + (7 * n % 31)) for n in range(200)]
+    plan = explain_plan(tuple(range(1, 201)), speeds, 10, 4000, steps=True)
+    scene = with_iterations(EMPTY, tuple(range(1, 201)), plan["iterations"])
+    more = len(plan["iterations"]) - 24
+    assert more > 0
+    assert scene.words[-1].text.startswith(f"and {more} steps and m of ")
+    assert all(box.x + box.width <= 640 for box in scene.boxes)
+    assert scene.height < 1000
