@@ -169,8 +169,9 @@ HOUSE = {
         bins costs figures
         assignments
         gathered
-        words
+        words trace
         data
+        tables
     """,
     "cec_mpi.run": """
         closing identity options outputs time_limit vectors

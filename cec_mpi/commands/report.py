@@ -1,10 +1,11 @@
-"""What a run left, as a page: report."""
+"""What runs left, as a page, a table or a trace: report."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from cec_mpi.files.durable import publish
 from cec_mpi.files.saving import storing
 from cec_mpi.options import values
 from cec_mpi.options.option import add_flag
-from cec_mpi.records.directory import RESULT, STEPS, SUMMARY
+from cec_mpi.records.directory import CHECKPOINT, PREVIOUS, RESULT, STEPS, SUMMARY
 from cec_mpi.terminal import say
 from cec_mpi.text import listed
 
@@ -30,7 +31,10 @@ def add_report(commands: Any) -> None:
     add_flag(p, "--out FILE", "the page, as report.html", values.path)
     add_flag(p, "--title TEXT", "of the page; by default the names of the runs")
     add_flag(p, "--step LIST", "show the assignments of these steps too, as 7,300-302", _steps)
-    add_flag(p, "--watch", "write it anew every few seconds until the runs end", default=False)
+    add_flag(p, "--watch", "write all anew every few seconds until the runs end", default=False)
+    add_flag(p, "--csv FILE", "a table with a row for each step", values.path)
+    add_flag(p, "--trace FILE", "a trace that Perfetto opens, a track a machine", values.path)
+    add_flag(p, "--steps A:B", "the steps of --trace, from A to before B", _window)
     p.set_defaults(command=_report)
 
 
@@ -46,40 +50,65 @@ def _steps(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
+def _window(text: str) -> tuple[int, int]:
+    first, colon, last = text.partition(":")
+    window = values.whole(first or "0"), values.whole(last) if last else 2**63
+    if not colon or not window[0] < window[1]:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected two steps, as 100:200")
+    return window
+
+
 def _report(arguments: argparse.Namespace) -> int:
-    if not arguments.out:
-        raise InputError("nothing to write: expected --out FILE, as --out report.html")
-    out = Path(arguments.out)
-    _check_out(out, arguments.runs)
+    named = {flag: getattr(arguments, flag) for flag in ("out", "csv", "trace")}
+    wanted = {flag: Path(name) for flag, name in named.items() if name}
+    _check(arguments, wanted)
     while True:
         begin = time.monotonic()
-        going = _write(arguments, out)
+        going = _write(arguments, wanted)
         if not (arguments.watch and going):
             break
         time.sleep(max(_EVERY, _SMALLEST_PAUSE * (time.monotonic() - begin)))
-    say(f"{out}: {listed(arguments.runs, 5)}")
+    say(f"{listed(wanted.values())}: {listed(arguments.runs, 5)}")
     return 0
 
 
-def _check_out(out: Path, runs: list[str]) -> None:
-    for name in runs:
-        for each in (STEPS, SUMMARY, RESULT):
-            mine = Path(name) / each
-            if os.path.realpath(mine) == os.path.realpath(out):
-                raise InputError(f"{out} is of the run itself: expected another file for --out")
+def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:
+    if not wanted:
+        raise InputError("nothing to write: expected --out FILE, as --out report.html")
+    if arguments.steps and "trace" not in wanted:
+        raise InputError("--steps says which steps --trace has: expected --trace FILE too")
+    if "trace" in wanted and len(arguments.runs) > 1:
+        raise InputError(f"--trace of {len(arguments.runs)} runs: expected one DIR")
+    names: dict[str, str] = {}
+    for run in arguments.runs:
+        for each in (STEPS, SUMMARY, RESULT, CHECKPOINT, PREVIOUS):
+            names[os.path.realpath(Path(run) / each)] = "is of the run itself"
+    for flag, path in wanted.items():
+        real = os.path.realpath(path)
+        if real in names:
+            raise InputError(f"--{flag} {path} {names[real]}: expected another file")
+        names[real] = "is another file of the report"
 
 
-def _write(arguments: argparse.Namespace, out: Path) -> bool:
-    """Write the page; whether a run still goes."""
+def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> bool:
+    """Write what is wanted; whether a run still goes."""
     from cec_mpi.report.data import About, data_of
     from cec_mpi.report.gathered import GOING, Run
     from cec_mpi.report.page import page
+    from cec_mpi.report.tables import table_of
+    from cec_mpi.report.trace import trace_of
 
     runs = [Run(name, arguments.step or frozenset()) for name in arguments.runs]
     going = any(run.state == GOING for run in runs)
-    title = arguments.title or listed(arguments.runs, 5)
-    refresh = _EVERY if arguments.watch and going else None
-    text = page(data_of(runs, About(title, refresh)))
-    with storing(out):
-        publish(out, text.encode())
+    about = About(
+        arguments.title or listed(arguments.runs, 5), _EVERY if arguments.watch and going else None
+    )
+    make: dict[str, Callable[[], bytes]] = {
+        "out": lambda: page(data_of(runs, about)).encode(),
+        "csv": lambda: table_of(runs),
+        "trace": lambda: trace_of(runs[0], *(arguments.steps or (0, 2**63))),
+    }
+    for flag, content in [(flag, make[flag]()) for flag in wanted]:
+        with storing(wanted[flag]):
+            publish(wanted[flag], content)
     return going

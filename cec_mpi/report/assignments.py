@@ -98,7 +98,8 @@ class Assignments:
 
     def chosen(self) -> list[Held]:
         """Those that are shown: all, or at most as many as a page has room for."""
-        size = max((sum(map(len, _blocks_sizes(each))) for each in self._held), default=1)
+        sample = _spread(self._held, 3)
+        size = max((_numbers_in(each) for each in sample), default=1)
         room = max(2, min(_MOST, _NUMBERS // max(size, 1)))
         asked = [each for each in self._held if self._is_asked(each)]
         found = _spread([each for each in self._held if each.wanted], max(room // 2, 1))
@@ -122,8 +123,9 @@ def _spread(held: list[Held], count: int) -> list[Held]:
     return [held[at * (len(held) - 1) // (count - 1)] for at in range(count)]
 
 
-def _blocks_sizes(held: Held) -> list[list[int]]:
-    return [machines for _, _, machines in blocks_of(held.bounds)] + held.bounds
+def _numbers_in(held: Held) -> int:
+    blocks = blocks_of(held.bounds)
+    return sum(len(machines) for _, _, machines in blocks) + sum(map(len, held.bounds))
 
 
 def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:

@@ -167,5 +167,5 @@ class Costs:
 
 
 def _sums(which: NDArray[np.int64], values: Floats, machines: int) -> Floats:
-    weights = np.nan_to_num(values)
-    return np.bincount(which, weights=weights, minlength=machines).astype(np.float64)
+    sums = np.bincount(which, weights=np.nan_to_num(values), minlength=machines)
+    return np.asarray(sums, np.float64)

@@ -43,8 +43,8 @@ class Run:
         `DONE`, `BROKEN` or `GOING`.
     numbers : dict of (T,) ndarray
         By step: the names of `NUMBERS`, and ``load_seconds`` (the longest of a machine),
-        ``bytes``, ``waiting`` (for enough machines) and ``time`` (when the step ended, in seconds
-        since the run began, without what was between its parts).
+        ``bytes``, ``available`` (how many), ``waiting`` (for enough machines) and ``time`` (when
+        the step ended, in seconds since the run began, without what was between its parts).
     events : list of (int, int, int, str)
         Number of the step, kind, machine and text.
     progress : list of (int, dict)
@@ -65,7 +65,9 @@ class Run:
         self.checkpoints: list[int] = []
         self.resumes: list[int] = []
         self._parts: dict[str, list[Floats]] = {name: [] for name in NUMBERS}
-        self._more: dict[str, list[Floats]] = {"load_seconds": [], "bytes": [], "time": []}
+        self._more: dict[str, list[Floats]] = {
+            name: [] for name in ("load_seconds", "bytes", "available", "time")
+        }
         self.last_time = ""  # when its last step ended
         self._over = 0.0  # seconds of the parts before this one
         going = is_locked(path)
@@ -112,23 +114,26 @@ class Run:
         self.costs.add(chunk, _whole(chunk.header, "recovery"), rows)
         for name in NUMBERS:
             self._parts[name].append(chunk.numbers[name])
-        loads, sizes = np.zeros((2, chunk.steps))
+        loads, sizes, here = np.zeros((3, chunk.steps))
         for stretch, paces in zip(chunk.stretches, self.costs.paces, strict=True):
             steps, step = slice(stretch.begin, stretch.end), stretch.step
             loads[steps] = max(step["load_seconds"])
             sizes[steps] = sum(step["bytes"].values())
+            here[steps] = len(step["available"])
             self.events += [(step["step"], *said_of(event)) for event in step["events"]]
             self.assignments.add(chunk.first, stretch, paces)
         self.last_time = chunk.times[-1]
         self._more["load_seconds"].append(loads)
+        self._more["available"].append(here)
         self._more["bytes"].append(sizes)
         self._more["time"].append(self._times(chunk))
 
     def _times(self, chunk: Chunk) -> Floats:
         began = _moment(chunk.header.get("started"))
-        found = np.array([_moment(each) for each in chunk.times])
+        found = np.array(list(map(_moment, chunk.times)))
         last = self._more["time"][-1][-1] if self._more["time"] else 0.0
-        return np.maximum.accumulate(np.maximum(self._over + found - began, last))
+        since = np.maximum.accumulate(np.maximum(self._over + found - began, last))
+        return np.asarray(np.round(since, 3), np.float64)
 
     def _waiting(self) -> Floats:
         """Seconds before each step in which too few machines were available."""
@@ -152,6 +157,6 @@ def _whole(header: dict[str, Any], name: str) -> int:
 
 def _moment(text: object) -> float:
     try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except (ValueError, OverflowError):
+        return datetime.fromisoformat(text).timestamp()  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"the records have a time {str(text)[:80]!r}: expected ISO 8601") from None

@@ -50,8 +50,9 @@ NUMBERS = (
 
 _CHUNK = 512  # steps
 _NOTHING: dict[str, Any] = {"waited_ticks": 0, "plan_changed": False, "events": ()}
+_SOMETHING = frozenset(_NOTHING)
 _IN_STRETCHES = frozenset(
-    ("rows", "available", "load_seconds", "load_bytes", "assignment", "bytes", "store", "events")
+    ("rows", "available", "load_seconds", "load_bytes", "assignment", "bytes", "store", *_NOTHING)
 )
 _TYPES = frozenset((int, float, bool, type(None)))
 _LONGEST_LINE = 1 << 26
@@ -180,42 +181,50 @@ class _Taken:
         state: dict[str, Any],
         after: int,
     ) -> None:
-        self.header, self.state = header, state
+        self.header, self.state = header, {**_NOTHING, **state}
+        self._something = True
         self.times: list[str] = []
         self.notes: list[tuple[int, dict[str, Any]]] = []
         self._first, self._begins, self._after = first, begins, after
-        self._rows: list[tuple[Any, ...]] = []
+        self._numbers: list[Any] = []
         self._stretches: list[Stretch] = []
         self._width = len(state["seconds"]) if state else 0
         self._pack = Struct(f"{self._width}d").pack_into
         self._buffer = bytearray(8 * self._width * _CHUNK)
 
     def take(self, content: dict[str, Any]) -> None:
-        state = self.state = {**self.state, **_NOTHING, **content}
-        numbers = _numbers_of(state)
-        if not _TYPES.issuperset(map(type, numbers)):
-            raise _OddError("a number is none")
+        state = self.state
+        if self._something:
+            state.update(_NOTHING)
+        state.update(content)
         count = len(self.times)
-        if not count or not _IN_STRETCHES.isdisjoint(content) or state["events"]:
-            if not count and len(state["seconds"]) != self._width:
-                self._width = len(state["seconds"])
-                self._pack = Struct(f"{self._width}d").pack_into
-                self._buffer = bytearray(8 * self._width * _CHUNK)
-            _check(state, self._width)
-            self._stretches.append(Stretch(count, count + 1, state))
+        self._something = False
+        if not count or not _IN_STRETCHES.isdisjoint(content):
+            self._something = not _SOMETHING.isdisjoint(content)
+            self._begin(count, dict(state))
+        elif self._stretches[-1].step["events"]:
+            self._stretches.append(Stretch(count, count + 1, dict(state)))
         else:
-            last = self._stretches[-1]
-            if last.step["events"]:
-                self._stretches.append(Stretch(count, count + 1, state))
-            else:
-                last.end = count + 1
+            self._stretches[-1].end = count + 1
         self._pack(self._buffer, 8 * self._width * count, *state["seconds"])
-        self._rows.append(numbers)
+        self._numbers += _numbers_of(state)
         self.times.append(state["time"])
+
+    def _begin(self, count: int, state: dict[str, Any]) -> None:
+        """Take what changes in this step."""
+        if not count and len(state["seconds"]) != self._width:
+            self._width = len(state["seconds"])
+            self._pack = Struct(f"{self._width}d").pack_into
+            self._buffer = bytearray(8 * self._width * _CHUNK)
+        _check(state, self._width)
+        self._stretches.append(Stretch(count, count + 1, state))
 
     def chunk(self) -> Chunk:
         count = len(self.times)
-        table = np.array(self._rows, np.float64).reshape(count, len(NUMBERS)).T
+        raw = np.array(self._numbers)
+        if raw.dtype.kind != "f" and not _TYPES.issuperset(map(type, self._numbers)):
+            raise _OddError("it has text or lists where numbers are")
+        table = raw.astype(np.float64).reshape(count, len(NUMBERS)).T
         seconds = np.frombuffer(self._buffer, np.float64, count * self._width)
         if count:
             if not (np.diff(table[0], prepend=self._after) > 0).all():

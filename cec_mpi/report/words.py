@@ -147,9 +147,14 @@ def _costs(run: Run) -> list[str]:
             "compute enough rows to tell."
         )
         return said
-    where = "" if costs.compared == run.steps else f"In the {costs.compared} steps that tell, the"
+    where = "The"
+    if costs.compared < run.steps:
+        which = (
+            "only step that tells" if costs.compared == 1 else f"{costs.compared} steps that tell"
+        )
+        where = f"In the {which}, the"
     said.append(
-        f"{where or 'The'} cyclic assignment would have computed for {duration(costs.cyclic)} at "
+        f"{where} cyclic assignment would have computed for {duration(costs.cyclic)} at "
         f"the same speeds: this run took {against(costs.measured, costs.cyclic)} that."
     )
     equal = f"Equal shares without a code would have computed for {duration(costs.equal)}"

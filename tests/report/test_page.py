@@ -3,13 +3,15 @@
 import base64
 import json
 import re
+import shutil
 from functools import cache
 from itertools import pairwise
 
 import pytest
 
 from cec_mpi.report.page import page
-from helpers import report_data
+from helpers import ROOT, report_data
+from helpers.pages import blocks_of
 
 pytestmark = pytest.mark.needs("chromium")
 LIMIT = 30  # seconds for anything; each takes a fraction of one
@@ -352,6 +354,28 @@ def test_two_runs_have_common_axes_and_the_ratio_of_their_times(browser):
     browser.press("#assignment-run", "\ue015")
     browser.press("#assignment", "\ue010")
     browser.until(lambda: browser.text("#assignment-words") != words)
+
+
+def test_the_reports_that_the_docs_show(browser, run, cec, square_store, tmp_path):
+    options = ("--available-probability", 0.8, "--seed", 2, "--wait")
+    words = ("run", square_store.path, "--out", "results", "--serial", "--task", "power", *options)
+    done = cec(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in ("first", "second"):
+        shutil.copytree(tmp_path / "results", tmp_path / name)
+    (commands,) = blocks_of((ROOT / "docs" / "report.md").read_text())
+    done = run(["bash", "-e", "-c", commands.text], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    browser.open((tmp_path / "both.html").read_text(encoding="utf-8"))
+    assert len(browser.run(ROWS, "[aria-labelledby=compared] table")) == 2
+    browser.open((tmp_path / "report.html").read_text(encoding="utf-8"))
+    steps = json.loads((tmp_path / "results" / "summary.json").read_text())["steps"]
+    assert f"{steps} steps" in browser.text("#runs")
+    assert steps_in(browser.text("#window")) == steps
+    assert len(browser.run(ROWS, ".by-machine table")) == 3
+    browser.press("#assignment", "\ue010")
+    browser.until(lambda: browser.find("#step").get_attribute("value") != "")
+    assert "Residual" in browser.text("#solver")
 
 
 def test_a_hundred_thousand_steps_on_500_machines(browser):

@@ -94,6 +94,18 @@ function say(text) {
   saying = setTimeout(() => (byId("said").textContent = text), 250);
 }
 
+/** How many numbers, of some in order, are below one. */
+function placeOf(x, least) {
+  let low = 0;
+  let high = x.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (x[middle] < least) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 function bytesOf(base64) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));

@@ -83,14 +83,6 @@ function mix(canvas, from, to, wide) {
 
 /** Events of these steps; they are in the order of their steps. */
 function eventsBetween(run, first, last) {
-  let low = 0;
-  let high = run.events.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (run.events[middle][0] < first) low = middle + 1;
-    else high = middle;
-  }
-  const found = [];
-  while (low < run.events.length && run.events[low][0] <= last) found.push(run.events[low++]);
-  return found;
+  run.eventSteps ??= run.events.map(([step]) => step);
+  return run.events.slice(placeOf(run.eventSteps, first), placeOf(run.eventSteps, last + 1));
 }

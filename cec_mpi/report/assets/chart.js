@@ -2,6 +2,7 @@
 
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 const charts = [];
+const GROUPS = 240;
 
 /**
  * Add a chart.
@@ -10,8 +11,8 @@ const charts = [];
  * (the range that a bin's values cover), `step` (a line of steps) and `off` (hidden at first).
  */
 class Chart {
-  constructor(parent, { title, note, unit, lines, log = false, layers = false, moments = false, height = 180 }) {
-    Object.assign(this, { unit, lines, log, layers, moments, height });
+  constructor(parent, { title, note, unit, lines, log = false, layers = false, moments = false, group = null, height = 180 }) {
+    Object.assign(this, { unit, lines, log, layers, moments, group, height });
     this.shown = lines.map((line) => !line.off);
     this.plot = el("div", { class: "plot", role: "img", "aria-label": `${title}. ${this.summary()}` });
     this.legend = el("ul", { class: "legend" });
@@ -28,7 +29,10 @@ class Chart {
     this.overlay = frame(this.plot, () => this.height - AXIS);
     new ResizeObserver(() => this.resize()).observe(this.plot);
     redraws.push(() => this.uplot.redraw(false, true));
-    when("window", () => this.uplot.setScale("x", { min: view.from, max: view.to }));
+    when("window", () => {
+      if (group) this.uplot.setData(this.series().data, false);
+      this.uplot.setScale("x", { min: view.from, max: view.to });
+    });
     when("step", () => this.tell());
     when("hover", () => this.tell());
     this.tell();
@@ -93,9 +97,10 @@ class Chart {
     const bands = [];
     this.places = [];
     const points = (line) => ({ show: line.x.length <= 40, size: 5, fill: () => line.paint() });
-    let under = this.lines[0] && new Float64Array(this.lines[0].x.length);
+    const lines = this.lines.map((line) => this.grouped(line));
+    let under = lines[0] && new Float64Array(lines[0].x.length);
     const layers = [];
-    this.lines.forEach((line, i) => {
+    lines.forEach((line, i) => {
       if (this.layers) {
         under = under.map((sum, at) => sum + (line.y[at] ?? 0));
         layers.push({ line, y: Array.from(under) });
@@ -128,6 +133,24 @@ class Chart {
       tables.push([line.x, y]);
     }
     return { data: tables.length ? uPlot.join(tables) : [[]], series, bands };
+  }
+
+  /** A line with no more values in the window than can be told apart. */
+  grouped(line) {
+    const { x } = line;
+    const from = Math.max(placeOf(x, view.from) - 1, 0);
+    const to = Math.min(placeOf(x, view.to) + 1, x.length);
+    const size = Math.ceil((to - from) / GROUPS);
+    if (!this.group || size < 2) return line;
+    const starts = Array.from({ length: Math.ceil((to - from) / size) }, (_, i) => from + i * size);
+    const each = (values, one) => values && starts.map((start) => one(values.slice(start, Math.min(start + size, to))));
+    return {
+      ...line,
+      x: each(x, mean),
+      y: each(line.y, this.group),
+      low: each(line.low, (values) => ordered(values)[0] ?? null),
+      high: each(line.high, (values) => ordered(values).at(-1) ?? null),
+    };
   }
 
   make() {
@@ -216,17 +239,16 @@ class Chart {
   }
 }
 
+const known = (values) => values.filter((y) => y !== null && y !== undefined);
+const ordered = (values) => known(values).sort((a, b) => a - b);
+const mean = (values) => (known(values).length ? known(values).reduce((sum, y) => sum + y, 0) / known(values).length : null);
+const median = (values) => ordered(values)[known(values).length >> 1] ?? null;
+
 /** The value of a line at a step, or null where it has none thereabouts. */
 function nearest(line, step) {
   const { x, y } = line;
   if (!x.length) return null;
-  let low = 0;
-  let high = x.length - 1;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (x[middle] < step) low = middle + 1;
-    else high = middle;
-  }
+  let low = Math.min(placeOf(x, step), x.length - 1);
   if (low > 0 && step - x[low - 1] <= x[low] - step) low -= 1;
   const apart = line.reach ?? 1;
   return Math.abs(x[low] - step) <= apart ? y[low] : null;

@@ -96,7 +96,7 @@ function speeds(parent) {
     const title = `Speeds${RUNS.length > 1 ? `, run ${LETTERS[index]}` : ""}`;
     if (run.machines <= SERIES) {
       const lines = run.speeds.machines.map((_, i) => one(i + 1, { paint: () => seriesColour(i) }));
-      add(parent, { title, note: "Rows per second that each machine showed.", unit: UNITS.rate, lines });
+      add(parent, { title, note: "Rows per second that each machine showed, medians of neighbours.", unit: UNITS.rate, lines, group: median });
       return;
     }
     const sorted = x.map((_, i) => run.speeds.machines.map((ys) => ys[i]).filter((y) => y !== null).sort((a, b) => a - b));
@@ -110,6 +110,7 @@ function speeds(parent) {
       title,
       note: "Rows per second: the range over all machines, their median, the slowest and the fastest at the end, and the machine that is picked on the map.",
       unit: UNITS.rate,
+      group: median,
       lines: [
         { label: "median of the machines", x, y: middle, low: at(0), high: at(1), range: "range-measured", reach, span: true, paint: () => colour("measured") },
         one(order[0] + 1, { paint: () => colour("hindsight"), dash: [7, 3] }),
@@ -142,7 +143,7 @@ function parts(parent) {
         }),
       }));
     const title = `Where each step's time went${RUNS.length > 1 ? `, run ${LETTERS[index]}` : ""}`;
-    add(parent, { title, note: "Seconds per step, on one another in the order of the legend.", unit: UNITS.seconds, lines, layers: true });
+    add(parent, { title, note: "Seconds per step, the means of neighbours, on one another in the order of the legend.", unit: UNITS.seconds, lines, layers: true, group: mean });
   });
 }
 

@@ -105,13 +105,17 @@ class MachineMap {
   }
 
   drawEvents(context, width) {
-    const shown = eventsBetween(this.run, view.from, view.to).filter(([, index]) => DATA.kinds[index]);
+    const shown = eventsBetween(this.run, Math.ceil(view.from), Math.floor(view.to)).filter(([, index]) => DATA.kinds[index]);
     const room = Math.sqrt(((width - LEFT - RIGHT) * this.height) / (shown.length + 1));
     const size = clamp(Math.min(room / 3, Math.max(this.rowHeight * 0.6, 8)), 4, 11);
     const ground = size > 6 ? colour("panel") : "transparent";
     const seen = new Set();
+    const beside = new Map(); // marks of one machine in one step stand beside each other
     for (const [step, index, machine] of shown) {
-      const x = xOf(step, width);
+      const place = `${step} ${machine}`;
+      const before = beside.get(place) ?? 0;
+      beside.set(place, before + 1);
+      const x = xOf(step, width) + before * (size + 2);
       const y = machine ? STRIP + (machine - 0.5) * this.rowHeight : STRIP / 2;
       const spot = `${index} ${Math.round(x / 3)} ${Math.round(y / 3)}`;
       if (seen.has(spot)) continue; // a thousand marks on one spot look like one

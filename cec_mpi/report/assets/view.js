@@ -26,16 +26,9 @@ function changed(what) {
   waiting.add(what);
 }
 
-/** The bin that a step is in, by halving; -1 before the first. */
+/** The bin that a step is in; -1 outside of the run. */
 function binOf(run, step) {
-  let low = 0;
-  let high = run.bins;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (run.at[middle] <= step) low = middle + 1;
-    else high = middle;
-  }
-  return step > lastOf(run) ? -1 : low - 1;
+  return step > lastOf(run) ? -1 : placeOf(run.at, step + 1) - 1;
 }
 
 /** The first and last step of a bin. */

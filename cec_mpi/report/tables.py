@@ -1,0 +1,68 @@
+"""A run as a table, a row for each step: for whoever computes with it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from cec_mpi.report.data import parts_of
+from cec_mpi.report.gathered import Run
+
+_PARTS = ("announce", "share", "compute", "collect", "decode", "load", "waiting")
+_COLUMNS = (
+    "step",
+    "tick",
+    "waited_ticks",
+    "store",
+    "adjoint",
+    "columns",
+    "time",
+    "measured_makespan",
+    "predicted_makespan",
+    "bound",
+    "hindsight_makespan",
+    "condition",
+    "error_bound",
+    "bytes",
+    "plan_changed",
+    "available",
+)
+_WHOLE = {"step", "tick", "waited_ticks", "store", "adjoint", "columns", "bytes", "plan_changed"}
+_WHOLE |= {"available"}
+
+
+def table_of(runs: Sequence[Run]) -> bytes:
+    """CSV with a header, and of several runs one after the other, told apart by the first column.
+
+    Times are in seconds; ``time`` since the run began, without what was between its parts. Nothing
+    stands where a number is not known.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    parts = [f"{name}_seconds" for name in _PARTS]
+    writer.writerow(["run", *_COLUMNS, *parts, "events"])
+    for run in runs:
+        spent = parts_of(run)
+        found = [run.numbers[name].tolist() for name in _COLUMNS]
+        found += [spent[name].tolist() for name in _PARTS]
+        events: dict[int, int] = {}
+        for step, *_ in run.events:
+            events[step] = events.get(step, 0) + 1
+        names = [*_COLUMNS, *parts]
+        for values in zip(*found, strict=True):
+            cells = [_cell(name, value) for name, value in zip(names, values, strict=True)]
+            step = int(values[0])
+            writer.writerow([_plain(run.name), *cells, events.get(step, 0)])
+    return text.getvalue().encode("utf-8", "backslashreplace")
+
+
+def _cell(name: str, value: float) -> str:
+    if value != value:
+        return ""
+    return str(int(value)) if name in _WHOLE else repr(value)
+
+
+def _plain(name: str) -> str:
+    """A name that no spreadsheet takes for a formula."""
+    return f"'{name}" if name[:1] in "=+-@\t\r" else name

@@ -1,0 +1,57 @@
+"""Runs that were never made: records with known numbers."""
+
+from cec_mpi.records.step import StepRecord
+
+HEADER = {
+    "started": "2026-01-02T03:04:05+00:00",
+    "mpi_library": "none",
+    "machine_of_rank": [0, 1, 2, 3, 4],
+    "hosts": ["front", "node1", "node1", "node2", "node2"],
+    "rows": 200,
+    "columns": 10,
+    "rows_per_shard": 100,
+    "dtype": "float64",
+    "machines": 4,
+    "recovery": 2,
+    "code": "cauchy",
+    "taking_part": [1, 2, 3, 4],
+    "scheme": "heterogeneous",
+    "shards": "mmap",
+    "speeds": None,
+}
+
+
+def step_of(number, seconds=(0.1, 0.1, 0.2, 0.2), rows=(50, 50, 50, 50), **more):
+    """A step of 4 machines, of which two are enough, with shards of 100 rows."""
+    available = tuple(n + 1 for n, count in enumerate(rows) if count)
+    bounds = {50: ([0, 50], [0, 50], [50, 100], [50, 100])}
+    assignment = [
+        (bounds[50][n] if count == 50 else [0, count]) if count else []
+        for n, count in enumerate(rows)
+    ]
+    fields = {
+        "step": number,
+        "tick": number,
+        "time": f"2026-01-02T03:04:{6 + number % 50:02}.000+00:00",
+        "available": available,
+        "store": 0,
+        "adjoint": False,
+        "columns": 1,
+        "rows": list(rows),
+        "seconds": [float(each) for each in seconds],
+        "load_seconds": [0.0] * len(rows),
+        "load_bytes": [0] * len(rows),
+        "predicted_makespan": 0.15,
+        "measured_makespan": float(max(seconds)),
+        "bound": 0.12,
+        "hindsight_makespan": 0.125,
+        "announce_seconds": 0.001,
+        "share_seconds": 0.002,
+        "collect_seconds": float(max(seconds)) + 0.01,
+        "decode_seconds": 0.003,
+        "bytes": {"announce": 8, "share": 80, "collect": 1600},
+        "condition": 2.5,
+        "error_bound": 1e-12,
+        "assignment": assignment,
+    }
+    return StepRecord(**{**fields, **more})

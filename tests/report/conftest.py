@@ -1,0 +1,28 @@
+"""Directories of runs that were never made."""
+
+import json
+
+import pytest
+
+from cec_mpi.records.lines import LineWriter
+from helpers.made_runs import HEADER
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    """Writes a run: parts of steps, each with a header; text is written as it is."""
+
+    def make(*parts, name="run", summary=None, header=None):
+        directory = tmp_path / name
+        directory.mkdir()
+        writer, text = LineWriter(), ""
+        for part in parts:
+            text += writer.header({**HEADER, **(header or {})})
+            for each in part:
+                text += each if isinstance(each, str) else writer.step(each)
+        (directory / "steps.jsonl").write_text(text)
+        if summary is not None:
+            (directory / "summary.json").write_text(json.dumps(summary))
+        return directory
+
+    return make

@@ -1,0 +1,184 @@
+"""Bins, assignments and comparisons beside what is found step by step."""
+
+import base64
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.core.plan.intervals import bounds_of
+from cec_mpi.core.plan.schemes import cyclic, cyclic_loads, heterogeneous
+from cec_mpi.report import bins as bins_module
+from cec_mpi.report.assignments import blocks_of, moved
+from cec_mpi.report.bins import binned, summed
+from cec_mpi.report.gathered import Run
+from cec_mpi.report.kinds import KINDS, STATES
+from helpers.made_runs import step_of
+
+KIND = {kind.kind: index for index, kind in enumerate(KINDS)}
+STATE = {state.state: index for index, state in enumerate(STATES)}
+
+
+@given(st.lists(st.none() | st.floats(0, 9), max_size=40), st.sampled_from([2, 4, 8]))
+def test_a_bin_has_least_median_and_largest_of_what_is_known(values, width):
+    found = binned(np.array(values, float), width)
+    for at in range(0, len(values), width):
+        known = [each for each in values[at : at + width] if each is not None]
+        wanted = (min(known), float(np.median(known)), max(known)) if known else (None,) * 3
+        each = tuple(found[name][at // width] for name in ("min", "mid", "max"))
+        assert each == pytest.approx(wanted, rel=1e-5) if known else each == wanted
+    sums = summed(np.array(values, float), width)
+    assert sums == pytest.approx(
+        [sum(each or 0 for each in values[at : at + width]) for at in range(0, len(values), width)],
+        rel=1e-5,
+    )
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40))
+def test_cyclic_loads_are_those_of_the_assignment(count, copies, rows):
+    copies = min(copies, count)
+    plan = cyclic(tuple(range(1, count + 1)), copies, rows)
+    assert cyclic_loads(count, copies, rows).tolist() == plan.loads.tolist()
+    each = [sum(stop - start for start, stop in plan.intervals(n + 1)) for n in range(count)]
+    assert plan.loads.tolist() == each
+
+
+@st.composite
+def plans(draw):
+    count = draw(st.integers(2, 7))
+    available = draw(st.sets(st.integers(1, count), min_size=2).map(sorted).map(tuple))
+    copies = draw(st.integers(1, len(available)))
+    rows = draw(st.integers(1, 60))
+    kind = draw(st.booleans())
+    plan = cyclic(available, copies, rows)
+    if kind:
+        plan = heterogeneous(available, plan.loads, copies)
+    return plan, bounds_of(plan, count)
+
+
+def rows_of(bounds):
+    return [
+        {row for a, b in zip(each[::2], each[1::2], strict=True) for row in range(a, b)}
+        for each in bounds
+    ]
+
+
+@given(plans())
+def test_blocks_follow_from_intervals(made):
+    plan, bounds = made
+    by_row = {}
+    for block in plan.blocks:
+        by_row |= {row: list(block.machines) for row in range(block.start, block.stop)}
+    found = {}
+    for start, stop, machines in blocks_of(bounds):
+        assert start < stop
+        found |= dict.fromkeys(range(start, stop), machines)
+    assert found == by_row
+
+
+@given(plans(), plans())
+def test_moved_rows_are_those_that_a_machine_did_not_compute_before(first, second):
+    old, new = rows_of(first[1]), rows_of(second[1])
+    found = moved(second[1], first[1])
+    for n, mine in enumerate(new):
+        before = old[n] if n < len(old) else set()
+        shown = [row for a, b in found.get(str(n + 1), []) for row in range(a, b)]
+        assert len(shown) == len(set(shown))
+        assert set(shown) == mine - before
+
+
+LOADS = [(50, 50, 50, 50), (67, 67, 66, 0), (0, 100, 100, 0), (100, 0, 50, 50), (80, 80, 40, 0)]
+EVENTS = [{"lost": 2, "reason": "gone"}, {"joined": 2, "rank": 5}, {"late": 1}, {"wrong": 4}]
+EVENTS += [{"leaving": 3}, {"given up": 1, "reason": "x"}, {"rebuilt": 2, "rows": 5}, {"odd": 1}]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(LOADS),
+            st.integers(1, 9),
+            st.lists(st.sampled_from(EVENTS), max_size=2),
+            st.integers(1, 30),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    st.sets(st.integers(1, 11), max_size=2),
+)
+def test_a_run_in_bins_as_step_by_step(tmp_path_factory, stretches, resumes):
+    """Any run, of any length, in as few as 64 bins: sums, cells, events and comparisons."""
+    from cec_mpi.records.lines import LineWriter
+    from helpers.made_runs import HEADER
+
+    rng = np.random.default_rng(0)
+    writer, steps = LineWriter(), []
+    text = writer.header(HEADER)
+    for at, (rows, pace, events, count) in enumerate(stretches):
+        if at in resumes:
+            text += writer.header(HEADER)
+        for _ in range(count):
+            seconds = [n * pace * rng.uniform(1, 2) / 1e4 for n in rows]
+            step = step_of(len(steps), seconds=seconds, rows=rows, events=events)
+            text, events = text + writer.step(step), []
+            steps.append(step)
+    directory = tmp_path_factory.mktemp("run")
+    (directory / "steps.jsonl").write_text(text)
+    most, bins_module._MOST = bins_module._MOST, 64
+    try:
+        run = Run(str(directory))
+    finally:
+        bins_module._MOST = most
+    width, count = run.bins.width, run.bins.bins
+    assert (width == 1) == (len(steps) <= 64)
+    assert count == -(-len(steps) // width) <= 64
+    cells = np.frombuffer(base64.b64decode(run.bins.cells()), np.uint8).reshape(4, count)
+    for bin_ in range(count):
+        mine = steps[bin_ * width : (bin_ + 1) * width]
+        assert run.bins.seconds[bin_] == pytest.approx(
+            np.sum([step.seconds for step in mine], axis=0), abs=1e-7
+        )
+        assert run.bins.rows[bin_].tolist() == np.sum([step.rows for step in mine], axis=0).tolist()
+        for n in range(4):
+            marks = {next(iter(e)) for s in mine for e in s.events if n + 1 in e.values()}
+            marks &= {"lost", "wrong", "late"}
+            if marks:
+                assert cells[n, bin_] == min(STATE[name] for name in marks)
+            elif not any(n + 1 in step.available for step in mine):
+                assert cells[n, bin_] == STATE["preempted"]
+            else:
+                share = sum(step.rows[n] for step in mine) / (100 * len(mine))
+                assert cells[n, bin_] == round(16 + share * 239)
+    assert run.events == [
+        (step.step, KIND.get(next(iter(event)), KIND["other"]), run_machine(event), text_of)
+        for step in steps
+        for event, text_of in zip(step.events, texts_of(step.events), strict=True)
+    ]
+    cyclic_total = sum(_slowest(step, cyclic_loads(len(step.available), 2, 100)) for step in steps)
+    equal_total = sum(_slowest(step, [200 / len(step.available)] * 4) for step in steps)
+    assert run.costs.compared == len(steps)
+    assert run.costs.cyclic == pytest.approx(cyclic_total, abs=1e-6)
+    assert run.costs.equal == pytest.approx(equal_total, abs=1e-6)
+    made = [0] + [
+        at for at in range(1, len(steps)) if steps[at].assignment != steps[at - 1].assignment
+    ]
+    assert run.assignments.made == made
+    assert [held.index for held in run.assignments.chosen()] == made
+
+
+def run_machine(event):
+    return next(iter(event.values()))
+
+
+def texts_of(events):
+    known = {"lost": "gone", "joined": "rank 5", "given up": "x", "odd": "odd"}
+    return [
+        "5 rows of None..None" if "rebuilt" in each else known.get(next(iter(each)), "")
+        for each in events
+    ]
+
+
+def _slowest(step, loads):
+    here = [n - 1 for n in step.available]
+    return max(step.seconds[n] / step.rows[n] * load for n, load in zip(here, loads, strict=False))

@@ -1,0 +1,173 @@
+"""cec-mpi report: pages, tables and traces, whole or not at all."""
+
+import csv
+import json
+import re
+import threading
+import time
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+
+from cec_mpi.cli import main
+from cec_mpi.files.durable import locked
+from helpers.made_runs import step_of
+
+GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
+LOST = [{"lost": 4, "reason": "its process has ended"}]
+
+
+@pytest.fixture
+def run(make_run):
+    return make_run(
+        [step_of(0, load_seconds=[0.05] * 4), step_of(1, **GONE, events=LOST), step_of(2)]
+    )
+
+
+def report(*words):
+    return main(["report", *map(str, words)])
+
+
+def data_in(page):
+    text = page.read_text()
+    return json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
+
+
+def test_a_page_of_a_run(run, tmp_path, capsys):
+    out = tmp_path / "report.html"
+    assert report(run, "--out", out) == 0
+    assert capsys.readouterr().out == f"{out}: {run}\n"
+    found = data_in(out)
+    assert found["title"] == str(run)
+    assert found["refresh"] is None
+    assert found["runs"][0]["steps"] == 3
+    assert report(run, "--out", out, "--title", "Mine & <yours>", "-q") == 0
+    assert data_in(out)["title"] == "Mine & <yours>"
+    assert "Mine &amp; &lt;yours&gt;" in out.read_text()
+    assert capsys.readouterr().out == ""
+
+
+def test_watching_ends_with_the_run(run, tmp_path, monkeypatch):
+    """The page says that there will be another one, until there is none."""
+    monkeypatch.setattr("cec_mpi.commands.report._EVERY", 0.02)
+    out, seen = tmp_path / "report.html", []
+
+    def hold_until_it_was_written_twice():
+        with locked(run, "busy"):
+            held.set()
+            files = set()
+            while len(files) < 2 and time.monotonic() < deadline:
+                with suppress(FileNotFoundError):
+                    files.add(out.stat().st_mtime_ns)
+                time.sleep(0.005)
+            seen.append(data_in(out))
+
+    held, deadline = threading.Event(), time.monotonic() + 60
+    holder = threading.Thread(target=hold_until_it_was_written_twice)
+    holder.start()
+    held.wait(60)
+    assert report(run, "--out", out, "--watch") == 0
+    holder.join(60)
+    assert (seen[0]["refresh"], seen[0]["runs"][0]["state"]) == (0.02, "still going")
+    assert data_in(out)["refresh"] is None
+    assert data_in(out)["runs"][0]["state"] == "broke off"
+
+
+def test_a_table_has_a_row_for_each_step(run, tmp_path):
+    table = tmp_path / "steps.csv"
+    assert report(run, "--csv", table) == 0
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [row["step"] for row in rows] == ["0", "1", "2"]
+    assert [row["available"] for row in rows] == ["4", "3", "4"]
+    assert [row["events"] for row in rows] == ["0", "1", "0"]
+    assert [float(row["measured_makespan"]) for row in rows] == [0.2] * 3
+    assert [float(row["time"]) for row in rows] == [1, 2, 3]
+    assert rows[0]["run"] == str(run)
+    assert rows[0]["load_seconds"] == "0.05"
+    assert (rows[0]["condition"], rows[0]["bytes"]) == ("2.5", "1688")
+
+
+def test_a_table_of_unknown_numbers_and_odd_names(make_run, tmp_path, monkeypatch):
+    run = make_run([step_of(0, hindsight_makespan=None, error_bound=None)], name="=1+1")
+    monkeypatch.chdir(run.parent)
+    assert report("=1+1", "--csv", "steps.csv") == 0
+    (row,) = csv.DictReader((tmp_path / "steps.csv").read_text().splitlines())
+    assert (row["hindsight_makespan"], row["error_bound"], row["run"]) == ("", "", "'=1+1")
+
+
+def test_a_trace_has_a_track_for_each_machine(run, tmp_path):
+    trace = tmp_path / "trace.json"
+    assert report(run, "--trace", trace) == 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    names = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    assert names == {0: "master", **{n: f"machine {n}" for n in range(1, 5)}}
+    slices = [e for e in events if e["ph"] == "X"]
+    for track in names:
+        mine = sorted((e["ts"], e["ts"] + e["dur"]) for e in slices if e["tid"] == track)
+        assert mine
+        assert all(after[0] >= before[1] - 0.01 for before, after in pairwise(mine))
+    master = [e for e in slices if e["tid"] == 0 and e["args"]["step"] == 1]
+    assert [e["name"] for e in master] == ["announce 1", "share 1", "collect 1", "decode 1"]
+    assert [e["dur"] for e in master] == [1000, 2000, 210_000, 3000]
+    assert master[-1]["ts"] + master[-1]["dur"] == pytest.approx(
+        2e6
+    )  # it ended 2 s after the start
+    (compute,) = [e for e in slices if e["tid"] == 3 and e["args"]["step"] == 1]
+    assert (compute["name"], compute["dur"], compute["args"]["rows"]) == ("compute", 200_000, 66)
+    assert compute["ts"] == master[2]["ts"]
+    (lost,) = [e for e in events if e["ph"] == "i"]
+    assert (lost["tid"], lost["name"], lost["args"]["text"]) == (4, "was lost", LOST[0]["reason"])
+
+
+def test_a_window_of_a_trace(run, tmp_path):
+    trace = tmp_path / "trace.json"
+    assert report(run, "--trace", trace, "--steps", "1:2") == 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert {e["args"]["step"] for e in events if e["ph"] != "M"} == {1}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["RUN"], "nothing to write: expected --out FILE"),
+        (["--out", "x.html"], "the following arguments are required: DIR"),
+        (["absent", "--out", "x.html"], "absent is missing"),
+        (["RUN", "--out", "RUN/steps.jsonl"], "is of the run itself"),
+        (["RUN", "--out", "RUN/../run/steps.jsonl"], "is of the run itself"),
+        (["RUN", "--csv", "RUN/summary.json"], "is of the run itself"),
+        (["RUN", "--out", "absent/x.html"], "absent/x.html cannot be written: No such file"),
+        (["RUN", "--out", "RUN"], "cannot be written: Is a directory"),
+        (["RUN", "--out", ""], "expected the name"),
+        (["RUN", "--out", "x", "--csv", "./x"], "is another file of the report"),
+        (["RUN", "--out", "x", "--steps", "1:2"], "expected --trace FILE too"),
+        (["RUN", "--trace", "x", "--steps", "5"], "expected two steps, as 100:200"),
+        (["RUN", "--trace", "x", "--steps", "5:5"], "expected two steps, as 100:200"),
+        (["RUN", "--trace", "x", "--steps", "7:9"], "has none of the steps 7:9"),
+        (["RUN", "RUN", "--trace", "x"], "--trace of 2 runs: expected one DIR"),
+        (["RUN", "--out", "x", "--step", "a"], "'a': expected a whole number"),
+        (["RUN", "--out", "x", "--step", "9-7"], "'9-7': expected step numbers"),
+    ],
+)
+def test_bad_input_is_one_message_and_nothing_is_written(
+    run, tmp_path, monkeypatch, capsys, words, says
+):
+    monkeypatch.chdir(tmp_path)
+    before = (run / "steps.jsonl").read_bytes()
+    assert report(*(word.replace("RUN", "run") for word in words)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("cec-mpi: error: ")
+    assert error.count("\n") == 1
+    assert says in error
+    assert [each.name for each in tmp_path.iterdir()] == ["run"]
+    assert [each.name for each in run.iterdir()] == ["steps.jsonl"]
+    assert (run / "steps.jsonl").read_bytes() == before
+
+
+def test_a_report_that_cannot_be_made_leaves_the_one_before(run, tmp_path, capsys):
+    out = tmp_path / "report.html"
+    out.write_text("before")
+    (run / "steps.jsonl").write_text('{"kind": "header"}\n')
+    assert report(run, "--out", out) == 2
+    assert "begins records of version 1: expected version 2" in capsys.readouterr().err
+    assert out.read_text() == "before"

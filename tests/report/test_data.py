@@ -1,0 +1,188 @@
+"""What a page is given: everything that happened, and nothing that is not so."""
+
+import json
+import os
+import re
+
+import pytest
+
+from cec_mpi.errors import InputError
+from cec_mpi.files.durable import locked
+from cec_mpi.report import assignments as assignments_module
+from cec_mpi.report.data import About, data_of
+from cec_mpi.report.gathered import Run
+from cec_mpi.report.page import page
+from helpers.made_runs import step_of
+
+GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
+
+
+def data(*directories, asked=(), title="a run"):
+    runs = [Run(str(each), frozenset(asked)) for each in directories]
+    found = data_of(runs, About(title))
+    json.dumps(found, allow_nan=False)
+    return found
+
+
+def test_a_run_with_a_loss(make_run):
+    lost = [{"lost": 4, "reason": "its process has ended"}]
+    run = make_run([step_of(0), step_of(1, **GONE, events=lost), step_of(2)])
+    found = data(run)
+    (one,) = found["runs"]
+    assert (one["state"], one["steps"], one["bin"], one["bins"]) == ("broke off", 3, 1, 3)
+    assert (one["machines"], one["recovery"], one["rows"]) == (4, 2, 100)
+    assert one["names"] == ["node1", "node1", "node2", "node2"]
+    assert one["at"] == [0, 1, 2]
+    assert one["time"] == [1, 2, 3]
+    assert one["series"]["measured"] == {"value": [0.2, 0.2, 0.2]}
+    assert one["series"]["regret"] == {"value": [0.6, 0.6, 0.6]}
+    assert one["parts"]["compute"] == [0.2, 0.2, 0.2]
+    assert one["parts"]["collect"] == pytest.approx([0.01] * 3)
+    ((step, kind, machine, text),) = one["events"]
+    assert (step, found["kinds"][kind]["kind"], machine) == (1, "lost", 4)
+    assert text == "its process has ended"
+    first, second, third = one["assignments"]
+    assert first["blocks"] == [(0, 50, [1, 2]), (50, 100, [3, 4])]
+    assert first["loads"] == [50, 50, 50, 50]
+    assert first["moved"] == {}
+    assert (second["step"], second["until"], third["until"]) == (1, 1, 2)
+    assert second["moved"] == {"1": [(50, 67)], "2": [(50, 67)], "3": [(0, 50)]}
+    assert third["moved"] == {"3": [(66, 100)], "4": [(50, 100)]}
+    assert second["speeds"] == [500, 500, 250, 250]
+    assert one["left_out"] == 0
+    assert one["speeds"]["machines"][3] == [250, None, 250]
+
+
+def test_a_resumed_run_is_one_axis(make_run):
+    """The second part begins an hour later, and that hour is no time of the run."""
+    late = {"time": "2026-01-02T04:04:08.500+00:00", "waited_ticks": 3}
+    progress = '{"kind": "progress", "known": {"residual": 0.5}}\n'
+    run = make_run(
+        [step_of(0), progress, step_of(1), '{"kind": "checkpoint"}\n'], [step_of(2, **late)]
+    )
+    text = (run / "steps.jsonl").read_text()
+    at = text.rindex("2026-01-02T03:04:05")
+    (run / "steps.jsonl").write_text(text[:at] + "2026-01-02T04:04:05" + text[at + 19 :])
+    (one,) = data(run)["runs"]
+    assert one["time"] == [1, 2, 5.5]
+    assert (one["checkpoints"], one["resumes"]) == ([1], [2])
+    assert one["progress"] == [{"name": "residual", "log": True, "step": [0], "value": [0.5]}]
+    assert one["parts"]["waiting"] == pytest.approx([0, 0, 3.5 - 0.216])
+    assert "in 2 parts (resumed after 2 steps)" in one["words"][0]
+
+
+def test_a_run_that_still_goes(make_run):
+    run = make_run([step_of(0), step_of(1)], summary={"task": "power"})
+    with (run / "steps.jsonl").open("a") as stream:
+        stream.write('{"kind": "step", "step": 2, "se')  # it is being written
+    with locked(run, "busy"):
+        (one,) = data(run)["runs"]
+        assert (one["state"], one["steps"]) == ("still going", 2)
+    assert data(run)["runs"][0]["state"] == "done"
+
+
+def test_runs_side_by_side(make_run):
+    """The second one takes half the time for each step, and makes twice as many."""
+    slow = make_run([step_of(n) for n in range(5)], name="slow")
+    fast = make_run([step_of(n, seconds=(0.1,) * 4) for n in range(10)], name="fast")
+    found = data(slow, fast)
+    assert len(found["runs"]) == 2
+    (said,) = found["words"]
+    assert said.startswith(f"{fast} took 10 s, {slow} 5 s: 2.00 times as long; ")
+    assert said.endswith("computing in the first 5 steps took 0.50 times as long.")
+
+
+def test_assignments_around_events_and_asked_for_are_kept(make_run, monkeypatch):
+    monkeypatch.setattr(assignments_module, "_MOST", 10)
+    monkeypatch.setattr(assignments_module, "_MOST_HELD", 40)
+    steps = []
+    for n in range(300):
+        more = GONE if n % 2 else {}
+        events = [{"late": 1}] if n in (101, 202) else []
+        steps.append(step_of(n, **more, events=events))
+    (one,) = data(make_run(steps), asked=(77, 280))["runs"]
+    shown = [each["step"] for each in one["assignments"]]
+    assert {0, 77, 101, 202, 280, 299} <= set(shown)
+    assert len(shown) <= 12
+    assert shown == sorted(shown)
+    assert one["left_out"] == 300 - len(shown)
+    for each in one["assignments"]:
+        assert each["until"] == each["step"]
+        assert each["loads"] == list(steps[each["step"]].rows)
+        since = {"3", "4"} if each["step"] % 2 == 0 else {"1", "2", "3"}
+        assert set(each["moved"]) == (since if each["step"] else set())
+
+
+HOSTILE = "</script><script>alert(1)</script><!-- & \u2028 {data} {title}"
+
+
+def test_hostile_names_stay_text(make_run):
+    run = make_run(
+        [step_of(0, events=[{"lost": 1, "reason": HOSTILE}, {HOSTILE: 2}])],
+        summary={"task": HOSTILE, "warnings": [HOSTILE]},
+        header={"hosts": [HOSTILE] * 5, "scheme": HOSTILE},
+    )
+    found = data(run, title=HOSTILE)
+    whole = page(found)
+    assert "<script>alert" not in whole
+    (inside,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', whole, re.S)
+    assert not set("<>&") & set(inside)
+    assert json.loads(inside) == json.loads(json.dumps(found))
+    one = found["runs"][0]
+    assert one["names"] == [HOSTILE] * 4
+    assert one["events"][0][3] == HOSTILE
+    assert HOSTILE in one["events"][1][3]
+
+
+def test_names_that_are_no_text_do_not_break_the_page(make_run):
+    found = data(make_run([step_of(0)], name=os.fsdecode(b"\xff<")))
+    assert b"/?\\u003c" in page(found).encode()
+
+
+def spoil(run, old, new, count=1):
+    text = (run / "steps.jsonl").read_text()
+    assert old in text
+    (run / "steps.jsonl").write_text(text.replace(old, new, count))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"step": 1,', '"step": "1",', r'line 3 has "step" \'1\''),
+        ('"step": 1,', '"step": 0,', "line 3 is step 0 after step 0"),
+        ('"kind": "step", "step": 1', '"kind": "stop"', "line 3 is neither"),
+        ('"seconds": [0.1', '"seconds": ["0.1"', "line 2 "),
+        ('"seconds": [0.1', '"seconds": [-0.1', "can be none"),
+        ('"seconds": [0.1, ', '"seconds": [', "line 2 has "),
+        ('"available": [1', '"available": [9', "line 2 has "),
+        ('"rows": [50', '"rows": [-50', "line 2 has "),
+        ('"bytes": {"announce": 8', '"bytes": {"announce": "8"', "line 2 has "),
+        ('"measured_makespan": 0.2', '"measured_makespan": "0.2"', "line 2 has "),
+        ('"time": "2026', '"time": "x2026', "have a time 'x2026"),
+        ('"version": 2', '"version": 1', "version 1: expected version 2"),
+        ('"version": 2, ', "", "version 1: expected version 2"),
+        ('"recovery": 2', '"recovery": -2', "has recovery -2"),
+        ('{"kind": "header"', '{"kind": "step"', "line 1 is no header"),
+        ('"events": [{"late": 1}]', '"events": ["late"]', 'line 3 has "events"'),
+        ("}\n{", "}\nnonsense\n{", "line 2 is not JSON"),
+    ],
+)
+def test_records_that_no_run_writes_are_one_message(make_run, old, new, says):
+    run = make_run([step_of(0), step_of(1, events=[{"late": 1}]), step_of(2)])
+    spoil(run, old, new)
+    with pytest.raises(InputError, match=says) as refused:
+        Run(str(run))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_directory_that_is_none(tmp_path):
+    with pytest.raises(InputError, match="is missing: expected the directory of results"):
+        Run(str(tmp_path / "absent"))
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="is no directory"):
+        Run(str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"steps\.jsonl cannot be read: No such file"):
+        Run(str(tmp_path))
+    os.mkfifo(tmp_path / "steps.jsonl")
+    with pytest.raises(InputError, match="expected a file"):
+        Run(str(tmp_path))

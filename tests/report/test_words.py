@@ -1,0 +1,108 @@
+"""What a report says of a run whose numbers are known."""
+
+import pytest
+
+from cec_mpi.report.gathered import Run
+from cec_mpi.report.words import facts_of, warnings_of, words_of
+from helpers.made_runs import step_of
+
+LOADED = {"load_seconds": [0.5, 0.5, 0.5, 0.5], "load_bytes": [4000] * 4}
+
+
+def words(directory):
+    return "\n".join(words_of(Run(str(directory))))
+
+
+def test_a_small_run_in_words(make_run):
+    """Machines 3 and 4 are half as fast, and have as many rows: the optimum is 0.125 s a step."""
+    run = make_run(
+        [step_of(n, **(LOADED if n == 0 else {"load_seconds": [0.0] * 4})) for n in range(10)],
+        summary={"task": "power", "converged": True, "warnings": ["mind the gap"]},
+    )
+    assert words_of(Run(str(run))) == [
+        "The run converged: 10 steps in 10 s; the steps themselves took 2.16 s.",
+        "4 machines, any 2 of which are enough: 4 were available in a step on average, 4 always. "
+        "Who was available changed 0 times.",
+        "No machine was lost, late or wrong.",
+        "Computing took 2 s, the makespans added up: 750 ms (60.0 %) more than the optimum in "
+        "hindsight.",
+        "The cyclic assignment would have computed for 2 s at the same speeds: this run took as "
+        "long as that.",
+        "Equal shares without a code would have computed for 2 s (an estimate): this run took as "
+        "long as that.",
+        "Machine 3 cost most, 750 ms: it was the last in 10 of 10 steps and took 500 ms longer "
+        "there than planned.",
+    ]
+    assert warnings_of(Run(str(run))) == ["mind the gap"]
+    facts = {each["label"]: each["text"] for each in facts_of(Run(str(run)))}
+    assert facts["X"] == "200 x 10, float64"
+    assert facts["Code"] == "cauchy: 4 machines, any 2 are enough"
+    assert facts["Hosts"] == "front, node1 and node2"
+    assert facts["State"] == "done"
+
+
+def test_what_others_would_have_cost_when_machines_leave(make_run):
+    """Loads that fit the speeds 2, 2, 1, 1: others would have waited for machines 3 and 4."""
+    whole = {"rows": (67, 67, 33, 33), "seconds": (0.067, 0.067, 0.066, 0.066)}
+    three = {"rows": (80, 80, 40, 0), "seconds": (0.08, 0.08, 0.08, 0)}
+    run = make_run(
+        [
+            step_of(0, **whole, **LOADED),
+            step_of(1, **whole, hindsight_makespan=0.0625),
+            step_of(2, **three, events=[{"lost": 4, "reason": "gone"}]),
+            step_of(3, **whole),
+        ]
+    )
+    costs = Run(str(run)).costs
+    assert (costs.known, costs.compared, costs.changes) == (4, 4, 2)
+    assert costs.measured == pytest.approx(3 * 0.067 + 0.08)
+    # equal loads: 50 rows at 0.002 s with four machines; 67 (or 66.7) with three
+    assert costs.cyclic == pytest.approx(3 * 0.1 + 67 * 0.002)
+    assert costs.equal == pytest.approx(3 * 0.1 + 200 / 3 * 0.002)
+    # shared anew: 16.7 rows more for each of three; 50 rows for the one that comes back
+    assert costs.reload_rows == pytest.approx(200 / 3 - 50 + 50)
+    # 16,000 bytes were read in 2 s by one machine after the other: 80 bytes a row
+    assert costs.reload_seconds(80) == pytest.approx(200 / 3 * 80 / 8000)
+    assert "Machine 4 was lost." in words(run)
+    assert "shared X out anew 2 times, with 667 ms of reading (an estimate)" in words(run)
+
+
+def test_no_number_is_made_up_where_machines_computed_next_to_nothing(make_run):
+    few = {"rows": (99, 99, 1, 1), "seconds": (0.1, 0.1, 0.3, 0.3)}
+    run = make_run([step_of(n, **few) for n in range(3)])
+    assert Run(str(run)).costs.compared == 0
+    assert "What equal loads would have cost is not known" in words(run)
+    some = make_run([step_of(0, **few), step_of(1)], name="some")
+    assert Run(str(some)).costs.compared == 1
+    assert "In the 1 steps that tell" not in words(some)
+    assert "In the only step that tells, the cyclic assignment would have" in words(some)
+
+
+def test_reading_is_not_guessed_where_none_was_seen(make_run):
+    gone = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
+    run = make_run([step_of(0), step_of(1, **gone), step_of(2)])
+    assert "what reading takes, this run has not shown" in words(run)
+
+
+def test_who_reads_costs_too(make_run):
+    reading = {"load_seconds": [0.0, 9.0, 0.0, 0.0], "load_bytes": [0, 80, 0, 0]}
+    run = make_run([step_of(0), step_of(1, **reading), step_of(2)])
+    assert "Machine 2 cost most, 9 s: it read rows for 9 s after the first step." in words(run)
+
+
+def test_a_run_without_steps(make_run):
+    run = make_run([])
+    assert words_of(Run(str(run))) == ["No step has been recorded yet."]
+
+
+@pytest.mark.parametrize(
+    ("events", "says"),
+    [
+        ([{"late": 2}, {"late": 2}, {"late": 3}], "Machines 2 and 3 answered late (3 times)."),
+        ([{"lost": 1, "reason": "x"}, {"lost": 2, "reason": "y"}], "Machines 1 and 2 were lost."),
+        ([{"leaving": 3}, {"joined": 3, "rank": 5}], "Machine 3 joined; machine 3 left on a w"),
+        ([{"vanished": 4}], "Machine 4 had another event."),
+    ],
+)
+def test_events_in_words(make_run, events, says):
+    assert says in words(make_run([step_of(0, events=events)]))
