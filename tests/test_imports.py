@@ -165,13 +165,17 @@ HOUSE = {
         recorder
     """,
     "cec_mpi.report": """
-        kinds page plots stream
-        bins costs figures
+        kinds page stream
+        bins costs
         assignments
         gathered
-        words trace
+        words
         data
-        tables
+        exports
+    """,
+    "cec_mpi.report.exports": """
+        plots tables trace
+        figures
     """,
     "cec_mpi.run": """
         closing identity options outputs time_limit vectors

@@ -93,10 +93,10 @@ def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:
 def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> bool:
     """Write what is wanted; whether a run still goes."""
     from cec_mpi.report.data import About, data_of
+    from cec_mpi.report.exports.tables import table_of
+    from cec_mpi.report.exports.trace import trace_of
     from cec_mpi.report.gathered import GOING, Run
     from cec_mpi.report.page import page
-    from cec_mpi.report.tables import table_of
-    from cec_mpi.report.trace import trace_of
 
     runs = [Run(name, arguments.step or frozenset()) for name in arguments.runs]
     going = any(run.state == GOING for run in runs)

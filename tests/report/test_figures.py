@@ -10,7 +10,7 @@ import pytest
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.drawing.shares import new_rows
 from cec_mpi.errors import InputError
-from cec_mpi.report.figures import write_figures
+from cec_mpi.report.exports.figures import write_figures
 
 SVG = "{http://www.w3.org/2000/svg}"
 KINDS = [
