@@ -165,8 +165,8 @@ HOUSE = {
         recorder
     """,
     "cec_mpi.report": """
-        kinds page plots stream
-        bins costs figures
+        kinds page stream
+        bins costs
         assignments
         gathered
         words
@@ -174,7 +174,8 @@ HOUSE = {
         exports
     """,
     "cec_mpi.report.exports": """
-        tables trace
+        plots tables trace
+        figures
     """,
     "cec_mpi.run": """
         closing identity options outputs time_limit vectors

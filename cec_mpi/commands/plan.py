@@ -126,7 +126,7 @@ def _shares(plan: dict[str, Any], speeds: Sequence[Fraction]) -> Shares:
 
 def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
     """A plan for people: machines, then blocks in the order of the rows."""
-    seen = sys.stdout is not None and sys.stdout.isatty()
+    seen = _is_seen()
     width = shutil.get_terminal_size().columns
     drawn = seen if arguments.draw is None else arguments.draw == "yes"
     lines, notes = _machines(plan, arguments.speeds), list[str]()
@@ -166,15 +166,21 @@ def _with_lanes(lines: list[str], shares: Shares, width: int) -> tuple[list[str]
     first = max(map(len, lines))
     room = width - first - 2
     fine = _encodes("\u00b7\u2571")
-    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    coloured = _is_seen() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     lanes = ["each machine's shard", *typed(shares, room, fine=fine, coloured=coloured)]
     both = [f"{line:{first}}  {lane}" for line, lane in zip(lines, lanes, strict=True)]
     return both, [f"({note})" for note in left_out(shares, room)]
 
 
+def _is_seen() -> bool:
+    """Whether standard output is a terminal; it is None when it was closed before."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def _encodes(text: str) -> bool:
+    """Whether standard output can hold these letters."""
     try:
-        text.encode(sys.stdout.encoding or "ascii")
+        text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except (UnicodeError, LookupError):
         return False
     return True

@@ -95,9 +95,9 @@ def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:
 def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> bool:
     """Write what is wanted; whether a run still goes."""
     from cec_mpi.report.data import About, data_of
+    from cec_mpi.report.exports.figures import write_figures
     from cec_mpi.report.exports.tables import table_of
     from cec_mpi.report.exports.trace import trace_of
-    from cec_mpi.report.figures import write_figures
     from cec_mpi.report.gathered import GOING, Run
     from cec_mpi.report.page import page
 

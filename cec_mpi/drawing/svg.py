@@ -27,7 +27,7 @@ def svg(scene: Scene) -> str:
     size = f"{_number(scene.width)} {_number(scene.height)}"
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" '
+            f'<svg class="cec" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" '
             f'width="{_number(scene.width)}" height="{_number(scene.height)}" role="img" '
             'aria-labelledby="cec-title cec-desc">',
             f'<title id="cec-title">{_text(scene.title)}</title>',
@@ -56,7 +56,7 @@ def _style(scene: Scene) -> Iterator[str]:
     """Fonts and colours of what is in the scene."""
     used = {"paper", HATCHED, "faint", *(box.role for box in scene.boxes)}
     used.update(words.role for words in scene.words)
-    yield f"text {{ font-family: {_FONT}; }}"
+    yield f".cec text {{ font-family: {_FONT}; }}"
     for k, before, after in ((0, "", ""), (1, "@media (prefers-color-scheme: dark) {", "}")):
         if before:
             yield before

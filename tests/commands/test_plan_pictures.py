@@ -184,3 +184,11 @@ def test_a_terminal_without_colours_or_unicode():
     assert "\x1b" not in text
     assert "a" * 18 + "." * 27 + "\n" in text
     assert "preempted  " + "/" * 45 + "\n" in text
+
+
+def test_without_standard_output_there_is_a_message_at_most():
+    command = [sys.executable, "-m", "cec_mpi", *EXAMPLE, "--draw", "yes"]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (0, 2)

@@ -55,7 +55,7 @@ def test_a_killed_run_goes_on_with_other_machines(start, cec, slow_store, tmp_pa
     assert not (out / "summary.json").exists()
     before = steps_of(out)
 
-    refused = cec(*words, ranks=4)
+    refused = cec(*words, "--serial")
     assert refused.returncode == 2
     assert "--resume" in refused.told
 
@@ -69,7 +69,7 @@ def test_a_killed_run_goes_on_with_other_machines(start, cec, slow_store, tmp_pa
     assert [step["step"] for step in steps] == list(range(len(steps)))
     assert summary["steps"] == len(steps) > before
     # What was done before the last checkpoint is not done again.
-    alone = cec(*words[:3], tmp_path / "alone", *words[4:], ranks=4)
+    alone = cec(*words[:3], tmp_path / "alone", *words[4:], "--serial")
     assert alone.returncode == 0
     expected = json.loads((tmp_path / "alone" / "summary.json").read_text())
     assert summary["iterations"] == expected["iterations"]
@@ -79,6 +79,7 @@ def test_a_killed_run_goes_on_with_other_machines(start, cec, slow_store, tmp_pa
     )
 
 
+@pytest.mark.any_mpi
 def test_products_go_on_at_the_next_row(start, cec, small_store, tmp_path):
     W = np.random.default_rng(7).standard_normal((60, 12))
     np.save(tmp_path / "W.npy", W)
@@ -101,10 +102,10 @@ def test_products_go_on_at_the_next_row(start, cec, small_store, tmp_path):
         (["--vectors", tmp_path / "others.npy"], "has vectors"),
         (["--steps", 50], "result.npy has shape (60, "),
     ):
-        refused = cec(*words, *other, "--resume", ranks=4)
+        refused = cec(*words, *other, "--resume", "--serial")
         assert refused.returncode == 2
         assert says in refused.told
-    again = cec(*words, "--resume", ranks=4)
+    again = cec(*words, "--resume", "--serial")
     assert again.returncode == 0
     assert "nothing to resume" in again.stdout
 
@@ -123,7 +124,7 @@ def test_a_killed_run_does_not_go_on_from_what_it_was_to_overwrite(
 ):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", "power"]
-    stopped = cec(*words, *SLOWLY, "--time-limit", 1.5, ranks=4)
+    stopped = cec(*words, *SLOWLY, "--time-limit", 1.5, "--serial")
     assert stopped.returncode == 6
     earlier = (out / "checkpoint.npz").read_bytes()
     process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY, "--overwrite"])
@@ -138,7 +139,7 @@ def test_a_killed_run_does_not_go_on_from_what_it_was_to_overwrite(
         assert not (out / "checkpoint.npz").exists()
     else:  # there may have been time for one
         assert all(path.read_bytes() != earlier for path in out.glob("checkpoint*"))
-    done = cec(*words, "--resume", ranks=4)
+    done = cec(*words, "--resume", "--serial")
     assert done.returncode == 0, done.stderr
     assert json.loads((out / "summary.json").read_text())["steps"] == steps_of(out)
     assert not (out / ".earlier").exists()
@@ -160,12 +161,13 @@ def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path):
     summary = json.loads((out / "summary.json").read_text())
     assert summary["converged"]
     assert summary["steps"] > steps
-    again = cec(*words, "--resume", ranks=4)
+    again = cec(*words, "--resume", "--serial")
     assert again.returncode == 0
     assert "nothing to resume" in again.stdout
     assert json.loads((out / "summary.json").read_text()) == summary
 
 
+@pytest.mark.any_mpi
 def test_the_end_of_a_slurm_job_is_a_time_limit(cec, slow_store, tmp_path):
     words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "power"]
     end = {"SLURM_JOB_END_TIME": str(int(time.time()) + 3)}
@@ -228,7 +230,7 @@ def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_pat
     assert "--resume goes on" in stderr
     assert "Traceback" not in stderr
     before = steps_of(out)
-    done = cec(*words, "--resume", ranks=4)
+    done = cec(*words, "--resume", "--serial")
     assert done.returncode == 0, done.stderr
     summary = json.loads((out / "summary.json").read_text())
     assert summary["converged"]
@@ -249,6 +251,7 @@ def test_a_signal_to_a_machine_alone_does_not_end_the_run(start, slow_store, tmp
     assert json.loads((out / "summary.json").read_text())["converged"]
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_ends_a_run_in_one_process_too(start, cec, slow_store, tmp_path, number):
     out = tmp_path / "out"
@@ -263,6 +266,7 @@ def test_a_signal_ends_a_run_in_one_process_too(start, cec, slow_store, tmp_path
     assert cec(*words, "--resume").returncode == 0
 
 
+@pytest.mark.any_mpi
 def test_a_signal_ends_a_run_that_waits_for_machines(start, slow_store, tmp_path):
     ticks = [[1, 2, 3], *([[1]] * 1000), [1, 2, 3]]
     (tmp_path / "a.json").write_text(json.dumps({"available": ticks}))
@@ -297,6 +301,7 @@ def test_a_second_sigterm_ends_a_run_at_once(start, slow_store, tmp_path):
     assert process.wait(timeout=20) not in (0, 6)
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize(
     ("task", "setting"), [("svd", "k=2"), ("ridge", "y=v.npy"), ("lstsq", "b=v.npy")]
 )
@@ -309,16 +314,17 @@ def test_too_few_machines_leave_a_checkpoint_too(cec, slow_store, tmp_path, task
     words += ["--checkpoint-every", 2]
     failed = cec(*words, "--availability", tmp_path / "a.json", ranks=4, cwd=tmp_path)
     assert failed.returncode == 4, failed.stderr
-    done = cec(*words, "--resume", ranks=4, cwd=tmp_path)
+    done = cec(*words, "--resume", "--serial", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads((out / "summary.json").read_text())["converged"]
 
 
+@pytest.mark.any_mpi
 def test_a_checkpoint_of_something_else_is_refused(cec, slow_store, make_store, tmp_path):
     out = tmp_path / "out"
     other = make_store(2 * slow_store.X, 3, 2)
     words = ["--out", out, "--task", "power"]
-    stopped = cec("run", slow_store.path, *words, *SLOWLY, "--time-limit", 1.5, ranks=4)
+    stopped = cec("run", slow_store.path, *words, *SLOWLY, "--time-limit", 1.5, "--serial")
     assert stopped.returncode == 6
     kept = (out / "checkpoint.npz").read_bytes()
     for others, says in (
@@ -326,12 +332,13 @@ def test_a_checkpoint_of_something_else_is_refused(cec, slow_store, make_store, 
         (["run", slow_store.path, "--out", out, "--task", "svd"], "task 'power', this run 'svd'"),
         (["run", other.path, *words], "another matrix"),
     ):
-        refused = cec(*others, "--resume", ranks=4)
+        refused = cec(*others, "--resume", "--serial")
         assert refused.returncode == 2
         assert says in refused.told
         assert (out / "checkpoint.npz").read_bytes() == kept
     (out / "checkpoint.npz").write_bytes(kept[: len(kept) // 2])
-    refused = cec("run", slow_store.path, *words, "--resume", ranks=4)
+    refused = cec("run", slow_store.path, *words, "--resume", ranks=4)  # told once
+    assert refused.told.count("cec-mpi: error: ") == 1
     assert refused.returncode == 2
     assert "checkpoint.npz is no checkpoint" in refused.told
 
@@ -342,11 +349,12 @@ def damage(path):
     path.write_bytes(content)
 
 
+@pytest.mark.any_mpi
 def test_a_damaged_checkpoint_leaves_the_one_before(cec, slow_store, tmp_path):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
     words += ["--checkpoint-every", 5]
-    assert cec(*words, *SLOWLY, "--time-limit", 1.5, ranks=4).returncode == 6
+    assert cec(*words, *SLOWLY, "--time-limit", 1.5, "--serial").returncode == 6
     damage(out / "checkpoint.npz")
     done = cec(*words, "--resume", ranks=4)
     assert done.returncode == 0, done.stderr
@@ -358,6 +366,7 @@ def test_a_damaged_checkpoint_leaves_the_one_before(cec, slow_store, tmp_path):
     assert not list(out.glob("checkpoint*"))
 
 
+@pytest.mark.any_mpi
 def test_products_after_a_damaged_checkpoint_are_made_again(cec, large_store, tmp_path):
     W = np.random.default_rng(7).standard_normal((60, 12))
     np.save(tmp_path / "W.npy", W)
@@ -377,18 +386,20 @@ def test_products_after_a_damaged_checkpoint_are_made_again(cec, large_store, tm
     assert json.loads((out / "summary.json").read_text())["steps"] == len(steps)
 
 
+@pytest.mark.any_mpi
 def test_with_nothing_to_resume_a_run_begins(cec, slow_store, tmp_path):
     words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "power", "--resume"]
     assert cec(*words, ranks=4).returncode == 0
-    other = cec(*words[:5], "svd", "--set", "k=2", "--resume", ranks=4)
+    other = cec(*words[:5], "svd", "--set", "k=2", "--resume", "--serial")
     assert other.returncode == 2
     assert "summary.json has task 'power', this run 'svd'" in other.told
 
 
+@pytest.mark.any_mpi
 def test_a_solver_that_did_not_converge_goes_on(cec, slow_store, tmp_path):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
-    assert cec(*words, "--iterations", 20, ranks=4).returncode == 0
+    assert cec(*words, "--iterations", 20, "--serial").returncode == 0
     assert json.loads((out / "summary.json").read_text())["converged"] is False
     done = cec(*words, "--resume", ranks=4)
     assert done.returncode == 0, done.stderr
@@ -412,11 +423,12 @@ def count(X, *, checkpoint, upto=20):
 """
 
 
+@pytest.mark.any_mpi
 def test_a_task_of_the_users_goes_on_too(cec, slow_store, tmp_path):
     (tmp_path / "mine.py").write_text(TASK)
     (tmp_path / "a.json").write_text(json.dumps({"available": [[1, 2, 3]] * 12 + [[1]]}))
     words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "mine:count"]
-    failed = cec(*words, "--availability", tmp_path / "a.json", ranks=4, cwd=tmp_path)
+    failed = cec(*words, "--availability", tmp_path / "a.json", "--serial", cwd=tmp_path)
     assert failed.returncode == 4
     done = cec(*words, "--resume", ranks=4, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

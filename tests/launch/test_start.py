@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -162,3 +164,18 @@ def test_open_operator_starts_mpi_where_nobody_has(run, small_store, struck, tmp
     assert done.stdout == "(31, 12)\n"
     done = run([*words, LIMIT], variables=struck(0, "STOP"))
     assert_said_once(done, f"4 ranks have not met within {LIMIT} s")
+
+
+ALONE = """
+import resource
+from cec_mpi.processes.start import start_mpi
+
+start_mpi()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_a_process_alone_that_starts_mpi_writes_to_no_memory_that_it_does_not_use(run):
+    done = run([sys.executable, "-c", ALONE])
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 500_000  # kilobytes, for Python and an MPI library

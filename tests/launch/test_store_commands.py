@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shutil
 import socket
 import sys
@@ -97,7 +98,7 @@ def test_decode_under_mpirun_writes_by_the_name_of_the_file(cec, store, tmp_path
     assert f"{name}: error at most " in done.stdout
     done = cec(
         "encode", f"{tmp_path}/{name}", tmp_path / "again", "--machines", 1, "--recovery", 1,
-        "--systematic", "--dtype", "float32", ranks=2,
+        "--systematic", "--dtype", "float32",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     again = np.load(tmp_path / "again" / "shard-0001.npy")
@@ -154,12 +155,22 @@ def steps(out):
 
 
 @pytest.mark.any_mpi
-@pytest.mark.parametrize("holding", ["mmap", "ram"])
-@pytest.mark.parametrize("verify", ["first-read", "never"])
-def test_the_record_says_what_the_first_step_costs(cec, matrix, store, tmp_path, holding, verify):
+@pytest.mark.parametrize(
+    ("holding", "verify", "ranks"),
+    [
+        ("mmap", "first-read", 6),
+        ("mmap", "never", 0),
+        ("ram", "first-read", 0),
+        ("ram", "never", 6),
+    ],
+)
+def test_the_record_says_what_the_first_step_costs(
+    cec, matrix, store, tmp_path, holding, verify, ranks
+):
     words = ("--vectors", matrix / "W.npy", "--shards", holding, "--verify", verify)
+    words += () if ranks else ("--serial",)
     words += ("--speeds", "1,1,1,1,1")  # learned ones may give a machine rows that are new to it
-    done = cec("run", store, "--out", tmp_path / "out", *words, ranks=6)
+    done = cec("run", store, "--out", tmp_path / "out", *words, ranks=ranks)
     assert done.returncode == 0, done.stderr
     header, first, second = steps(tmp_path / "out")
     assert (header["shards"], header["verify"]) == (holding, verify)
@@ -196,7 +207,7 @@ def test_staged_shards_are_found_and_checked(cec, matrix, copy, tmp_path):
     for n in range(1, 6):
         name = f"shard-{n:04d}.npy"
         assert (node / name).read_bytes() == (copy / name).read_bytes()
-    assert "machine 3 on" in cec("stage", copy, pattern, ranks=6).stdout
+    assert "machine 3 on" in cec("stage", copy, pattern).stdout
     spoil(copy, 3, 0)  # what nobody reads any more
     words = ("run", copy, "--vectors", matrix / "W.npy", "--out")
     assert cec(*words, tmp_path / "staged", ranks=6).returncode == 0
@@ -205,7 +216,7 @@ def test_staged_shards_are_found_and_checked(cec, matrix, copy, tmp_path):
     assert header["machines_with_copies"] == [1, 2, 3, 4, 5]
     log = (tmp_path / "staged" / "logs" / "machine-0003.log").read_text()
     assert str(node / "shard-0003.npy") in log
-    done = cec(*words, tmp_path / "plain", "--staged", "", ranks=6)
+    done = cec(*words, tmp_path / "plain", "--staged", "", "--serial")
     assert done.returncode == 3
     assert f"{copy / 'shard-0003.npy'}: rows 0.." in done.stderr
     (node / "shard-0001.npy").unlink()  # then the store's own is read
@@ -271,6 +282,8 @@ def test_a_bar_with_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ra
     text = shown.decode()
     if ranks and library().startswith("Open MPI v5"):  # passes on whole lines, and this is short
         assert "\r\x1b" not in text
+        # On a busy computer it takes longer, and lines say so now and then.
+        text = re.sub(r"cec-mpi: encoding \d+% of [^\n]*\n", "", text)
     else:
         assert "encoding [" in text
         assert " of 0.40 GB, " in text

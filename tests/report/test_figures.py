@@ -10,7 +10,7 @@ import pytest
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.drawing.shares import new_rows
 from cec_mpi.errors import InputError
-from cec_mpi.report.figures import write_figures
+from cec_mpi.report.exports.figures import write_figures
 
 SVG = "{http://www.w3.org/2000/svg}"
 KINDS = [
@@ -199,3 +199,14 @@ def test_a_directory_that_is_a_file_is_named(tmp_path):
     with pytest.raises(InputError, match="file cannot be written"):
         write_figures(data_of(run_of()), tmp_path / "file")
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_run_without_steps_has_no_figures(tmp_path):
+    empty = run_of() | {"steps": 0, "bins": 0, "at": [], "time": [], "speeds": None}
+    empty |= {"series": {}, "parts": {"load": []}, "map": {"rows": 6, "bins": 0, "cells": ""}}
+    empty |= {"events": [], "assignments": [], "progress": []}
+    assert write_figures(data_of(empty), tmp_path) == []
+    assert [path.stem for path in write_figures(data_of(empty, empty), tmp_path)] == [
+        "makespans",
+        "makespans",
+    ]

@@ -1,4 +1,5 @@
-"""Runs in the forms of other programs: tables, and traces.
+"""What else is made of a run's records: figures for papers, tables, traces.
 
-May import: `records`, `report`.
+May import: `core`, `drawing`, `files`, `records`, `report.data`, `report.gathered`, `report.kinds`,
+`report.stream`.
 """

@@ -75,7 +75,7 @@ def write_figures(data: Mapping[str, Any], directory: str | Path) -> list[Path]:
 
 def _files(data: Mapping[str, Any]) -> Iterator[tuple[str, str, bytes]]:
     """Name, suffix and content of each file."""
-    from cec_mpi.report import plots
+    from cec_mpi.report.exports import plots
 
     runs = data["runs"]
     for number, run in enumerate(runs, start=1):

@@ -133,9 +133,12 @@ def parts(run: Run, data: Mapping[str, Any]) -> Any:
     figure, axes = _axes(2.8)
     edges = np.append(_steps(run) - 0.5, _ends(run)[1])
     floor = np.zeros(len(edges) - 1)
+    sizes = np.full(len(floor), float(run["bin"]))
+    last = run["steps"] - run["bin"] * (len(sizes) - 1)
+    sizes[-1] = min(max(last, 1), run["bin"])  # steps of the last bin
     handles = []
     for k, (name, values) in enumerate(sums.items()):
-        top = floor + values / run["bin"]
+        top = floor + values / sizes
         handles.append(
             axes.stairs(
                 top, edges, baseline=floor, fill=True, color=_LINES[k % len(_LINES)], label=name
