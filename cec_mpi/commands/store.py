@@ -61,7 +61,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             )
         return 0
 
-    return with_runner("verifying", body, arguments.start_timeout)
+    return with_runner("verifying", body, arguments)
 
 
 def add_repair(commands: Any) -> None:
@@ -114,7 +114,7 @@ def _repair(arguments: argparse.Namespace) -> int:
             raise DamagedStoreError(f"{arguments.store}: {'; '.join(problems)}")
         return 0
 
-    return with_runner("repairing", body, arguments.start_timeout)
+    return with_runner("repairing", body, arguments)
 
 
 def add_decode(commands: Any) -> None:
@@ -158,7 +158,7 @@ def _decode(arguments: argparse.Namespace) -> int:
         )
         return 0
 
-    return with_runner("decoding", body, arguments.start_timeout)
+    return with_runner("decoding", body, arguments)
 
 
 def add_add_machine(commands: Any) -> None:
@@ -185,7 +185,7 @@ def _add_machine(arguments: argparse.Namespace) -> int:
         say(f"{arguments.store}: {described(manifest)}")
         return 0
 
-    return with_runner("adding a machine", body, arguments.start_timeout)
+    return with_runner("adding a machine", body, arguments)
 
 
 def add_stage(commands: Any) -> None:

@@ -45,7 +45,7 @@ def test_steps_are_shown_on_a_terminal_while_they_are_made(start, slow_run):
     assert seen[-1] - seen[0] > 1  # not all at once
     assert shown[-1][0] - seen[0] > 2  # nor at the end
     text = "".join(text for _, text in shown).replace("\r\x1b[K", "")
-    assert text.rstrip().endswith("result.npy, summary.json)")
+    assert text.rstrip().endswith("--out report.html")
     assert text.count("matvec is done: 40 steps on 3 machines, ") == 1
 
 
@@ -53,9 +53,10 @@ def test_steps_are_shown_on_a_terminal_while_they_are_made(start, slow_run):
 def test_a_short_run_shows_nothing_elsewhere_but_how_it_ended(run, slow_run):
     done = run(slow_run)
     assert (done.returncode, done.told) == (0, "")
-    first, last = done.stdout.splitlines()
+    first, last, report = done.stdout.splitlines()
     assert first.startswith("matvec is done: 40 steps on 3 machines, ")
     assert last.endswith("out (result.npy, summary.json)")
+    assert report.startswith("report: cec-mpi report ")
 
 
 @pytest.mark.any_mpi
