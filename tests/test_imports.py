@@ -146,7 +146,8 @@ HOUSE = {
         shown strip
         transfer
         steps
-        table watched
+        watched
+        table
         top
     """,
     "cec_mpi.machine": """

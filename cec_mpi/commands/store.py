@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.commands.shared import add_memory, add_store_command, described, with_runner
 from cec_mpi.errors import DamagedStoreError
+from cec_mpi.live.transfer import transfer
 from cec_mpi.options import values
 from cec_mpi.options.available import Available
 from cec_mpi.options.option import add_flag, add_option
@@ -218,11 +219,14 @@ def _stage(arguments: argparse.Namespace) -> int:
 
     launcher = detect_launcher()
     if launcher is None or launcher.size == 1:
-        report(stage_here(store, pattern, machines))
+        with transfer("staging", arguments.progress) as watch:
+            staged = stage_here(store, pattern, machines, watch)
+        report(staged)
         return 0
 
     def together(comm: Any) -> int:
-        staged = stage_together(comm, store, pattern, machines)
+        with transfer("staging" if comm.rank == 0 else "", arguments.progress) as watch:
+            staged = stage_together(comm, store, pattern, machines, watch)
         if comm.rank == 0:
             report(staged)
         return 0

@@ -21,7 +21,8 @@ from cec_mpi.files.replacing import open_own, partial_name, remove_abandoned, re
 log = logging.getLogger(__name__)
 
 _LOCK = ".lock"
-_LOOKING_SECONDS = 0.02  # that whoever only looks has a lock for, at the most
+_TRIES = 5  # to get a lock that somebody holds who perhaps only looks whether it is held
+_LOOKING_SECONDS = 0.02
 _SHARE_OF_HANDLES = 16  # of the files that a process may open, this part for one thread
 
 
@@ -135,7 +136,7 @@ def is_locked(directory: Path, tries: bool = True) -> bool | None:
 def _lock(path: Path, busy: str) -> int:
     """Open and lock a file: one of its own, because NFS locks only what is open for writing."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    was_refused = False
+    refused = 0
     while True:
         with suppress(FileNotFoundError):
             mode = path.lstat().st_mode
@@ -146,9 +147,9 @@ def _lock(path: Path, busy: str) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            if was_refused:
+            refused += 1
+            if refused == _TRIES:
                 raise InputError(busy) from None
-            was_refused = True  # perhaps by one that only looks whether it is locked
             time.sleep(_LOOKING_SECONDS)
             continue
         except OSError:

@@ -84,8 +84,9 @@ class Screen:
         with self._lock:
             if not self._height:
                 return False
-            # One line further up, since a launcher waits for the end of this one.
-            self._write(f"{self._upwards()}\x1b[1A\n")
+            # A launcher waits for the end of a line: of the one further up.
+            end = "" if self._terminal.owner is None else "\x1b[1A\n"
+            self._write(self._upwards() + end)
             self._height = 0
             return True
 

@@ -39,20 +39,23 @@ class Seen:
         Machines that are away for good so far, and what happened to them.
     happened : dict of int to (int, str)
         The same as `event` for each machine.
+    is_over : bool
+        No more steps are to come.
     known : dict of str to float
         What the task has said of how far it is.
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.event: tuple[int, str] | None = None
-        self.gone: dict[int, str] = {}
         self.happened: dict[int, tuple[int, str]] = {}
+        self.is_over = False
         self.begin(header)
 
     def begin(self, header: Mapping[str, Any]) -> None:
         """A part of a run begins, with a header of its own."""
         self.header = header
         self.made = 0
+        self.gone: dict[int, str] = {}
         self.last: Mapping[str, Any] | None = None
         self.recent: deque[Mapping[str, Any]] = deque(maxlen=_RECENT)
         self.known: dict[str, float] = {}
@@ -125,7 +128,7 @@ class Seen:
     def seconds_left(self) -> float | None:
         """Until the last step, where their number is known."""
         rate = self.rate
-        if self.planned is None or not rate:
+        if self.planned is None or not rate or self.is_over:
             return None
         return max(0, self.planned - self.made) / rate
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _SECONDS_BETWEEN = 0.1  # drawings
-_COSTS = 50  # times that what a drawing takes goes by before the next
+_COSTS = 100  # times that what a drawing takes goes by before the next, up to
+_MOST_SECONDS_BETWEEN = 1.0
 
 
 class View(Protocol):
@@ -57,7 +58,8 @@ class Shower:
             return
         self._draw()
         drawn = time.monotonic()
-        self._due = drawn + max(_SECONDS_BETWEEN, _COSTS * (drawn - now))
+        between = min(_MOST_SECONDS_BETWEEN, _COSTS * (drawn - now))
+        self._due = drawn + max(_SECONDS_BETWEEN, between)
 
 
 @contextmanager

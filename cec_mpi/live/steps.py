@@ -128,7 +128,7 @@ def strip_lines(seen: Seen, width: int, rows: int, is_plain: bool) -> Iterable[R
     beside = 3 + len(words)  # in the first row, if one is enough
     marks, each = strip(seen, max(1, rows * room), is_plain)
     is_one = len(marks) + beside <= room
-    said = f"{words}; {legend(each)}" if each > 1 else words
+    said = f"{words}; {legend(each, width < _WIDE)}" if each > 1 else words
     if not is_one:
         yield titled("machines", Text(said), width)
     for first in range(0, len(marks), room):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from cec_mpi.live.seen import Seen
-from cec_mpi.text import plural
 
 _LOADS, _PLAIN_LOADS = "▁▂▃▄▅▆▇█", "-=#"
 PREEMPTED, IDLE, WORKS, LATE, GONE = "preempted", "idle", "works", "late", "gone"
@@ -28,11 +27,13 @@ def states_of(seen: Seen) -> dict[int, str]:
     step: Mapping[str, Any] = seen.last or {"available": (), "events": (), "rows": ()}
     available = set(step["available"])
     late = [event.get(kind) for event in step["events"] for kind in ("late", "wrong")]
+    gone_now = [event.get(kind) for event in step["events"] for kind in ("lost", "given up")]
     found = {}
     for machine in seen.taking_part:
-        if machine in seen.gone and seen.gone[machine] != "leaving":
+        is_there = machine in available and 1 <= machine <= len(step["rows"])
+        if machine in gone_now or (not is_there and seen.gone.get(machine, "leaving") != "leaving"):
             found[machine] = GONE
-        elif machine not in available or not 1 <= machine <= len(step["rows"]):
+        elif not is_there:
             found[machine] = PREEMPTED
         elif machine in late:
             found[machine] = LATE
@@ -73,6 +74,12 @@ def strip(seen: Seen, width: int, is_plain: bool) -> tuple[list[Mark], int]:
     return marks, each
 
 
-def legend(each: int) -> str:
-    """What is to be said of a strip whose marks stand for several machines."""
-    return f"a mark is {plural(each, 'machine')}, the worst of them" if each > 1 else ""
+def legend(each: int, is_short: bool) -> str:
+    """What is to be said of a strip whose marks stand for several machines.
+
+    Examples
+    --------
+    >>> legend(13, False), legend(13, True)
+    ('a mark is the worst of 13 machines', 'worst of 13 each')
+    """
+    return f"worst of {each} each" if is_short else f"a mark is the worst of {each} machines"

@@ -13,11 +13,12 @@ from cec_mpi.live.steps import event_line, head_line, makespan_line, strip_lines
 from cec_mpi.live.strip import GONE, IDLE, LATE, PREEMPTED, STATES, states_of
 from cec_mpi.live.watched import WatchedRun
 from cec_mpi.live.words import duration
-from cec_mpi.text import plural, printable
+from cec_mpi.text import printable
 
 _BESIDE_HOSTS, _BESIDE_SPEEDS, _BESIDE_EVENTS = 48, 64, 100  # columns from which there is room
 _TROUBLE = (GONE, LATE)
-_LONGEST_NAME = 24
+_LEAST_NAME, _LONGEST_NAME = 8, 24
+_HIGH = 24  # lines from which there is room for more than one of marks
 
 
 def top_lines(
@@ -35,16 +36,15 @@ def top_lines(
     is_plain : bool
         No other letters than those of ASCII.
     """
-    seen = run.seen
-    lines: list[RenderableType] = [
-        Text.assemble((printable(run.out), "bold"), f": {run.state.words}")
-    ]
+    seen, state = run.seen, run.state
+    seen.is_over = state.is_over
+    lines: list[RenderableType] = [_title(run, state.words, width)]
     if run.behind:
         lines.append(Text(f"reading its records: {run.behind / 1e6:.0f} MB are left"))
     if seen.last is None:
         return lines
     lines.append(head_line(seen, width))
-    lines += strip_lines(seen, width, 1, is_plain)
+    lines += strip_lines(seen, width, 1 if height is not None and height < _HIGH else 4, is_plain)
     lines.append(makespan_line(seen, width))
     if seen.known:
         known = ", ".join(f"{printable(name)} {value:.3g}" for name, value in seen.known.items())
@@ -53,6 +53,15 @@ def top_lines(
         lines.append(event_line(seen, width))
     room = None if height is None else height - len(lines) - 2
     return [*lines, Text(""), *_machines(seen, width, room)]
+
+
+def _title(run: WatchedRun, words: str, width: int) -> RenderableType:
+    """The directory, as much of its end as there is room for, and how the run is."""
+    name = printable(run.out)
+    room = max(_LEAST_NAME, width - len(words) - 2)
+    if len(name) > room:
+        name = f"...{name[3 - room :]}"
+    return Text.assemble((name, "bold"), f": {words}")
 
 
 def _machines(seen: Seen, width: int, room: int | None) -> Iterable[RenderableType]:
@@ -99,4 +108,4 @@ def _machines(seen: Seen, width: int, room: int | None) -> Iterable[RenderableTy
         table.add_row(*cells)
     yield table
     if left_out:
-        yield Text(f"and {plural(left_out, 'machine')} more, whose steps took less time", "dim")
+        yield Text(f"and {left_out} more, which took less time", "dim")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cec_mpi.live.screen import Cut, is_plain, rendered
+from cec_mpi.live.screen import is_plain, rendered
 from cec_mpi.live.table import top_lines
 from cec_mpi.live.watched import WatchedRun
 from cec_mpi.terminal import put
@@ -41,22 +41,19 @@ def top(out: Path, every: float, once: bool) -> None:
         There is no run, or its records are none.
     """
     run = WatchedRun(out)
-    try:
-        console = Console(markup=False, highlight=False, emoji=False, legacy_windows=False)
-        if not once and console.is_terminal and not console.is_dumb_terminal:
-            with suppress(KeyboardInterrupt):
-                if not _watch(run, console, every):
-                    return
-        _catch_up(run)
-        _show(run, console)
-    finally:
-        run.close()
+    console = Console(markup=False, highlight=False, emoji=False, legacy_windows=False)
+    if not once and console.is_terminal and not console.is_dumb_terminal:
+        with suppress(KeyboardInterrupt):
+            if not _watch(run, console, every):
+                return
+    _catch_up(run)
+    _show(run, console)
 
 
 def _show(run: WatchedRun, console: Console) -> None:
     """Print it as it is."""
     encoding = console.encoding
-    width = console.width if console.is_terminal else _WIDTH
+    width = _size()[0] - 1 if console.is_terminal else _WIDTH
     lines = top_lines(run, width, None, is_plain(encoding))
     text = rendered(lines, width, encoding, is_terminal=console.is_terminal)
     put("\n".join(line.rstrip() for line in text.splitlines()))
@@ -75,16 +72,39 @@ def _catch_up(run: WatchedRun) -> None:
 
 def _watch(run: WatchedRun, console: Console, every: float) -> bool:
     """Show it anew now and then; returns whether it came to its end meanwhile."""
-    with console.screen() as area, _keys() as pressed:
+    with _own_screen(console), _keys() as pressed:
         while True:
             run.read()
-            width, height = console.size
-            lines = top_lines(run, width, height, is_plain(console.encoding))
-            area.update(Cut(lines))
+            width, height = _size()
+            lines = top_lines(run, width - 1, height, is_plain(console.encoding))
+            shown = rendered(lines, width - 1, console.encoding).splitlines()[:height]
+            sys.stdout.write("\x1b[H" + "\n".join(f"{line}\x1b[K" for line in shown) + "\x1b[J")
+            sys.stdout.flush()
             if run.state.is_over and not run.behind:
                 return True
             if pressed(_READING if run.behind else every):
                 return False
+
+
+@contextmanager
+def _own_screen(console: Console) -> Iterator[None]:
+    """Have a screen of one's own, without a cursor; the one that was there comes back."""
+    console.set_alt_screen(True)
+    console.show_cursor(False)
+    try:
+        yield
+    finally:
+        console.show_cursor(True)
+        console.set_alt_screen(False)
+
+
+def _size() -> tuple[int, int]:
+    """Columns and lines of the terminal, as they are now."""
+    try:
+        found = os.get_terminal_size(sys.stdout.fileno())
+    except (OSError, ValueError):
+        found = os.terminal_size((0, 0))
+    return found.columns or 80, found.lines or 24
 
 
 @contextmanager

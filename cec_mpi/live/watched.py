@@ -78,10 +78,6 @@ class WatchedRun:
             age = max(0.0, time.time() - self._steps.changed) if not self._changed else 0.0
             self._grew, self._changed = now - age, self._steps.changed
 
-    def close(self) -> None:
-        """Let go of its files."""
-        self._steps.close()
-
     @property
     def state(self) -> State:
         """How the run is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import NotAFileError, open_regular
@@ -35,23 +35,16 @@ class Following:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stream: BinaryIO | None = None
         self._forget()
 
     def _forget(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-        self._stream = None
         self._reader = LineReader()
+        self._file: tuple[int, int] | None = None
         self._rest = b""
         self._read = self._number = 0
         self.is_there = False
         self.behind = 0
         self.changed = 0.0
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._forget()
 
     def new(self, most: int = 1 << 24) -> tuple[bool, list[dict[str, Any]]]:
         """What is new since it was asked last.
@@ -74,11 +67,19 @@ class Following:
             The file cannot be read, or a line is none of such a record.
         """
         try:
-            anew = self._open()
-            if self._stream is None:
-                return anew, []
-            data = self._stream.read(most)
-            found = os.fstat(self._stream.fileno())
+            with os.fdopen(open_regular(self._path), "rb", buffering=0) as stream:
+                found = os.fstat(stream.fileno())
+                file = found.st_dev, found.st_ino
+                anew = self.is_there and (file != self._file or found.st_size < self._read)
+                if anew:
+                    self._forget()
+                self.is_there, self._file = True, file
+                stream.seek(self._read)
+                data = stream.read(most)
+        except FileNotFoundError:
+            anew = self.is_there
+            self._forget()
+            return anew, []
         except NotAFileError as error:
             raise InputError(f"{self._path} is {error.kind}: expected a file") from None
         except OSError as error:
@@ -92,25 +93,6 @@ class Following:
                 f"{_LONGEST_LINE} bytes: expected one JSON object"
             )
         return anew, [self._taken(line) for line in lines]
-
-    def _open(self) -> bool:
-        """Open the file that has the name now; returns whether it is another one than before."""
-        try:
-            there = self._path.stat()
-        except FileNotFoundError:
-            was_there = self.is_there
-            self._forget()
-            return was_there
-        anew = False
-        if self._stream is not None:
-            ours = os.fstat(self._stream.fileno())
-            if not os.path.samestat(ours, there) or ours.st_size < self._read:
-                self._forget()
-                anew = True
-        if self._stream is None:
-            self._stream = os.fdopen(open_regular(self._path), "rb", buffering=0)
-            self.is_there = True
-        return anew
 
     def _taken(self, line: bytes) -> dict[str, Any]:
         self._number += 1
