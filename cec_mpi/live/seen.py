@@ -86,7 +86,7 @@ class Seen:
             if type(machine) is not int:
                 continue
             self.happened[machine] = self.event
-            if kind in ("lost", "given up", "leaving"):
+            if kind in ("lost", "given up", "leaving", "excluded"):
                 self.gone[machine] = kind
             elif kind == "joined":
                 self.gone.pop(machine, None)

@@ -27,7 +27,9 @@ def states_of(seen: Seen) -> dict[int, str]:
     step: Mapping[str, Any] = seen.last or {"available": (), "events": (), "rows": ()}
     available = set(step["available"])
     late = [event.get(kind) for event in step["events"] for kind in ("late", "wrong")]
-    gone_now = [event.get(kind) for event in step["events"] for kind in ("lost", "given up")]
+    gone_now = [
+        event.get(kind) for event in step["events"] for kind in ("lost", "given up", "excluded")
+    ]
     found = {}
     for machine in seen.taking_part:
         is_there = machine in available and 1 <= machine <= len(step["rows"])

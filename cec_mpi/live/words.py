@@ -12,6 +12,7 @@ _WORDS = {  # of what happened to a machine
     "joined": "joined",
     "given up": "was given up",
     "leaving": "is leaving",
+    "excluded": "is asked no more",
     "late": "answered late",
     "wrong": "answered wrong",
     "rebuilt": "rebuilt rows",
