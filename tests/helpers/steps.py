@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
+from cec_mpi.records.step import VERSION
+
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -13,7 +15,7 @@ def header(machines=6, **others):
     hosts = ["node0", *(f"node{n}" for n in range(1, machines + 1))]
     taking_part = list(range(1, machines + 1))
     about = {"machine_of_rank": [0, *taking_part], "hosts": hosts, "taking_part": taking_part}
-    return {"kind": "header", "task": "matvec", **about, **others}
+    return {"kind": "header", "version": VERSION, "task": "matvec", **about, **others}
 
 
 def step(number, machines=6, preempted=(), events=(), **others):
@@ -47,6 +49,7 @@ def step(number, machines=6, preempted=(), events=(), **others):
         "plan_changed": False,
         "condition": 1.0,
         "error_bound": None,
+        "assignment": [[0, count] if count else [] for count in rows],
         "events": list(events),
         **others,
     }
