@@ -143,7 +143,8 @@ class TaskRun:
         before = recorder.steps
         master = session.open(self.store, self.session, recorder)
         session.schedule.gate = self._gate
-        recorder.common |= {"task": self.task_name, "planned_steps": self._planned()}
+        planned = None if self.products is None else self.found.left_of(self.products[0])
+        recorder.common |= {"task": self.task_name, "planned_steps": planned}
         self.warned += session.slow
         if session.unlogged:
             raise MachineError(session.unlogged[0])
@@ -186,12 +187,6 @@ class TaskRun:
                 seconds = time.perf_counter() - begin
                 about = self.task_name, self.out, recorder, before, seconds
                 print_closing(ending_of(*about, self.outcome, left))
-
-    def _planned(self) -> int | None:
-        """How many steps this run makes, where that is known beforehand."""
-        if self.products is None:
-            return None
-        return max(0, self.products[0] - int(self.found.state.get("done", 0)))
 
     def _do_without_log(self, problem: str) -> None:
         """Refuse to begin without a log, and go on where its disk is full later."""

@@ -309,7 +309,7 @@ def test_full_standard_error_changes_no_exit_code(words, options, code):
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, no path
         done = in_a_process(words(*options), stderr=full)
     assert done.returncode == code
-    assert len(done.stdout.splitlines()) == (2 if code == 0 else 0)
+    assert len(done.stdout.splitlines()) == (3 if code == 0 else 0)
 
 
 def test_closed_output_changes_no_exit_code(words, tmp_path):
