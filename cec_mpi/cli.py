@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from cec_mpi._version import __version__
-from cec_mpi.commands import cluster, doctor, encode, info, plan, report, run, store, task
+from cec_mpi.commands import cluster, doctor, encode, info, plan, report, run, store, task, top
 from cec_mpi.commands.parser import Parser, Processes
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.options.losses import Losses
 from cec_mpi.options.option import add_option
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.together import as_cec_error, complain, run_together
+from cec_mpi.run.options import RunOptions
 from cec_mpi.terminal import (
     NORMAL,
     QUIET,
@@ -45,6 +46,7 @@ _COMMANDS = {
     "plan": plan.add_plan,
     "run": run.add_run,
     "report": report.add_report,
+    "top": top.add_top,
     "task": task.add_task,
     "doctor": doctor.add_doctor,
     "slurm": cluster.add_slurm,
@@ -148,6 +150,7 @@ def build_parser(name: str = "") -> Parser:
     for each in (parser, *parser.commands.values()):
         if each.processes is Processes.SHARED:
             add_option(each, Losses, "start_timeout")
+            add_option(each, RunOptions, "progress")
         _add_verbosity(each)
     parser.set_defaults(verbosity=NORMAL)
     return parser

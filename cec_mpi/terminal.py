@@ -1,4 +1,4 @@
-"""What this process says to people: how much of it, and that one live line ends before another.
+"""What this process says to people, and how much of it.
 
 Results and remarks go to standard output, all else to standard error. Standard error that
 is closed or full stops nobody: there is no place left to say so.
@@ -22,7 +22,6 @@ class _State:
     """Of this process."""
 
     verbosity: int = NORMAL
-    live: bool = False  # whether a live line stands there
     problem: OSError | None = None  # with standard output
 
 
@@ -74,9 +73,14 @@ def _note(error: OSError) -> None:
 
 
 def tell(line: str) -> None:
-    """Write a line to standard error; a live line that stands there goes."""
-    rewrite("")
-    _write(f"{line}\n")
+    """Write a line to standard error."""
+    if sys.stderr is None:  # as it is when standard error was closed before
+        return
+    try:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        drop(sys.stderr)
 
 
 def warn(text: object) -> None:
@@ -85,26 +89,9 @@ def warn(text: object) -> None:
         tell(f"cec-mpi: warning: {one_message(text)}")
 
 
-def rewrite(line: str) -> None:
-    """Put a live line in the place of the one before; an empty one only takes that away."""
-    if line or _state.live:
-        _write(f"\r\x1b[K{line}")
-        _state.live = bool(line)
-
-
 def drop(stream: TextIO | None) -> None:
     """Let what a stream still has to write go nowhere, so that leaving does not fail on it."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[union-attr]
     except (OSError, ValueError, AttributeError):
         return  # no file descriptor: nothing to drop
-
-
-def _write(text: str) -> None:
-    if sys.stderr is None:  # as it is when standard error was closed before
-        return
-    try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        drop(sys.stderr)

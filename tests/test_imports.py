@@ -27,7 +27,7 @@ HOUSE = {
         availability records drawing
         store
         processes
-        machine
+        machine live
         options roster
         wire
         master
@@ -58,7 +58,7 @@ HOUSE = {
     """,
     "cec_mpi.processes": """
         launch waiting logs
-        workarounds progress
+        workarounds
         ending
         meeting
         start
@@ -94,7 +94,7 @@ HOUSE = {
     "cec_mpi.commands": """
         cluster parser task
         run shared report
-        doctor encode info plan store
+        doctor encode info plan store top
     """,
     "cec_mpi.core.accuracy": """
         finite rounding verdict
@@ -140,6 +140,16 @@ HOUSE = {
         coded_operator
         opening
     """,
+    "cec_mpi.live": """
+        ways words
+        seen screen
+        shown strip
+        transfer
+        steps
+        watched
+        table
+        top
+    """,
     "cec_mpi.machine": """
         emulation faults
         machine
@@ -163,6 +173,7 @@ HOUSE = {
         lines
         reading
         recorder
+        following
     """,
     "cec_mpi.report": """
         kinds page stream

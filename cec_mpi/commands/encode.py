@@ -116,7 +116,7 @@ def _encode(arguments: argparse.Namespace) -> int:
             say(printable(f"{file}: column {column}, {manifest.rows} numbers"))
         return 0
 
-    return with_runner("encoding", body, arguments.start_timeout)
+    return with_runner("encoding", body, arguments)
 
 
 def _is_table(arguments: argparse.Namespace) -> bool:

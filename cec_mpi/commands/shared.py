@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.commands.parser import Parser, Processes
+from cec_mpi.live.transfer import transfer
 from cec_mpi.options import values
 from cec_mpi.options.option import add_flag
 from cec_mpi.processes.launch.launchers import detect_launcher
-from cec_mpi.processes.progress import transfer
 from cec_mpi.processes.together import run_together
 from cec_mpi.text import plural, printable
 
@@ -22,24 +22,32 @@ _LISTED = 8
 _LONGEST = 24  # characters of a name
 
 
-def with_runner(
-    doing: str, body: Callable[[Runner], int], start_timeout: float | None = None
-) -> int:
-    """Do `body` with the threads of this process, or on rank 0 with those of all ranks."""
+def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.Namespace) -> int:
+    """Do `body` with the threads of this process, or on rank 0 with those of all ranks.
+
+    Parameters
+    ----------
+    doing : str
+        As people read it.
+    body : callable
+    arguments : argparse.Namespace
+        Of a command that ranks may share: how progress is shown, and how long they have to start.
+    """
+    choice = arguments.progress
     launcher = detect_launcher()
     if launcher is None or launcher.size == 1:
         from cec_mpi.store.work import LocalRunner
 
-        with transfer(doing) as watch:
+        with transfer(doing, choice) as watch:
             return body(LocalRunner(watch))
 
     def together(comm: Any) -> int:
         from cec_mpi.processes.shared_work import run_shared
 
-        with transfer(doing if comm.rank == 0 else "") as watch:
+        with transfer(doing if comm.rank == 0 else "", choice) as watch:
             return run_shared(comm, body, watch)
 
-    return run_together(together, start_timeout)
+    return run_together(together, arguments.start_timeout)
 
 
 def add_store_command(

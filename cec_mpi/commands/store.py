@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.commands.shared import add_memory, add_store_command, described, with_runner
 from cec_mpi.errors import DamagedStoreError
+from cec_mpi.live.transfer import transfer
 from cec_mpi.options import values
 from cec_mpi.options.available import Available
 from cec_mpi.options.option import add_flag, add_option
@@ -61,7 +62,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             )
         return 0
 
-    return with_runner("verifying", body, arguments.start_timeout)
+    return with_runner("verifying", body, arguments)
 
 
 def add_repair(commands: Any) -> None:
@@ -114,7 +115,7 @@ def _repair(arguments: argparse.Namespace) -> int:
             raise DamagedStoreError(f"{arguments.store}: {'; '.join(problems)}")
         return 0
 
-    return with_runner("repairing", body, arguments.start_timeout)
+    return with_runner("repairing", body, arguments)
 
 
 def add_decode(commands: Any) -> None:
@@ -158,7 +159,7 @@ def _decode(arguments: argparse.Namespace) -> int:
         )
         return 0
 
-    return with_runner("decoding", body, arguments.start_timeout)
+    return with_runner("decoding", body, arguments)
 
 
 def add_add_machine(commands: Any) -> None:
@@ -185,7 +186,7 @@ def _add_machine(arguments: argparse.Namespace) -> int:
         say(f"{arguments.store}: {described(manifest)}")
         return 0
 
-    return with_runner("adding a machine", body, arguments.start_timeout)
+    return with_runner("adding a machine", body, arguments)
 
 
 def add_stage(commands: Any) -> None:
@@ -218,11 +219,14 @@ def _stage(arguments: argparse.Namespace) -> int:
 
     launcher = detect_launcher()
     if launcher is None or launcher.size == 1:
-        report(stage_here(store, pattern, machines))
+        with transfer("staging", arguments.progress) as watch:
+            staged = stage_here(store, pattern, machines, watch)
+        report(staged)
         return 0
 
     def together(comm: Any) -> int:
-        staged = stage_together(comm, store, pattern, machines)
+        with transfer("staging" if comm.rank == 0 else "", arguments.progress) as watch:
+            staged = stage_together(comm, store, pattern, machines, watch)
         if comm.rank == 0:
             report(staged)
         return 0

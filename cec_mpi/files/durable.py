@@ -8,18 +8,21 @@ import os
 import resource
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from cec_mpi.errors import InputError
-from cec_mpi.files.regular import kind_of, read_regular, with_descriptors
+from cec_mpi.errors import CecError, InputError
+from cec_mpi.files.regular import kind_of, open_regular, read_regular, with_descriptors
 from cec_mpi.files.replacing import open_own, partial_name, remove_abandoned, replacing, sync
 
 log = logging.getLogger(__name__)
 
 _LOCK = ".lock"
+_TRIES = 5  # to get a lock that somebody holds who perhaps only looks whether it is held
+_LOOKING_SECONDS = 0.02
 _SHARE_OF_HANDLES = 16  # of the files that a process may open, this part for one thread
 
 
@@ -101,18 +104,30 @@ def locked(directory: Path, busy: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def is_locked(directory: Path) -> bool:
-    """Whether a process holds the lock of a directory, as far as its file system shows it."""
+def is_locked(directory: Path, tries: bool = True) -> bool | None:
+    """Whether a process is the writer in a directory; None where that cannot be told.
+
+    Parameters
+    ----------
+    directory : Path
+    tries : bool
+        See whether the lock can be had, not only whether it is there, as it is too when its
+        holder was killed.
+    """
+    if not tries:
+        return os.path.lexists(directory / _LOCK)
     try:
-        descriptor = os.open(directory / _LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+        descriptor = open_regular(directory / _LOCK, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
         return False
+    except (OSError, CecError):
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
-        return False
+        return None
     finally:
         os.close(descriptor)
     return False
@@ -121,6 +136,7 @@ def is_locked(directory: Path) -> bool:
 def _lock(path: Path, busy: str) -> int:
     """Open and lock a file: one of its own, because NFS locks only what is open for writing."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    refused = 0
     while True:
         with suppress(FileNotFoundError):
             mode = path.lstat().st_mode
@@ -131,7 +147,11 @@ def _lock(path: Path, busy: str) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise InputError(busy) from None
+            refused += 1
+            if refused == _TRIES:
+                raise InputError(busy) from None
+            time.sleep(_LOOKING_SECONDS)
+            continue
         except OSError:
             log.warning("%s cannot be locked on this file system", path.parent)
             return descriptor

@@ -51,6 +51,13 @@ class Found:
     state: dict[str, NDArray[Any]]
     problem: str = ""
 
+    def left_of(self, products: int) -> int | None:
+        """How many of so many products are to be made; None where the state is none of these."""
+        done = self.state.get("done", 0)
+        if np.ndim(done) or not np.issubdtype(np.asarray(done).dtype, np.integer):
+            return None  # the task says so
+        return max(0, products - int(done))
+
 
 class CheckpointFile:
     """The checkpoint that a task is given (see `cec_mpi.tasks.common.checkpoint.Checkpoint`).

@@ -1,7 +1,8 @@
-"""How a run ended, in at most three lines, and what a user should act on."""
+"""How a run ended, in at most four lines, and what a user should act on."""
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -109,7 +110,10 @@ def ending_of(
 
 
 def closing_lines(ending: Ending) -> list[str]:
-    """At most three lines: what was done, what happened to machines, where the results are."""
+    """At most four lines: what was done, what happened to machines, where the results are.
+
+    The last one is the command that makes a report of them.
+    """
     how = "ended early"
     if ending.finished:
         known = {True: "converged", False: "did not converge", None: "is done"}
@@ -126,6 +130,8 @@ def closing_lines(ending: Ending) -> list[str]:
         lines.append(f"results: {ending.out} ({RESULT}, summary.json)")
     else:
         lines.append(f"{ending.out}: {ending.left}")
+    if ending.steps:
+        lines.append(f"report: cec-mpi report {shlex.quote(str(ending.out))} --out report.html")
     return lines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cec_mpi.live.ways import AUTO, CHOICES
 from cec_mpi.options import values
 from cec_mpi.options.option import option
 
@@ -49,4 +50,10 @@ class RunOptions:
         "--time-limit SECONDS",
         "then write a checkpoint and leave with exit code 6",
         values.seconds,
+    )
+    progress: str = option(
+        AUTO,
+        "--progress HOW",
+        "auto (on a terminal as it changes, elsewhere a line now and then), plain (lines) or off",
+        choices=CHOICES,
     )

@@ -14,12 +14,12 @@ from cec_mpi.errors import InputError, MachineError, ResultsError, StoppedError
 from cec_mpi.files.durable import locked, publish
 from cec_mpi.files.npy import open_npy
 from cec_mpi.files.saving import open_lines, writing
+from cec_mpi.live.steps import progress
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending.leaving import leave_without_mpi
 from cec_mpi.processes.ending.signals import NotedSignals
 from cec_mpi.processes.launch.library import survives_losses
 from cec_mpi.processes.logs import log_file
-from cec_mpi.processes.progress import progress
 from cec_mpi.processes.together import as_cec_error
 from cec_mpi.records.directory import (
     RESULT,
@@ -86,6 +86,7 @@ class TaskRun:
         self.signals = signals
         self.every = run.every
         self.shows_map = run.shows_map
+        self.progress = run.progress
         prepare_directory(self.out, run.overwrite or run.resume)
         self.about = describe_run(self.task_name, self.task_options, manifest, vectors)
         self.products: tuple[int, int] | None = None  # shape, of matvec
@@ -142,6 +143,8 @@ class TaskRun:
         before = recorder.steps
         master = session.open(self.store, self.session, recorder)
         session.schedule.gate = self._gate
+        planned = None if self.products is None else self.found.left_of(self.products[0])
+        recorder.common |= {"task": self.task_name, "planned_steps": planned}
         self.warned += session.slow
         if session.unlogged:
             raise MachineError(session.unlogged[0])
@@ -155,7 +158,7 @@ class TaskRun:
             with (
                 log_file(self.out / "logs" / "master.log", self._do_without_log),
                 open_lines(self.out / STEPS, more=resumed) as stream,
-                progress() as watch,
+                progress(recorder.common, self.progress) as watch,
             ):
                 self._has_log = True
                 if self.found.problem:

@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.processes.meeting import meet
 from cec_mpi.processes.together import as_cec_error, on_master
+from cec_mpi.processes.waiting import Patience, wait_for
 from cec_mpi.session.stores import check_ranks
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import stage_shard
+from cec_mpi.store.work import Watch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+_MASTER = 0
+_DONE = 1  # tag: bytes of its shard that a rank has copied; None when it is done
+_SECONDS_BETWEEN = 0.2  # two messages of a rank
 
 Staged = list[tuple[str, int, int]]
 """Host, machine and bytes copied (0: the copy was there)."""
 
 
 def stage_together(
-    comm: MPI.Intracomm, store: str, pattern: str, machines: tuple[int, ...] | None
+    comm: MPI.Intracomm,
+    store: str,
+    pattern: str,
+    machines: tuple[int, ...] | None,
+    watch: Watch | None = None,
 ) -> Staged:
     """Collective: copy the shard of each rank's machine to the rank's node.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    store, pattern : str
+        The store, and the directory on each node.
+    machines : tuple of int or None
+        Only these.
+    watch : callable, optional
+        Told of progress, on rank 0.
 
     Raises
     ------
@@ -43,10 +64,23 @@ def stage_together(
     copied, problem = 0, None
     machine = chosen[comm.rank - 1] if comm.rank else 0
     if machine:
+        sent: list[MPI.Request] = []
+        due = 0.0
+
+        def tell(done: int) -> None:
+            nonlocal due
+            if time.monotonic() >= due:
+                due = time.monotonic() + _SECONDS_BETWEEN
+                sent.append(comm.isend(done, _MASTER, _DONE))
+
         try:
-            copied = stage_shard(Path(store), manifest, machine, pattern)
+            copied = stage_shard(Path(store), manifest, machine, pattern, tell)
         except (CecError, OSError) as error:
             problem = as_cec_error(error)
+        sent.append(comm.isend(None, _MASTER, _DONE))
+        wait_for(sent)
+    else:
+        _follow(comm, manifest.shard_bytes, watch)
     found = comm.allgather((socket.gethostname(), machine, copied, problem))[1:]
     for host, number, _, failed in found:
         if failed is not None:
@@ -54,14 +88,46 @@ def stage_together(
     return [(host, number, size) for host, number, size, _ in found]
 
 
-def stage_here(store: str, pattern: str, machines: tuple[int, ...] | None) -> Staged:
+def _follow(comm: MPI.Intracomm, shard_bytes: int, watch: Watch | None) -> None:
+    """Hear from all other ranks how far they are, until each is done."""
+    from mpi4py import MPI
+
+    done = dict.fromkeys(range(1, comm.size), 0)
+    working = set(done)
+    patience = Patience()
+    while working:
+        status = MPI.Status()
+        message = comm.improbe(tag=_DONE, status=status)
+        if message is None:
+            patience.pause()
+            continue
+        patience = Patience()
+        rank, found = status.Get_source(), message.recv()
+        if found is None:
+            working.discard(rank)
+            found = shard_bytes
+        done[rank] = found
+        if watch is not None:
+            watch(sum(done.values()), shard_bytes * len(done))
+
+
+def stage_here(
+    store: str, pattern: str, machines: tuple[int, ...] | None, watch: Watch | None = None
+) -> Staged:
     """Copy the shards of all machines to this node."""
     manifest = open_store(store).manifest
     host = socket.gethostname()
-    return [
-        (host, machine, stage_shard(Path(store), manifest, machine, pattern))
-        for machine in _checked(manifest, machines)
-    ]
+    chosen = _checked(manifest, machines)
+    staged = []
+    for place, machine in enumerate(chosen):
+
+        def tell(done: int, before: int = place * manifest.shard_bytes) -> None:
+            if watch is not None:
+                watch(before + done, len(chosen) * manifest.shard_bytes)
+
+        copied = stage_shard(Path(store), manifest, machine, pattern, tell)
+        staged.append((host, machine, copied))
+    return staged
 
 
 def _checked(manifest: Manifest, machines: tuple[int, ...] | None) -> list[int]:

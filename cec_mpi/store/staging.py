@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -62,8 +63,24 @@ def staged_file(pattern: str, manifest: Manifest, machine: int) -> Path | None:
     return path
 
 
-def stage_shard(store: Path, manifest: Manifest, machine: int, pattern: str) -> int:
+def stage_shard(
+    store: Path,
+    manifest: Manifest,
+    machine: int,
+    pattern: str,
+    watch: Callable[[int], None] = lambda done: None,
+) -> int:
     """Copy a shard to this node, checking each block on the way.
+
+    Parameters
+    ----------
+    store : Path
+    manifest : Manifest
+    machine : int
+    pattern : str
+        The directory on each node; {host} is its name.
+    watch : callable
+        Told of progress: bytes of the shard that are done.
 
     Returns
     -------
@@ -91,7 +108,7 @@ def stage_shard(store: Path, manifest: Manifest, machine: int, pattern: str) -> 
             raise InputError(f"{path} is no copy that stage has made: it is left as it is")
         check_room(path, manifest.shard_bytes)
         with replacing(path) as (descriptor, _):
-            _copy(store, manifest, machine, descriptor)
+            _copy(store, manifest, machine, descriptor, watch)
             publish(_label(path), b"{}")  # ours, and not to be taken until it says of what
         publish(_label(path), json.dumps(_content(manifest, machine)).encode())
     except OSError as error:
@@ -107,7 +124,13 @@ def _is_good(copy: Path, store: Path, manifest: Manifest, machine: int) -> bool:
     return True
 
 
-def _copy(store: Path, manifest: Manifest, machine: int, descriptor: int) -> None:
+def _copy(
+    store: Path,
+    manifest: Manifest,
+    machine: int,
+    descriptor: int,
+    watch: Callable[[int], None],
+) -> None:
     sums = np.zeros((manifest.code.machines, manifest.grid.count), np.uint64)
     sums[machine - 1] = read_row(store, manifest, machine)
     blocks = Blocks(store, manifest, sums)
@@ -121,6 +144,7 @@ def _copy(store: Path, manifest: Manifest, machine: int, descriptor: int) -> Non
                 f"{block.stop - 1} are damaged: cec-mpi repair {store} mends them"
             )
         write_at(descriptor, rows, manifest.place(block.offset))
+        watch(manifest.shard_bytes * (number + 1) // manifest.grid.count)
 
 
 def _label(path: Path) -> Path:

@@ -59,6 +59,7 @@ def test_what_the_readme_says_of_too_few_cores_starts_more_ranks(run, tmp_path):
         "doctor",
         "testing",
         "report",
+        "watching",
         "plans",
         pytest.param("failures", marks=pytest.mark.needs("ulfm")),
     ],

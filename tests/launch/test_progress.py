@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import os
-import pty
-import time
 
 import numpy as np
 import pytest
 
+from helpers.terminals import Terminal
 
-def arrivals(descriptor):
-    """What comes, and when: a list of (seconds, text)."""
-    begin, found = time.monotonic(), []
-    while True:
-        try:
-            data = os.read(descriptor, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not data:
-            break
-        found.append((time.monotonic() - begin, data.decode()))
-    return found
+TASK = """
+import warnings
+import numpy as np
+
+def task(X, *, checkpoint):
+    for step in range(40):
+        result = X @ np.ones(X.shape[1])
+        if step == 15:
+            print("the task prints", flush=True)
+        if step == 25:
+            warnings.warn("the task warns")
+    return {"result": result}
+"""
 
 
 @pytest.fixture
@@ -34,28 +34,39 @@ def slow_run(small_store, tmp_path):
     return [*launcher, "cec-mpi", "run", str(small_store.path), *words]
 
 
-def test_steps_are_shown_on_a_terminal_while_they_are_made(start, slow_run):
-    ours, theirs = pty.openpty()
-    process = start([*slow_run, "-v"], stderr=theirs, stdout=theirs)
-    os.close(theirs)
-    shown = arrivals(ours)
-    os.close(ours)
+def test_steps_are_shown_on_a_terminal_while_they_are_made(start, slow_run, tmp_path):
+    (tmp_path / "talking.py").write_text(TASK)
+    words = [word for word in slow_run if word not in ("--vectors", str(tmp_path / "W.npy"))]
+    terminal = Terminal(120, 24)
+    os.write(terminal.end, b"$ mpirun ...\n")  # as a shell leaves it
+    variables = {"TERM": "xterm-256color", "PYTHONPATH": str(tmp_path)}
+    streams = {"stdout": terminal.end, "stderr": terminal.end}
+    process = start(
+        [*words, "--task", "talking:task"], cwd=tmp_path, variables=variables, **streams
+    )
+    os.close(terminal.end)
+    terminal.end = -1
     assert process.wait(timeout=60) == 0
-    seen = [when for when, text in shown if " of 3 machines, " in text]
-    assert seen[-1] - seen[0] > 1  # not all at once
-    assert shown[-1][0] - seen[0] > 2  # nor at the end
-    text = "".join(text for _, text in shown).replace("\r\x1b[K", "")
-    assert text.rstrip().endswith("result.npy, summary.json)")
-    assert text.count("matvec is done: 40 steps on 3 machines, ") == 1
+    terminal.close()
+    seen = [(when, text) for when, text in terminal.history if " of 3 available" in text]
+    assert seen[-1][0] - seen[0][0] > 1  # not all at once
+    assert terminal.history[-1][0] - seen[0][0] > 2  # nor at the end
+    assert all(text.count(" of 3 available") == text.count("talking:task") == 1 for _, text in seen)
+    _, said, warned, done, results, report, *rest = terminal.lines
+    assert (said, warned) == ("the task prints", "cec-mpi: warning: the task warns")
+    assert done.startswith("talking:task is done: 40 steps on 3 machines, ")
+    assert results.startswith("results: ")
+    assert "report: cec-mpi report " in f"{report}{''.join(rest)}"
 
 
 @pytest.mark.any_mpi
 def test_a_short_run_shows_nothing_elsewhere_but_how_it_ended(run, slow_run):
     done = run(slow_run)
     assert (done.returncode, done.told) == (0, "")
-    first, last = done.stdout.splitlines()
+    first, last, report = done.stdout.splitlines()
     assert first.startswith("matvec is done: 40 steps on 3 machines, ")
     assert last.endswith("out (result.npy, summary.json)")
+    assert report.startswith("report: cec-mpi report ")
 
 
 @pytest.mark.any_mpi

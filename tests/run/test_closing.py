@@ -1,4 +1,4 @@
-"""What a run says when it ends: at most three lines, and what a user should act on."""
+"""What a run says when it ends: at most four lines, and what a user should act on."""
 
 import json
 import os
@@ -38,11 +38,21 @@ def ending(**changes):
     return Ending(**about | changes)
 
 
-def test_a_run_without_events_has_two_lines():
+def test_a_run_without_events_has_three_lines():
     assert closing_lines(ending()) == [
         "cg is done: 40 steps on 6 machines, 12.3 s",
         "results: out (result.npy, summary.json)",
+        "report: cec-mpi report out --out report.html",
     ]
+
+
+def test_the_command_of_the_report_can_be_copied():
+    line = closing_lines(ending(out=Path("my results; rm")))[-1]
+    assert line == "report: cec-mpi report 'my results; rm' --out report.html"
+
+
+def test_a_run_without_a_step_has_nothing_to_report():
+    assert not any("report" in line for line in closing_lines(ending(steps=0)))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +75,7 @@ def test_what_happened_to_machines():
     assert lines[1] == (
         "machines: 2 lost (3 and 5), 1 joined (3), 7 late answers (2), 1 wrong answer (4)"
     )
-    assert len(lines) == 3
+    assert len(lines) == 4
 
 
 def test_only_some_of_many_lost_machines_are_named():
@@ -75,7 +85,7 @@ def test_only_some_of_many_lost_machines_are_named():
 
 def test_a_run_that_ended_early_says_what_it_left():
     lines = closing_lines(ending(finished=False, left="a checkpoint"))
-    assert lines[-1] == "out: a checkpoint"
+    assert lines[-2] == "out: a checkpoint"
 
 
 def test_what_a_user_should_act_on():
@@ -237,7 +247,7 @@ def test_a_verbose_run_says_what_happens(words, capsys):
     assert main([*words("--checkpoint-every", "1", task="matvec"), "-v"]) == 0
     out, err = capsys.readouterr()
     assert "cec-mpi: checkpoint after " in err
-    assert len(out.splitlines()) == 2
+    assert len(out.splitlines()) == 3
 
 
 def test_quiet_commands_on_stores(store, tmp_path, capsys):
@@ -299,7 +309,7 @@ def test_full_standard_error_changes_no_exit_code(words, options, code):
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, no path
         done = in_a_process(words(*options), stderr=full)
     assert done.returncode == code
-    assert len(done.stdout.splitlines()) == (2 if code == 0 else 0)
+    assert len(done.stdout.splitlines()) == (3 if code == 0 else 0)
 
 
 def test_closed_output_changes_no_exit_code(words, tmp_path):

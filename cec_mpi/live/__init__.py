@@ -1,0 +1,4 @@
+"""What people see of work while it goes on: on a terminal, in the lines of a file, in ``top``.
+
+May import: `files`, `processes`, `records`, `terminal`.
+"""

@@ -1,0 +1,182 @@
+"""What is to be seen of a run: steps are taken as they come, and looked at now and then."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from cec_mpi.live.words import event_words
+
+_RECENT = 64  # steps that medians are of
+_TIMES = 4096  # steps that a rate is of, at the most
+_WINDOW = 30.0  # seconds that a rate is of, where there are steps enough
+_ENOUGH = 8
+
+
+class Seen:
+    """A run, as its header and its steps show it.
+
+    Taking a step keeps a reference and no more, unless something happened in it.
+
+    Parameters
+    ----------
+    header : mapping
+        The first line of its records.
+
+    Attributes
+    ----------
+    header : mapping
+    made : int
+        Steps since that header.
+    last : mapping or None
+        The last step, by the names of `StepRecord`.
+    event : tuple of (int, str) or None
+        The step of the last event, counted from 1, and what happened.
+    gone : dict of int to str
+        Machines that are away for good so far, and what happened to them.
+    happened : dict of int to (int, str)
+        The same as `event` for each machine.
+    is_over : bool
+        No more steps are to come.
+    known : dict of str to float
+        What the task has said of how far it is.
+    """
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self.event: tuple[int, str] | None = None
+        self.happened: dict[int, tuple[int, str]] = {}
+        self.is_over = False
+        self.begin(header)
+
+    def begin(self, header: Mapping[str, Any]) -> None:
+        """A part of a run begins, with a header of its own."""
+        self.header = header
+        self.made = 0
+        self.gone: dict[int, str] = {}
+        self.last: Mapping[str, Any] | None = None
+        self.recent: deque[Mapping[str, Any]] = deque(maxlen=_RECENT)
+        self.known: dict[str, float] = {}
+        self._times: deque[str] = deque(maxlen=_TIMES)
+
+    def read(self, line: dict[str, Any]) -> None:
+        """Take a line of the records, whatever it says."""
+        if line["kind"] == "header":
+            self.begin(line)
+        elif line["kind"] == "step":
+            self.take(line)
+        elif line["kind"] == "progress":
+            self.known.update(line["known"])
+
+    def take(self, step: Mapping[str, Any]) -> None:
+        """Take the next step."""
+        self.made += 1
+        self.last = step
+        self.recent.append(step)
+        self._times.append(step["time"])
+        if step["events"]:
+            self._note(step)
+
+    def _note(self, step: Mapping[str, Any]) -> None:
+        for event in step["events"]:
+            kind, machine = next(iter(event.items()), ("", 0))
+            self.event = step["step"] + 1, event_words(event)
+            if type(machine) is not int:
+                continue
+            self.happened[machine] = self.event
+            if kind in ("lost", "given up", "leaving", "excluded"):
+                self.gone[machine] = kind
+            elif kind == "joined":
+                self.gone.pop(machine, None)
+
+    @property
+    def planned(self) -> int | None:
+        """How many steps this part of the run makes, where that is known."""
+        planned = self.header.get("planned_steps")
+        return planned if type(planned) is int and planned >= 0 else None
+
+    @property
+    def machines(self) -> int:
+        """Of the store."""
+        return len(self.last["rows"]) if self.last is not None else 0
+
+    @property
+    def taking_part(self) -> Sequence[int]:
+        """Numbers of the machines that this run has; of all where nothing else is said."""
+        found = self.header.get("taking_part")
+        numbers = [n for n in found if type(n) is int] if isinstance(found, list | tuple) else []
+        return numbers or range(1, self.machines + 1)
+
+    @property
+    def rate(self) -> float | None:
+        """Steps in a second, of late; None where too few were made to say."""
+        back, last = 1, len(self._times) - 1
+        found = None
+        while last >= 1 and (found is None or back <= last):
+            back = min(back, last)
+            seconds = _seconds_between(self._times[last - back], self._times[last])
+            if seconds > 0:
+                found = back / seconds
+            if back == last or (seconds > _WINDOW and back >= _ENOUGH):
+                break
+            back *= 2
+        return found
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the last step, where their number is known."""
+        rate = self.rate
+        if self.planned is None or not rate or self.is_over:
+            return None
+        return max(0, self.planned - self.made) / rate
+
+    @property
+    def makespan(self) -> float | None:
+        """The median of late, in seconds."""
+        return median(step["measured_makespan"] for step in self.recent) if self.recent else None
+
+    @property
+    def regret(self) -> float | None:
+        """How far makespans of late are above the best in hindsight: the median ratio - 1."""
+        ratios = [
+            step["measured_makespan"] / step["hindsight_makespan"] - 1
+            for step in self.recent
+            if step["hindsight_makespan"]
+        ]
+        return median(ratios) if ratios else None
+
+    @property
+    def hosts(self) -> dict[int, str]:
+        """The host of each machine, as the header has it."""
+        machines, hosts = (self.header.get(name) for name in ("machine_of_rank", "hosts"))
+        if not (isinstance(machines, list) and isinstance(hosts, list) and hosts):
+            return {}
+        hosts = hosts if len(hosts) > 1 else hosts * len(machines)  # all are in one process
+        return {
+            machine: host
+            for machine, host in zip(machines, hosts, strict=False)
+            if type(machine) is int and isinstance(host, str)
+        }
+
+    def availability(self, machine: int) -> float:
+        """The part of the steps of late in which a machine was available."""
+        there = sum(machine in step["available"] for step in self.recent)
+        return there / len(self.recent) if self.recent else 0.0
+
+    def rows_per_second(self, machine: int) -> float | None:
+        """What a machine computes in a second: the median of late."""
+        rates = [
+            step["rows"][machine - 1] / step["seconds"][machine - 1]
+            for step in self.recent
+            if len(step["rows"]) >= machine and step["seconds"][machine - 1] > 0
+        ]
+        return median(rates) if rates else None
+
+
+def _seconds_between(first: str, last: str) -> float:
+    try:
+        return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()
+    except (ValueError, TypeError):
+        return 0.0

@@ -1,0 +1,190 @@
+"""A run while it makes its steps, shown by the process that makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.live.seen import Seen
+from cec_mpi.live.shown import shown
+from cec_mpi.live.strip import legend, strip
+from cec_mpi.live.words import available_words, clock, duration, frequency
+from cec_mpi.records import StepRecord
+from cec_mpi.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_BAR = 30  # columns
+_WIDE = 60  # columns from which lines have titles
+_TITLE = 10  # columns of one
+_ROWS = 4  # of marks, at the most
+_HIGH = 6  # lines from which there is room for more than one
+
+
+class RunView:
+    """What is shown of a run.
+
+    Parameters
+    ----------
+    seen : Seen
+    """
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+
+    def line(self) -> str:
+        """One line."""
+        return ", ".join([f"{self._step()}: {self._machines()}", self._makespan(), *self._pace()])
+
+    def lines(self, width: int, height: int, is_plain: bool) -> Iterable[RenderableType]:
+        """Lines on a terminal of this size."""
+        yield head_line(self._seen, width)
+        if height < _HIGH:
+            return
+        yield from strip_lines(self._seen, width, _ROWS if height >= 2 * _HIGH else 1, is_plain)
+        yield makespan_line(self._seen, width)
+        if self._seen.event is not None:
+            yield event_line(self._seen, width)
+
+    def _step(self) -> str:
+        return step_words(self._seen)
+
+    def _machines(self) -> str:
+        assert self._seen.last is not None
+        return available_words(len(self._seen.last["available"]), self._seen.machines)
+
+    def _makespan(self) -> str:
+        assert self._seen.last is not None
+        measured, predicted = (
+            self._seen.last[f"{name}_makespan"] for name in ("measured", "predicted")
+        )
+        expected = f" (predicted {1e3 * predicted:.2f})" if predicted else ""
+        return f"{1e3 * measured:.2f} ms{expected}"
+
+    def _pace(self) -> list[str]:
+        return pace_words(self._seen)
+
+
+def step_words(seen: Seen) -> str:
+    """Which step was the last, and of how many if these are known."""
+    number = seen.last["step"] + 1 if seen.last is not None else 0
+    if seen.planned is None:
+        return f"step {number}"
+    return f"step {number} of {number + max(0, seen.planned - seen.made)}"
+
+
+def pace_words(seen: Seen) -> list[str]:
+    """How fast steps are made, and how long the rest takes, where this is known."""
+    words = []
+    if seen.rate is not None:
+        words.append(frequency(seen.rate, "steps"))
+    if seen.seconds_left is not None:
+        words.append(f"{clock(seen.seconds_left)} left")
+    return words
+
+
+def makespan_words(seen: Seen) -> str:
+    """The makespan of late, and how far it is above the optimum."""
+    if seen.makespan is None:
+        return "none yet"
+    text = duration(seen.makespan)
+    if seen.regret is not None:
+        text += f", {100 * max(0.0, seen.regret):.1f} % above the optimum"
+    return text
+
+
+def head_line(seen: Seen, width: int) -> RenderableType:
+    """Step, bar, rate and time left."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    task = seen.header.get("task")
+    name = printable(task)[:_BAR] if isinstance(task, str) and width >= _WIDE else ""
+    words = ", ".join(pace_words(seen))
+    left = Text.assemble((f"{name}  " if name else "", "bold"), step_words(seen))
+    if seen.planned is None:
+        return Text.assemble(left, f"  {words}")
+    room = width - 5 - left.cell_len - len(words)
+    if room < 8:
+        return Text.assemble(left, f"  {words}")
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    bar = ProgressBar(max(1, seen.planned), seen.made, width=min(_BAR, room))
+    grid.add_row(left, bar, Text(words))
+    return grid
+
+
+def strip_lines(seen: Seen, width: int, rows: int, is_plain: bool) -> Iterable[RenderableType]:
+    """Marks of machines in rows, and how many are available."""
+    from rich.text import Text
+
+    available = len(seen.last["available"]) if seen.last is not None else 0
+    words = f"{available} of {len(seen.taking_part)} available"
+    room = max(1, width - 1 - (_TITLE + 1 if width >= _WIDE else 0))
+    beside = 3 + len(words)  # in the first row, if one is enough
+    marks, each = strip(seen, max(1, rows * room), is_plain)
+    is_one = len(marks) + beside <= room
+    said = f"{words}; {legend(each, width < _WIDE)}" if each > 1 else words
+    if not is_one:
+        yield titled("machines", Text(said), width)
+    for first in range(0, len(marks), room):
+        row = Text()
+        for style, some in groupby(marks[first : first + room], key=itemgetter(1)):
+            row.append("".join(letter for letter, _ in some), style)
+        if is_one:
+            row.append(f"  {words}")
+        yield titled("machines" if is_one else "", row, width)
+
+
+def makespan_line(seen: Seen, width: int) -> RenderableType:
+    """The makespan, and what it is above the optimum."""
+    from rich.text import Text
+
+    text = makespan_words(seen)
+    return titled("makespan", Text(text if width >= _WIDE else text.replace("the ", "")), width)
+
+
+def event_line(seen: Seen, width: int) -> RenderableType:
+    """What happened last."""
+    from rich.text import Text
+
+    assert seen.event is not None
+    number, words = seen.event
+    return titled("last event", Text(f"step {number}: {words}"), width)
+
+
+def titled(title: str, text: Any, width: int) -> RenderableType:
+    """A line below a title, where there is room for titles."""
+    from rich.text import Text
+
+    return Text.assemble((f"{title:{_TITLE}} ", "dim"), text) if width >= _WIDE else text
+
+
+@contextmanager
+def progress(
+    header: Mapping[str, Any], choice: str
+) -> Iterator[Callable[[StepRecord], None] | None]:
+    """Give a function that takes each record, or None where nothing is to be shown.
+
+    Parameters
+    ----------
+    header : mapping
+        What the records have in common.
+    choice : str
+        How it is shown, as of `way_to_show`.
+    """
+    seen = Seen(header)
+    with shown(RunView(seen), choice) as look:
+        if look is None:
+            yield None
+            return
+
+        def watch(record: StepRecord) -> None:
+            seen.take(vars(record))
+            look()
+
+        yield watch

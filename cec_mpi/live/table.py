@@ -1,0 +1,111 @@
+"""A run as ``top`` shows it: how far it is, and a line for each machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cec_mpi.live.seen import Seen
+from cec_mpi.live.steps import event_line, head_line, makespan_line, strip_lines, titled
+from cec_mpi.live.strip import GONE, IDLE, LATE, PREEMPTED, STATES, states_of
+from cec_mpi.live.watched import WatchedRun
+from cec_mpi.live.words import duration
+from cec_mpi.text import printable
+
+_BESIDE_HOSTS, _BESIDE_SPEEDS, _BESIDE_EVENTS = 48, 64, 100  # columns from which there is room
+_TROUBLE = (GONE, LATE)
+_LEAST_NAME, _LONGEST_NAME = 8, 24
+_HIGH = 24  # lines from which there is room for more than one of marks
+
+
+def top_lines(
+    run: WatchedRun, width: int, height: int | None, is_plain: bool
+) -> list[RenderableType]:
+    """All that is shown of a run.
+
+    Parameters
+    ----------
+    run : WatchedRun
+    width : int
+        Columns.
+    height : int or None
+        Lines; None for as many as it takes.
+    is_plain : bool
+        No other letters than those of ASCII.
+    """
+    seen, state = run.seen, run.state
+    seen.is_over = state.is_over
+    lines: list[RenderableType] = [_title(run, state.words, width)]
+    if run.behind:
+        lines.append(Text(f"reading its records: {run.behind / 1e6:.0f} MB are left"))
+    if seen.last is None:
+        return lines
+    lines.append(head_line(seen, width))
+    lines += strip_lines(seen, width, 1 if height is not None and height < _HIGH else 4, is_plain)
+    lines.append(makespan_line(seen, width))
+    if seen.known:
+        known = ", ".join(f"{printable(name)} {value:.3g}" for name, value in seen.known.items())
+        lines.append(titled("solver", Text(known), width))
+    if seen.event is not None:
+        lines.append(event_line(seen, width))
+    room = None if height is None else height - len(lines) - 2
+    return [*lines, Text(""), *_machines(seen, width, room)]
+
+
+def _title(run: WatchedRun, words: str, width: int) -> RenderableType:
+    """The directory, as much of its end as there is room for, and how the run is."""
+    name = printable(run.out)
+    room = max(_LEAST_NAME, width - len(words) - 2)
+    if len(name) > room:
+        name = f"...{name[3 - room :]}"
+    return Text.assemble((name, "bold"), f": {words}")
+
+
+def _machines(seen: Seen, width: int, room: int | None) -> Iterable[RenderableType]:
+    """A table of machines; where there is no room for all, of those that hold the run up."""
+    assert seen.last is not None
+    states, hosts = states_of(seen), seen.hosts
+    rows, seconds = seen.last["rows"], seen.last["seconds"]
+    chosen = [machine for machine in states if 1 <= machine <= len(rows)]
+    left_out = 0
+    if room is not None and len(chosen) > room:
+        chosen.sort(key=lambda n: (states[n] not in _TROUBLE, -seconds[n - 1], n))
+        left_out = len(chosen) - max(0, room - 1)
+        del chosen[max(0, room - 1) :]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("machine", justify="right", no_wrap=True)
+    if width >= _BESIDE_HOSTS:
+        table.add_column("host", no_wrap=True, max_width=_LONGEST_NAME)
+    table.add_column("state", no_wrap=True)
+    table.add_column("rows", justify="right", no_wrap=True)
+    table.add_column("time", justify="right", no_wrap=True)
+    if width >= _BESIDE_SPEEDS:
+        table.add_column("rows/s", justify="right", no_wrap=True)
+        table.add_column("available", justify="right", no_wrap=True)
+    if width >= _BESIDE_EVENTS:
+        table.add_column("last event", no_wrap=True)
+    for n in chosen:
+        state = states[n]
+        words = seen.gone[n] if state == GONE else state
+        cells = [Text(str(n))]
+        if width >= _BESIDE_HOSTS:
+            cells.append(Text(printable(hosts.get(n, ""))))
+        cells.append(Text(words, STATES[state][2]))
+        is_at_work = state not in (PREEMPTED, GONE, IDLE)
+        cells.append(Text(str(rows[n - 1])))
+        cells.append(Text(duration(seconds[n - 1]) if is_at_work else "-"))
+        if width >= _BESIDE_SPEEDS:
+            speed = seen.rows_per_second(n)
+            cells.append(Text("-" if speed is None else f"{speed:,.0f}"))
+            cells.append(Text(f"{seen.availability(n):.0%}"))
+        if width >= _BESIDE_EVENTS:
+            number, event = seen.happened.get(n, (0, ""))
+            event = event.removeprefix(f"machine {n} ")
+            cells.append(Text(f"step {number}: {event}" if event else ""))
+        table.add_row(*cells)
+    yield table
+    if left_out:
+        yield Text(f"and {left_out} more, which took less time", "dim")

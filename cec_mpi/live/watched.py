@@ -1,0 +1,95 @@
+"""A run of another process, as its directory shows it: how far it is, and whether it goes on."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cec_mpi.errors import InputError
+from cec_mpi.files.durable import is_locked
+from cec_mpi.live.seen import Seen
+from cec_mpi.live.words import clock
+from cec_mpi.records.directory import STEPS, read_summary
+from cec_mpi.records.following import Following
+
+_FRESH = 2.0  # seconds after the last step in which nothing else is asked
+_STUCK = 10.0  # seconds without a step, at the least, and
+_STEPS = 10  # the time of so many steps
+_UNKNOWN = 60.0  # seconds without a step where nobody says whether the run is still there
+
+
+@dataclass(frozen=True)
+class State:
+    """How a run is.
+
+    Attributes
+    ----------
+    words : str
+    is_over : bool
+        No more steps are to come.
+    """
+
+    words: str
+    is_over: bool = False
+
+
+class WatchedRun:
+    """A run, looked at from outside.
+
+    Parameters
+    ----------
+    out : Path
+        The directory of its results.
+
+    Raises
+    ------
+    InputError
+        There is no run.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.seen = Seen({})
+        self._steps = Following(out / STEPS)
+        self._changed = 0.0
+        self._grew = 0.0  # by this computer's clock
+        if not out.is_dir():
+            what = "is no directory" if out.exists() else "is missing"
+            raise InputError(f"{out} {what}: expected the directory of the results of a run")
+        self.read(0)
+        if not self._steps.is_there and not is_locked(out):
+            raise InputError(f"{out} holds no run: expected {STEPS} in it")
+
+    @property
+    def behind(self) -> int:
+        """Bytes of its records that have not been read yet."""
+        return self._steps.behind
+
+    def read(self, most: int = 1 << 22) -> None:
+        """Take what is new in its records, about so many bytes at once."""
+        anew, lines = self._steps.new(most)
+        if anew:
+            self.seen = Seen({})
+        for line in lines:
+            self.seen.read(line)
+        if self._steps.changed != self._changed:
+            now = time.monotonic()
+            age = max(0.0, time.time() - self._steps.changed) if not self._changed else 0.0
+            self._grew, self._changed = now - age, self._steps.changed
+
+    @property
+    def state(self) -> State:
+        """How the run is."""
+        silent = time.monotonic() - self._grew if self._changed else 0.0
+        locked = is_locked(self.out, tries=silent > _FRESH)
+        if locked or (locked is None and silent < _UNKNOWN):
+            if self.seen.last is None:
+                return State("no step yet")
+            rate = self.seen.rate
+            if silent > max(_STUCK, _STEPS / rate if rate else 0.0):
+                return State(f"seems stuck: no step for {clock(silent)}")
+            return State("going")
+        if read_summary(self.out) is not None:
+            return State("done", True)
+        return State("broke off" if self.seen.last is not None else "broke off before a step", True)

@@ -1,0 +1,97 @@
+"""Times, rates and events, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cec_mpi.text import plural, printable
+
+_WORDS = {  # of what happened to a machine
+    "lost": "was lost",
+    "joined": "joined",
+    "given up": "was given up",
+    "leaving": "is leaving",
+    "excluded": "is asked no more",
+    "late": "answered late",
+    "wrong": "answered wrong",
+    "rebuilt": "rebuilt rows",
+}
+_LONGEST = 200  # characters of a reason: no line is longer
+
+
+def clock(seconds: float) -> str:
+    """A time of seconds up to days.
+
+    Examples
+    --------
+    >>> clock(7.9), clock(75), clock(3 * 3600 + 62), clock(50 * 3600)
+    ('0:07', '1:15', '3:01:02', '50:00:00')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def duration(seconds: float) -> str:
+    """A short time.
+
+    Examples
+    --------
+    >>> duration(0.0000123), duration(0.01234), duration(1.5), duration(75)
+    ('0.012 ms', '12.3 ms', '1.50 s', '75.0 s')
+    """
+    value, unit = (1e3 * seconds, "ms") if seconds < 1 else (seconds, "s")
+    return (
+        f"{value:.{max(0, 3 - len(str(int(value))))}f} {unit}"
+        if value >= 0.1
+        else (f"{value:.3f} {unit}")
+    )
+
+
+def frequency(rate: float, what: str) -> str:
+    """How often something is done: by second or, where that is rare, by minute or hour.
+
+    Examples
+    --------
+    >>> frequency(1234.6, "steps"), frequency(2.5, "steps"), frequency(0.05, "steps")
+    ('1235 steps/s', '2.5 steps/s', '3.0 steps/min')
+    >>> frequency(1 / 1800, "steps")
+    '2.0 steps/h'
+    """
+    for seconds, unit in ((1, "s"), (60, "min"), (3600, "h")):
+        if rate * seconds >= 1 or unit == "h":
+            break
+    value = rate * seconds
+    return f"{value:.0f} {what}/{unit}" if value >= 100 else f"{value:.1f} {what}/{unit}"
+
+
+def event_words(event: Mapping[str, Any]) -> str:
+    """What happened to a machine, without anything that a terminal would obey.
+
+    Examples
+    --------
+    >>> event_words({"lost": 3, "reason": "its connection ended"})
+    'machine 3 was lost: its connection ended'
+    >>> event_words({"rebuilt": 2, "rows": 40, "first": 0, "last": 39})
+    'machine 2 rebuilt rows 0..39'
+    """
+    kind, machine = next(iter(event.items()), ("nothing", "?"))
+    text = f"machine {machine} {_WORDS.get(kind, kind)}"
+    if kind == "rebuilt":
+        text += f" {event.get('first')}..{event.get('last')}"
+    if event.get("reason"):
+        text += f": {event['reason']}"
+    text = printable(text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def available_words(available: int, machines: int) -> str:
+    """How many machines are available.
+
+    Examples
+    --------
+    >>> available_words(5, 6), available_words(1, 1)
+    ('5 of 6 machines', '1 of 1 machine')
+    """
+    return f"{available} of {plural(machines, 'machine')}"

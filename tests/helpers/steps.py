@@ -1,0 +1,60 @@
+"""Records of steps, made up."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+from cec_mpi.records.step import VERSION
+
+BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def header(machines=6, **others):
+    """The first line of a record."""
+    hosts = ["node0", *(f"node{n}" for n in range(1, machines + 1))]
+    taking_part = list(range(1, machines + 1))
+    about = {"machine_of_rank": [0, *taking_part], "hosts": hosts, "taking_part": taking_part}
+    return {"kind": "header", "version": VERSION, "task": "matvec", **about, **others}
+
+
+def step(number, machines=6, preempted=(), events=(), **others):
+    """A step of machines that compute 100 n rows each, at 1000 rows in a second."""
+    rows = [0 if n in preempted else 100 * n for n in range(1, machines + 1)]
+    seconds = [count / 1000 for count in rows]
+    ended = BEGIN + timedelta(seconds=0.5 * number)
+    return {
+        "kind": "step",
+        "step": number,
+        "tick": number,
+        "time": ended.isoformat(timespec="milliseconds"),
+        "waited_ticks": 0,
+        "available": [n for n in range(1, machines + 1) if n not in preempted],
+        "store": 0,
+        "adjoint": False,
+        "columns": 1,
+        "rows": rows,
+        "seconds": seconds,
+        "load_seconds": [0.0] * machines,
+        "load_bytes": [0] * machines,
+        "predicted_makespan": 0.5,
+        "measured_makespan": max(seconds),
+        "bound": 0.5,
+        "hindsight_makespan": 0.8 * max(seconds),
+        "announce_seconds": 0.0,
+        "share_seconds": 0.0,
+        "collect_seconds": 0.6,
+        "decode_seconds": 0.0,
+        "bytes": {},
+        "plan_changed": False,
+        "condition": 1.0,
+        "error_bound": None,
+        "assignment": [[0, count] if count else [] for count in rows],
+        "events": list(events),
+        **others,
+    }
+
+
+def write(path, *lines):
+    """Write a record of these lines."""
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))

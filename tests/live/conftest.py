@@ -1,0 +1,36 @@
+"""A terminal that this process writes to."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from helpers.terminals import Terminal
+
+
+@pytest.fixture
+def on_terminal(monkeypatch, no_launcher):
+    """Give standard output and error to a terminal of a size; returns it."""
+    made, streams = [], []
+
+    def on_terminal(columns=80, lines=24, encoding="utf-8"):
+        terminal = Terminal(columns, lines)
+        made.append(terminal)
+        for name in ("stdout", "stderr"):
+            # The same two that a program has, as Python opens them on a terminal.
+            stream = os.fdopen(os.dup(terminal.end), "w", buffering=1, encoding=encoding)
+            streams.append(stream)
+            monkeypatch.setattr(sys, name, stream)
+        monkeypatch.setenv("TERM", "xterm-256color")
+        for variable in ("NO_COLOR", "FORCE_COLOR", "JPY_PARENT_PID", "COLUMNS", "LINES"):
+            monkeypatch.delenv(variable, raising=False)
+        return terminal
+
+    yield on_terminal
+    monkeypatch.undo()
+    for stream in streams:
+        stream.close()
+    for terminal in made:
+        terminal.close()

@@ -1,0 +1,227 @@
+"""``cec-mpi top``: a run that is going elsewhere, from its files."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cec_mpi.cli import main
+from cec_mpi.files.durable import is_locked, locked
+from cec_mpi.live.watched import WatchedRun
+from helpers.steps import header, step, write
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
+
+LOST = {"lost": 4, "reason": "its connection ended"}
+STEPS = [step(n, preempted=[4], events=[LOST] if n == 7 else []) for n in range(21)]
+
+
+@pytest.fixture
+def out(tmp_path):
+    """The directory of a run that was begun."""
+    path = tmp_path / "out"
+    path.mkdir()
+    return path
+
+
+def long_ago(out, seconds):
+    there = (out / "steps.jsonl").stat().st_mtime
+    os.utime(out / "steps.jsonl", (there - seconds, there - seconds))
+
+
+def printed(capsys, *words):
+    assert main(["top", *map(str, words)]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    return shown.out.splitlines()
+
+
+def state_of(out):
+    run = WatchedRun(out)
+    run.read()
+    return run.state.words
+
+
+def test_what_is_shown_of_a_run(out, capsys):
+    write(out / "steps.jsonl", header(planned_steps=41), *STEPS)
+    lines = printed(capsys, out, "--once")
+    assert lines[0].endswith("/out: broke off")
+    assert lines[1].startswith("matvec  step 21 of 41 ")
+    assert lines[1].endswith(" 2.0 steps/s")
+    assert "5 of 6 available" in lines[2]
+    assert lines[3] == "makespan   600 ms, 25.0 % above the optimum"
+    assert lines[4] == "last event step 8: machine 4 was lost: its connection ended"
+    machines = [line.split(maxsplit=8) for line in lines if line.lstrip()[:1].isdigit()]
+    assert machines[5] == ["6", "node6", "works", "600", "600", "ms", "1,000", "100%"]
+    assert machines[3][:7] == ["4", "node4", "lost", "0", "-", "-", "0%"]
+    assert " ".join(machines[3][7:]) == "step 8: was lost: its connection ended"
+
+
+def test_without_a_terminal_it_is_shown_once(out, capsys):
+    write(out / "steps.jsonl", header(), *STEPS)
+    assert printed(capsys, out) == printed(capsys, out, "--once", "--every", 1e300)
+
+
+def test_how_a_run_is(out):
+    record = out / "steps.jsonl"
+    with locked(out, "busy"):
+        assert state_of(out) == "no step yet"
+        write(record, header())
+        assert state_of(out) == "no step yet"
+        write(record, header(), *STEPS)
+        assert state_of(out) == "going"
+        long_ago(out, 5)
+        assert state_of(out) == "going"
+        long_ago(out, 95)
+        assert state_of(out).startswith("seems stuck: no step for 1:4")
+        (out / "summary.json").write_text("{}")  # of a run that this one goes on from
+        assert state_of(out).startswith("seems stuck")
+    assert state_of(out) == "done"
+    (out / "summary.json").unlink()
+    assert state_of(out) == "broke off"
+    (out / ".lock").touch()  # as a killed process leaves it
+    assert state_of(out) == "broke off"
+
+
+def test_who_looks_keeps_no_run_from_beginning(out):
+    stop = threading.Event()
+
+    def look():
+        while not stop.is_set():
+            is_locked(out)
+            time.sleep(0.001)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for _ in range(50):
+            with locked(out, "busy"):
+                assert is_locked(out)
+    finally:
+        stop.set()
+        looking.join()
+
+
+def test_names_that_a_terminal_would_obey_stay_text(out, capsys):
+    hosts = ["a", "\x1b[2Jboo", "b\x07", "c\n", "d", "e", "\u202eabc"]
+    event = {"lost": 2, "reason": "\x1b]0;title\x07"}
+    write(
+        out / "steps.jsonl",
+        header(hosts=hosts, task="\x1b[31mred", planned_steps="many", taking_part=[1, 2, "x"]),
+        step(0, events=[event, {"\x1b[H": 1}, {"late": [1]}, {}]),
+    )
+    text = "\n".join(printed(capsys, out))
+    assert "\\x1b[2Jboo" in text
+    assert "\\x1b[31mred" in text
+    assert text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"hosts": 3, "machine_of_rank": None, "taking_part": {}, "task": [1], "planned_steps": -1},
+        {"hosts": [], "machine_of_rank": [[]], "taking_part": [99, 0, -1], "planned_steps": True},
+        {"hosts": [1] * 7, "machine_of_rank": [0, 1], "taking_part": [[]], "planned_steps": 10**30},
+    ],
+)
+def test_a_header_of_anything_ends_nothing(out, capsys, about):
+    write(out / "steps.jsonl", header(**about), step(0, time="yesterday"), step(1))
+    assert printed(capsys, out)[0].endswith("/out: broke off")
+
+
+def test_what_is_no_run(tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "wrong" / "steps.jsonl").write_text("{\n")
+    for name, says in (
+        ("missing", "missing is missing: expected the directory of the results of a run"),
+        ("file", "file is no directory: expected the directory of the results of a run"),
+        ("empty", "empty holds no run: expected steps.jsonl in it"),
+        ("wrong", "steps.jsonl, line 1 is not JSON"),
+    ):
+        assert main(["top", str(tmp_path / name)]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        (error,) = shown.err.splitlines()
+        assert error.startswith("cec-mpi: error: ")
+        assert says in error
+
+
+# --- on a terminal ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def on_screen(on_terminal, monkeypatch):
+    """Run top on a terminal of a size, with its keys; returns how it ended."""
+
+    def on_screen(terminal, *words):
+        keys = os.fdopen(os.dup(terminal.end))
+        monkeypatch.setattr("sys.stdin", keys)
+        with keys:
+            return main(["top", *map(str, words)])
+
+    return on_screen
+
+
+def test_it_follows_a_run_to_its_end(out, on_terminal, on_screen):
+    terminal = on_terminal()
+
+    def make_a_run():
+        with locked(out, "busy"):
+            is_locked_now.set()
+            terminal.await_text("no step yet")
+            with (out / "steps.jsonl").open("a") as file:
+                file.write(f"{json.dumps(header(planned_steps=9))}\n{json.dumps(STEPS[0])}\n")
+                file.flush()
+                terminal.await_text("step 1 of 9")
+                terminal.await_text("going")
+                file.write(f"{json.dumps(STEPS[1])}\n")
+                file.flush()
+                terminal.await_text("step 2 of 9")
+            (out / "summary.json").write_text("{}")
+
+    is_locked_now = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(make_a_run)
+        assert is_locked_now.wait(10)
+        assert on_screen(terminal, out, "--every", 0.05) == 0
+        run.result()
+    print("end")
+    terminal.await_text("end")
+    assert terminal.is_clean
+    left = terminal.raw.rpartition(b"\x1b[?1049l")[2]  # what stays on the usual screen
+    assert b": done" in left
+    assert b"node6" in left
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 10), (200, 50), (10, 3)])
+@pytest.mark.parametrize("machines", [6, 500])
+def test_q_leaves(out, on_terminal, on_screen, size, machines):
+    terminal = on_terminal(*size)
+    steps = [step(n, machines, events=[LOST] if n == 1 else []) for n in range(3)]
+    write(out / "steps.jsonl", header(machines, planned_steps=9), *steps)
+
+    def look_and_press():
+        try:
+            terminal.await_text("step 3" if size[0] >= 40 else "out")
+            time.sleep(0.1)
+            return terminal.lines
+        finally:
+            terminal.press(b"xq")
+
+    with locked(out, "busy"), ThreadPoolExecutor(1) as pool:
+        hand = pool.submit(look_and_press)
+        assert on_screen(terminal, out, "--every", 0.05) == 0
+        lines = hand.result()
+    assert terminal.is_clean
+    assert len(lines) <= size[1]
+    if size[0] >= 40:
+        assert lines[0].endswith("/out: going")
+        assert any(line.split()[:1] == ["machine"] for line in lines)
+        assert ("more, which took less time" in lines[-1]) is (machines > size[1] - 6)

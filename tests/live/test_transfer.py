@@ -1,0 +1,72 @@
+"""What is shown of bytes that are read and written."""
+
+from __future__ import annotations
+
+import re
+
+from cec_mpi.cli import main
+from cec_mpi.live.shown import Shower
+from cec_mpi.live.transfer import TransferView, transfer
+from cec_mpi.live.ways import Way
+
+
+def view(done, total):
+    found = TransferView("encoding")
+    found.note(0, total)
+    found.note(done, total)
+    return found
+
+
+def test_a_line_of_a_file():
+    assert re.fullmatch(
+        r"encoding 25% of 2\.00 GB, \d+ MB/s, \d+:\d\d left", view(500_000_000, 2 * 10**9).line()
+    )
+
+
+def test_nothing_done_yet():
+    assert view(0, 10).line() == "encoding 0% of 0.00 GB, 0 MB/s, ? left"
+
+
+def test_a_terminal_shows_a_bar_while_bytes_come(on_terminal):
+    terminal = on_terminal()
+    with transfer("verifying", "auto") as watch:
+        done = 0
+        while "verifying" not in terminal.text:
+            watch(done % 10**6, 2 * 10**6)
+            done += 1
+        assert re.match(r"verifying  [━╸╺]+ +\d+% of 0\.00 GB, \d+ MB/s, ", terminal.text)
+    print("end")
+    terminal.await_text("end")
+    assert terminal.text == "end"
+
+
+def test_lines_come_now_and_then(capsys):
+    look = Shower(view(1, 4), Way(False, 0.0, 0.0), None).look
+    look()
+    assert re.fullmatch(r"cec-mpi: encoding 25% of .*, 0:00 so far\n", capsys.readouterr().err)
+
+
+def test_commands_on_stores_take_the_option(small_store, tmp_path, capsys, no_launcher):
+    store = str(small_store.path)
+    for words in (
+        ["verify", store],
+        ["repair", store],
+        ["decode", store, str(tmp_path / "X.npy")],
+        ["stage", store, str(tmp_path / "copies")],
+    ):
+        assert main([*words, "--progress", "off"]) == 0
+        assert capsys.readouterr().err == ""
+    assert main(["verify", store, "--progress", "loud"]) == 2
+    assert "expected one of auto, plain, off" in capsys.readouterr().err
+
+
+def test_staging_says_how_far_it_is(small_store, tmp_path):
+    from cec_mpi.session.copies import stage_here
+
+    seen = []
+    stage_here(
+        str(small_store.path), str(tmp_path / "n"), None, lambda *so_far: seen.append(so_far)
+    )
+    done, totals = zip(*seen, strict=True)
+    assert list(done) == sorted(done)
+    assert set(totals) == {done[-1]}
