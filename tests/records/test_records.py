@@ -5,7 +5,7 @@ import os
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.errors import InputError
@@ -277,6 +277,7 @@ def test_what_is_measured_ends_at_a_nanosecond():
     assert line["seconds"] == [round(each, 9) for each in machines]
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.builds(

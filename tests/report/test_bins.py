@@ -20,6 +20,7 @@ KIND = {kind.kind: index for index, kind in enumerate(KINDS)}
 STATE = {state.state: index for index, state in enumerate(STATES)}
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.floats(0, 9), max_size=40), st.sampled_from([2, 4, 8]))
 def test_a_bin_has_least_median_and_largest_of_what_is_known(values, width):
     found = binned(np.array(values, float), width)
@@ -35,6 +36,7 @@ def test_a_bin_has_least_median_and_largest_of_what_is_known(values, width):
     )
 
 
+@settings(deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40))
 def test_cyclic_loads_are_those_of_the_assignment(count, copies, rows):
     copies = min(copies, count)
@@ -64,6 +66,7 @@ def rows_of(bounds):
     ]
 
 
+@settings(deadline=None)
 @given(plans())
 def test_blocks_follow_from_intervals(made):
     plan, bounds = made
@@ -77,6 +80,7 @@ def test_blocks_follow_from_intervals(made):
     assert found == by_row
 
 
+@settings(deadline=None)
 @given(plans(), plans())
 def test_moved_rows_are_those_that_a_machine_did_not_compute_before(first, second):
     old, new = rows_of(first[1]), rows_of(second[1])
