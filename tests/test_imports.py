@@ -169,7 +169,7 @@ HOUSE = {
         session
     """,
     "cec_mpi.records": """
-        directory step
+        directory events step
         lines
         reading
         recorder

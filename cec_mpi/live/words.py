@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cec_mpi.records.events import KIND_OF
 from cec_mpi.text import plural, printable
 
-_WORDS = {  # of what happened to a machine
-    "lost": "was lost",
-    "joined": "joined",
-    "given up": "was given up",
-    "leaving": "is leaving",
-    "excluded": "is asked no more",
-    "late": "answered late",
-    "wrong": "answered wrong",
-    "rebuilt": "rebuilt rows",
-}
 _LONGEST = 200  # characters of a reason: no line is longer
 
 
@@ -77,7 +68,7 @@ def event_words(event: Mapping[str, Any]) -> str:
     'machine 2 rebuilt rows 0..39'
     """
     kind, machine = next(iter(event.items()), ("nothing", "?"))
-    text = f"machine {machine} {_WORDS.get(kind, kind)}"
+    text = f"machine {machine} {KIND_OF[kind].words if kind in KIND_OF else kind}"
     if kind == "rebuilt":
         text += f" {event.get('first')}..{event.get('last')}"
     if event.get("reason"):

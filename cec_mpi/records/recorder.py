@@ -20,11 +20,10 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.replacing import open_own
 from cec_mpi.files.saving import writing
 from cec_mpi.records.directory import STEPS
+from cec_mpi.records.events import KIND_OF
 from cec_mpi.records.lines import LineWriter
 from cec_mpi.records.reading import read_lines
 from cec_mpi.records.step import StepRecord
-
-_EVENTS = ("lost", "joined", "given up", "leaving", "excluded", "late", "wrong")
 
 
 class Recorder:
@@ -152,7 +151,7 @@ class Recorder:
 
 def counts_of(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
     """How often each kind of event happened; 0 for what any run can see."""
-    counts = dict.fromkeys(_EVENTS, 0)
+    counts = dict.fromkeys(KIND_OF, 0)
     for (kind, _), count in events.items():
         counts[kind] = counts.get(kind, 0) + count
     return counts

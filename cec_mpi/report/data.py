@@ -12,7 +12,7 @@ import numpy as np
 from cec_mpi.report.assignments import shown
 from cec_mpi.report.bins import binned, listed, summed
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.kinds import KINDS, STATES
+from cec_mpi.report.kinds import MARKED, STATES
 from cec_mpi.report.words import duration, facts_of, warnings_of, words_of
 from cec_mpi.text import plural
 
@@ -52,7 +52,7 @@ def data_of(runs: Sequence[Run], about: About) -> dict[str, Any]:
         "title": about.title,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "refresh": about.refresh,
-        "kinds": [kind._asdict() for kind in KINDS],
+        "kinds": [kind._asdict() for kind in MARKED],
         "states": [state._asdict() for state in STATES],
         "words": _side_by_side(runs),
         "runs": [_run(run) for run in runs],
@@ -125,7 +125,7 @@ def _by_machine(run: Run) -> dict[str, Any]:
     seconds = run.bins.seconds[: run.bins.bins].sum(axis=0)
     lost = [0] * run.machines
     for _, kind, machine, _ in run.events:
-        if KINDS[kind].kind == "lost" and 1 <= machine <= run.machines:
+        if MARKED[kind].kind == "lost" and 1 <= machine <= run.machines:
             lost[machine - 1] += 1
     cost = costs.excess + costs.loads
     columns = {

@@ -1,23 +1,14 @@
-"""What can happen to machines, as a page shows it: one line for each kind."""
+"""What happened to machines, and what they were in a step, as a page shows it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from cec_mpi.records.events import KINDS, Kind
 from cec_mpi.text import plural, shown
 
 _LONGEST = 300  # characters of what an event says
-
-
-class Kind(NamedTuple):
-    """A kind of event: its name in the records, words, colours by day and night, and a mark."""
-
-    kind: str
-    words: str
-    colour: str
-    dark: str
-    mark: str
 
 
 class State(NamedTuple):
@@ -31,18 +22,8 @@ class State(NamedTuple):
 
 OTHER = "other"
 
-KINDS = (
-    Kind("lost", "was lost", "#b3261e", "#ff8a80", "x"),
-    Kind("joined", "joined", "#1b6e3c", "#7bd99b", "+"),
-    Kind("given up", "was given up", "#7d1f5c", "#f2a1d4", "d"),
-    Kind("leaving", "left on a warning", "#8a5200", "#ffc26b", "v"),
-    Kind("late", "answered late", "#6b5b00", "#e6d15c", "o"),
-    Kind("wrong", "answered wrongly", "#8b0000", "#ff6e6e", "s"),
-    Kind("rebuilt", "rebuilt rows of its shard", "#005a8c", "#80cfff", "^"),
-    Kind("adopted", "took over a shard", "#4a3aa7", "#b7adff", "^"),
-    Kind(OTHER, "", "#555555", "#bbbbbb", "o"),
-)
-"""The one table of events; the records may have others, which are shown under their own names."""
+MARKED = (*KINDS, Kind(OTHER, "", OTHER, OTHER, "#555555", "#bbbbbb", "o"))
+"""Kinds of events as the page shows them, with one for those that it does not know."""
 
 STATES = (
     State("preempted", "preempted", "#d9d9d9", "#3a3a3a"),
@@ -54,7 +35,7 @@ STATES = (
 """What a cell of the map can be; those further down matter less where a cell has several steps."""
 
 PREEMPTED, IDLE = 0, 1
-_INDEX = {kind.kind: index for index, kind in enumerate(KINDS)}
+_INDEX = {kind.kind: index for index, kind in enumerate(MARKED)}
 STATE_OF = {state.state: index for index, state in enumerate(STATES) if index > IDLE}
 """Which state of a cell an event of this kind makes."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.report.gathered import BROKEN, DONE, GOING, Run
-from cec_mpi.report.kinds import KINDS
+from cec_mpi.report.kinds import MARKED
 from cec_mpi.text import few, listed, plural
 
 _NAMED = 5  # machines
@@ -120,7 +120,7 @@ def _events(run: Run) -> str:
     parts = []
     for index, count in sorted(counts.items()):
         who = sorted({machine for _, kind, machine, _ in run.events if kind == index})
-        words = KINDS[index].words or "had another event"
+        words = MARKED[index].words or "had another event"
         name = "machine" if len(who) == 1 else "machines"
         text = f"{name} {listed(who, _NAMED)} {words if len(who) == 1 else _several(words)}"
         parts.append(text + (f" ({count} times)" if count > len(who) else ""))

@@ -14,18 +14,11 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.records.directory import RESULT
+from cec_mpi.records.events import KIND_OF
 from cec_mpi.records.recorder import Recorder, counts_of
 from cec_mpi.terminal import say, unwritten, warn
 from cec_mpi.text import listed, plural
 
-_SAID = {  # what happened to machines, as it is said of how many
-    "lost": "lost",
-    "joined": "joined",
-    "given up": "given up",
-    "leaving": "left on a warning",
-    "excluded": "asked no more",
-}
-_ANSWERS = {"late": "late answer", "wrong": "wrong answer"}
 _MOST = 5  # machines that are named
 
 
@@ -166,10 +159,9 @@ def _happened(events: Counter[tuple[str, int]]) -> str:
         if not count:
             continue
         who = listed(sorted({machine for what, machine in events if what == kind}), _MOST)
-        if kind in _SAID:
-            said.append(f"{count} {_SAID[kind]} ({who})")
-        else:
-            said.append(f"{plural(count, _ANSWERS.get(kind, kind))} ({who})")
+        known = KIND_OF.get(kind)
+        what = kind if known is None else known.one if count == 1 else known.several
+        said.append(f"{count} {what} ({who})")
     return ", ".join(said)
 
 

@@ -16,6 +16,7 @@ from cec_mpi.records.directory import (
     restore_results,
     set_results_aside,
 )
+from cec_mpi.records.events import KIND_OF
 from cec_mpi.records.lines import DEFAULTS, LineWriter
 from cec_mpi.records.recorder import Recorder, read_steps, resume_steps
 from cec_mpi.records.step import StepRecord
@@ -102,9 +103,7 @@ def test_the_summary_adds_up_the_steps():
         "steps": 4,
         "waited_ticks": 4,
         "plan_changes": 2,
-        "events": dict.fromkeys(
-            ["lost", "joined", "given up", "leaving", "excluded", "late", "wrong"], 0
-        ),
+        "events": dict.fromkeys(KIND_OF, 0),
         "compute_seconds": pytest.approx(2.4),
         "median_makespan": pytest.approx(0.55),
         "median_measured_over_predicted": pytest.approx(2.0),
@@ -124,7 +123,7 @@ def test_events_are_counted_also_those_of_a_step_that_did_not_end(tmp_path):
         recorder.step(record(1, events=[joined, {"late": 2}]))
     steps = read_steps(path)[1]
     assert steps[1]["events"] == [lost, joined, {"late": 2}]
-    none = dict.fromkeys(["given up", "leaving", "excluded", "wrong"], 0)
+    none = dict.fromkeys(KIND_OF, 0)
     counts = {**none, "lost": 1, "joined": 1, "late": 3}
     assert recorder.summary()["events"] == counts
     assert Recorder(earlier=steps).summary()["events"] == counts

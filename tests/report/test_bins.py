@@ -13,10 +13,10 @@ from cec_mpi.report import bins as bins_module
 from cec_mpi.report.assignments import blocks_of, moved
 from cec_mpi.report.bins import binned, summed
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.kinds import KINDS, STATES
+from cec_mpi.report.kinds import MARKED, STATES
 from helpers.made_runs import step_of
 
-KIND = {kind.kind: index for index, kind in enumerate(KINDS)}
+KIND = {kind.kind: index for index, kind in enumerate(MARKED)}
 STATE = {state.state: index for index, state in enumerate(STATES)}
 
 

@@ -13,7 +13,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.report.exports.figures import write_figures
 
 SVG = "{http://www.w3.org/2000/svg}"
-KINDS = [
+MARKED = [
     {"kind": "lost", "words": "was lost", "colour": "#cc3311", "dark": "#ee7755", "mark": "x"},
     {"kind": "join", "words": "joined", "colour": "#228833", "dark": "#55bb66", "mark": "^"},
     {"kind": "warning", "words": "warning", "colour": "#aa7700", "dark": "#ddaa33", "mark": "!"},
@@ -103,7 +103,7 @@ def run_of(machines=6, steps=60, bin=1, name="results", recovery=3):
 
 
 def data_of(*runs):
-    return {"version": 1, "title": "", "kinds": KINDS, "states": STATES, "runs": list(runs)}
+    return {"version": 1, "title": "", "kinds": MARKED, "states": STATES, "runs": list(runs)}
 
 
 def words_of(path):

@@ -17,7 +17,7 @@ import orjson
 from cec_mpi.errors import InputError
 from cec_mpi.records.directory import STEPS
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.kinds import KINDS, said_of
+from cec_mpi.report.kinds import MARKED, said_of
 from cec_mpi.report.stream import read_chunks
 
 _VERBS = ("announce", "share", "collect", "decode")
@@ -57,7 +57,7 @@ def trace_of(run: Run, first: int, last: int) -> bytes:
                 events.append(_slice(machine, "compute", collecting + load, took, about))
             machines.update([machine] if load > 0 or took > 0 else ())
         for kind, machine, text in step["events"]:
-            name = KINDS[kind].words or text
+            name = MARKED[kind].words or text
             events.append(_instant(machine, name, collecting, {"step": number, "text": text}))
             machines.add(machine)
         if len(events) > _MOST:
