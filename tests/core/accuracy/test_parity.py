@@ -27,9 +27,14 @@ SMALL = [(3, 1), (4, 2), (5, 3), (6, 3), (7, 5), (9, 4)]
 
 def answered(code, X, w):
     """What all machines answer to w, in the dtype of X; X has shape (L, rows, r)."""
+    return np.stack([shard @ w for shard in encoded(code, X)])
+
+
+def encoded(code, X):
+    """The shards of all machines."""
     shards = np.empty((code.machines, *X.shape[1:]), X.dtype)
     code.encode(X, shards)
-    return np.stack([shard @ w for shard in shards])
+    return shards
 
 
 def made(machines, recovery, family, dtype, seed, rows=40, columns=30):
@@ -172,9 +177,10 @@ def test_none_of_100_000_clean_rows_is_an_alarm(machines, recovery, family, dtyp
     code = make_code(machines, recovery, family, dtype=dtype)
     checker = checker_of(code, dtype, columns)
     for X in kinds_of_data(recovery, rows, columns, rng):
+        shards = encoded(code, X.astype(dtype))
         for step in range(steps):
             w = rng.standard_normal(columns) if step % 2 else rng.random(columns)
-            answers = answered(code, X.astype(dtype), w.astype(dtype))
+            answers = np.stack([shard @ w.astype(dtype) for shard in shards])
             count = recovery + 1 + step % (machines - recovery)
             chosen = np.sort(rng.choice(machines, count, replace=False)) + 1
             assert not checker.inconsistent(chosen.tolist(), answers[chosen - 1]).any()
