@@ -73,7 +73,7 @@ class TaskRun:
         self.store = run.store
         self.out = Path(run.out)
         manifest = open_store(node_directory(self.store)).manifest
-        self.session = options.checked(manifest)
+        self.options = options.checked(manifest)
         self.task_name = run.task
         self.task: Task = find_task(self.task_name)
         self.task_options = task_options(self.task, run, options.seed)
@@ -141,7 +141,7 @@ class TaskRun:
         resumed = bool(self.found.state)
         recorder = Recorder(earlier=resume_steps(self.out / STEPS) if resumed else ())
         before = recorder.steps
-        master = session.open(self.store, self.session, recorder)
+        master = session.open(self.store, self.options, recorder)
         session.schedule.gate = self._gate
         planned = None if self.products is None else self.found.left_of(self.products[0])
         recorder.common |= {"task": self.task_name, "planned_steps": planned}
