@@ -136,7 +136,8 @@ def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
     if "mu" in plan:
         lines.append(f"mu     {' '.join(plan['mu'])}")
         lines.append(f"alpha  {' '.join(plan['alpha'])}")
-        lines.append(f"c*     {plan['c_star']}   k* {plan['k_star']} (of the best assignment)")
+        k_star = "-" if plan["k_star"] is None else plan["k_star"]  # none where N_t = L
+        lines.append(f"c*     {plan['c_star']}   k* {k_star} (of the best assignment)")
     if "iterations" in plan:
         lines += ["", *steps_table(plan["available"], plan["iterations"], width if seen else None)]
     return "\n".join(lines)

@@ -33,7 +33,9 @@ class Held:
     paces : (N,) ndarray
         Seconds per row that machines had shown, NaN for none.
     wanted : bool
-        Whether it is of a step with an event, or one that was asked for.
+        Whether it is of a step with an event, or the first.
+    asked : bool
+        Whether it is of a step that was asked for.
     """
 
     index: int
@@ -43,6 +45,7 @@ class Held:
     before: list[list[int]]
     paces: Floats
     wanted: bool
+    asked: bool
 
 
 class Assignments:
@@ -51,7 +54,7 @@ class Assignments:
     Parameters
     ----------
     asked : set of int
-        Numbers of steps whose assignment is wanted.
+        Numbers of steps whose assignments are shown in any case.
 
     Attributes
     ----------
@@ -71,29 +74,28 @@ class Assignments:
         if step["store"]:
             return
         index, bounds = first + stretch.begin, step["assignment"]
-        wanted = bool(step["events"]) or any(
-            step["step"] <= number < step["step"] + stretch.end - stretch.begin
-            for number in self._asked
-        )
+        wanted, numbers = bool(step["events"]), stretch.end - stretch.begin
+        asked = any(0 <= number - step["step"] < numbers for number in self._asked)
         if bounds is self._last or bounds == self._last:
-            if wanted and self._held and self._held[-1].index == self.made[-1]:
-                self._held[-1].wanted = True
+            if self._held and self._held[-1].index == self.made[-1]:
+                self._held[-1].wanted |= wanted
+                self._held[-1].asked |= asked
             return
         available = step["available"]
         before, self._last = self._last or [], bounds
         self.made.append(index)
         self._held.append(
-            Held(index, step["step"], available, bounds, before, paces, wanted or not before)
+            Held(index, step["step"], available, bounds, before, paces, wanted or not before, asked)
         )
         if len(self._held) > _MOST_HELD:
             self._thin()
 
     def _thin(self) -> None:
-        """Drop each second one that nothing speaks for; of too many, any."""
-        newest = self._held.pop()
-        kept = [each for at, each in enumerate(self._held) if each.wanted or at % 2 == 0]
+        """Drop each second one that nothing speaks for; of too many, any that nobody asked for."""
+        *held, newest = self._held
+        kept = [x for at, x in enumerate(held) if x.asked or x.wanted or at % 2 == 0]
         if len(kept) > _MOST_HELD * 3 // 4:
-            kept = kept[::2]
+            kept = [x for at, x in enumerate(kept) if x.asked or at % 2 == 0]
         self._held = [*kept, newest]
 
     def chosen(self) -> list[Held]:
@@ -101,17 +103,13 @@ class Assignments:
         sample = _spread(self._held, 3)
         size = max((_numbers_in(each) for each in sample), default=1)
         room = max(2, min(_MOST, _NUMBERS // max(size, 1)))
-        asked = [each for each in self._held if self._is_asked(each)]
+        asked = [each for each in self._held if each.asked]
         found = _spread([each for each in self._held if each.wanted], max(room // 2, 1))
         rest = _spread(self._held, max(room - len(found) - len(asked), 1))
         if len(self._held) <= room:
             return self._held
         chosen = {each.index: each for each in (*asked, *found, *rest)}
         return [chosen[index] for index in sorted(chosen)]
-
-    def _is_asked(self, held: Held) -> bool:
-        following = next((each.step for each in self._held if each.index > held.index), 2**63)
-        return any(held.step <= number < following for number in self._asked)
 
 
 def _spread(held: list[Held], count: int) -> list[Held]:

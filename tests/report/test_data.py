@@ -95,6 +95,17 @@ def test_runs_side_by_side(make_run):
     assert said.endswith("computing in the first 5 steps took 0.50 times as long.")
 
 
+def test_assignments_asked_for_are_kept_where_all_have_events(make_run, monkeypatch):
+    monkeypatch.setattr(assignments_module, "_MOST", 10)
+    monkeypatch.setattr(assignments_module, "_MOST_HELD", 40)
+    late = [{"late": 4}]
+    steps = [step_of(t, **(GONE if t % 2 else {}), events=late) for t in range(300)]
+    (one,) = data(make_run(steps), asked=(101, 250))["runs"]
+    shown = {each["step"] for each in one["assignments"]}
+    assert {0, 101, 250, 299} <= shown
+    assert len(shown) <= 12
+
+
 def test_assignments_around_events_and_asked_for_are_kept(make_run, monkeypatch):
     monkeypatch.setattr(assignments_module, "_MOST", 10)
     monkeypatch.setattr(assignments_module, "_MOST_HELD", 40)
