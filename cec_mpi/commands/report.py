@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import publish
+from cec_mpi.files.durable import is_locked, publish
 from cec_mpi.files.saving import storing
 from cec_mpi.options import values
 from cec_mpi.options.option import add_flag
-from cec_mpi.records.directory import CHECKPOINT, PREVIOUS, RESULT, STEPS, SUMMARY
+from cec_mpi.records.directory import STEPS, SUMMARY
 from cec_mpi.terminal import say
-from cec_mpi.text import listed
+from cec_mpi.text import listed, printable
 
 _EVERY = 5.0  # seconds between two pages of a run that goes on
 _SMALLEST_PAUSE = 2.0  # times what a page took to make
@@ -65,12 +65,17 @@ def _report(arguments: argparse.Namespace) -> int:
     _check(arguments, wanted)
     while True:
         begin = time.monotonic()
-        going = _write(arguments, wanted)
+        try:
+            going = _write(arguments, wanted)
+        except InputError:
+            going = any(is_locked(Path(run)) for run in arguments.runs)  # it has just begun
+            if not (arguments.watch and going):
+                raise
         if not (arguments.watch and going):
             break
         time.sleep(max(_EVERY, _SMALLEST_PAUSE * (time.monotonic() - begin)))
     made = [*wanted.values(), *([arguments.figures] if arguments.figures else [])]
-    say(f"{listed(made, 4)}: {listed(arguments.runs, 5)}")
+    say(printable(f"{listed(made, 4)}: {listed(arguments.runs, 5)}"))
     return 0
 
 
@@ -81,15 +86,20 @@ def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:
         raise InputError("--steps says which steps --trace has: expected --trace FILE too")
     if "trace" in wanted and len(arguments.runs) > 1:
         raise InputError(f"--trace of {len(arguments.runs)} runs: expected one DIR")
-    names: dict[str, str] = {}
-    for run in arguments.runs:
-        for each in (STEPS, SUMMARY, RESULT, CHECKPOINT, PREVIOUS):
-            names[os.path.realpath(Path(run) / each)] = "is of the run itself"
+    homes = {Path(os.path.realpath(run)) for run in arguments.runs}
+    names: set[Path] = set()
     for flag, path in wanted.items():
-        real = os.path.realpath(path)
+        real = Path(os.path.realpath(path))
+        if real.parent in homes and _is_of_a_run(real.name):
+            raise InputError(f"--{flag} {path} is of the run itself: expected another file")
         if real in names:
-            raise InputError(f"--{flag} {path} {names[real]}: expected another file")
-        names[real] = "is another file of the report"
+            raise InputError(f"--{flag} {path} is another file of the report: expected another one")
+        names.add(real)
+
+
+def _is_of_a_run(name: str) -> bool:
+    """Whether a file in a directory of results has such a name as a run gives its own."""
+    return name in (STEPS, SUMMARY) or name.startswith(".") or name.endswith((".npy", ".npz"))
 
 
 def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> bool:

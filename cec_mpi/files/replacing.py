@@ -77,12 +77,20 @@ def create_new(path: Path) -> int:
     OSError
         It cannot be made.
     """
-    with suppress(FileNotFoundError):
-        mode = path.lstat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-            raise NotAFileError(path, mode)
-        path.unlink()
+    if _is_there(path):
+        path.unlink(missing_ok=True)
     return with_descriptors(lambda: os.open(path, _NEW, _MODE), path)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a file or a link has a name; what is neither keeps it."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return False
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        raise NotAFileError(path, mode)
+    return True
 
 
 @contextmanager
@@ -93,7 +101,15 @@ def replacing(path: Path) -> Iterator[tuple[int, Path]]:
     ------
     int, Path
         The descriptor of the new file, for reading and writing, and its name until then.
+
+    Raises
+    ------
+    NotAFileError
+        What has the name is neither a file nor a link.
+    OSError
+        The file cannot be made.
     """
+    _is_there(path)
     remove_abandoned(path)
     descriptor, new = _create_locked(path)
     try:

@@ -82,7 +82,7 @@ class Seen:
     def _note(self, step: Mapping[str, Any]) -> None:
         for event in step["events"]:
             kind, machine = next(iter(event.items()), ("", 0))
-            self.event = step["step"] + 1, event_words(event)
+            self.event = step["step"], event_words(event)
             if type(machine) is not int:
                 continue
             self.happened[machine] = self.event

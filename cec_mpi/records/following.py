@@ -8,9 +8,7 @@ from typing import Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import NotAFileError, open_regular
-from cec_mpi.records.reading import LineReader, WrongLineError
-
-_LONGEST_LINE = 1 << 26  # bytes
+from cec_mpi.records.reading import LONGEST_LINE, LineReader, WrongLineError
 
 
 class Following:
@@ -87,10 +85,10 @@ class Following:
         self._read += len(data)
         self.behind, self.changed = max(0, found.st_size - self._read), found.st_mtime
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > _LONGEST_LINE:
+        if len(self._rest) > LONGEST_LINE:
             raise InputError(
                 f"{self._path}, line {self._number + len(lines) + 1} has more than "
-                f"{_LONGEST_LINE} bytes: expected one JSON object"
+                f"{LONGEST_LINE} bytes: expected one JSON object"
             )
         return anew, [self._taken(line) for line in lines]
 

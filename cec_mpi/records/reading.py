@@ -27,7 +27,7 @@ _OF_MACHINES = {"available"} | {name for name, hint in _HINTS.items() if get_ori
 _OF_MACHINES -= {"events"}  # all others have an entry for each machine of the store
 _LEAST_SECONDS, _MOST_SECONDS = 1e-30, 1e30
 _LARGEST = 2**63 - 1
-_LONGEST_LINE = 1 << 26  # bytes: a step of a hundred thousand machines takes a tenth
+LONGEST_LINE = 1 << 26  # bytes: a step of a hundred thousand machines takes a tenth
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _checked(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
     try:
         for line in _lines(path):
             number += 1
-            if not line.endswith(b"\n"):
+            if not line.endswith(b"\n") and len(line) < LONGEST_LINE:
                 yield line, {}
                 break
             yield line, reader.take(line)
@@ -153,12 +153,12 @@ def _check_version(header: dict[str, Any]) -> None:
 
 def _lines(path: Path) -> Iterator[bytes]:
     with os.fdopen(open_regular(path), "rb") as stream:
-        while line := stream.readline(_LONGEST_LINE):
+        while line := stream.readline(LONGEST_LINE):
             yield line
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
-    if len(line) >= _LONGEST_LINE:
+    if len(line) >= LONGEST_LINE:
         raise WrongLineError(f"has {len(line)} bytes or more: expected one JSON object")
     try:
         content = json.loads(line, parse_constant=_refused)

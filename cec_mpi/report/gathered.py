@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import is_locked
-from cec_mpi.records.directory import STEPS, read_summary
+from cec_mpi.records.directory import STEPS, SUMMARY, read_summary
 from cec_mpi.report.assignments import Assignments
 from cec_mpi.report.bins import MachineBins
 from cec_mpi.report.costs import Costs
@@ -75,7 +76,10 @@ class Run:
         going = is_locked(path)
         for chunk in read_chunks(path / STEPS):
             self._add(chunk)
-        self.summary = ({} if going else read_summary(path)) or {}
+        summary = None if going else read_summary(path)
+        if summary is None and not going and os.path.lexists(path / SUMMARY):
+            raise InputError(f"{path / SUMMARY} cannot be read: expected what a run leaves")
+        self.summary = summary or {}
         self.state = GOING if going else DONE if self.summary else BROKEN
         merged = {**self._parts, **self._more}
         self.numbers: dict[str, Floats] = {

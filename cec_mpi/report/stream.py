@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import open_regular
-from cec_mpi.records.reading import check_lines
+from cec_mpi.records.reading import LONGEST_LINE, check_lines
 from cec_mpi.records.step import VERSION
 
 Floats = NDArray[np.float64]
@@ -56,7 +56,6 @@ _IN_STRETCHES = frozenset(
     ("rows", "available", "load_seconds", "load_bytes", "assignment", "bytes", "store", *_NOTHING)
 )
 _TYPES = frozenset((int, float, bool, type(None)))
-_LONGEST_LINE = 1 << 26
 
 
 @dataclass
@@ -116,6 +115,9 @@ class _OddError(Exception):
     """A line is not what a run writes, as far as can be seen here."""
 
 
+_ODD = (_OddError, struct_error, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+
+
 def read_chunks(path: Path) -> Iterator[Chunk]:
     """Chunks of the steps of a run, each part with at least one, maybe without steps.
 
@@ -131,7 +133,7 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
             yield from _chunks(stream)
     except OSError as problem:
         raise InputError(f"{path} cannot be read: {problem.strerror}") from None
-    except (_OddError, struct_error, ValueError, TypeError, KeyError, AttributeError) as problem:
+    except _ODD as problem:
         check_lines(path)
         raise InputError(f"{path} is no record of steps that can be read: {problem}") from None
 
@@ -139,7 +141,9 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
 def _chunks(stream: Any) -> Iterator[Chunk]:
     taken: _Taken | None = None
     begins, done, last = True, 0, -1
-    while line := stream.readline(_LONGEST_LINE):
+    while line := stream.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE:
+            raise _OddError("it has a line that is too long")
         if line[-1:] != b"\n":
             break
         content = orjson.loads(line)
@@ -147,6 +151,7 @@ def _chunks(stream: Any) -> Iterator[Chunk]:
         if kind == "header":
             if content.get("version") != VERSION:
                 raise _OddError("it has another version")
+            repr(content)  # whatever is said of it later can be said
             if taken is not None:
                 yield taken.chunk()
                 done += len(taken.times)
@@ -267,7 +272,9 @@ def _check(state: dict[str, Any], machines: int) -> None:
     """That what changed has a form that can be counted with; `check_lines` says more."""
     lengths = {len(state[name]) for name in ("rows", "load_seconds", "load_bytes", "assignment")}
     available = state["available"]
-    numbers = np.array([state["rows"], state["load_seconds"], state["load_bytes"]], np.float64)
+    numbers = np.array([state["rows"], state["load_seconds"], state["load_bytes"]])
+    if numbers.dtype.kind not in "iuf" or type(available) is not list:
+        raise _OddError("it has text or other things where numbers are")
     if lengths != {machines} or not machines:
         raise _OddError("its lists differ in length")
     if len(set(available)) < len(available) or not set(available) <= set(range(1, machines + 1)):

@@ -39,7 +39,7 @@ def facts_of(run: Run) -> list[dict[str, str]]:
     header, summary = run.header, run.summary
     about = summary.get("run", {})
     options = about.get("options") if isinstance(about, dict) else None
-    task = str(summary.get("task", "not known: the run has no summary"))
+    task = str(summary.get("task") or _text(header, "task"))
     found = {
         "Task": task,
         "Options": _options(options) if isinstance(options, dict) else "",

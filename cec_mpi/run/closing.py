@@ -17,7 +17,7 @@ from cec_mpi.records.directory import RESULT
 from cec_mpi.records.events import KIND_OF
 from cec_mpi.records.recorder import Recorder, counts_of
 from cec_mpi.terminal import say, unwritten, warn
-from cec_mpi.text import listed, plural
+from cec_mpi.text import listed, plural, printable
 
 _MOST = 5  # machines that are named
 
@@ -120,11 +120,12 @@ def closing_lines(ending: Ending) -> list[str]:
     if what := _happened(ending.events):
         lines.append(f"machines: {what}")
     if ending.finished:
-        lines.append(f"results: {ending.out} ({RESULT}, summary.json)")
+        lines.append(f"results: {printable(ending.out)} ({RESULT}, summary.json)")
     else:
-        lines.append(f"{ending.out}: {ending.left}")
+        lines.append(f"{printable(ending.out)}: {ending.left}")
     if ending.steps:
-        lines.append(f"report: cec-mpi report {shlex.quote(str(ending.out))} --out report.html")
+        quoted = shlex.quote(str(ending.out))
+        lines.append(f"report: cec-mpi report {printable(quoted)} --out report.html")
     return lines
 
 

@@ -51,7 +51,7 @@ def test_a_terminal_shows_step_rate_time_left_machines_makespan_and_the_last_eve
     assert re.fullmatch(r"matvec  step 21 of 41  \S+ +2\.0 steps/s, 0:10 left", lines[0])
     assert re.fullmatch(r"machines   ..▄x▇█  5 of 6 available", lines[1])
     assert lines[2] == "makespan   600 ms, 25.0 % above the optimum"
-    assert lines[3] == r"last event step 8: machine 4 was lost: its connection ended\x1b[2J"
+    assert lines[3] == r"last event step 7: machine 4 was lost: its connection ended\x1b[2J"
 
 
 def test_where_nobody_knows_how_many_steps_there_are(on_terminal):

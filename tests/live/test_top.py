@@ -55,11 +55,11 @@ def test_what_is_shown_of_a_run(out, capsys):
     assert lines[1].endswith(" 2.0 steps/s")
     assert "5 of 6 available" in lines[2]
     assert lines[3] == "makespan   600 ms, 25.0 % above the optimum"
-    assert lines[4] == "last event step 8: machine 4 was lost: its connection ended"
+    assert lines[4] == "last event step 7: machine 4 was lost: its connection ended"
     machines = [line.split(maxsplit=8) for line in lines if line.lstrip()[:1].isdigit()]
     assert machines[5] == ["6", "node6", "works", "600", "600", "ms", "1,000", "100%"]
     assert machines[3][:7] == ["4", "node4", "lost", "0", "-", "-", "0%"]
-    assert " ".join(machines[3][7:]) == "step 8: was lost: its connection ended"
+    assert " ".join(machines[3][7:]) == "step 7: was lost: its connection ended"
 
 
 def test_without_a_terminal_it_is_shown_once(out, capsys):

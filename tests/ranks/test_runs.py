@@ -350,7 +350,7 @@ def test_a_task_of_the_users_own(run, write, here, square):
     ("task", "settings", "says"),
     [
         ("svd", ("k=12",), "k 12: expected from 1 to 11"),
-        ("lstsq", (), "missing a required argument: 'b'"),
+        ("lstsq", (), "task lstsq needs b"),
         ("lstsq", ("b=nowhere.npy",), "nowhere.npy: no such file"),
         ("cg", ("b=b.npy",), "expected a square"),
         ("pagerank", ("damping=2",), "expected a square"),

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import threading
 import time
@@ -11,7 +12,11 @@ from itertools import pairwise
 import pytest
 
 from cec_mpi.cli import main
+from cec_mpi.errors import InputError
 from cec_mpi.files.durable import locked
+from cec_mpi.records import reading
+from cec_mpi.records.recorder import resume_steps
+from cec_mpi.report import stream
 from helpers.made_runs import step_of
 
 GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
@@ -146,8 +151,11 @@ def test_a_window_of_a_trace(run, tmp_path):
         (["RUN", "--out", "RUN/steps.jsonl"], "is of the run itself"),
         (["RUN", "--out", "RUN/../run/steps.jsonl"], "is of the run itself"),
         (["RUN", "--csv", "RUN/summary.json"], "is of the run itself"),
+        (["RUN", "--out", "RUN/u.npy"], "is of the run itself"),
+        (["RUN", "--out", "RUN/.lock"], "is of the run itself"),
+        (["RUN", "--out", "."], "cannot be written: "),
         (["RUN", "--out", "absent/x.html"], "absent/x.html cannot be written: No such file"),
-        (["RUN", "--out", "RUN"], "cannot be written: Is a directory"),
+        (["RUN", "--out", "RUN"], "cannot be written: it is a directory"),
         (["RUN", "--out", ""], "expected the name"),
         (["RUN", "--out", "x", "--csv", "./x"], "is another file of the report"),
         (["RUN", "--out", "x", "--steps", "1:2"], "expected --trace FILE too"),
@@ -172,6 +180,36 @@ def test_bad_input_is_one_message_and_nothing_is_written(
     assert [each.name for each in tmp_path.iterdir()] == ["run"]
     assert [each.name for each in run.iterdir()] == ["steps.jsonl"]
     assert (run / "steps.jsonl").read_bytes() == before
+
+
+def test_what_is_no_file_is_not_replaced(run, tmp_path, capsys):
+    os.mkfifo(tmp_path / "fifo")
+    assert report(run, "--csv", tmp_path / "fifo") == 2
+    assert "fifo cannot be written: " in capsys.readouterr().err
+    assert (tmp_path / "fifo").is_fifo()
+
+
+def test_names_do_not_reach_the_terminal_as_they_are(run, tmp_path, capsys):
+    assert report(run, "--out", tmp_path / "a\x1b[31m.html") == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_a_summary_that_cannot_be_read_is_told(run, tmp_path, capsys):
+    (run / "summary.json").write_text("{bad")
+    assert report(run, "--out", tmp_path / "x.html") == 2
+    assert "summary.json cannot be read" in capsys.readouterr().err
+
+
+def test_a_line_that_is_too_long_is_no_end(run, tmp_path, monkeypatch, capsys):
+    """What comes after it would be lost by --resume."""
+    for module in (reading, stream):
+        monkeypatch.setattr(module, "LONGEST_LINE", 5000)
+    with (run / "steps.jsonl").open("a") as file:
+        file.write('{"kind": "checkpoint", "x": "' + 6000 * "x" + '"}\n')
+    assert report(run, "--out", tmp_path / "x.html") == 2
+    assert "or more: expected one JSON object" in capsys.readouterr().err
+    with pytest.raises(InputError, match="or more"):
+        resume_steps(run / "steps.jsonl")
 
 
 def test_a_report_that_cannot_be_made_leaves_the_one_before(run, tmp_path, capsys):
