@@ -33,11 +33,14 @@ class MachineBins:
         Sums over the steps of a bin: of rows, seconds, and parts of the shard computed.
     present : (B, N) ndarray
         In how many of them a machine was available.
+    gone : (B, N) ndarray
+        In how many of them it was lost, or given up, and had not joined again.
     """
 
     def __init__(self) -> None:
         self.width, self.count = 1, 0
         self._most = 0
+        self._lost: set[int] = set()
         self._set(0, 0)
 
     @property
@@ -60,6 +63,8 @@ class MachineBins:
         first = self.count
         self.count += chunk.steps
         lowest = first // self.width
+        if chunk.begins:
+            self._lost.clear()
         self.seconds[lowest : self.bins, :machines] += self._sums(chunk.seconds, first, lowest)
         for stretch in chunk.stretches:
             step = stretch.step
@@ -67,10 +72,14 @@ class MachineBins:
             share = rows / max(_shard_of(step, rows_per_shard), 1)
             here = np.zeros(machines)
             here[np.array(step["available"], np.int64) - 1] = 1
+            for event in step["events"]:
+                self._hear(event)
+            away = np.array([n + 1 in self._lost for n in range(machines)]) & (here == 0)
             for bin_, steps in self._parts(first + stretch.begin, first + stretch.end):
                 self.rows[bin_, :machines] += steps * rows
                 self.shares[bin_, :machines] += steps * share
                 self.present[bin_, :machines] += steps * here
+                self.gone[bin_, :machines] += steps * away
             for event in step["events"]:
                 self._mark((first + stretch.begin) // self.width, event)
 
@@ -82,6 +91,7 @@ class MachineBins:
         cells = (16 + np.rint(share * 239)).astype(np.uint8)
         cells[self.rows[:bins] == 0] = IDLE
         cells[self.present[:bins] == 0] = PREEMPTED
+        cells[(self.present[:bins] == 0) & (self.gone[:bins] > 0)] = STATE_OF["lost"]
         marked = self.marks[:bins]
         cells = np.where(marked < _NONE, marked, cells)
         return base64.b64encode(np.ascontiguousarray(cells.T).tobytes()).decode()
@@ -106,6 +116,14 @@ class MachineBins:
             low, high = bin_ * self.width, (bin_ + 1) * self.width
             yield bin_, min(end, high) - max(begin, low)
 
+    def _hear(self, event: dict[str, object]) -> None:
+        _, machine, _ = said_of(event)
+        kind = next(iter(event), "")
+        if kind in ("lost", "given up"):
+            self._lost.add(machine)
+        elif kind == "joined":
+            self._lost.discard(machine)
+
     def _mark(self, bin_: int, event: dict[str, object]) -> None:
         _, machine, _ = said_of(event)
         state = STATE_OF.get(next(iter(event), ""))
@@ -123,19 +141,20 @@ class MachineBins:
             new[:filled, : old.shape[1]] = old[:filled]
 
     def _arrays(self) -> list[NDArray[Any]]:
-        return [self.rows, self.seconds, self.shares, self.present, self.marks]
+        return [self.rows, self.seconds, self.shares, self.present, self.gone, self.marks]
 
     def _set(self, bins: int, machines: int) -> None:
         self.rows: Floats = np.zeros((bins, machines))
         self.seconds: Floats = np.zeros((bins, machines))
         self.shares: Floats = np.zeros((bins, machines))
         self.present: Floats = np.zeros((bins, machines))
+        self.gone: Floats = np.zeros((bins, machines))
         self.marks = np.full((bins, machines), _NONE, np.uint8)
 
     def _merge(self) -> None:
         """Make each two bins one."""
         half = len(self.rows) // 2
-        for array in (self.rows, self.seconds, self.shares, self.present):
+        for array in (self.rows, self.seconds, self.shares, self.present, self.gone):
             array[:half] = array[: 2 * half : 2] + array[1 : 2 * half : 2]
             array[half:] = 0
         self.marks[:half] = np.minimum(self.marks[: 2 * half : 2], self.marks[1 : 2 * half : 2])

@@ -119,13 +119,19 @@ def test_a_run_in_bins_as_step_by_step(tmp_path_factory, stretches, resumes):
     rng = np.random.default_rng(0)
     writer, steps = LineWriter(), []
     text = writer.header(HEADER)
+    lost, gone = set(), []  # machines that have not joined again, after each step
     for at, (rows, pace, events, count) in enumerate(stretches):
         if at in resumes:
             text += writer.header(HEADER)
+            lost = set()
         for _ in range(count):
             seconds = [n * pace * rng.uniform(1, 2) / 1e4 for n in rows]
             step = step_of(len(steps), seconds=seconds, rows=rows, events=events)
             text, events = text + writer.step(step), []
+            for kind, machine in (next(iter(event.items())) for event in step.events):
+                lost = lost - {machine} if kind == "joined" else lost
+                lost = lost | {machine} if kind in ("lost", "given up") else lost
+            gone.append(lost)
             steps.append(step)
     directory = tmp_path_factory.mktemp("run")
     (directory / "steps.jsonl").write_text(text)
@@ -150,7 +156,8 @@ def test_a_run_in_bins_as_step_by_step(tmp_path_factory, stretches, resumes):
             if marks:
                 assert cells[n, bin_] == min(STATE[name] for name in marks)
             elif not any(n + 1 in step.available for step in mine):
-                assert cells[n, bin_] == STATE["preempted"]
+                is_gone = any(n + 1 in gone[step.step] for step in mine)
+                assert cells[n, bin_] == STATE["lost" if is_gone else "preempted"]
             else:
                 share = sum(step.rows[n] for step in mine) / (100 * len(mine))
                 assert cells[n, bin_] == round(16 + share * 239)
