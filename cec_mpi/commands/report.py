@@ -125,5 +125,5 @@ def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> bool:
         with storing(wanted[flag]):
             publish(wanted[flag], content)
     if arguments.figures and not (arguments.watch and going):
-        write_figures(data_of(runs, about), arguments.figures)
+        write_figures(data_of(runs, about), arguments.figures, arguments.step or ())
     return going

@@ -135,7 +135,7 @@ def test_each_figure_is_there_as_svg_and_png_and_says_what_it_shows(tmp_path):
     assert "residual" in said["progress"]
     for word in (
         "steps 20 to 23",
-        "Machine 4 preempted",
+        "Machine 4 not available",
         "new to the machine",
         "1 node<1> (",
         "learned speed",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,9 @@ _STYLE: Any = {
 }
 
 
-def write_figures(data: Mapping[str, Any], directory: str | Path) -> list[Path]:
+def write_figures(
+    data: Mapping[str, Any], directory: str | Path, steps: Iterable[int] = ()
+) -> list[Path]:
     """Write the figures of runs into a directory, which is made if it is not there.
 
     Parameters
@@ -41,6 +44,8 @@ def write_figures(data: Mapping[str, Any], directory: str | Path) -> list[Path]:
     data : mapping
         What a page of these runs is given.
     directory : path
+    steps : iterable of int
+        Whose assignments are drawn too.
 
     Returns
     -------
@@ -65,7 +70,7 @@ def write_figures(data: Mapping[str, Any], directory: str | Path) -> list[Path]:
     with rc_context(_STYLE), warnings.catch_warnings():
         # Letters of any script may be in names, and a font has not all of them.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
-        for name, kind, content in _files(data):
+        for name, kind, content in _files(data, frozenset(steps)):
             path = place / f"{name}.{kind}"
             with storing(path):
                 publish(path, content)
@@ -73,7 +78,7 @@ def write_figures(data: Mapping[str, Any], directory: str | Path) -> list[Path]:
     return written
 
 
-def _files(data: Mapping[str, Any]) -> Iterator[tuple[str, str, bytes]]:
+def _files(data: Mapping[str, Any], steps: AbstractSet[int]) -> Iterator[tuple[str, str, bytes]]:
     """Name, suffix and content of each file."""
     from cec_mpi.report.exports import plots
 
@@ -91,7 +96,7 @@ def _files(data: Mapping[str, Any]) -> Iterator[tuple[str, str, bytes]]:
             if figure is not None:
                 yield from _plotted(before + name, figure)
         if run["machines"] <= _MOST_DRAWN:
-            for each in chosen(run["assignments"]):
+            for each in chosen(run["assignments"], steps):
                 scene = _scene(run, each)
                 name = f"{before}assignment-{each['step']}"
                 yield name, "svg", svg(scene).encode()
@@ -107,17 +112,25 @@ def _plotted(name: str, figure: Any) -> Iterator[tuple[str, str, bytes]]:
         yield name, kind, file.getvalue()
 
 
-def chosen(assignments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Assignments that are drawn: the first, the last, and some evenly between them.
+def chosen(
+    assignments: Sequence[Mapping[str, Any]], steps: AbstractSet[int] = frozenset()
+) -> list[Mapping[str, Any]]:
+    """Assignments that are drawn: the first, the last, some between, and those of these steps.
 
     Examples
     --------
     >>> [each["step"] for each in chosen([{"step": t} for t in range(0, 101)])]
     [0, 20, 40, 60, 80, 100]
+    >>> [each["step"] for each in chosen([{"step": t, "until": t} for t in range(9)], {3, 40})]
+    [0, 1, 3, 4, 6, 8]
     """
     most = min(_ASSIGNMENTS, len(assignments))
     last = len(assignments) - 1
-    return [assignments[k * last // max(1, most - 1)] for k in range(most)]
+    drawn = {k * last // max(1, most - 1) for k in range(most)}
+    for at, each in enumerate(assignments if steps else ()):
+        if any(each["step"] <= step <= each["until"] for step in steps):
+            drawn.add(at)
+    return [assignments[at] for at in sorted(drawn)]
 
 
 def _scene(run: Mapping[str, Any], each: Mapping[str, Any]) -> Scene:
@@ -127,7 +140,7 @@ def _scene(run: Mapping[str, Any], each: Mapping[str, Any]) -> Scene:
     away = sorted(set(range(1, machines + 1)) - set(available))
     until = each.get("until") or each["step"]
     steps = f"step {each['step']}" if until == each["step"] else f"steps {each['step']} to {until}"
-    title = f"Machine{'s' * (len(away) > 1)} {few(away, 6)} preempted"
+    title = f"Machine{'s' * (len(away) > 1)} {few(away, 6)} not available"
     moved = {int(n): [(a, b) for a, b in spans] for n, spans in each.get("moved", {}).items()}
     speeds = each.get("speeds") or []
     shares = Shares(
