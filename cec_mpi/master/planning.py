@@ -45,7 +45,8 @@ class Makespans(NamedTuple):
     bound : float or None
         With the best assignment, at the same speeds.
     hindsight : float or None
-        With the best assignment, at the speeds that they showed.
+        With the best assignment, at the speeds that they showed; None with stragglers, where
+        machines whose answers do not count show no speed.
     """
 
     predicted: float | None
@@ -69,6 +70,11 @@ class StepPlanner:
     rows : int
         Rows per shard, R.
     scheme : {"heterogeneous", "cyclic"}
+
+    Attributes
+    ----------
+    all_count : bool
+        Whether steps wait for all answers, so that each machine shows its speed; at first they do.
 
     Examples
     --------
@@ -94,6 +100,7 @@ class StepPlanner:
     ) -> None:
         self.schedule = schedule
         self.speeds = speeds
+        self.all_count = True
         self._machines, self._recovery = machines, recovery
         self._rows, self._scheme = rows, scheme
         self._planners: dict[int, Planner] = {}
@@ -155,7 +162,9 @@ class StepPlanner:
         known = Makespans(
             self.speeds.predict(product, rows),
             self.speeds.bound(product, planned.moment.available),
-            hindsight_makespan(rows, seconds, self._recovery, self._rows),
+            hindsight_makespan(rows, seconds, self._recovery, self._rows)
+            if self.all_count
+            else None,
         )
         self.speeds.observe(product, rows, seconds)
         return known

@@ -58,6 +58,7 @@ class ResilientMaster(Master):
         super().__init__(end.close, store)
         self.end = end
         self._stragglers = options.stragglers
+        self.steps.all_count = options.stragglers < 1
         self.deadline = None if options.deadline is None else as_deadline(options.deadline)
         code = self.manifest.code
         self._decoders = Decoders(code)

@@ -53,7 +53,8 @@ class StepRecord:
         What no assignment could beat at the speeds that were expected, in seconds.
     hindsight_makespan : float or None
         What no assignment could beat at the speeds that the machines had in this step;
-        the regret of the step is ``measured_makespan / hindsight_makespan - 1``.
+        the regret of the step is ``measured_makespan / hindsight_makespan - 1``. None with
+        stragglers, since machines whose answers did not count have shown no speed.
     announce_seconds, share_seconds, collect_seconds, decode_seconds : float
         Time of each part of the step on the master; collect includes the computation, and
         decode is the transposed decoder, before share, when the step is an adjoint one.

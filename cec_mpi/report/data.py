@@ -127,7 +127,7 @@ def _by_machine(run: Run) -> dict[str, Any]:
     for _, kind, machine, _ in run.events:
         if MARKED[kind].kind == "lost" and 1 <= machine <= run.machines:
             lost[machine - 1] += 1
-    cost = costs.excess + costs.loads
+    cost = costs.cost
     columns = {
         "Cost": "seconds",
         "Last in steps": "whole",
@@ -173,15 +173,17 @@ def _series(run: Run) -> dict[str, Any]:
 def parts_of(run: Run) -> dict[str, Any]:
     """Where the time of each step went, in seconds.
 
-    Machines compute and load while rank 0 collects: what is left of that is the wire.
+    Machines compute and load while rank 0 collects: what is left of that is the wire, and stalls.
+    Times of machines count as far as rank 0 waited, so that parts are not more than the step.
     """
     n = run.numbers
-    compute, load = n["measured_makespan"], n["load_seconds"]
+    compute = np.minimum(n["measured_makespan"], n["collect_seconds"])
+    load = np.minimum(n["load_seconds"], n["collect_seconds"] - compute)
     return {
         "announce": n["announce_seconds"],
         "share": n["share_seconds"],
         "compute": compute,
-        "collect": np.maximum(n["collect_seconds"] - compute - load, 0.0),
+        "collect": n["collect_seconds"] - compute - load,
         "decode": n["decode_seconds"],
         "load": load,
         "waiting": n["waiting"],

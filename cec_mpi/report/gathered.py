@@ -45,7 +45,7 @@ class Run:
     state : str
         `DONE`, `BROKEN` or `GOING`.
     numbers : dict of (T,) ndarray
-        By step: the names of `NUMBERS`, and ``load_seconds`` (the longest of a machine),
+        By step: the names of `NUMBERS`, and ``load_seconds`` (by which reading held it up),
         ``bytes``, ``available`` (how many), ``waiting`` (for enough machines) and ``time`` (when
         the step ended, in seconds since the run began, without what was between its parts).
     events : list of (int, int, int, str)
@@ -76,6 +76,7 @@ class Run:
         going = is_locked(path)
         for chunk in read_chunks(path / STEPS):
             self._add(chunk)
+        self.costs.settle()
         summary = None if going else read_summary(path)
         if summary is None and not going and os.path.lexists(path / SUMMARY):
             raise InputError(f"{path / SUMMARY} cannot be read: expected what a run leaves")
@@ -122,16 +123,15 @@ class Run:
         self.costs.add(chunk, _whole(chunk.header, "recovery"), rows)
         for name in NUMBERS:
             self._parts[name].append(chunk.numbers[name])
-        loads, sizes, here = np.zeros((3, chunk.steps))
+        sizes, here = np.zeros((2, chunk.steps))
         for stretch, paces in zip(chunk.stretches, self.costs.paces, strict=True):
             steps, step = slice(stretch.begin, stretch.end), stretch.step
-            loads[steps] = max(step["load_seconds"])
             sizes[steps] = sum(step["bytes"].values())
             here[steps] = len(step["available"])
             self.events += [(step["step"], *said_of(event)) for event in step["events"]]
             self.assignments.add(chunk.first, stretch, paces)
         self.last_time = chunk.times[-1]
-        self._more["load_seconds"].append(loads)
+        self._more["load_seconds"].append(self.costs.held_up)
         self._more["available"].append(here)
         self._more["bytes"].append(sizes)
         self._more["time"].append(self._times(chunk))

@@ -273,11 +273,12 @@ def _check(state: dict[str, Any], machines: int) -> None:
     lengths = {len(state[name]) for name in ("rows", "load_seconds", "load_bytes", "assignment")}
     available = state["available"]
     numbers = np.array([state["rows"], state["load_seconds"], state["load_bytes"]])
-    if numbers.dtype.kind not in "iuf" or type(available) is not list:
+    if numbers.dtype.kind not in "iuf":
         raise _OddError("it has text or other things where numbers are")
     if lengths != {machines} or not machines:
         raise _OddError("its lists differ in length")
-    if len(set(available)) < len(available) or not set(available) <= set(range(1, machines + 1)):
+    known = type(available) is list and set(available) <= set(range(1, machines + 1))
+    if not known or len(set(available)) < len(available):
         raise _OddError("it has machines that there are not")
     if not ((numbers >= 0) & (numbers < _MOST_SECONDS)).all():
         raise _OddError("it has rows or loads that can be none")

@@ -66,8 +66,7 @@ def words_of(run: Run) -> list[str]:
     if not run.steps:
         return ["No step has been recorded yet."]
     said = [_what(run), _machines(run), _events(run)]
-    said += _costs(run)
-    said.append(_costliest(run))
+    said += [*_costs(run), _stalls(run), _waited(run), _costliest(run)]
     return [each for each in said if each]
 
 
@@ -135,6 +134,11 @@ def _several(words: str) -> str:
 def _costs(run: Run) -> list[str]:
     costs = run.costs
     said = []
+    if costs.uncounted:
+        said.append(
+            "What the optimum in hindsight, the cyclic assignment and equal shares would have cost "
+            f"cannot be told with answers that do not count (stragglers: {costs.uncounted})."
+        )
     if costs.known:
         where = "" if costs.known == run.steps else f" of {plural(costs.known, 'step')}"
         said.append(
@@ -142,6 +146,8 @@ def _costs(run: Run) -> list[str]:
             f"{against(costs.computing, costs.hindsight)} the optimum in hindsight."
         )
     if not costs.compared:
+        if costs.uncounted:
+            return said
         said.append(
             "What equal loads would have cost is not known: in no step did all available machines "
             "compute enough rows to tell."
@@ -196,29 +202,61 @@ def bytes_per_row(header: dict[str, Any]) -> int:
     return columns * (4 if dtype == "float32" else 8)
 
 
+def _stalls(run: Run) -> str:
+    costs = run.costs
+    if not costs.stalled:
+        return ""
+    return (
+        f"Stalls cost {duration(float(costs.stalls.sum()))}: {costs.stalled} of "
+        f"{plural(run.steps, 'step')} took longer to collect than usual because of machines that "
+        "were lost, given up, late or wrong."
+    )
+
+
+def _waited(run: Run) -> str:
+    waiting = run.numbers["waiting"]
+    if not waiting.any():
+        return ""
+    often = int(np.count_nonzero(waiting))
+    return (
+        f"The run waited {duration(float(waiting.sum()))} for enough machines, before {often} of "
+        f"{plural(run.steps, 'step')}."
+    )
+
+
 def _costliest(run: Run) -> str:
     costs = run.costs
-    cost = costs.excess + costs.loads
+    cost = costs.cost
     if not len(cost) or not cost.max() > 0:
         return ""
     n = int(cost.argmax())
-    last = int(costs.slowest[n])
-    text = f"Machine {n + 1} cost most, {duration(float(cost[n]))}: "
-    why = []
-    if last:
-        share = f"it was the last in {last} of {plural(run.steps, 'step')}"
-        plan = float(costs.over_plan[n])
-        if plan > 0.5 * costs.excess[n]:
-            share += f" and took {duration(plan)} longer there than planned"
-        elif costs.excess[n] > 0:
-            share += ", as planned, with more rows than were best in hindsight"
-        why.append(share)
+    why = {}
+    if costs.slowest[n]:
+        why[_was_last(run, n)] = float(costs.excess[n])
     if costs.loads[n] > 0.05 * cost[n]:
-        why.append(f"it read rows for {duration(float(costs.loads[n]))} after the first step")
+        waited = float(costs.loads[n])
+        why[f"rows that it read after the first step held up steps for {duration(waited)}"] = waited
     lost = sum(kind == 0 and machine == n + 1 for _, kind, machine, _ in run.events)
-    if lost:
-        why.append(f"it was lost{f' {lost} times' if lost > 1 else ''}")
-    return text + ", and ".join(why) + "."
+    was_lost = f"it was lost{f' {lost} times' if lost > 1 else ''}" if lost else ""
+    stalls = float(costs.stalls[n])
+    if stalls > 0.05 * cost[n]:
+        text = f"stalled steps for {duration(stalls)}"
+        why[f"{was_lost} and {text}" if lost else f"it {text}"] = stalls
+    elif lost:
+        why[was_lost] = 0.0
+    said = sorted(why, key=lambda reason: -why[reason])
+    return f"Machine {n + 1} cost most, {duration(float(cost[n]))}: {', and '.join(said)}."
+
+
+def _was_last(run: Run, n: int) -> str:
+    costs = run.costs
+    text = f"it was the last in {int(costs.slowest[n])} of {plural(run.steps, 'step')}"
+    plan = float(costs.over_plan[n])
+    if plan > 0 and plan > 0.5 * costs.excess[n]:
+        return f"{text} and took {duration(plan)} longer there than planned"
+    if costs.excess[n] > 0:
+        return f"{text}, as planned, with more rows than were best in hindsight"
+    return text
 
 
 def _hosts(header: dict[str, Any]) -> list[str]:

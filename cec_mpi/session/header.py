@@ -78,6 +78,7 @@ def run_header(
         "taking_part": options.machines,
         "scheme": options.scheme,
         "shards": options.shards,
+        "stragglers": options.stragglers,
         "verify": options.verify,
         "staged": options.staged or None,
         "machines_with_copies": copied,

@@ -121,6 +121,17 @@ def test_stragglers_have_rows_computed_more_often_where_machines_are_there():
         steps.next(2)
 
 
+def test_nothing_is_said_in_hindsight_where_answers_do_not_count():
+    """Machines that were too late have shown no speed, and the best assignment would use them."""
+    steps = planner_of([EVERYONE])
+    steps.all_count = False
+    ((_, known),) = run(steps, 1)
+    assert known.hindsight is None
+    steps.all_count = True
+    ((_, known),) = run(steps, 1)
+    assert known.hindsight == pytest.approx(70)
+
+
 @pytest.mark.parametrize("speeds", ["learn", tuple(SPEEDS)])
 def test_it_predicts_what_a_run_has_recorded(tmp_path, speeds):
     np.save(tmp_path / "X.npy", np.random.default_rng(0).standard_normal((1260, 50)))

@@ -59,6 +59,9 @@ def test_a_step_does_not_wait_for_a_straggler(comm, store, X):
                     time.sleep(0.3)  # so that all have answered the first step
             assert all(r.measured_makespan < 0.1 for r in recorder.records)
             assert all(0 < r.error_bound < 1e-9 for r in recorder.records)
+            assert all(r.hindsight_makespan is None for r in recorder.records)
+            assert recorder.summary()["median_regret"] is None
+            assert recorder.common["stragglers"] == 1
             # It is busy with the second step, and is not asked until it is done with it.
             assert 2 in recorder.records[1].available
             assert 2 not in recorder.records[2].available

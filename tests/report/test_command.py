@@ -26,7 +26,11 @@ LOST = [{"lost": 4, "reason": "its process has ended"}]
 @pytest.fixture
 def run(make_run):
     return make_run(
-        [step_of(0, load_seconds=[0.05] * 4), step_of(1, **GONE, events=LOST), step_of(2)]
+        [
+            step_of(0, load_seconds=[0.05] * 4, collect_seconds=0.26),
+            step_of(1, **GONE, events=LOST),
+            step_of(2),
+        ]
     )
 
 

@@ -56,6 +56,35 @@ def test_a_run_with_a_loss(make_run):
     assert one["speeds"]["machines"][3] == [250, None, 250]
 
 
+def test_parts_are_never_more_than_the_step(make_run):
+    """Reading holds up steps 0 and 1 for 0.5 s; rank 0 saw 0.4 s of it in step 1, 0 in 2."""
+    reading = {"load_seconds": [0.0, 0.6, 0.0, 0.5], "load_bytes": [0, 8, 0, 8]}
+    hidden = {"load_seconds": [0.1, 0.0, 0.0, 0.0], "load_bytes": [8, 0, 0, 0]}
+    run = make_run(
+        [
+            step_of(0, **reading, collect_seconds=0.75),
+            step_of(1, **reading, collect_seconds=0.6),
+            step_of(2, **hidden, collect_seconds=0.19),
+        ]
+    )
+    (one,) = data(run)["runs"]
+    assert one["parts"]["compute"] == pytest.approx([0.2, 0.2, 0.19])
+    assert one["parts"]["load"] == pytest.approx([0.5, 0.4, 0])
+    assert one["parts"]["collect"] == pytest.approx([0.05, 0, 0])
+
+
+def test_stalls_are_in_the_table_of_machines(make_run):
+    lost = [{"lost": 4, "reason": "gone"}]
+    run = make_run([step_of(0), step_of(1, **GONE, collect_seconds=2.21, events=lost)])
+    (one,) = data(run)["runs"]
+    assert one["by_machine"]["columns"][0]["label"] == "Cost"
+    # 2.21 s less 0.2 s of computing and the usual 0.01 s; 0.075 s over the optimum twice
+    assert [row[:2] for row in one["by_machine"]["rows"][:2]] == [
+        [4, pytest.approx(2)],
+        [3, pytest.approx(0.15)],
+    ]
+
+
 def test_a_resumed_run_is_one_axis(make_run):
     """The second part begins an hour later, and that hour is no time of the run."""
     late = {"time": "2026-01-02T04:04:08.500+00:00", "waited_ticks": 3}
@@ -169,6 +198,7 @@ def spoil(run, old, new, count=1):
         ('"seconds": [0.1', '"seconds": [-0.1', "can be none"),
         ('"seconds": [0.1, ', '"seconds": [', "line 2 has "),
         ('"available": [1', '"available": [9', "line 2 has "),
+        ('"available": [1, 2, 3, 4]', '"available": {}', "line 2 has "),
         ('"rows": [50', '"rows": [-50', "line 2 has "),
         ('"bytes": {"announce": 8', '"bytes": {"announce": "8"', "line 2 has "),
         ('"measured_makespan": 0.2', '"measured_makespan": "0.2"', "line 2 has "),

@@ -84,10 +84,92 @@ def test_reading_is_not_guessed_where_none_was_seen(make_run):
     assert "what reading takes, this run has not shown" in words(run)
 
 
-def test_who_reads_costs_too(make_run):
-    reading = {"load_seconds": [0.0, 9.0, 0.0, 0.0], "load_bytes": [0, 80, 0, 0]}
-    run = make_run([step_of(0), step_of(1, **reading), step_of(2)])
-    assert "Machine 2 cost most, 9 s: it read rows for 9 s after the first step." in words(run)
+def test_who_reads_costs_as_far_as_it_holds_up_the_step(make_run):
+    """Machine 2 is there after 9.1 s instead of 0.2 s; machine 1 would have had 0.1 s to read."""
+    reading = {"load_seconds": [0.1, 9.0, 0.0, 0.0], "load_bytes": [8, 80, 0, 0]}
+    unnoticed = {"load_seconds": [0.1, 0.05, 0.0, 0.0], "load_bytes": [8, 8, 0, 0]}
+    none = {"load_seconds": [0.0] * 4, "load_bytes": [0] * 4}
+    steps = [step_of(0, **reading), step_of(1, **none), step_of(2, **reading)]
+    run = make_run([*steps, step_of(3, **unnoticed)])
+    assert Run(str(run)).costs.loads == pytest.approx([0, 8.9, 0, 0])
+    assert Run(str(run)).costs.waited_for_loads == pytest.approx(8.9)
+    assert (
+        "Machine 2 cost most, 8.9 s: rows that it read after the first step held up steps for "
+        "8.9 s." in words(run)
+    )
+
+
+def test_the_largest_reason_is_named_first(make_run):
+    """Machine 3: 0.075 s over the optimum in each of 2 steps, and 1 s of reading in the second."""
+    reading = {"load_seconds": [0.0, 0.0, 1.0, 0.0], "load_bytes": [0, 0, 80, 0]}
+    run = make_run([step_of(0), step_of(1, **reading)])
+    assert (
+        "Machine 3 cost most, 1.15 s: rows that it read after the first step held up steps for "
+        "1 s, and it was the last in 2 of 2 steps" in words(run)
+    )
+
+
+def test_stalls_are_charged_to_those_who_made_them(make_run):
+    """Usually 0.01 s are left of a collection; in step 2 they are 1.82 s, in step 3 0.41 s."""
+    gone = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
+    lost = [{"lost": 4, "reason": "gone"}]
+    both = [{"late": 1}, {"given up": 4, "reason": "slow"}, {"late": 1}, {"joined": 2, "rank": 2}]
+    run = make_run(
+        [
+            step_of(0, events=[{"joined": 2, "rank": 2}]),
+            step_of(1),
+            step_of(2, **gone, collect_seconds=2.02, events=lost),
+            step_of(3, **gone, collect_seconds=0.61, events=both),
+            step_of(4, events=[{"wrong": 3}]),
+        ]
+    )
+    costs = Run(str(run)).costs
+    assert costs.stalls == pytest.approx([0.2, 0, 0, 1.81 + 0.2], abs=1e-9)
+    assert costs.stalled == 2
+    said = words(run)
+    assert "Stalls cost 2.21 s: 2 of 5 steps took longer to collect than usual" in said
+    assert "Machine 4 cost most, 2.01 s: it was lost and stalled steps for 2.01 s." in said
+
+
+def test_stalls_where_no_step_is_usual(make_run):
+    run = make_run([step_of(0, collect_seconds=1.2, events=[{"late": 2}, {"late": 9}])])
+    assert Run(str(run)).costs.stalls == pytest.approx([0, 1, 0, 0])
+
+
+def test_waiting_for_enough_machines_is_said(make_run):
+    """Between the ends of steps 0 and 1 are 18 s, of which step 1 takes 0.216 s itself."""
+    late = {"time": "2026-01-02T03:04:24.000+00:00", "waited_ticks": 17}
+    run = make_run([step_of(0), step_of(1, **late), step_of(20)])
+    assert "The run waited 17.8 s for enough machines, before 1 of 3 steps." in words(run)
+
+
+def test_answers_that_do_not_count_are_compared_with_nothing(make_run):
+    """Of machine 4 nothing is known in step 1; the records lack what it would have taken."""
+    uncounted = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
+    run = make_run([step_of(0), step_of(1, **uncounted)], header={"stragglers": 1})
+    costs = Run(str(run)).costs
+    assert (costs.known, costs.compared, costs.excess.tolist()) == (0, 0, [0] * 4)
+    said = words(run)
+    assert (
+        "What the optimum in hindsight, the cyclic assignment and equal shares would have cost "
+        "cannot be told with answers that do not count (stragglers: 1)." in said
+    )
+    for other in ("the makespans", "would have computed", "What equal loads"):
+        assert other not in said
+
+
+def test_where_no_machine_took_any_time_none_was_last(make_run):
+    run = make_run([step_of(n, seconds=(0,) * 4, hindsight_makespan=None) for n in range(2)])
+    assert Run(str(run)).costs.slowest.tolist() == [0] * 4
+    assert "cost most" not in words(run)
+
+
+def test_a_machine_without_time_is_not_infinitely_fast(make_run):
+    """Machine 1 computed 50 rows in a time too short for its clock: only step 1 tells."""
+    run = make_run([step_of(0, seconds=(0, 0.1, 0.2, 0.2)), step_of(1)])
+    costs = Run(str(run)).costs
+    assert (costs.compared, costs.measured) == (1, pytest.approx(0.2))
+    assert costs.cyclic == pytest.approx(0.2)
 
 
 def test_a_run_without_steps(make_run):
