@@ -11,14 +11,17 @@ from typing import Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import is_locked, publish
+from cec_mpi.files.regular import open_regular
 from cec_mpi.files.saving import storing
 from cec_mpi.options import values
 from cec_mpi.options.option import add_flag
 from cec_mpi.records.directory import STEPS, SUMMARY
+from cec_mpi.records.reading import LONGEST_LINE
 from cec_mpi.terminal import say
 from cec_mpi.text import listed, printable
 
 _EVERY = 5.0  # seconds between two pages of a run that goes on
+_LOOK = 0.2  # seconds between two looks whether a run has begun
 _SMALLEST_PAUSE = 2.0  # times what a page took to make
 
 
@@ -63,20 +66,29 @@ def _report(arguments: argparse.Namespace) -> int:
     named = {flag: getattr(arguments, flag) for flag in ("out", "csv", "trace")}
     wanted = {flag: Path(name) for flag, name in named.items() if name}
     _check(arguments, wanted)
+    while arguments.watch and any(map(_is_beginning, arguments.runs)):
+        time.sleep(_LOOK)
     while True:
         begin = time.monotonic()
-        try:
-            going = _write(arguments, wanted)
-        except InputError:
-            going = any(is_locked(Path(run)) for run in arguments.runs)  # it has just begun
-            if not (arguments.watch and going):
-                raise
+        going = _write(arguments, wanted)
         if not (arguments.watch and going):
             break
         time.sleep(max(_EVERY, _SMALLEST_PAUSE * (time.monotonic() - begin)))
     made = [*wanted.values(), *([arguments.figures] if arguments.figures else [])]
     say(printable(f"{listed(made, 4)}: {listed(arguments.runs, 5)}"))
     return 0
+
+
+def _is_beginning(run: str) -> bool:
+    """Whether a run has its directory, and nothing in its records yet."""
+    try:
+        with os.fdopen(open_regular(Path(run) / STEPS), "rb") as stream:
+            begun = stream.readline(LONGEST_LINE).endswith(b"\n")
+    except FileNotFoundError:
+        begun = False
+    except OSError:
+        return False  # whoever reads it says why
+    return not begun and bool(is_locked(Path(run)))
 
 
 def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:

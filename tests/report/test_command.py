@@ -83,6 +83,31 @@ def test_watching_ends_with_the_run(run, tmp_path, monkeypatch):
     assert data_in(out)["runs"][0]["state"] == "broke off"
 
 
+def test_watching_waits_for_the_first_line_of_a_run(run, tmp_path):
+    records = (run / "steps.jsonl").read_bytes()
+    (run / "steps.jsonl").write_bytes(records[:20])
+
+    def begin_after_a_look():
+        with locked(run, "busy"):
+            held.set()
+            time.sleep(0.5)
+            (run / "steps.jsonl").write_bytes(records)
+
+    held = threading.Event()
+    holder = threading.Thread(target=begin_after_a_look)
+    holder.start()
+    held.wait(60)
+    assert report(run, "--out", tmp_path / "report.html", "--watch") == 0
+    holder.join(60)
+    assert data_in(tmp_path / "report.html")["runs"][0]["steps"] == 3
+
+
+def test_watching_does_not_hide_that_nothing_can_be_written(run, tmp_path, capsys):
+    with locked(run, "busy"):
+        assert report(run, "--out", tmp_path / "absent" / "x.html", "--watch") == 2
+    assert "x.html cannot be written: No such file" in capsys.readouterr().err
+
+
 def test_figures_of_a_run(run, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     assert report(run, "--figures", tmp_path / "figures") == 0
