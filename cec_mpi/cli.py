@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from cec_mpi._version import __version__
 from cec_mpi.commands import cluster, doctor, encode, info, plan, report, run, store, task, top
@@ -53,6 +53,7 @@ _COMMANDS = {
     "hostfile": cluster.add_hostfile,
     "bench": encode.add_bench,
 }
+_INTERRUPTED = 128 + signal.SIGINT
 _NEEDS = {"slurm": ("run",)}  # whose options its script has
 
 
@@ -75,10 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         perform: Callable[[argparse.Namespace], int] = arguments.command
     except InputError as error:
         return _all_leave_with(error) if parallel else _leave_with(error)
-    if not parallel:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # tidy up first
     warnings.showwarning = _warn
     try:
+        if not parallel:
+            _tidy_up_first()
         with _saying(arguments.verbosity, launcher is None or launcher.rank == 0):
             code = perform(arguments)
         problem = unwritten()
@@ -96,7 +97,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, SystemExit) as error:
         for note in getattr(error, "__notes__", ()):
             complain(note)
-        return error.code if isinstance(error, SystemExit) else 130  # type: ignore[return-value]
+        return error.code if isinstance(error, SystemExit) else _INTERRUPTED  # type: ignore[return-value]
+    except Exception as error:
+        if not _comes_of_an_interrupt(error):
+            raise
+        return _INTERRUPTED
+
+
+def _tidy_up_first() -> None:
+    """From now on signals that end a process raise, so that no half-written file is left."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, _leave)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as while modules were read
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _leave(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)
+
+
+def _comes_of_an_interrupt(error: BaseException | None) -> bool:
+    """Whether it was raised because of Ctrl-C, as by an extension module that was being read."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -142,7 +142,7 @@ HOUSE = {
     """,
     "cec_mpi.live": """
         ways words
-        seen screen
+        seen screen whole_screen
         shown strip
         transfer
         steps

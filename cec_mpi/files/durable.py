@@ -104,18 +104,13 @@ def locked(directory: Path, busy: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def is_locked(directory: Path, tries: bool = True) -> bool | None:
-    """Whether a process is the writer in a directory; None where that cannot be told.
+def was_locked(directory: Path) -> bool:
+    """Whether a writer has left its lock, as one does that is at work, or was killed."""
+    return os.path.lexists(directory / _LOCK)
 
-    Parameters
-    ----------
-    directory : Path
-    tries : bool
-        See whether the lock can be had, not only whether it is there, as it is too when its
-        holder was killed.
-    """
-    if not tries:
-        return os.path.lexists(directory / _LOCK)
+
+def is_locked(directory: Path) -> bool | None:
+    """Whether a process is the writer in a directory; None where that cannot be told."""
     try:
         descriptor = open_regular(directory / _LOCK, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:

@@ -98,16 +98,20 @@ class Screen:
             if self.clear() and self._crosses(stream):
                 time.sleep(_READING_SECONDS)
 
-    def note(self, stream: TextIO, text: str) -> None:
-        """So much has been written to this stream."""
-        if os.getpid() != self._process or not text:
-            return
+    def write(self, stream: TextIO, text: str) -> int:
+        """Write something else to this stream, in the place of these lines."""
+        if os.getpid() != self._process:  # one that was forked, perhaps while this was locked
+            return stream.write(text)
         with self._lock:
-            self._is_within_line = not text.endswith("\n")
-            if self._crosses(stream):
-                self._silent_until = time.monotonic() + _SILENCE_SECONDS
-                if not self._is_within_line:
-                    stream.flush()
+            self.make_room(stream)
+            written = stream.write(text)
+            if text:
+                self._is_within_line = not text.endswith("\n")
+                if self._crosses(stream):
+                    self._silent_until = time.monotonic() + _SILENCE_SECONDS
+                    if not self._is_within_line:
+                        stream.flush()
+            return written
 
     def _crosses(self, stream: TextIO) -> bool:
         """Whether a stream comes to the terminal by another pipe than these lines."""
@@ -180,10 +184,7 @@ class _Around:
 
     def write(self, text: str) -> int:
         """Write once there is room."""
-        self._screen.make_room(self.stream)
-        written = self.stream.write(text)
-        self._screen.note(self.stream, text)
-        return written
+        return self._screen.write(self.stream, text)
 
     def writelines(self, texts: Iterable[str]) -> None:
         """Write these."""

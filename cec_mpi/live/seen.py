@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -12,8 +13,9 @@ from cec_mpi.live.words import event_words
 
 _RECENT = 64  # steps that medians are of
 _TIMES = 4096  # steps that a rate is of, at the most
-_WINDOW = 30.0  # seconds that a rate is of, where there are steps enough
-_ENOUGH = 8
+_WINDOW = 10.0  # seconds that a rate is of, so that a pause is soon forgotten, or
+_ENOUGH = 5  # so many steps, if they take longer
+_LONG = 2.0  # seconds of a step that are worth showing
 
 
 class Seen:
@@ -41,6 +43,10 @@ class Seen:
         The same as `event` for each machine.
     is_over : bool
         No more steps are to come.
+    waiting : float
+        Seconds since the last step, or since the run began, as far as whoever shows it knows.
+    is_slow : bool
+        Whether a step took seconds.
     known : dict of str to float
         What the task has said of how far it is.
     """
@@ -48,7 +54,8 @@ class Seen:
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.event: tuple[int, str] | None = None
         self.happened: dict[int, tuple[int, str]] = {}
-        self.is_over = False
+        self.is_over = self.is_slow = False
+        self.waiting = 0.0
         self.begin(header)
 
     def begin(self, header: Mapping[str, Any]) -> None:
@@ -78,6 +85,11 @@ class Seen:
         self._times.append(step["time"])
         if step["events"]:
             self._note(step)
+
+    def wait(self, seconds: float) -> None:
+        """So many seconds have passed since the last step."""
+        self.waiting = seconds
+        self.is_slow = self.is_slow or seconds >= _LONG
 
     def _note(self, step: Mapping[str, Any]) -> None:
         for event in step["events"]:
@@ -112,17 +124,19 @@ class Seen:
     @property
     def rate(self) -> float | None:
         """Steps in a second, of late; None where too few were made to say."""
-        back, last = 1, len(self._times) - 1
-        found = None
-        while last >= 1 and (found is None or back <= last):
-            back = min(back, last)
-            seconds = _seconds_between(self._times[last - back], self._times[last])
-            if seconds > 0:
-                found = back / seconds
-            if back == last or (seconds > _WINDOW and back >= _ENOUGH):
-                break
-            back *= 2
-        return found
+        last = len(self._times) - 1
+        if last < 1:
+            return None
+
+        def age(at: int) -> float:
+            return _seconds_between(self._times[at], self._times[last])
+
+        first = bisect_left(range(last), -_WINDOW, key=lambda at: -age(at))
+        if first and last - first >= _ENOUGH:  # and the part of the step before that is in there
+            part = (_WINDOW - age(first)) / (age(first - 1) - age(first))
+            return (last - first + part) / _WINDOW
+        first = min(first, max(0, last - _ENOUGH))
+        return (last - first) / age(first) if age(first) > 0 else None
 
     @property
     def seconds_left(self) -> float | None:
@@ -130,7 +144,8 @@ class Seen:
         rate = self.rate
         if self.planned is None or not rate or self.is_over:
             return None
-        return max(0, self.planned - self.made) / rate
+        left = self.planned - self.made - min(1.0, self.waiting * rate)
+        return max(0.0, left) / rate
 
     @property
     def makespan(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN = 0.1  # drawings
 _COSTS = 100  # times that what a drawing takes goes by before the next, up to
 _MOST_SECONDS_BETWEEN = 1.0
+_TICK = 1.0  # seconds between two looks where nothing happens
 
 
 class View(Protocol):
@@ -30,7 +32,7 @@ class View(Protocol):
 
 
 class Shower:
-    """Shows a view when it is time.
+    """Shows a view when it is time, also while nothing happens.
 
     Parameters
     ----------
@@ -38,6 +40,11 @@ class Shower:
     way : Way
     draw : callable, optional
         Draws it, where it is drawn.
+
+    Attributes
+    ----------
+    lock : threading.RLock
+        Who changes the view holds it: a thread looks at it now and then.
     """
 
     def __init__(self, view: View, way: Way, draw: Callable[[], None] | None) -> None:
@@ -46,9 +53,31 @@ class Shower:
         self._begin = time.monotonic()
         self._pace = Pace(way, self._begin)
         self._due = self._begin + (_SECONDS_BETWEEN if draw else way.least)
+        self.lock = threading.RLock()
 
     def look(self) -> None:
         """Show it, if it is time."""
+        with self.lock:
+            self._look()
+
+    @contextmanager
+    def looking(self) -> Iterator[Shower]:
+        """Look now and then inside."""
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.wait(_TICK):
+                self.look()
+
+        thread = threading.Thread(target=look, daemon=True, name="progress")
+        thread.start()
+        try:
+            yield self
+        finally:
+            over.set()
+            thread.join()
+
+    def _look(self) -> None:
         now = time.monotonic()
         if now < self._due:
             return
@@ -63,8 +92,8 @@ class Shower:
 
 
 @contextmanager
-def shown(view: View, choice: str) -> Iterator[Callable[[], None] | None]:
-    """Give a function that shows a view when it is time, or None where nothing is to be shown.
+def shown(view: View, choice: str) -> Iterator[Shower | None]:
+    """Give what shows a view when it is time, or None where nothing is to be shown.
 
     Parameters
     ----------
@@ -78,7 +107,8 @@ def shown(view: View, choice: str) -> Iterator[Callable[[], None] | None]:
         return
     terminal = terminal_seen() if way.live else None
     if terminal is None:
-        yield Shower(view, way, None).look
+        with Shower(view, way, None).looking() as shower:
+            yield shower
         return
     from cec_mpi.live.screen import Screen  # with rich, which is read only where it is needed
 
@@ -87,4 +117,5 @@ def shown(view: View, choice: str) -> Iterator[Callable[[], None] | None]:
         def draw() -> None:
             screen.draw(view.lines(*terminal.size, screen.is_plain))
 
-        yield Shower(view, way, draw).look
+        with Shower(view, way, draw).looking() as shower:
+            yield shower

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby
@@ -35,18 +36,29 @@ class RunView:
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
+        self._since = time.monotonic()
+
+    def take(self, step: Mapping[str, Any]) -> None:
+        """The run has made a step."""
+        self._seen.take(step)
+        self._since = time.monotonic()
 
     def line(self) -> str:
         """One line."""
+        self._seen.wait(time.monotonic() - self._since)
+        if self._seen.last is None:
+            return "no step yet"
         return ", ".join([f"{self._step()}: {self._machines()}", self._makespan(), *self._pace()])
 
     def lines(self, width: int, height: int, is_plain: bool) -> Iterable[RenderableType]:
         """Lines on a terminal of this size."""
+        self._seen.wait(time.monotonic() - self._since)
         yield head_line(self._seen, width)
         if height < _HIGH:
             return
         yield from strip_lines(self._seen, width, _ROWS if height >= 2 * _HIGH else 1, is_plain)
         yield makespan_line(self._seen, width)
+        yield from wait_lines(self._seen, width)
         if self._seen.event is not None:
             yield event_line(self._seen, width)
 
@@ -83,7 +95,7 @@ def pace_words(seen: Seen) -> list[str]:
     if seen.rate is not None:
         words.append(frequency(seen.rate, "steps"))
     if seen.seconds_left is not None:
-        words.append(f"{clock(seen.seconds_left)} left")
+        words.append(f"{clock(round(seen.seconds_left))} left")
     return words
 
 
@@ -148,6 +160,15 @@ def makespan_line(seen: Seen, width: int) -> RenderableType:
     return titled("makespan", Text(text if width >= _WIDE else text.replace("the ", "")), width)
 
 
+def wait_lines(seen: Seen, width: int) -> Iterable[RenderableType]:
+    """How long the next step has taken so far, where steps are slow."""
+    from rich.text import Text
+
+    if seen.is_slow and not seen.is_over:
+        words = clock(seen.waiting)
+        yield titled("next step", Text(words if width >= _WIDE else f"next step {words}"), width)
+
+
 def event_line(seen: Seen, width: int) -> RenderableType:
     """What happened last."""
     from rich.text import Text
@@ -177,14 +198,15 @@ def progress(
     choice : str
         How it is shown, as of `way_to_show`.
     """
-    seen = Seen(header)
-    with shown(RunView(seen), choice) as look:
-        if look is None:
+    view = RunView(Seen(header))
+    with shown(view, choice) as shower:
+        if shower is None:
             yield None
             return
 
         def watch(record: StepRecord) -> None:
-            seen.take(vars(record))
-            look()
+            with shower.lock:
+                view.take(vars(record))
+                shower.look()
 
         yield watch

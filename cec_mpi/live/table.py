@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cec_mpi.live.seen import Seen
-from cec_mpi.live.steps import event_line, head_line, makespan_line, strip_lines, titled
+from cec_mpi.live.steps import event_line, head_line, makespan_line, strip_lines, titled, wait_lines
 from cec_mpi.live.strip import GONE, IDLE, LATE, PREEMPTED, STATES, states_of
 from cec_mpi.live.watched import WatchedRun
 from cec_mpi.live.words import duration
@@ -38,6 +38,7 @@ def top_lines(
     """
     seen, state = run.seen, run.state
     seen.is_over = state.is_over
+    seen.wait(0.0 if state.is_over else run.silent)
     lines: list[RenderableType] = [_title(run, state.words, width)]
     if run.behind:
         lines.append(Text(f"reading its records: {run.behind / 1e6:.0f} MB are left"))
@@ -46,6 +47,7 @@ def top_lines(
     lines.append(head_line(seen, width))
     lines += strip_lines(seen, width, 1 if height is not None and height < _HIGH else 4, is_plain)
     lines.append(makespan_line(seen, width))
+    lines += wait_lines(seen, width)
     if seen.known:
         known = ", ".join(f"{printable(name)} {value:.3g}" for name, value in seen.known.items())
         lines.append(titled("solver", Text(known), width))
@@ -78,7 +80,7 @@ def _machines(seen: Seen, width: int, room: int | None) -> Iterable[RenderableTy
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("machine", justify="right", no_wrap=True)
     if width >= _BESIDE_HOSTS:
-        table.add_column("host", no_wrap=True, max_width=_LONGEST_NAME)
+        table.add_column("host", max_width=_LONGEST_NAME)
     table.add_column("state", no_wrap=True)
     table.add_column("rows", justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
@@ -86,13 +88,13 @@ def _machines(seen: Seen, width: int, room: int | None) -> Iterable[RenderableTy
         table.add_column("rows/s", justify="right", no_wrap=True)
         table.add_column("available", justify="right", no_wrap=True)
     if width >= _BESIDE_EVENTS:
-        table.add_column("last event", no_wrap=True)
+        table.add_column("last event")
     for n in chosen:
         state = states[n]
         words = seen.gone[n] if state == GONE else state
         cells = [Text(str(n))]
         if width >= _BESIDE_HOSTS:
-            cells.append(Text(printable(hosts.get(n, ""))))
+            cells.append(_cut(printable(hosts.get(n, ""))))
         cells.append(Text(words, STATES[state][2]))
         is_at_work = state not in (PREEMPTED, GONE, IDLE)
         cells.append(Text(str(rows[n - 1])))
@@ -104,8 +106,13 @@ def _machines(seen: Seen, width: int, room: int | None) -> Iterable[RenderableTy
         if width >= _BESIDE_EVENTS:
             number, event = seen.happened.get(n, (0, ""))
             event = event.removeprefix(f"machine {n} ")
-            cells.append(Text(f"step {number}: {event}" if event else ""))
+            cells.append(_cut(f"step {number}: {event}" if event else ""))
         table.add_row(*cells)
     yield table
     if left_out:
         yield Text(f"and {left_out} more, which took less time", "dim")
+
+
+def _cut(text: str) -> Text:
+    """What gives way where there is too little room: columns that wrap do so, before numbers."""
+    return Text(text, no_wrap=True, overflow="ellipsis")

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import select
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -15,12 +12,11 @@ from rich.console import Console
 from cec_mpi.live.screen import is_plain, rendered
 from cec_mpi.live.table import top_lines
 from cec_mpi.live.watched import WatchedRun
-from cec_mpi.terminal import put
+from cec_mpi.live.whole_screen import WholeScreen
+from cec_mpi.terminal import drop, put
 
 _READING = 0.1  # seconds between two looks while records are still being read
-_WIDTH = 100  # columns, where there is no terminal
-_LONGEST_SLEEP = 3600.0
-_LEAVES = b"qQ\x03\x04"
+_WIDTH = 100  # columns, where nothing says how many there are
 
 
 def top(out: Path, every: float, once: bool) -> None:
@@ -53,15 +49,10 @@ def top(out: Path, every: float, once: bool) -> None:
 def _show(run: WatchedRun, console: Console) -> None:
     """Print it as it is."""
     encoding = console.encoding
-    width = _size()[0] - 1 if console.is_terminal else _WIDTH
+    width = _columns_of_reader() - console.is_terminal
     lines = top_lines(run, width, None, is_plain(encoding))
     text = rendered(lines, width, encoding, is_terminal=console.is_terminal)
     put("\n".join(line.rstrip() for line in text.splitlines()))
-
-
-def _sleep(seconds: float) -> bool:
-    time.sleep(min(seconds, _LONGEST_SLEEP))
-    return False
 
 
 def _catch_up(run: WatchedRun) -> None:
@@ -72,69 +63,34 @@ def _catch_up(run: WatchedRun) -> None:
 
 def _watch(run: WatchedRun, console: Console, every: float) -> bool:
     """Show it anew now and then; returns whether it came to its end meanwhile."""
-    with _own_screen(console), _keys() as pressed:
+    with WholeScreen() as screen:
         while True:
             run.read()
-            width, height = _size()
+            width, height = _size() or (80, 24)
             lines = top_lines(run, width - 1, height, is_plain(console.encoding))
             shown = rendered(lines, width - 1, console.encoding).splitlines()[:height]
-            sys.stdout.write("\x1b[H" + "\n".join(f"{line}\x1b[K" for line in shown) + "\x1b[J")
-            sys.stdout.flush()
-            if run.state.is_over and not run.behind:
-                return True
-            if pressed(_READING if run.behind else every):
-                return False
-
-
-@contextmanager
-def _own_screen(console: Console) -> Iterator[None]:
-    """Have a screen of one's own, without a cursor; the one that was there comes back."""
-    console.set_alt_screen(True)
-    console.show_cursor(False)
-    try:
-        yield
-    finally:
-        console.show_cursor(True)
-        console.set_alt_screen(False)
-
-
-def _size() -> tuple[int, int]:
-    """Columns and lines of the terminal, as they are now."""
-    try:
-        found = os.get_terminal_size(sys.stdout.fileno())
-    except (OSError, ValueError):
-        found = os.terminal_size((0, 0))
-    return found.columns or 80, found.lines or 24
-
-
-@contextmanager
-def _keys() -> Iterator[Callable[[float], bool]]:
-    """Give a function that waits so long, and says whether a key that leaves was pressed."""
-    import termios
-    import tty
-
-    try:
-        descriptor = sys.stdin.fileno()
-        before = termios.tcgetattr(descriptor)
-    except (OSError, ValueError, AttributeError, termios.error):  # no terminal
-        yield _sleep
-        return
-
-    def pressed(seconds: float) -> bool:
-        by = time.monotonic() + seconds
-        while (left := by - time.monotonic()) > 0:
-            if not select.select([descriptor], [], [], min(left, _LONGEST_SLEEP))[0]:
-                continue
-            found = os.read(descriptor, 64)
-            if not found or any(key in _LEAVES for key in found):
-                return True
+            screen.show("\n".join(shown))
+            is_over = run.state.is_over and not run.behind
+            if is_over or screen.waited(_READING if run.behind else every):
+                break
+    if screen.is_gone:
+        drop(sys.stdout)
         return False
+    return is_over
 
-    tty.setcbreak(descriptor)
-    own = termios.tcgetattr(descriptor)
-    own[6][termios.VSUSP] = b"\0"  # who stops it would be left with this screen
-    termios.tcsetattr(descriptor, termios.TCSANOW, own)
+
+def _size(descriptor: int | None = None) -> tuple[int, int] | None:
+    """Columns and lines of a terminal, by default of standard output, as they are now."""
     try:
-        yield pressed
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        found = os.get_terminal_size(sys.stdout.fileno() if descriptor is None else descriptor)
+    except (OSError, ValueError):
+        return None
+    return (found.columns or 80, found.lines or 24)
+
+
+def _columns_of_reader() -> int:
+    """Columns of the terminal of who reads it, perhaps by way of a pipe."""
+    with suppress(ValueError):
+        if (columns := int(os.environ.get("COLUMNS", "0"))) > 0:
+            return columns
+    return next((size[0] for each in (None, 2, 0) if (size := _size(each))), _WIDTH)

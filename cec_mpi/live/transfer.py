@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _BAR = 30  # columns
+_SHORTEST = 0.5  # seconds that a rate is of
 
 
 class TransferView:
@@ -28,12 +29,13 @@ class TransferView:
     def __init__(self, doing: str) -> None:
         self._doing = doing
         self._begin = 0.0
+        self._first = 0  # bytes that were done then
         self.done = self.total = 0
 
     def note(self, done: int, total: int) -> None:
         """So much is done."""
         if total != self.total or done < self.done:  # another work of the same command
-            self._begin = time.monotonic()
+            self._begin, self._first = time.monotonic(), done
         self.done, self.total = done, total
 
     def line(self) -> str:
@@ -59,9 +61,11 @@ class TransferView:
 
     def _figures(self) -> str:
         seconds = time.monotonic() - self._begin
-        rate = self.done / seconds if seconds > 0 else 0.0
-        left = clock((self.total - self.done) / rate) if rate else "?"
-        return f"{self.total / 1e9:.2f} GB, {rate / 1e6:.0f} MB/s, {left} left"
+        size, done = f"{self.total / 1e9:.2f} GB", self.done - self._first
+        if not done or seconds < _SHORTEST:
+            return size
+        rate = done / seconds
+        return f"{size}, {rate / 1e6:.0f} MB/s, {clock((self.total - self.done) / rate)} left"
 
 
 @contextmanager
@@ -79,15 +83,16 @@ def transfer(doing: str, choice: str) -> Iterator[Callable[[int, int], None] | N
         yield None
         return
     view = TransferView(doing)
-    with shown(view, choice) as look:
-        if look is None:
+    with shown(view, choice) as shower:
+        if shower is None:
             yield None
             return
 
         def watch(done: int, total: int) -> None:
-            is_new = total != view.total or done < view.done
-            view.note(done, total)
-            if not is_new and done < total:
-                look()
+            with shower.lock:
+                is_new = total != view.total or done < view.done
+                view.note(done, total)
+                if not is_new and done < total:
+                    shower.look()
 
         yield watch

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import is_locked
+from cec_mpi.files.durable import is_locked, was_locked
 from cec_mpi.live.seen import Seen
 from cec_mpi.live.words import clock
-from cec_mpi.records.directory import STEPS, read_summary
+from cec_mpi.records.directory import STEPS, has_checkpoint, read_summary
 from cec_mpi.records.following import Following
 
-_FRESH = 2.0  # seconds after the last step in which nothing else is asked
 _STUCK = 10.0  # seconds without a step, at the least, and
 _STEPS = 10  # the time of so many steps
 _UNKNOWN = 60.0  # seconds without a step where nobody says whether the run is still there
@@ -79,10 +78,15 @@ class WatchedRun:
             self._grew, self._changed = now - age, self._steps.changed
 
     @property
+    def silent(self) -> float:
+        """Seconds since its records grew."""
+        return time.monotonic() - self._grew if self._changed else 0.0
+
+    @property
     def state(self) -> State:
         """How the run is."""
-        silent = time.monotonic() - self._grew if self._changed else 0.0
-        locked = is_locked(self.out, tries=silent > _FRESH)
+        silent = self.silent
+        locked = is_locked(self.out)
         if locked or (locked is None and silent < _UNKNOWN):
             if self.seen.last is None:
                 return State("no step yet")
@@ -92,4 +96,9 @@ class WatchedRun:
             return State("going")
         if read_summary(self.out) is not None:
             return State("done", True)
-        return State("broke off" if self.seen.last is not None else "broke off before a step", True)
+        how = "broke off" if was_locked(self.out) else "stopped"
+        if self.seen.last is None:
+            return State(f"{how} before a step", True)
+        if has_checkpoint(self.out):
+            return State(f"{how}, --resume goes on", True)
+        return State(f"{how} without a checkpoint", True)

@@ -53,14 +53,14 @@ def prepare_directory(path: Path, used: bool) -> None:
         check_regular(path / name)
     if found and not used:
         what = ", ".join(found)
-        has_checkpoint = not {CHECKPOINT, PREVIOUS}.isdisjoint(found)
-        if SUMMARY in found or not (has_checkpoint or STEPS in found):
+        goes_on = not {CHECKPOINT, PREVIOUS}.isdisjoint(found)
+        if SUMMARY in found or not (goes_on or STEPS in found):
             raise InputError(
                 f"{path} holds results ({what}): use --resume, --overwrite or a new DIR"
             )
         raise InputError(
             f"{path} holds a run that did not come to its end ({what}): --resume "
-            f"{'goes on' if has_checkpoint else 'begins again, since there is no checkpoint'}, "
+            f"{'goes on' if goes_on else 'begins again, since there is no checkpoint'}, "
             "--overwrite starts anew, or use a new DIR"
         )
     if (path / "manifest.json").exists():
@@ -71,6 +71,11 @@ def prepare_directory(path: Path, used: bool) -> None:
         (path / "logs").mkdir(parents=True, exist_ok=True)
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(f"{path} cannot be used for results: it cannot be written")
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether a run has left a checkpoint in a directory, damaged or not."""
+    return any((path / name).exists() for name in (CHECKPOINT, PREVIOUS))
 
 
 def set_results_aside(path: Path) -> None:

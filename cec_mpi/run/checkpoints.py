@@ -23,7 +23,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.archive import DamagedError, packed, unpacked
 from cec_mpi.files.durable import publish, rename_copy
 from cec_mpi.files.saving import writing
-from cec_mpi.records.directory import CHECKPOINT, PREVIOUS
+from cec_mpi.records.directory import CHECKPOINT, PREVIOUS, has_checkpoint
 from cec_mpi.run.identity import check_same
 from cec_mpi.text import shown
 
@@ -142,11 +142,6 @@ class CheckpointFile:
         """The run is done: nothing is to be gone on with."""
         for name in (PREVIOUS, CHECKPOINT):
             (self._directory / name).unlink(missing_ok=True)
-
-
-def has_checkpoint(directory: Path) -> bool:
-    """Whether an earlier run left a checkpoint, damaged or not."""
-    return any((directory / name).exists() for name in (CHECKPOINT, PREVIOUS))
 
 
 def read_checkpoint(directory: Path, about: Mapping[str, Any]) -> Found:

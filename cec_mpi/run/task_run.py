@@ -25,6 +25,7 @@ from cec_mpi.records.directory import (
     RESULT,
     STEPS,
     SUMMARY,
+    has_checkpoint,
     has_earlier,
     keep_results,
     prepare_directory,
@@ -33,7 +34,7 @@ from cec_mpi.records.directory import (
     set_results_aside,
 )
 from cec_mpi.records.recorder import Recorder, resume_steps
-from cec_mpi.run.checkpoints import CheckpointFile, Found, has_checkpoint, read_checkpoint
+from cec_mpi.run.checkpoints import CheckpointFile, Found, read_checkpoint
 from cec_mpi.run.closing import closing_warnings, ending_of, noting_warnings, print_closing
 from cec_mpi.run.identity import check_same, describe_run
 from cec_mpi.run.options import RunOptions

@@ -6,6 +6,7 @@ import sys
 import time
 import warnings
 from contextlib import suppress
+from datetime import timedelta
 from itertools import count
 
 import pytest
@@ -17,7 +18,7 @@ from cec_mpi.live.strip import strip
 from cec_mpi.live.ways import Terminal as Shown
 from cec_mpi.records import StepRecord
 from cec_mpi.terminal import tell, warn
-from helpers.steps import header, step
+from helpers.steps import BEGIN, header, step
 
 LOST = {"lost": 4, "reason": "its connection ended\x1b[2J"}
 
@@ -203,6 +204,39 @@ def test_each_step_is_taken_and_shown_when_it_is_time(on_terminal):
     print("end")
     terminal.await_text("end")
     assert terminal.text == "end"
+
+
+def test_time_goes_on_while_a_step_is_made(on_terminal):
+    terminal = on_terminal()
+    with progress(header(planned_steps=9), "auto") as watch:
+        terminal.await_text("next step  0:02")
+        watch(record(0))
+        terminal.await_text("step 1 of 9")
+        terminal.await_text("next step  0:00")
+
+
+def test_a_pause_is_soon_forgotten():
+    def at(seconds):
+        return (BEGIN + timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
+
+    quick = [step(n, time=at(n / 10)) for n in range(100)]
+    found = seen(quick, planned_steps=1000)
+    assert found.rate == pytest.approx(10)
+    for n in range(100, 160):  # a minute later
+        found.take(step(n, time=at(60 + n / 10)))
+    assert found.rate == pytest.approx(5.9, rel=0.01)  # 60 steps in ten seconds
+    for n in range(160, 205):
+        found.take(step(n, time=at(60 + n / 10)))
+    assert found.rate == pytest.approx(10, rel=0.01)
+    assert found.seconds_left == pytest.approx(79.5, rel=0.01)
+    found.wait(0.05)
+    assert found.seconds_left == pytest.approx(79.45, rel=0.01)
+
+
+def test_a_rate_of_slow_steps_is_of_five():
+    times = [(BEGIN + timedelta(minutes=n * n)).isoformat() for n in range(9)]
+    found = seen([step(n, time=each) for n, each in enumerate(times)])
+    assert found.rate == pytest.approx(5 / (60 * (64 - 9)))
 
 
 def test_nothing_is_shown_where_it_is_not_wanted(on_terminal):

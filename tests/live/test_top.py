@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from cec_mpi.cli import main
 from cec_mpi.files.durable import is_locked, locked
 from cec_mpi.live.watched import WatchedRun
+from cec_mpi.processes.launch.launchers import without_launcher
 from helpers.steps import header, step, write
+from helpers.terminals import Terminal
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
@@ -47,10 +55,11 @@ def state_of(out):
     return run.state.words
 
 
-def test_what_is_shown_of_a_run(out, capsys):
+def test_what_is_shown_of_a_run(out, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     write(out / "steps.jsonl", header(planned_steps=41), *STEPS)
     lines = printed(capsys, out, "--once")
-    assert lines[0].endswith("/out: broke off")
+    assert lines[0].endswith("/out: stopped without a checkpoint")
     assert lines[1].startswith("matvec  step 21 of 41 ")
     assert lines[1].endswith(" 2.0 steps/s")
     assert "5 of 6 available" in lines[2]
@@ -60,6 +69,20 @@ def test_what_is_shown_of_a_run(out, capsys):
     assert machines[5] == ["6", "node6", "works", "600", "600", "ms", "1,000", "100%"]
     assert machines[3][:7] == ["4", "node4", "lost", "0", "-", "-", "0%"]
     assert " ".join(machines[3][7:]) == "step 7: was lost: its connection ended"
+
+
+@pytest.mark.parametrize("columns", [48, 64, 80, 100, 120])
+def test_names_and_reasons_give_way_before_numbers(out, capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    hosts = ["node0", *(f"node{n}.of.a.cluster.example.org" for n in range(1, 7))]
+    steps = [step(n, events=[{**LOST, "reason": 20 * "why "}] if n == 7 else []) for n in range(9)]
+    write(out / "steps.jsonl", header(hosts=hosts), *steps)
+    lines = printed(capsys, out)
+    assert all(len(line) <= columns for line in lines)
+    table = lines[[line.split()[:1] for line in lines].index(["machine"]) :]
+    assert "…" in table[1] or columns < 64
+    assert "600 ms" in table[6]
+    assert columns < 64 or "1,000       100%" in table[6]
 
 
 def test_without_a_terminal_it_is_shown_once(out, capsys):
@@ -83,9 +106,14 @@ def test_how_a_run_is(out):
         assert state_of(out).startswith("seems stuck")
     assert state_of(out) == "done"
     (out / "summary.json").unlink()
-    assert state_of(out) == "broke off"
+    assert state_of(out) == "stopped without a checkpoint"
+    (out / "checkpoint.npz").touch()
+    assert state_of(out) == "stopped, --resume goes on"
+    write(record, header(), *STEPS)  # a step in this moment
     (out / ".lock").touch()  # as a killed process leaves it
-    assert state_of(out) == "broke off"
+    assert state_of(out) == "broke off, --resume goes on"
+    (out / "checkpoint.npz").unlink()
+    assert state_of(out) == "broke off without a checkpoint"
 
 
 def test_who_looks_keeps_no_run_from_beginning(out):
@@ -131,7 +159,7 @@ def test_names_that_a_terminal_would_obey_stay_text(out, capsys):
 )
 def test_a_header_of_anything_ends_nothing(out, capsys, about):
     write(out / "steps.jsonl", header(**about), step(0, time="yesterday"), step(1))
-    assert printed(capsys, out)[0].endswith("/out: broke off")
+    assert printed(capsys, out)[0].endswith("/out: stopped without a checkpoint")
 
 
 def test_what_is_no_run(tmp_path, capsys):
@@ -225,3 +253,64 @@ def test_q_leaves(out, on_terminal, on_screen, size, machines):
         assert lines[0].endswith("/out: going")
         assert any(line.split()[:1] == ["machine"] for line in lines)
         assert ("more, which took less time" in lines[-1]) is (machines > size[1] - 6)
+
+
+@pytest.fixture
+def begun(out):
+    """Start top on a terminal, look at the run, and end it if the test does not."""
+    begun = []
+    write(out / "steps.jsonl", header(), *STEPS)
+
+    def begin(end):
+        words = [sys.executable, "-m", "cec_mpi", "top", str(out), "--every", "0.05"]
+        streams = {"stdin": end, "stdout": end, "stderr": end}
+        environ = {**without_launcher(os.environ), "TERM": "xterm-256color"}
+        begun.append(subprocess.Popen(words, env=environ, process_group=0, **streams))
+        return begun[-1]
+
+    with locked(out, "busy"):
+        yield begin
+        for process in begun:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
+def test_signals_leave_the_terminal_as_it_was(begun, number):
+    terminal = Terminal()
+    before = termios.tcgetattr(terminal.end)
+    process = begun(terminal.end)
+    terminal.await_text("node6")
+    assert termios.tcgetattr(terminal.end) != before
+
+    process.send_signal(signal.SIGTSTP)
+    assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+    assert termios.tcgetattr(terminal.end) == before
+    assert terminal.is_clean
+
+    process.send_signal(signal.SIGCONT)
+    by = time.monotonic() + 10
+    while terminal.raw.count(b"\x1b[?1049h") < 2 and time.monotonic() < by:
+        time.sleep(0.01)
+    terminal.await_text("node6")
+    process.send_signal(number)
+    assert process.wait(10) == (0 if number == signal.SIGINT else 128 + number)
+    assert termios.tcgetattr(terminal.end) == before
+    assert terminal.is_clean
+    assert "Traceback" not in terminal.text
+    terminal.close()
+
+
+def test_a_terminal_that_is_gone_ends_it_where_nobody_hangs_up(begun, tmp_path):
+    ours, end = pty.openpty()
+    with (tmp_path / "errors").open("w+") as errors:
+        streams = {"stdin": end, "stdout": end, "stderr": errors}
+        environ = {**without_launcher(os.environ), "TERM": "xterm-256color"}
+        words = [sys.executable, "-m", "cec_mpi", "top", str(tmp_path / "out")]
+        process = subprocess.Popen(words, env=environ, process_group=0, **streams)
+        os.close(end)
+        while b"node6" not in os.read(ours, 65536):
+            pass
+        os.close(ours)
+        assert process.wait(10) == 0
+        assert "Traceback" not in Path(errors.name).read_text()
