@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import shutil
 import sys
@@ -17,7 +16,7 @@ from cec_mpi.drawing.scene import letter
 from cec_mpi.drawing.shares import Shares
 from cec_mpi.drawing.steps import steps_table
 from cec_mpi.drawing.typed import left_out, typed
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.losses import Losses
 from cec_mpi.options.option import add_flag, add_option
@@ -61,6 +60,13 @@ def _plan(arguments: argparse.Namespace) -> int:
         raise InputError("--before: expected --figure FILE, which shows what changes")
     if arguments.draw == "yes" and arguments.json:
         raise InputError("--draw yes: expected it without --json")
+    for flag in ("available", "before"):
+        given = getattr(arguments, flag)
+        if given and max(given) > len(everyone):
+            raise InputError(
+                f"--{flag}: machine {max(given)}, and {len(everyone)} speeds are given: expected "
+                f"machines from 1 to {len(everyone)}"
+            )
     plan = _explained(arguments, arguments.available or everyone)
     if arguments.figure is not None:
         _write_figure(arguments, plan)
@@ -99,7 +105,10 @@ def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
         )
     panels = [_shares(plan, arguments.speeds)]
     if arguments.before:
-        before = _shares(_explained(arguments, arguments.before), arguments.speeds)
+        try:
+            before = _shares(_explained(arguments, arguments.before), arguments.speeds)
+        except (InputError, InfeasibleError) as error:
+            raise type(error)(f"--before: {error}") from None
         new = new_rows(before.blocks, panels[0].blocks)
         panels = [before, replace(panels[0], new=new)]
     copies = arguments.recovery + arguments.stragglers
@@ -188,7 +197,7 @@ def _encodes(text: str) -> bool:
 
 
 def _makespan(plan: dict[str, Any]) -> str:
-    makespan, bound = (
-        math.inf if plan[key] is None else plan[key] for key in ("makespan", "bound")
-    )
+    makespan, bound = plan["makespan"], plan["bound"]
+    if makespan is None or bound is None:
+        return f"makespan more than {sys.float_info.max:.3g}"
     return f"makespan {makespan:g} (no assignment is below {bound:g})"

@@ -5,20 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import is_locked, publish
+from cec_mpi.files.durable import is_locked
 from cec_mpi.files.regular import open_regular
-from cec_mpi.files.saving import storing
+from cec_mpi.files.saving import store_all, storing
+from cec_mpi.live.shown import shown
 from cec_mpi.options import values
-from cec_mpi.options.option import add_flag
+from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.records.directory import STEPS, SUMMARY
 from cec_mpi.records.reading import LONGEST_LINE
-from cec_mpi.terminal import say
-from cec_mpi.text import listed, printable
+from cec_mpi.run.options import RunOptions
+from cec_mpi.terminal import say, tell, warn
+from cec_mpi.text import few, listed, printable
+
+if TYPE_CHECKING:
+    from cec_mpi.report.gathered import Run
 
 _EVERY = 5.0  # seconds between two pages of a run that goes on
 _LOOK = 0.2  # seconds between two looks whether a run has begun
@@ -39,6 +44,7 @@ def add_report(commands: Any) -> None:
     add_flag(p, "--csv FILE", "a table with a row for each step", values.path)
     add_flag(p, "--trace FILE", "a trace that Perfetto opens, a track a machine", values.path)
     add_flag(p, "--steps A:B", "the steps of --trace, from A to before B", _window)
+    add_option(p, RunOptions, "progress", text="of --watch: auto, plain (lines) or off")
     p.set_defaults(command=_report)
 
 
@@ -66,17 +72,50 @@ def _report(arguments: argparse.Namespace) -> int:
     named = {flag: getattr(arguments, flag) for flag in ("out", "csv", "trace")}
     wanted = {flag: Path(name) for flag, name in named.items() if name}
     _check(arguments, wanted)
-    while arguments.watch and any(map(_is_beginning, arguments.runs)):
-        time.sleep(_LOOK)
-    while True:
-        begin = time.monotonic()
-        going = _write(arguments, wanted)
-        if not (arguments.watch and going):
-            break
-        time.sleep(max(_EVERY, _SMALLEST_PAUSE * (time.monotonic() - begin)))
     made = [*wanted.values(), *([arguments.figures] if arguments.figures else [])]
+    if arguments.watch:
+        _watch(arguments, wanted, listed(made, 4))
+    else:
+        for run in _write(arguments, wanted):
+            if not run.steps:
+                warn(f"{run.name} has no step")
     say(printable(f"{listed(made, 4)}: {listed(arguments.runs, 5)}"))
     return 0
+
+
+class _Anew:
+    """What is shown of a report that is written anew: the words of the moment."""
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+
+    def line(self) -> str:
+        return printable(self.words)
+
+    def lines(self, width: int, height: int, is_plain: bool) -> Iterable[str]:
+        return [self.line()]
+
+
+def _watch(arguments: argparse.Namespace, wanted: dict[str, Path], made: str) -> None:
+    """Write what is wanted until the runs end, and say so by the rules of --progress."""
+    runs = listed(arguments.runs, 5)
+    view = _Anew(f"{made}: anew every {_EVERY:g} s until the end of {runs}")
+    with shown(view, arguments.progress) as shower:
+        if shower is not None:
+            tell(f"cec-mpi: {view.line()}")
+        while any(map(_is_beginning, arguments.runs)):
+            time.sleep(_LOOK)
+        while True:
+            begin = time.monotonic()
+            found = _write(arguments, wanted)
+            if not _are_going(found):
+                break
+            if shower is not None:
+                with shower.lock:
+                    steps = listed([run.steps for run in found], 5)
+                    view.words = f"{made}: written at {time.strftime('%X')}, {runs} at step {steps}"
+                    shower.look()
+            time.sleep(max(_EVERY, _SMALLEST_PAUSE * (time.monotonic() - begin)))
 
 
 def _is_beginning(run: str) -> bool:
@@ -94,6 +133,12 @@ def _is_beginning(run: str) -> bool:
 def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:
     if not wanted and not arguments.figures:
         raise InputError("nothing to write: expected --out FILE, as --out report.html")
+    if arguments.step and not arguments.out and not arguments.figures:
+        raise InputError(
+            "--step says whose assignments are drawn: expected --out FILE or --figures DIR too"
+        )
+    if arguments.title and not arguments.out:
+        raise InputError("--title is that of the page: expected --out FILE too")
     if arguments.steps and "trace" not in wanted:
         raise InputError("--steps says which steps --trace has: expected --trace FILE too")
     if "trace" in wanted and len(arguments.runs) > 1:
@@ -114,17 +159,41 @@ def _is_of_a_run(name: str) -> bool:
     return name in (STEPS, SUMMARY) or name.startswith(".") or name.endswith((".npy", ".npz"))
 
 
-def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> bool:
-    """Write what is wanted; whether a run still goes."""
+def _are_going(runs: Sequence[Run]) -> bool:
+    from cec_mpi.report.gathered import GOING
+
+    return any(run.state == GOING for run in runs)
+
+
+def _check_asked(asked: frozenset[int], runs: Sequence[Run], is_watching: bool) -> None:
+    """Steps whose assignments are to be shown have to be there, when no more are waited for."""
+    missing = sorted(t for t in asked if not any((run.numbers["step"] == t).any() for run in runs))
+    if not missing or (is_watching and _are_going(runs)):
+        return
+    there = []
+    for run in runs:
+        numbers = run.numbers["step"]
+        has = f"steps {numbers.min():.0f} to {numbers.max():.0f}" if run.steps else "no step"
+        there.append(f"{run.name} has {has}")
+    problem = f"--step {few(missing, 5)}: {listed(there, 5)}"
+    if not is_watching:
+        raise InputError(problem)
+    warn(problem)
+
+
+def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> list[Run]:
+    """Write what is wanted, all of it or nothing; the runs as they were then."""
     from cec_mpi.report.data import About, data_of
-    from cec_mpi.report.exports.figures import write_figures
+    from cec_mpi.report.exports.figures import figures_of
     from cec_mpi.report.exports.tables import table_of
     from cec_mpi.report.exports.trace import trace_of
-    from cec_mpi.report.gathered import GOING, Run
+    from cec_mpi.report.gathered import Run
     from cec_mpi.report.page import page
 
-    runs = [Run(name, arguments.step or frozenset()) for name in arguments.runs]
-    going = any(run.state == GOING for run in runs)
+    asked = arguments.step or frozenset()
+    runs = [Run(name, asked) for name in arguments.runs]
+    going = _are_going(runs)
+    _check_asked(asked, runs, arguments.watch)
     about = About(
         arguments.title or listed(arguments.runs, 5), _EVERY if arguments.watch and going else None
     )
@@ -133,9 +202,12 @@ def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> bool:
         "csv": lambda: table_of(runs),
         "trace": lambda: trace_of(runs[0], *(arguments.steps or (0, 2**63))),
     }
-    for flag, content in [(flag, make[flag]()) for flag in wanted]:
-        with storing(wanted[flag]):
-            publish(wanted[flag], content)
+    contents = {wanted[flag]: make[flag]() for flag in wanted}
     if arguments.figures and not (arguments.watch and going):
-        write_figures(data_of(runs, about), arguments.figures, arguments.step or ())
-    return going
+        place = Path(arguments.figures)
+        figures = figures_of(data_of(runs, about), asked)
+        with storing(place):
+            place.mkdir(parents=True, exist_ok=True)
+        contents |= {place / name: content for name, content in figures.items()}
+    store_all(contents)
+    return runs

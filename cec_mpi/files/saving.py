@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from cec_mpi.errors import InputError, ResultsError
-from cec_mpi.files.replacing import create_new, open_own
+from cec_mpi.files.replacing import create_new, open_own, replacing
 
 
 @contextmanager
@@ -40,6 +40,23 @@ def storing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def store_all(contents: Mapping[Path, bytes]) -> None:
+    """Put files in the places of others: all of them, or none where one cannot be written.
+
+    Raises
+    ------
+    InputError
+        As `storing`.
+    """
+    with ExitStack() as places:
+        for path, content in contents.items():
+            with storing(path):
+                descriptor, _ = places.enter_context(replacing(path))
+                with open(descriptor, "wb", closefd=False) as file:
+                    file.write(content)
+                os.fsync(descriptor)
 
 
 @contextmanager

@@ -75,16 +75,20 @@ def fractions(text: str) -> tuple[Fraction, ...]:
         speeds = tuple(_fraction(part.strip()) for part in text.split(","))
     except (ValueError, ZeroDivisionError, OverflowError):
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected positive numbers with commas between them, as 2,2,3"
+            f"{text!r}: expected positive numbers (1e-300 to 1e300) with commas between them, as "
+            "2,2,3"
         ) from None
     return speeds
+
+
+_SMALLEST, _LARGEST = Fraction(1, 10**300), Fraction(10**300)
 
 
 def _fraction(text: str) -> Fraction:
     if "/" not in text and not 0 < float(text) < float("inf"):
         raise ValueError  # before 1e999999999 becomes a whole number
     exact = Fraction(text)
-    if not 0 < float(exact) < float("inf"):
+    if not _SMALLEST <= exact <= _LARGEST:  # beyond it 1 / speed is no float
         raise ValueError
     return exact
 

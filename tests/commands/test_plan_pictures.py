@@ -75,7 +75,11 @@ def test_a_figure_does_not_write_through_a_link(cec, tmp_path):
         (["--figure", "{}/\x1b[2J/a.svg"], r"there is no directory .*\\x1b\[2J"),
         (["--figure", "/proc/a.svg"], r"/proc/a\.svg cannot be written: "),
         (["--before", "1-6"], r"--before: expected --figure FILE"),
-        (["--before", "1-9", "--figure", "{}/a.svg"], r"6 speeds are given"),
+        (
+            ["--before", "1-9", "--figure", "{}/a.svg"],
+            r"--before: machine 9, and 6 speeds",
+        ),
+        (["--available", "1-9"], r"--available: machine 9, .*: expected machines from 1 to 6"),
         (["--before", "x", "--figure", "{}/a.svg"], r"expected different machine numbers"),
         (["--draw", "yes", "--json"], r"--draw yes: expected it without --json"),
         (["--draw", "maybe"], r"--draw"),

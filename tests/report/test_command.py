@@ -1,6 +1,7 @@
 """cec-mpi report: pages, tables and traces, whole or not at all."""
 
 import csv
+import errno
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import pytest
 from cec_mpi.cli import main
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import locked
+from cec_mpi.live.ways import Way
 from cec_mpi.records import reading
 from cec_mpi.records.recorder import resume_steps
 from cec_mpi.report import stream
@@ -57,7 +59,7 @@ def test_a_page_of_a_run(run, tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_watching_ends_with_the_run(run, tmp_path, monkeypatch):
+def test_watching_ends_with_the_run(run, tmp_path, monkeypatch, capsys):
     """The page says that there will be another one, until there is none."""
     monkeypatch.setattr("cec_mpi.commands.report._EVERY", 0.02)
     out, seen = tmp_path / "report.html", []
@@ -76,8 +78,11 @@ def test_watching_ends_with_the_run(run, tmp_path, monkeypatch):
     holder = threading.Thread(target=hold_until_it_was_written_twice)
     holder.start()
     held.wait(60)
-    assert report(run, "--out", out, "--watch") == 0
+    assert report(run, "--out", out, "--watch", "--step", "1,9") == 0
     holder.join(60)
+    begin, *_, last = capsys.readouterr().err.splitlines()
+    assert begin == f"cec-mpi: {out}: anew every 0.02 s until the end of {run}"
+    assert last == f"cec-mpi: warning: --step 9: {run} has steps 0 to 2"
     assert (seen[0]["refresh"], seen[0]["runs"][0]["state"]) == (0.02, "still going")
     assert data_in(out)["refresh"] is None
     assert data_in(out)["runs"][0]["state"] == "broke off"
@@ -102,6 +107,34 @@ def test_watching_waits_for_the_first_line_of_a_run(run, tmp_path):
     assert data_in(tmp_path / "report.html")["runs"][0]["steps"] == 3
 
 
+@pytest.mark.parametrize("quietly", [["-q"], ["--progress", "off"]])
+def test_watching_in_silence(run, tmp_path, capsys, quietly):
+    assert report(run, "--out", tmp_path / "x.html", "--watch", *quietly) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_watching_says_when_it_was_written_anew(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("cec_mpi.commands.report._EVERY", 0.02)
+    monkeypatch.setattr("cec_mpi.live.ways.KEPT", Way(False, 0.0, 0.0))
+    out, over = tmp_path / "report.html", threading.Event()
+
+    def hold():
+        with locked(run, "busy"):
+            held.set()
+            over.wait(60)
+
+    held = threading.Event()
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(60)
+    threading.Timer(0.5, over.set).start()
+    assert report(run, "--out", out, "--watch") == 0
+    holder.join(60)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1].startswith(f"cec-mpi: {out}: written at ")
+    assert lines[1].endswith(f"{run} at step 3, 0:00 so far")
+
+
 def test_watching_does_not_hide_that_nothing_can_be_written(run, tmp_path, capsys):
     with locked(run, "busy"):
         assert report(run, "--out", tmp_path / "absent" / "x.html", "--watch") == 2
@@ -114,8 +147,30 @@ def test_figures_of_a_run(run, tmp_path, capsys):
     names = {each.name for each in (tmp_path / "figures").iterdir()}
     assert {"availability.svg", "makespan.png"} <= names
     (tmp_path / "file").touch()
-    assert report(run, "--figures", tmp_path / "file") == 2
+    page = tmp_path / "page.html"
+    assert report(run, "--figures", tmp_path / "file", "--out", page) == 2
     assert "cannot be written: File exists" in capsys.readouterr().err
+    assert not page.exists()
+
+
+def test_a_disk_that_is_full_gets_all_files_or_none(run, tmp_path, capsys, monkeypatch):
+    """As the system says it when what was written is to go to the disk."""
+    pytest.importorskip("matplotlib")
+    place, page, synced = tmp_path / "figures", tmp_path / "page.html", []
+
+    def fsync(descriptor):
+        synced.append(descriptor)
+        if len(synced) == 5:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    page.write_text("before")
+    monkeypatch.setattr("os.fsync", fsync)
+    assert report(run, "--figures", place, "--out", page) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"figures/\S+ cannot be written: No space left", error)
+    assert list(place.iterdir()) == []
+    assert page.read_text() == "before"
+    assert {each.name for each in tmp_path.iterdir()} == {"figures", "page.html", "run"}
 
 
 def test_a_table_has_a_row_for_each_step(run, tmp_path):
@@ -192,6 +247,9 @@ def test_a_window_of_a_trace(run, tmp_path):
         (["RUN", "--trace", "x", "--steps", "5:5"], "expected two steps, as 100:200"),
         (["RUN", "--trace", "x", "--steps", "7:9"], "has none of the steps 7:9"),
         (["RUN", "RUN", "--trace", "x"], "--trace of 2 runs: expected one DIR"),
+        (["RUN", "--out", "x", "--step", "2,7-9"], "--step 7, 8, 9: run has steps 0 to 2"),
+        (["RUN", "--csv", "x", "--step", "1"], "expected --out FILE or --figures DIR too"),
+        (["RUN", "--csv", "x", "--title", "a"], "--title is that of the page"),
         (["RUN", "--out", "x", "--step", "a"], "'a': expected a whole number"),
         (["RUN", "--out", "x", "--step", "9-7"], "'9-7': expected step numbers"),
     ],
@@ -209,6 +267,13 @@ def test_bad_input_is_one_message_and_nothing_is_written(
     assert [each.name for each in tmp_path.iterdir()] == ["run"]
     assert [each.name for each in run.iterdir()] == ["steps.jsonl"]
     assert (run / "steps.jsonl").read_bytes() == before
+
+
+def test_a_run_without_a_step_is_said_to_have_none(make_run, tmp_path, capsys):
+    run = make_run([])
+    assert report(run, "--out", tmp_path / "x.html", "--trace", tmp_path / "trace.json") == 0
+    assert capsys.readouterr().err == f"cec-mpi: warning: {run} has no step\n"
+    assert (tmp_path / "x.html").exists()
 
 
 def test_what_is_no_file_is_not_replaced(run, tmp_path, capsys):

@@ -6,7 +6,6 @@ import io
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from pathlib import Path
 from typing import Any
 
 from cec_mpi.core.plan.assignment import Block
@@ -16,8 +15,6 @@ from cec_mpi.drawing.scene import Scene
 from cec_mpi.drawing.shares import Shares
 from cec_mpi.drawing.svg import svg
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import publish
-from cec_mpi.files.saving import storing
 from cec_mpi.text import few
 
 _ASSIGNMENTS = 6  # of a run that are drawn
@@ -34,48 +31,36 @@ _STYLE: Any = {
 }
 
 
-def write_figures(
-    data: Mapping[str, Any], directory: str | Path, steps: Iterable[int] = ()
-) -> list[Path]:
-    """Write the figures of runs into a directory, which is made if it is not there.
+def figures_of(data: Mapping[str, Any], steps: Iterable[int] = ()) -> dict[str, bytes]:
+    """The figures of runs, by the names of their files.
 
     Parameters
     ----------
     data : mapping
         What a page of these runs is given.
-    directory : path
     steps : iterable of int
         Whose assignments are drawn too.
 
     Returns
     -------
-    list of Path
-        The files: ``availability``, ``makespan``, ``speeds``, ``parts``, ``progress`` and
+    dict of str to bytes
+        ``availability``, ``makespan``, ``speeds``, ``parts``, ``progress`` and
         ``assignment-STEP``, as far as the records have them; with several runs a number
         before the name, and ``makespans`` of all of them.
 
     Raises
     ------
     InputError
-        There is no matplotlib, or a file cannot be written.
+        There is no matplotlib.
     """
     try:
         from matplotlib import rc_context
     except ImportError:
         raise InputError("figures need matplotlib: pip install 'cec_mpi[plot]'") from None
-    place = Path(directory)
-    with storing(place):
-        place.mkdir(parents=True, exist_ok=True)
-    written = []
     with rc_context(_STYLE), warnings.catch_warnings():
         # Letters of any script may be in names, and a font has not all of them.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
-        for name, kind, content in _files(data, frozenset(steps)):
-            path = place / f"{name}.{kind}"
-            with storing(path):
-                publish(path, content)
-            written.append(path)
-    return written
+        return {f"{name}.{kind}": content for name, kind, content in _files(data, frozenset(steps))}
 
 
 def _files(data: Mapping[str, Any], steps: AbstractSet[int]) -> Iterator[tuple[str, str, bytes]]:
