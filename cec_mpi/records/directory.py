@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.regular import check_regular, kind_of, read_regular
+from cec_mpi.files.durable import is_locked
+from cec_mpi.files.regular import check_regular, kind_of, open_regular, read_regular
 
 STEPS = "steps.jsonl"
 SUMMARY = "summary.json"
@@ -21,6 +22,7 @@ CHECKPOINT = "checkpoint.npz"
 PREVIOUS = "checkpoint.previous.npz"
 _RESULTS = (STEPS, SUMMARY, RESULT, CHECKPOINT, PREVIOUS)
 _EARLIER = ".earlier"
+_LONGEST_HEADER = 1 << 26  # bytes
 
 
 @contextmanager
@@ -51,7 +53,7 @@ def prepare_directory(path: Path, used: bool) -> None:
         found = [name for name in _RESULTS if os.path.lexists(path / name)]
     for name in found:
         check_regular(path / name)
-    if found and not used:
+    if found and not used and not _came_to_nothing(path, found):
         what = ", ".join(found)
         goes_on = not {CHECKPOINT, PREVIOUS}.isdisjoint(found)
         if SUMMARY in found or not (goes_on or STEPS in found):
@@ -71,6 +73,19 @@ def prepare_directory(path: Path, used: bool) -> None:
         (path / "logs").mkdir(parents=True, exist_ok=True)
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(f"{path} cannot be used for results: it cannot be written")
+
+
+def _came_to_nothing(path: Path, found: list[str]) -> bool:
+    """Whether files are those of a run that was killed before its first step, and hold nothing."""
+    if not {STEPS} <= {*found} <= {STEPS, RESULT} or has_earlier(path) or is_locked(path):
+        return False
+    try:
+        with os.fdopen(open_regular(path / STEPS), "rb") as stream:
+            header = stream.readline(_LONGEST_HEADER)
+            is_one = not header or header.startswith(b'{"kind": "header"')
+            return is_one and not stream.read(1)
+    except OSError:
+        return False
 
 
 def has_checkpoint(path: Path) -> bool:

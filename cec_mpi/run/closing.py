@@ -154,6 +154,22 @@ def closing_warnings(ending: Ending, limited: bool) -> list[str]:
     return found
 
 
+def stop_words(steps: int, goes_on: bool) -> str:
+    """Where a run was stopped, and what the same command does then.
+
+    Examples
+    --------
+    >>> stop_words(7, True)
+    'after 7 steps: the same command with --resume goes on'
+    >>> stop_words(0, False)
+    'before the first step: the same command starts anew'
+    """
+    if not (steps or goes_on):
+        return "before the first step: the same command starts anew"
+    how = "goes on" if goes_on else "starts anew"
+    return f"after {plural(steps, 'step')}: the same command with --resume {how}"
+
+
 def _happened(events: Counter[tuple[str, int]]) -> str:
     said = []
     for kind, count in counts_of(events).items():

@@ -35,7 +35,13 @@ from cec_mpi.records.directory import (
 )
 from cec_mpi.records.recorder import Recorder, resume_steps
 from cec_mpi.run.checkpoints import CheckpointFile, Found, read_checkpoint
-from cec_mpi.run.closing import closing_warnings, ending_of, noting_warnings, print_closing
+from cec_mpi.run.closing import (
+    closing_warnings,
+    ending_of,
+    noting_warnings,
+    print_closing,
+    stop_words,
+)
 from cec_mpi.run.identity import check_same, describe_run
 from cec_mpi.run.options import RunOptions
 from cec_mpi.run.outputs import SAVED, Outputs, check_products
@@ -49,7 +55,7 @@ from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import node_directory
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
 from cec_mpi.terminal import WARNED, put, say, warn
-from cec_mpi.text import plural, printable
+from cec_mpi.text import printable
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -219,11 +225,7 @@ class TaskRun:
                 raise error from None
             if isinstance(error, StoppedError):
                 goes_on = written or has_checkpoint(self.out)
-                raise StoppedError(
-                    f"{error}, after {plural(checkpoint.steps(), 'step')}: the same command "
-                    "with --resume "
-                    f"{'goes on' if goes_on else 'starts anew'}"
-                ) from None
+                raise StoppedError(f"{error}, {stop_words(checkpoint.steps(), goes_on)}") from None
             if isinstance(error, SystemExit):
                 raise InputError(
                     f"task {self.task_name} left with sys.exit({error.code!r}): expected it to "

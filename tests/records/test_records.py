@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.errors import InputError
+from cec_mpi.files.durable import locked
 from cec_mpi.records.directory import (
     keep_results,
     prepare_directory,
@@ -179,7 +180,7 @@ def test_a_directory_with_results_is_refused_and_untouched(tmp_path, name):
 )
 def test_a_run_that_was_interrupted_is_told_from_one_that_is_done(tmp_path, names, says):
     for name in names:
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text('{"kind": "header"}\n{"kind": "step"}\n')
     with pytest.raises(InputError, match=says):
         prepare_directory(tmp_path, used=False)
 
@@ -193,6 +194,25 @@ def test_overwrite_removes_results_and_nothing_else(tmp_path):
     assert not (tmp_path / ".earlier").exists()
     assert not [name for name in RESULTS if (tmp_path / name).exists()]
     assert (tmp_path / "notes.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("text", ["", '{"kind": "header"', '{"kind": "header", "version": 2}\n'])
+def test_a_run_that_was_killed_before_its_first_step_is_in_nobodys_way(tmp_path, text):
+    (tmp_path / "steps.jsonl").write_text(text)
+    (tmp_path / "result.npy").write_text("of no step")
+    (tmp_path / ".lock").touch()
+    prepare_directory(tmp_path, used=False)
+    with locked(tmp_path, "busy"), pytest.raises(InputError, match="did not come to its end"):
+        prepare_directory(tmp_path, used=False)
+    for name in ("summary.json", "checkpoint.npz", ".earlier"):
+        (tmp_path / name).mkdir() if name == ".earlier" else (tmp_path / name).touch()
+        with pytest.raises(InputError, match="holds"):
+            prepare_directory(tmp_path, used=False)
+        (tmp_path / name).rmdir() if name == ".earlier" else (tmp_path / name).unlink()
+    with (tmp_path / "steps.jsonl").open("a") as file:
+        file.write('\n{"kind": "step"')
+    with pytest.raises(InputError, match="did not come to its end"):
+        prepare_directory(tmp_path, used=False)
 
 
 def test_a_run_that_came_to_nothing_gives_the_earlier_results_back(tmp_path):
