@@ -8,12 +8,14 @@ from typing import Any
 from cec_mpi.commands.parser import Processes
 from cec_mpi.commands.task import option_of_task, task_text
 from cec_mpi.errors import InputError
+from cec_mpi.live.ways import LIVE, way_to_show
 from cec_mpi.options.option import add_options, from_flags
 from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.processes.ending.signals import NotedSignals
 from cec_mpi.processes.launch.launchers import detect_launcher
-from cec_mpi.processes.together import run_together
+from cec_mpi.processes.together import on_master, run_together
 from cec_mpi.run.options import RunOptions
+from cec_mpi.terminal import leave_room
 
 
 def add_run(commands: Any) -> None:
@@ -40,7 +42,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if run.serial:
         if launcher is not None and launcher.size > 1:
             raise InputError(f"--serial: {launcher.name} started {launcher.size} processes")
-        with NotedSignals(second_ends=True) as signals:
+        with NotedSignals(second_ends=True, with_hangup=True) as signals:
             return run_serial(run, options, signals)
     if launcher is None:
         raise InputError(
@@ -48,6 +50,10 @@ def _run(arguments: argparse.Namespace) -> int:
             "(or --serial for all machines in one process)"
         )
     with NotedSignals(second_ends=launcher.rank == 0) as signals:
-        return run_together(
-            lambda comm: run_parallel(comm, run, options, signals), options.start_timeout
-        )
+
+        def together(comm: Any) -> int:
+            if on_master(comm, lambda: way_to_show(run.progress) is LIVE) and comm.rank:
+                leave_room()
+            return run_parallel(comm, run, options, signals)
+
+        return run_together(together, options.start_timeout)

@@ -17,7 +17,7 @@ from cec_mpi.live.steps import RunView, progress
 from cec_mpi.live.strip import strip
 from cec_mpi.live.ways import Terminal as Shown
 from cec_mpi.records import StepRecord
-from cec_mpi.terminal import tell, warn
+from cec_mpi.terminal import _State, tell, warn
 from helpers.steps import BEGIN, header, step
 
 LOST = {"lost": 4, "reason": "its connection ended\x1b[2J"}
@@ -131,6 +131,23 @@ def test_whatever_else_is_printed_is_neither_lost_nor_shown_twice(on_terminal):
     terminal.await_text("end")
     said = ["a print", "cec-mpi: a remark", "cec-mpi: warning: a warning", "an error"]
     assert terminal.lines == [*said, "one", "two", "end"]
+
+
+def test_what_another_process_tells_is_drawn_over_no_more(on_terminal, monkeypatch):
+    terminal = on_terminal(80, 40)
+    with Screen(Shown(None, True)) as screen:
+        screen.draw(["live", "number 0"])
+        other = os.dup(sys.stderr.fileno())
+        with os.fdopen(other, "w") as stream, monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", stream)
+            patch.setattr("cec_mpi.terminal._state", _State(leaves_room=True))
+            tell("cec-mpi: rank 3 failed\nTraceback\nValueError: why")
+        screen.draw(["live", *(f"number {n}" for n in range(1, 9))])
+        screen.draw(["live", "number 9"])
+        terminal.await_text("number 9")
+        lines = [line for line in terminal.lines if line]
+        told = ["cec-mpi: rank 3 failed", "Traceback", "ValueError: why"]
+        assert lines == ["live", "number 0", *told, "live", "number 9"]
 
 
 def test_a_line_that_something_else_has_begun_is_left_alone(on_terminal):

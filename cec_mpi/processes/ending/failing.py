@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from cec_mpi.processes.ending.leaving import FAILED_MACHINE, end_job, flush
 from cec_mpi.processes.ending.limit import give_up, is_limited
 from cec_mpi.processes.ending.raising import was_raised_together
 from cec_mpi.processes.launch.library import is_mpi_error
+from cec_mpi.terminal import tell
 from cec_mpi.text import printable
 
 if TYPE_CHECKING:
@@ -77,13 +77,14 @@ def _give_up_while_starting(error: BaseException) -> None:
 
 def _tell_failure(comm: MPI.Intracomm, error: BaseException) -> None:
     """Print which rank failed, and how."""
-    sys.stderr.write(f"cec-mpi: rank {comm.rank} on {socket.gethostname()} failed\n")
-    show_traceback(error)
+    tell(f"cec-mpi: rank {comm.rank} on {socket.gethostname()} failed\n{_traceback_of(error)}")
     flush()
 
 
 def show_traceback(error: BaseException) -> None:
     """Print it to standard error."""
-    if sys.stderr is not None:
-        text = "".join(traceback.format_exception(error))
-        sys.stderr.write(printable(text, kept="\n\t"))
+    tell(_traceback_of(error))
+
+
+def _traceback_of(error: BaseException) -> str:
+    return printable("".join(traceback.format_exception(error)).rstrip("\n"), kept="\n\t")

@@ -17,6 +17,8 @@ class NotedSignals:
     ----------
     second_ends : bool
         A second SIGTERM does what the first would have done without this.
+    with_hangup : bool
+        SIGHUP is noted too, unless it is ignored: the terminal is gone.
 
     Attributes
     ----------
@@ -31,16 +33,19 @@ class NotedSignals:
     'SIGTERM'
     """
 
-    def __init__(self, second_ends: bool = False) -> None:
+    def __init__(self, second_ends: bool = False, with_hangup: bool = False) -> None:
         self.received: signal.Signals | None = None
         self._second_ends = second_ends
+        self._noted: tuple[signal.Signals, ...] = _WARNINGS
+        if with_hangup and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            self._noted += (signal.SIGHUP,)
         self._terms = 0
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> NotedSignals:
         if threading.current_thread() is not threading.main_thread():
             return self  # Python lets no other one handle signals
-        for number in _WARNINGS:
+        for number in self._noted:
             self._before[number] = signal.signal(number, self._note) or signal.SIG_DFL
         return self
 

@@ -69,3 +69,18 @@ def test_who_sleeps_sleeps_on():
         assert time.monotonic() - begin >= 0.2
         alarm.join()
         assert signals.received is signal.SIGUSR1
+
+
+def test_a_terminal_that_is_gone_is_noted_where_that_is_not_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with NotedSignals(with_hangup=True) as signals:
+            signal.raise_signal(signal.SIGHUP)
+            assert signals.received is None
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
+        with NotedSignals(with_hangup=True) as signals:
+            signal.raise_signal(signal.SIGHUP)
+            assert signals.received is signal.SIGHUP
+        assert signal.getsignal(signal.SIGHUP) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGHUP, before)
