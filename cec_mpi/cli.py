@@ -19,7 +19,7 @@ from cec_mpi.errors import CecError, InputError
 from cec_mpi.options.losses import Losses
 from cec_mpi.options.option import add_option
 from cec_mpi.processes.launch.launchers import detect_launcher
-from cec_mpi.processes.together import as_cec_error, complain, run_together
+from cec_mpi.processes.together import as_cec_error, complain, complain_unexpected, run_together
 from cec_mpi.run.options import RunOptions
 from cec_mpi.terminal import (
     NORMAL,
@@ -99,9 +99,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             complain(note)
         return error.code if isinstance(error, SystemExit) else _INTERRUPTED  # type: ignore[return-value]
     except Exception as error:
-        if not _comes_of_an_interrupt(error):
-            raise
-        return _INTERRUPTED
+        if _comes_of_an_interrupt(error):
+            return _INTERRUPTED
+        complain_unexpected(error)
+        return CecError.exit_code
 
 
 def _tidy_up_first() -> None:

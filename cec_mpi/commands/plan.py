@@ -22,6 +22,7 @@ from cec_mpi.options.losses import Losses
 from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.options.sharing import Sharing
 from cec_mpi.terminal import put
+from cec_mpi.text import plural
 
 _MOST_DRAWN = 2000  # machines
 
@@ -60,12 +61,13 @@ def _plan(arguments: argparse.Namespace) -> int:
         raise InputError("--before: expected --figure FILE, which shows what changes")
     if arguments.draw == "yes" and arguments.json:
         raise InputError("--draw yes: expected it without --json")
+    speeds = plural(len(everyone), "speed", "is", "are")
     for flag in ("available", "before"):
         given = getattr(arguments, flag)
         if given and max(given) > len(everyone):
             raise InputError(
-                f"--{flag}: machine {max(given)}, and {len(everyone)} speeds are given: expected "
-                f"machines from 1 to {len(everyone)}"
+                f"--{flag}: machine {max(given)}, and {speeds} given: expected machines from 1 to "
+                f"{len(everyone)}"
             )
     plan = _explained(arguments, arguments.available or everyone)
     if arguments.figure is not None:
@@ -96,7 +98,6 @@ def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
     from cec_mpi.drawing.lanes import draw
     from cec_mpi.drawing.shares import new_rows
     from cec_mpi.drawing.writing import write_scene
-    from cec_mpi.text import plural
 
     machines = len(arguments.speeds)
     if machines > _MOST_DRAWN:

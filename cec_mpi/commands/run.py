@@ -42,6 +42,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if run.serial:
         if launcher is not None and launcher.size > 1:
             raise InputError(f"--serial: {launcher.name} started {launcher.size} processes")
+        if options.start_timeout is not None:
+            raise InputError("--start-timeout with --serial: expected ranks, which have to start")
         with NotedSignals(second_ends=True, with_hangup=True) as signals:
             return run_serial(run, options, signals)
     if launcher is None:

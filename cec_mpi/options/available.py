@@ -12,7 +12,7 @@ from cec_mpi.availability.models import Availability, RandomAvailability
 from cec_mpi.availability.numbers import read_machines
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
-from cec_mpi.options.option import Group, option, whole_number
+from cec_mpi.options.option import Group, option, real_number, several, whole_number
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
@@ -87,10 +87,9 @@ class Available(Group):
         total = manifest.code.machines
         if not isinstance(self.wait, bool):
             raise InputError(f"wait {self.wait!r}: expected True or False")
-        if self.tick_seconds is not None and not 1e-6 <= self.tick_seconds < float("inf"):
-            raise InputError(
-                f"tick {self.tick_seconds}: expected a positive number of seconds, at least 1e-6"
-            )
+        tick = self.tick_seconds
+        if tick is not None and not 1e-6 <= real_number("tick_seconds", tick) < float("inf"):
+            raise InputError(f"tick {tick}: expected a positive number of seconds, at least 1e-6")
         given = self.availability
         if isinstance(given, AvailabilityFlags):
             given = given.source(total)
@@ -105,9 +104,10 @@ def _taking_part(given: Iterable[int] | str | None, total: int, recovery: int) -
     if given is None:
         return tuple(range(1, total + 1))
     try:
-        numbers = read_machines(given) if isinstance(given, str) else given
+        numbers = read_machines(given) if isinstance(given, str) else None
     except ValueError as error:
         raise InputError(f"machines {error}") from None
+    numbers = several("machines", given, "numbers of machines") if numbers is None else numbers
     machines = tuple(sorted(whole_number("machines", n) for n in numbers))
     listed = ",".join(map(str, machines))
     if len(set(machines)) != len(machines):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.errors import InputError
 from cec_mpi.machine.emulation import SpeedChange
 from cec_mpi.options import values
-from cec_mpi.options.option import Group, option
+from cec_mpi.options.option import Group, option, real_number, several
 from cec_mpi.options.speeds import checked_speeds
+from cec_mpi.text import plural
 
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
@@ -46,15 +47,20 @@ class Emulated(Group):
     def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
         total, base = manifest.code.machines, self.emulate_base
-        changes, speeds = tuple(self.emulate_changes), self.emulate_speeds
+        speeds = self.emulate_speeds
+        changes = several("emulate_changes", self.emulate_changes, "several SpeedChange")
+        noise = real_number("emulate_noise", self.emulate_noise)
+        if base is not None:
+            base = real_number("emulate_base", base)
         if speeds is not None:
+            speeds = several("emulate_speeds", speeds, plural(total, "number"))
             speeds = checked_speeds("emulated speed", speeds, total)
-        elif base is not None or self.emulate_noise or changes:
+        elif base is not None or noise or changes:
             raise InputError("emulation of a base, noise or change: expected emulated speeds too")
         if base is not None and not 0 < base < float("inf"):
             raise InputError(f"emulation base {base}: expected a positive number")
-        if not 0 <= self.emulate_noise <= 10:
-            raise InputError(f"emulation noise {self.emulate_noise}: expected 0 to 10")
+        if not 0 <= noise <= 10:
+            raise InputError(f"emulation noise {noise}: expected 0 to 10")
         if speeds is not None and base is not None and base * min(speeds) < 1e-3:
             raise InputError(
                 f"emulation of {base * min(speeds)} rows per second: expected at least 0.001"

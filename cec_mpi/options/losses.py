@@ -14,6 +14,7 @@ from cec_mpi.options import values
 from cec_mpi.options.deadline import Deadline, as_deadline
 from cec_mpi.options.option import Group, check_choices, option, whole_number
 from cec_mpi.processes.meeting import seconds_to_meet
+from cec_mpi.text import shown
 
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
@@ -175,6 +176,8 @@ class Losses(Group):
                 "check parity: expected stragglers of at least 1 (--stragglers 1): each row needs "
                 "one answer more than it is decoded from"
             )
+        if not isinstance(self.inject, str):
+            raise InputError(f"inject {shown(self.inject)}: expected text, as kill:3@10")
         read_faults(self.inject, total, 0)
         if self.deadline is not None:
             return {"deadline": as_deadline(self.deadline)}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import Field, field, fields
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from cec_mpi.errors import InputError
+from cec_mpi.text import shown
 
 if TYPE_CHECKING:
     import argparse
@@ -151,3 +153,17 @@ def whole_number(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise InputError(f"{name} {value!r}: expected whole numbers") from None
+
+
+def real_number(name: str, value: Any) -> float:
+    """What a program gives as the number of this name."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputError(f"{name} {shown(value)}: expected a number")
+    return float(value)
+
+
+def several(name: str, value: Any, what: str) -> tuple[Any, ...]:
+    """What a program gives as several of something under this name."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InputError(f"{name} {shown(value)}: expected {what}")
+    return tuple(value)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Literal
 
 from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.errors import InputError
-from cec_mpi.text import plural
+from cec_mpi.text import plural, shown
 
 
 class LearnedSpeeds:
@@ -90,6 +90,8 @@ def as_speeds(given: SpeedsOption | None, total: int) -> _Speeds:
     if isinstance(given, Mapping):
         check_speeds(list(given.values()))
         return HostSpeeds(given)
+    if isinstance(given, bytes) or not isinstance(given, Sized):
+        raise InputError(f"speeds {shown(given)}: expected {plural(total, 'number')}, or learn")
     return MachineSpeeds(checked_speeds("speed", given, total))
 
 

@@ -75,7 +75,7 @@ def run_together(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
         code = error.exit_code
     except BaseException as error:
         if comm.rank == 0:
-            show_traceback(error)
+            complain_unexpected(error)
         code = CecError.exit_code
     problem = flush()
     if problem is not None and not code:
@@ -175,6 +175,13 @@ def as_cec_error(error: Exception) -> CecError:
     log.critical("unexpected error", exc_info=error)
     show_traceback(error)
     return CecError(f"{type(error).__name__}: {error}")
+
+
+def complain_unexpected(error: BaseException) -> None:
+    """Print what nobody has foreseen: where it comes from, and one message."""
+    show_traceback(error)
+    words = f": {error}" if str(error) else ""
+    complain(f"unexpected {type(error).__name__}{words}")
 
 
 def complain(error: object) -> None:

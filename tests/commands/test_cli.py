@@ -55,6 +55,8 @@ def made(tmp_path_factory):
         "NUMBER = 3\n"
         "def needs(X, *, checkpoint, k):\n"
         "    return {'result': [k]}\n"
+        "def raises(X, *, checkpoint):\n"
+        "    raise KeyError('mine')\n"
         "def takes(X, *, checkpoint, **options):\n"
         "    return {'result': [1]}\n"
         "def forgets(X, *, checkpoint):\n"
@@ -484,6 +486,7 @@ BAD = [
     (2, "run {}/store --out {}/out --vectors {}/W.npy"),
     (2, "run --serial"),
     (2, "run {}/store --serial"),
+    (2, "run {}/store --serial --out {}/out --vectors {}/W.npy --start-timeout 5"),
     (2, "run {}/absent --serial --out {}/out --vectors {}/W.npy"),
     (5, "run {}/cut --serial --out {}/out --vectors {}/W.npy"),
     (3, "run {}/hurt --serial --out {}/out --vectors {}/W.npy"),
@@ -797,3 +800,15 @@ def test_options_cannot_be_abbreviated(cec, line):
     code, out, err = cec(*line.split())
     assert (code, out) == (2, "")
     assert err.startswith("cec-mpi: error: ")
+
+
+def test_what_a_task_of_ones_own_raises_ends_with_one_message(cec, made, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(made)])
+    task = ["--task", "tasks_of_the_cli_test:raises"]
+    code, _, err = cec("run", made / "store", "--serial", "--out", tmp_path / "out", *task)
+    assert code == 1
+    assert err.startswith("Traceback")
+    assert err.splitlines()[-2:] == [
+        "KeyError: 'mine'",
+        "cec-mpi: error: unexpected KeyError: 'mine'",
+    ]

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -86,6 +87,29 @@ def test_a_keyword_that_there_is_not_is_refused(tmp_path):
         cec_mpi.open_operator(tmp_path, None, spare=1),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "others"),
+    [
+        ("tick_seconds", "a", {}),
+        ("tick_seconds", [], {}),
+        ("machines", 1.5, {}),
+        ("machines", b"x", {}),
+        ("speeds", 1.5, {}),
+        ("speeds", b"x", {}),
+        ("emulate_speeds", "a", {}),
+        ("emulate_speeds", 1.5, {}),
+        ("emulate_base", "a", {"emulate_speeds": (1, 1, 1)}),
+        ("emulate_noise", [], {}),
+        ("emulate_changes", 1.5, {}),
+        ("inject", {}, {}),
+    ],
+)
+def test_a_value_of_another_type_is_told_with_its_name(store, name, value, others):
+    options = SessionOptions(**others, **{name: value})
+    with pytest.raises(InputError, match=f"^{name} {re.escape(repr(value))}: expected "):
+        options.checked(cec_mpi.open_store(store).manifest)
 
 
 @pytest.mark.parametrize(
