@@ -176,8 +176,10 @@ HOUSE = {
         following
     """,
     "cec_mpi.report": """
-        kinds page stream
-        bins costs
+        fields kinds page
+        chunks
+        readers bins costs
+        stream
         assignments
         gathered
         words

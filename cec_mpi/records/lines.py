@@ -10,15 +10,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 
-from cec_mpi.records.step import VERSION, Seconds, StepRecord
+from cec_mpi.records.step import HINTS, VERSION, Seconds, StepRecord
 
-_HINTS = get_type_hints(StepRecord, include_extras=True)
-_LISTS = [name for name in _HINTS if name.endswith("seconds") and _HINTS[name] == list[float]]
-_TIMES = [name for name, hint in _HINTS.items() if hint == Seconds]  # others are computed
+_LISTS = [name for name, hint in HINTS.items() if hint == list[Seconds]]
+_TIMES = [name for name, hint in HINTS.items() if hint == Seconds]  # others are computed
 _LONG = 64  # numbers: with fewer, NumPy takes longer to begin than to round
 _FINE = 2.0**20  # seconds: of longer ones a float has no nanoseconds
 

@@ -14,20 +14,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import open_regular
 from cec_mpi.records.lines import DEFAULTS
-from cec_mpi.records.step import VERSION, StepRecord
+from cec_mpi.records.step import HINTS, MOST, MOST_MACHINES, VERSION, Within
 from cec_mpi.text import shown
 
-_HINTS = get_type_hints(StepRecord, include_extras=True)
-_OF_MACHINES = {"available"} | {name for name, hint in _HINTS.items() if get_origin(hint) is list}
+_OF_MACHINES = {"available"} | {name for name, hint in HINTS.items() if get_origin(hint) is list}
 _OF_MACHINES -= {"events"}  # all others have an entry for each machine of the store
-_LEAST_SECONDS, _MOST_SECONDS = 1e-30, 1e30
-_LARGEST = 2**63 - 1
-LONGEST_LINE = 1 << 26  # bytes: a step of a hundred thousand machines takes a tenth
+LONGEST_LINE = 1 << 25  # bytes: a step of a hundred thousand machines takes a fifth
+MOST_OBJECTS = 1 << 17  # of a line: each event is one, and may take 25 times its bytes when read
 
 
 @dataclass(frozen=True)
@@ -160,6 +158,10 @@ def _lines(path: Path) -> Iterator[bytes]:
 def _parsed(line: bytes) -> dict[str, Any]:
     if len(line) >= LONGEST_LINE:
         raise WrongLineError(f"has {len(line)} bytes or more: expected one JSON object")
+    if line.count(b"{") > MOST_OBJECTS:
+        raise WrongLineError(
+            f"has more than {MOST_OBJECTS} braces: expected a step with fewer events"
+        )
     try:
         content = json.loads(line, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
@@ -176,7 +178,7 @@ def _refused(constant: str) -> None:
 def _whole(content: dict[str, Any], last: dict[str, Any], number: int) -> dict[str, Any]:
     """A step with all its fields; `last` is the one before, and `number` the last one's."""
     step: dict[str, Any] = {"kind": "step"}
-    for name, hint in _HINTS.items():
+    for name, hint in HINTS.items():
         if name not in content:
             if name in DEFAULTS:
                 step[name] = DEFAULTS[name] or type(DEFAULTS[name])()
@@ -199,12 +201,15 @@ def _whole(content: dict[str, Any], last: dict[str, Any], number: int) -> dict[s
 
 
 def _check_machines(step: dict[str, Any]) -> None:
-    lengths = {name: len(step[name]) for name in _HINTS if name in _OF_MACHINES}
-    machines = lengths.pop("available") and min(lengths.values())
-    if len(set(lengths.values())) > 1:
+    lengths = {name: len(step[name]) for name in HINTS if name in _OF_MACHINES}
+    available = step["available"]
+    del lengths["available"]
+    machines = min(lengths.values())
+    if not machines or len(set(lengths.values())) > 1:
         found = ", ".join(f"{length} {name}" for name, length in lengths.items())
         raise WrongLineError(f"has {found}: expected one of each for each machine")
-    available = step["available"]
+    if machines > MOST_MACHINES:
+        raise WrongLineError(f"has {machines} machines: expected at most {MOST_MACHINES}")
     if any(not 1 <= n <= machines for n in available) or len(set(available)) < len(available):
         raise WrongLineError(
             f'has "available" {shown(available)}: expected different machines of 1..{machines}'
@@ -225,7 +230,7 @@ def _expected(value: object, hint: Any) -> str:
         wanted = [_expected(value, each) for each in inner]
         return "" if "" in wanted else " or ".join(wanted)
     if origin is Annotated:
-        return _expected_seconds(value)
+        return _expected_within(value, inner[1])
     if origin in (list, tuple):
         if not isinstance(value, list):
             return "a list"
@@ -238,12 +243,12 @@ def _expected(value: object, hint: Any) -> str:
     return _EXPECTED[hint](value)
 
 
-def _expected_seconds(value: object) -> str:
+def _expected_within(value: object, found: Within) -> str:
     if _expected_number(value):
-        return "a number of seconds"
+        return f"a number of{found.unit}" if found.unit else "a finite number"
     assert isinstance(value, int | float)
-    within = value == 0 or _LEAST_SECONDS <= value <= _MOST_SECONDS
-    return "" if within else f"0 or from {_LEAST_SECONDS} to {_MOST_SECONDS} seconds"
+    within = value == 0 or found.least <= value <= found.most
+    return "" if within else f"0 or from {found.least} to {found.most}{found.unit}"
 
 
 def _expected_number(value: object) -> str:
@@ -256,8 +261,8 @@ def _expected_number(value: object) -> str:
 
 
 def _expected_whole(value: object) -> str:
-    right = type(value) is int and 0 <= value <= _LARGEST
-    return "" if right else "a whole number of at least 0 and below 2^63"
+    right = type(value) is int and 0 <= value < MOST
+    return "" if right else "a whole number of at least 0 and below 2^53"
 
 
 _EXPECTED: dict[Any, Callable[[object], str]] = {

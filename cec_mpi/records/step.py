@@ -7,13 +7,37 @@ has one, since nothing happened, and is as on the line before where it has none.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 VERSION = 2
 """Of what the lines of ``steps.jsonl`` hold."""
 
-Seconds = Annotated[float, "seconds"]
+MOST = 2**53
+"""Whole numbers are below it: JSON's readers agree on these, and floats hold them."""
+
+MOST_MACHINES = 100_000
+
+
+class Within(NamedTuple):
+    """Numbers that are 0, or lie between two others.
+
+    Attributes
+    ----------
+    least, most : float
+    unit : str
+        As the end of a sentence.
+    """
+
+    least: float
+    most: float
+    unit: str
+
+
+Seconds = Annotated[float, Within(1e-30, 1e30, " seconds")]
 """A time that is counted with: one that adds up and divides to finite numbers."""
+
+Size = Annotated[float, Within(1e-300, 1e300, "")]
+"""How large something is."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +113,8 @@ class StepRecord:
     adjoint: bool
     columns: int
     rows: list[int]
-    seconds: list[float]
-    load_seconds: list[float]
+    seconds: list[Seconds]
+    load_seconds: list[Seconds]
     load_bytes: list[int]
     predicted_makespan: Seconds | None
     measured_makespan: Seconds
@@ -101,9 +125,13 @@ class StepRecord:
     collect_seconds: Seconds
     decode_seconds: Seconds
     bytes: dict[str, int]
-    condition: float | None
-    error_bound: float | None
+    condition: Size | None
+    error_bound: Size | None
     assignment: list[list[int]]
     waited_ticks: int = 0
     plan_changed: bool = False
     events: list[dict[str, Any]] = field(default_factory=list)
+
+
+HINTS: dict[str, Any] = get_type_hints(StepRecord, include_extras=True)
+"""What each field is, for those who read it back."""

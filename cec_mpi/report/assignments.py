@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from cec_mpi.report.bins import Floats, listed
-from cec_mpi.report.stream import Stretch
+import numpy as np
+
+from cec_mpi.report.bins import listed
+from cec_mpi.report.chunks import Stretch
+from cec_mpi.report.fields import Bounds, Floats, Ints
 
 _MOST = 200
 _MOST_HELD = 400  # while steps are read
 _NUMBERS = 150_000  # of all that are shown: a page has an end
+_MOST_BOUNDS = _NUMBERS // 2  # of one that is held
 Intervals = list[tuple[int, int]]
 
 
@@ -25,11 +29,10 @@ class Held:
         Of the first step with it, counted from 0.
     step : int
         Its number.
-    available : list of int
-    bounds : list of list of int
-        As recorded, of machines 1..N.
-    before : list of list of int
-        Those of the assignment before it; empty for the first.
+    available : (N_t,) ndarray
+    bounds : Bounds
+    before : Bounds or None
+        Those of the assignment before it; None for the first.
     paces : (N,) ndarray
         Seconds per row that machines had shown, NaN for none.
     wanted : bool
@@ -40,9 +43,9 @@ class Held:
 
     index: int
     step: int
-    available: list[int]
-    bounds: list[list[int]]
-    before: list[list[int]]
+    available: Ints
+    bounds: Bounds
+    before: Bounds | None
     paces: Floats
     wanted: bool
     asked: bool
@@ -60,13 +63,16 @@ class Assignments:
     ----------
     made : list of int
         Index of the first step of each assignment.
+    too_large : int
+        How many are left out, since one of them would fill a page.
     """
 
     def __init__(self, asked: frozenset[int] = frozenset()) -> None:
         self.made: list[int] = []
+        self.too_large = 0
         self._asked = asked
         self._held: list[Held] = []
-        self._last: list[list[int]] | None = None
+        self._last: Bounds | None = None
 
     def add(self, first: int, stretch: Stretch, paces: Floats) -> None:
         """Take a stretch that begins with this step of the run; other stores are passed over."""
@@ -82,11 +88,16 @@ class Assignments:
                 self._held[-1].asked |= asked
             return
         available = step["available"]
-        before, self._last = self._last or [], bounds
+        before, self._last = self._last, bounds
         self.made.append(index)
-        self._held.append(
-            Held(index, step["step"], available, bounds, before, paces, wanted or not before, asked)
-        )
+        if len(bounds.bounds) > _MOST_BOUNDS:
+            self.too_large += 1
+            return
+        if before is not None and len(before.bounds) > _MOST_BOUNDS:
+            before = None
+        wanted |= before is None
+        held = Held(index, step["step"], available, bounds, before, paces, wanted, asked)
+        self._held.append(held)
         if len(self._held) > _MOST_HELD:
             self._thin()
 
@@ -100,8 +111,11 @@ class Assignments:
 
     def chosen(self) -> list[Held]:
         """Those that are shown: all, or at most as many as a page has room for."""
+        held = [each for each in self._held if _numbers_in(each.bounds) <= _NUMBERS]
+        self.too_large += len(self._held) - len(held)
+        self._held = held
         sample = _spread(self._held, 3)
-        size = max((_numbers_in(each) for each in sample), default=1)
+        size = max((_numbers_in(each.bounds) for each in sample), default=1)
         room = max(2, min(_MOST, _NUMBERS // max(size, 1)))
         asked = [each for each in self._held if each.asked]
         found = _spread([each for each in self._held if each.wanted], max(room // 2, 1))
@@ -121,9 +135,10 @@ def _spread(held: list[Held], count: int) -> list[Held]:
     return [held[at * (len(held) - 1) // (count - 1)] for at in range(count)]
 
 
-def _numbers_in(held: Held) -> int:
-    blocks = blocks_of(held.bounds)
-    return sum(len(machines) for _, _, machines in blocks) + sum(map(len, held.bounds))
+def _numbers_in(bounds: Bounds) -> int:
+    """How many a page has of it: bounds, and the machines of each block."""
+    places = np.searchsorted(np.unique(bounds.bounds), bounds.bounds)
+    return int((places[1::2] - places[::2]).sum()) + len(places)
 
 
 def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
@@ -171,14 +186,18 @@ def moved(bounds: list[list[int]], before: list[list[int]]) -> dict[str, Interva
 
 def _without(mine: list[int], old: list[int]) -> Intervals:
     left = []
+    others = list(zip(old[::2], old[1::2], strict=True))
+    next_ = 0
     for start, stop in zip(mine[::2], mine[1::2], strict=True):
         at = start
-        for first, last in zip(old[::2], old[1::2], strict=True):
-            if last <= at or first >= stop:
-                continue
+        while next_ < len(others) and others[next_][0] < stop:
+            first, last = others[next_]
             if first > at:
                 left.append((at, first))
             at = max(at, last)
+            if last > stop:
+                break  # it may be in the way of the next one too
+            next_ += 1
         if at < stop:
             left.append((at, stop))
     return left
@@ -186,13 +205,13 @@ def _without(mine: list[int], old: list[int]) -> Intervals:
 
 def shown(held: Held, until: int) -> dict[str, Any]:
     """An assignment as the page has it; `until` is the last step with it."""
-    loads = [sum(each[1::2]) - sum(each[::2]) for each in held.bounds]
+    bounds = held.bounds.lists()
     return {
         "step": held.step,
         "until": until,
-        "available": held.available,
-        "blocks": blocks_of(held.bounds),
-        "loads": loads,
-        "moved": moved(held.bounds, held.before),
+        "available": held.available.tolist(),
+        "blocks": blocks_of(bounds),
+        "loads": held.bounds.loads().tolist(),
+        "moved": moved(bounds, held.before.lists() if held.before else []),
         "speeds": listed(1 / held.paces),
     }

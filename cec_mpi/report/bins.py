@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.report.chunks import Chunk
+from cec_mpi.report.fields import Floats
 from cec_mpi.report.kinds import IDLE, PREEMPTED, STATE_OF, STATES, said_of
-from cec_mpi.report.stream import Chunk
-
-Floats = NDArray[np.float64]
 
 _MOST_CELLS = 1_200_000  # machines by bins: bytes of the map
 _FEWEST, _MOST = 64, 4096  # bins
@@ -40,7 +38,7 @@ class MachineBins:
     def __init__(self) -> None:
         self.width, self.count = 1, 0
         self._most = 0
-        self._lost: set[int] = set()
+        self._lost = np.zeros(0, np.bool_)  # machines that have not come back
         self._set(0, 0)
 
     @property
@@ -62,25 +60,31 @@ class MachineBins:
             self._merge()
         first = self.count
         self.count += chunk.steps
-        lowest = first // self.width
         if chunk.begins:
-            self._lost.clear()
+            self._lost = np.zeros(0, np.bool_)
+        lowest = first // self.width
         self.seconds[lowest : self.bins, :machines] += self._sums(chunk.seconds, first, lowest)
+        if not chunk.steps:
+            return
+        # Pieces lie in one stretch and in one bin.
+        starts = np.arange(lowest, self.bins) * self.width - first
+        edges = np.union1d(chunk.begins_of, np.maximum(starts, 0))
+        which = chunk.stretch_of[edges]
+        steps = np.diff(edges, append=chunk.steps)[:, None]
+        where = np.searchsorted(edges, np.maximum(starts, 0))
+
+        def add(sums: Floats, values: NDArray[Any]) -> None:
+            found = np.add.reduceat(values[which] * steps, where, axis=0)
+            sums[lowest : self.bins, :machines] += found
+
+        add(self.rows, chunk.rows)
+        add(self.shares, chunk.rows / self._shards(chunk, rows_per_shard))
+        add(self.present, chunk.here)
+        away = self._away(chunk)
+        if away is not None:
+            add(self.gone, away)
         for stretch in chunk.stretches:
-            step = stretch.step
-            rows = np.array(step["rows"], np.float64)
-            share = rows / max(_shard_of(step, rows_per_shard), 1)
-            here = np.zeros(machines)
-            here[np.array(step["available"], np.int64) - 1] = 1
-            for event in step["events"]:
-                self._hear(event)
-            away = np.array([n + 1 in self._lost for n in range(machines)]) & (here == 0)
-            for bin_, steps in self._parts(first + stretch.begin, first + stretch.end):
-                self.rows[bin_, :machines] += steps * rows
-                self.shares[bin_, :machines] += steps * share
-                self.present[bin_, :machines] += steps * here
-                self.gone[bin_, :machines] += steps * away
-            for event in step["events"]:
+            for event in stretch.step["events"]:
                 self._mark((first + stretch.begin) // self.width, event)
 
     def cells(self) -> str:
@@ -111,18 +115,34 @@ class MachineBins:
         starts = np.arange(lowest, self.bins) * self.width - first
         return np.add.reduceat(seconds, np.maximum(starts, 0), axis=0)
 
-    def _parts(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        for bin_ in range(begin // self.width, (end - 1) // self.width + 1):
-            low, high = bin_ * self.width, (bin_ + 1) * self.width
-            yield bin_, min(end, high) - max(begin, low)
+    def _shards(self, chunk: Chunk, rows_per_shard: int) -> Floats:
+        """Rows per shard by stretch: of a further store, as far as its assignment says."""
+        found = [
+            rows_per_shard if not stretch.step["store"] else stretch.step["assignment"].rows
+            for stretch in chunk.stretches
+        ]
+        return np.array([each or rows_per_shard for each in found], np.float64)[:, None]
+
+    def _away(self, chunk: Chunk) -> NDArray[np.bool_] | None:
+        """Which machines were lost and are not back, by stretch; None where there are none."""
+        machines = chunk.here.shape[1]
+        if len(self._lost) != machines:
+            before, self._lost = self._lost[:machines], np.zeros(machines, np.bool_)
+            self._lost[: len(before)] = before
+        if not self._lost.any() and not any(each.step["events"] for each in chunk.stretches):
+            return None
+        away = np.empty_like(chunk.here)
+        for mine, stretch in zip(away, chunk.stretches, strict=True):
+            for event in stretch.step["events"]:
+                self._hear(event)
+            mine[:] = self._lost
+        return away & ~chunk.here
 
     def _hear(self, event: dict[str, object]) -> None:
         _, machine, _ = said_of(event)
         kind = next(iter(event), "")
-        if kind in ("lost", "given up"):
-            self._lost.add(machine)
-        elif kind == "joined":
-            self._lost.discard(machine)
+        if kind in ("lost", "given up", "joined") and 1 <= machine <= len(self._lost):
+            self._lost[machine - 1] = kind != "joined"
 
     def _mark(self, bin_: int, event: dict[str, object]) -> None:
         _, machine, _ = said_of(event)
@@ -160,13 +180,6 @@ class MachineBins:
         self.marks[:half] = np.minimum(self.marks[: 2 * half : 2], self.marks[1 : 2 * half : 2])
         self.marks[half:] = _NONE
         self.width *= 2
-
-
-def _shard_of(step: dict[str, Any], rows_per_shard: int) -> int:
-    """Rows per shard: of a further store, as far as its assignment says."""
-    if not step["store"]:
-        return rows_per_shard
-    return max((each[-1] for each in step["assignment"] if each), default=rows_per_shard)
 
 
 def binned(values: Floats, width: int) -> dict[str, list[float | None]]:

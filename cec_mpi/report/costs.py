@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.plan.schemes import cyclic_loads
+from cec_mpi.report.chunks import Chunk, Stretch
+from cec_mpi.report.fields import Floats
 from cec_mpi.report.kinds import MARKED, said_of
-from cec_mpi.report.stream import Chunk, Stretch
-
-Floats = NDArray[np.float64]
 
 _STALLING = {"lost", "given up", "late", "wrong"}
 _LEAST = 0.1  # of the rows that a machine would have had, so that its time says something of them
@@ -87,7 +86,8 @@ class Costs:
         self._steps = 0
         self._stalling: dict[int, NDArray[np.int64]] = {}  # machines by step, counted from 0
         self._pace = np.zeros(0)  # seconds per row that machines showed last, NaN for none
-        self._before: tuple[frozenset[int], float] | None = None
+        self._before: tuple[NDArray[np.bool_], float] | None = None  # who was here, and a share
+        self._idle: Floats | None = None  # reads that were none
         self.paces: list[Floats] = []
 
     def add(self, chunk: Chunk, recovery: int, rows_per_shard: int) -> None:
@@ -118,18 +118,15 @@ class Costs:
         self.known += int(known.sum())
         self.computing += float(took[known].sum())
         self.hindsight += float(best[known].sum())
+        self._add_loads(chunk)
         for stretch in chunk.stretches:
-            self.paces.append(self._pace.copy())
-            steps = slice(stretch.begin, stretch.end)
-            self._add_loads(chunk, stretch)
-            self._note_stalls(stretch)
-            waited = self.held_up[steps].copy()
-            if chunk.begins and stretch.begin == 0:
-                waited[0] = 0.0
-            told = self._compare(
-                chunk.seconds[steps], took[steps], stretch, recovery, rows_per_shard, counts
-            )
-            self.waited_for_loads += float(waited[told].sum())
+            if stretch.step["events"]:
+                self._note_stalls(stretch)
+        waited = self.held_up.copy()
+        waited[: int(chunk.begins)] = 0.0
+        told = self._compare(chunk, took, recovery, rows_per_shard, counts)
+        self.waited_for_loads += float(waited[told].sum())
+        self._note_paces(chunk)
         ended = chunk.seconds.max(axis=1) + self.held_up
         self._beyond.append(chunk.numbers["collect_seconds"] - ended)
         self._steps += chunk.steps
@@ -160,69 +157,81 @@ class Costs:
         return self.reload_rows * bytes_per_row * self.load_seconds / self.load_bytes
 
     def _compare(
-        self,
-        seconds: Floats,
-        took: Floats,
-        stretch: Stretch,
-        recovery: int,
-        rows_per_shard: int,
-        counts: bool,
+        self, chunk: Chunk, took: Floats, recovery: int, rows_per_shard: int, counts: bool
     ) -> NDArray[np.bool_]:
         """Add up what others would have taken; in which of the steps that can be told."""
-        step = stretch.step
-        rows = np.array(step["rows"], np.float64)
-        here = np.array(sorted(step["available"]), np.int64) - 1
-        copies = recovery
-        if step["store"]:  # a further store, of which the records say no more than this
-            bounds = [each for each in step["assignment"] if each]
-            rows_per_shard = max((each[-1] for each in bounds), default=0)
-            copies = round(sum(sum(b[1::2]) - sum(b[::2]) for b in bounds) / (rows_per_shard or 1))
-        changed, read = self._change(here, copies * rows_per_shard)
-        told = np.zeros(len(seconds), np.bool_)
-        if len(here) < max(copies, 1) or not rows_per_shard:
+        rows, here, which = chunk.rows, chunk.here, chunk.stretch_of
+        count = here.sum(axis=1)
+        shard = np.full(len(rows), rows_per_shard, np.float64)
+        copies = np.full(len(rows), recovery, np.float64)
+        for at, stretch in enumerate(chunk.stretches):
+            if stretch.step["store"]:  # of which the records say no more than this
+                bounds = stretch.step["assignment"]
+                shard[at] = bounds.rows
+                copies[at] = round(float(bounds.loads().sum()) / (bounds.rows or 1))
+        share = copies * shard / np.maximum(count, 1)
+        changed, read = self._change(chunk, share)
+        least = np.min(rows, axis=1, where=here, initial=np.inf)
+        can = (count >= np.maximum(copies, 1)) & (shard > 0) & (least >= _LEAST * share)
+        told: NDArray[np.bool_] = (counts & can)[which]
+        told[told] = ((chunk.seconds > 0) | ~here[which])[told].all(axis=1)
+        if not told.any():
             return told
-        share = copies * rows_per_shard / len(here)
-        if counts and rows[here].min() >= _LEAST * share:
-            told |= (seconds[:, here] > 0).all(axis=1)
-        if told.any():
-            cyclic, equal = np.zeros((2, len(rows)), np.float64)
-            cyclic[here] = cyclic_loads(len(here), copies, rows_per_shard) / rows[here]
-            equal[here] = share / rows[here]
-            self.compared += int(told.sum())
-            if told[0]:  # in which they changed
-                self.shared_anew += changed
-                self.reload_rows += read
-            self.measured += float(took[told].sum())
-            self.cyclic += float((seconds[told] * cyclic).max(axis=1).sum())
-            self.equal += float((seconds[told] * equal).max(axis=1).sum())
-        shown = np.flatnonzero((rows > 0) & (seconds[-1] > 0))
-        self._pace[shown] = seconds[-1][shown] / rows[shown]
+        self.compared += int(told.sum())
+        first = told[chunk.begins_of]  # the steps in which they changed
+        self.shared_anew += int((changed & first).sum())
+        self.reload_rows += float(read[first].sum())
+        self.measured += float(took[told].sum())
+        of = which[told]
+        paces = chunk.seconds[told] / np.where(here, rows, np.inf)[of]
+        self.equal += float((paces.max(axis=1) * share[of]).sum())
+        paces *= _cyclic(here, copies, shard)[of]
+        self.cyclic += float(paces.max(axis=1).sum())
         return told
 
-    def _change(self, here: NDArray[np.int64], rows: int) -> tuple[bool, float]:
-        """Whether others are available than in the step before, and rows that equal shares read."""
-        now = frozenset(here.tolist()), rows / max(len(here), 1)
-        before, self._before = self._before, now
-        if before is None or before[0] == now[0]:
-            return False, 0.0
-        self.changes += 1
-        joined = now[0] - before[0]
-        return True, now[1] if joined else max(now[1] - before[1], 0.0)
+    def _change(self, chunk: Chunk, share: Floats) -> tuple[NDArray[np.bool_], Floats]:
+        """Where others are available than in the step before, and rows that equal shares read."""
+        here = chunk.here
+        before, shared = self._before or (here[0], share[0])
+        if len(before) != here.shape[1]:
+            wide = max(len(before), here.shape[1])
+            before, here = _as_wide(before, wide), _as_wide(here, wide)
+        self._before = here[-1], float(share[-1])
+        before = np.vstack((before, here[:-1]))
+        changed = (here != before).any(axis=1)
+        joined = (here & ~before).any(axis=1)
+        more = np.maximum(np.diff(share, prepend=shared), 0.0)
+        self.changes += int(changed.sum())
+        return changed, np.where(changed, np.where(joined, share, more), 0.0)
 
-    def _add_loads(self, chunk: Chunk, stretch: Stretch) -> None:
+    def _note_paces(self, chunk: Chunk) -> None:
+        """Take seconds per row that machines have shown, as each stretch ends."""
+        last = chunk.seconds[np.append(chunk.begins_of[1:], chunk.steps) - 1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            paces = last / chunk.rows
+        shown = (chunk.rows > 0) & (last > 0)
+        for mine, known in zip(paces, shown, strict=True):
+            self.paces.append(self._pace.copy())
+            np.copyto(self._pace, mine, where=known)
+
+    def _add_loads(self, chunk: Chunk) -> None:
         """Take what machines read, and whom steps waited for on account of it."""
-        loads = np.array(stretch.step["load_seconds"], np.float64)
-        if not loads.any():
-            return
-        count = stretch.end - stretch.begin
-        self.load_seconds += count * float(loads.sum())
-        self.load_bytes += count * float(sum(stretch.step["load_bytes"]))
-        seconds = chunk.seconds[stretch.begin : stretch.end]
-        ends = seconds + loads
-        waited = np.round(ends.max(axis=1) - seconds.max(axis=1), 9)  # as times are recorded
-        self.held_up[stretch.begin : stretch.end] = waited
-        after = int(chunk.begins and stretch.begin == 0)  # not what the first step of a part reads
-        self.loads += _sums(ends.argmax(axis=1)[after:], waited[after:], len(self.loads))
+        for stretch in chunk.stretches:
+            loads = stretch.step["load_seconds"]
+            if loads is self._idle:
+                continue
+            if not loads.any():
+                self._idle = loads
+                continue
+            steps = slice(stretch.begin, stretch.end)
+            count = stretch.end - stretch.begin
+            self.load_seconds += count * float(loads.sum())
+            self.load_bytes += count * float(stretch.step["load_bytes"].sum(dtype=np.float64))
+            ends = chunk.seconds[steps] + loads
+            waited = np.round(ends.max(axis=1) - chunk.seconds[steps].max(axis=1), 9)
+            self.held_up[steps] = waited  # as times are recorded
+            after = int(chunk.begins and stretch.begin == 0)  # not what a part reads first
+            self.loads += _sums(ends.argmax(axis=1)[after:], waited[after:], len(self.loads))
 
     def _note_stalls(self, stretch: Stretch) -> None:
         machines = set()
@@ -240,6 +249,26 @@ class Costs:
                 setattr(self, name, np.append(getattr(self, name), np.zeros(more)))
         if len(self._pace) != machines:
             self._pace = np.full(machines, np.nan)
+
+
+def _cyclic(here: NDArray[np.bool_], copies: Floats, shard: Floats) -> Floats:
+    """Rows of each machine by stretch, if all that are here had equal loads."""
+    loads = np.zeros(here.shape)
+    known: dict[tuple[int, int, int], NDArray[np.int64]] = {}
+    counts = here.sum(axis=1).tolist()
+    for at, each in enumerate(zip(counts, copies.tolist(), shard.tolist(), strict=True)):
+        count, of, rows = map(int, each)
+        if 0 < of <= count:
+            if (count, of, rows) not in known:
+                known[count, of, rows] = cyclic_loads(count, of, rows)
+            loads[at, here[at]] = known[count, of, rows]
+    return loads
+
+
+def _as_wide(here: NDArray[np.bool_], machines: int) -> NDArray[np.bool_]:
+    wide = np.zeros((*here.shape[:-1], machines), np.bool_)
+    wide[..., : here.shape[-1]] = here
+    return wide
 
 
 def _sums(which: NDArray[np.int64], values: Floats, machines: int) -> Floats:

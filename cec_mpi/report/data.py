@@ -91,7 +91,7 @@ def _run(run: Run) -> dict[str, Any]:
         "state": run.state,
         "facts": facts_of(run),
         "words": words_of(run),
-        "warnings": warnings_of(run),
+        "warnings": [*warnings_of(run), *_too_large(run)],
         "machines": run.machines,
         "recovery": run.header["recovery"],
         "rows": run.header["rows_per_shard"],
@@ -202,6 +202,11 @@ def _speeds(run: Run) -> dict[str, Any] | None:
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = rows / seconds
     return {"bins": edges.tolist(), "machines": [listed(each) for each in rates.T]}
+
+
+def _too_large(run: Run) -> list[str]:
+    count = run.assignments.too_large
+    return [f"{plural(count, 'assignment')} too large to be shown."] if count else []
 
 
 def _until(run: Run, index: int) -> int:

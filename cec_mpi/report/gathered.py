@@ -13,16 +13,18 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import is_locked
 from cec_mpi.records.directory import STEPS, SUMMARY, read_summary
+from cec_mpi.records.step import MOST_MACHINES
 from cec_mpi.report.assignments import Assignments
 from cec_mpi.report.bins import MachineBins
+from cec_mpi.report.chunks import Chunk
 from cec_mpi.report.costs import Costs
+from cec_mpi.report.fields import NUMBERS
 from cec_mpi.report.kinds import said_of
-from cec_mpi.report.stream import NUMBERS, Chunk, read_chunks
+from cec_mpi.report.stream import read_chunks
 from cec_mpi.text import shown
 
 Floats = NDArray[np.float64]
 
-_MOST_MACHINES = 100_000
 DONE, BROKEN, GOING = "done", "broke off", "still going"
 
 
@@ -101,7 +103,7 @@ class Run:
     @property
     def machines(self) -> int:
         """How many the store has, or had at the most."""
-        return self.bins.machines or _whole(self.header, "machines", _MOST_MACHINES)
+        return self.bins.machines or _whole(self.header, "machines", MOST_MACHINES)
 
     def _add(self, chunk: Chunk) -> None:
         if chunk.begins:
@@ -109,7 +111,7 @@ class Run:
                 self.resumes.append(chunk.first)
                 self._over = self._more["time"][-1][-1] if self._more["time"] else 0.0
             self.headers.append(chunk.header)
-            for name, most in (("machines", _MOST_MACHINES), ("recovery", _MOST_MACHINES)):
+            for name, most in (("machines", MOST_MACHINES), ("recovery", MOST_MACHINES)):
                 _whole(chunk.header, name, most)
         for after, note in chunk.notes:
             if note["kind"] == "checkpoint":
@@ -126,7 +128,7 @@ class Run:
         sizes, here = np.zeros((2, chunk.steps))
         for stretch, paces in zip(chunk.stretches, self.costs.paces, strict=True):
             steps, step = slice(stretch.begin, stretch.end), stretch.step
-            sizes[steps] = sum(step["bytes"].values())
+            sizes[steps] = step["bytes"]
             here[steps] = len(step["available"])
             self.events += [(step["step"], *said_of(event)) for event in step["events"]]
             self.assignments.add(chunk.first, stretch, paces)

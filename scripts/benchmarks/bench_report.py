@@ -2,11 +2,12 @@
 
     python scripts/benchmarks/bench_report.py --steps 100000 --machines 500
 
-Makes records of a run that never was: machines with speeds of their own, and in one of a hundred
-steps (`--change`) some that leave, come back or are lost, so that all have other rows from then on.
-Prints the size of the records as they are, and as version 1 had them (each line with everything);
-CPU seconds of orjson alone and of the report, their ratio (the median of `--repeats`), the report's
-largest memory, and the size of the page.
+Makes records of two runs that never were: machines with speeds of their own, of which some leave,
+come back or are lost in one of a hundred steps (`--change`), and in a shorter run in every step, so
+that all have other rows from then on. Prints the size of the records as they are, and as version 1
+had them (each line with everything); seconds of orjson alone and of the report one after the other,
+by the clock and of CPU (of all processes), and the medians of their ratios over `--repeats`; the
+largest memory of a process, and how many there can be; and the size of the page.
 """
 
 from __future__ import annotations
@@ -124,13 +125,13 @@ def cpu_seconds() -> float:
     return mine.ru_utime + mine.ru_stime + theirs.ru_utime + theirs.ru_stime
 
 
-def parse(path: Path) -> float:
-    """CPU seconds that orjson takes for all lines."""
-    begin = cpu_seconds()
+def parse(path: Path) -> tuple[float, float]:
+    """Seconds by the clock and of CPU that orjson takes for all lines."""
+    began, begin = time.perf_counter(), cpu_seconds()
     with path.open("rb", buffering=1 << 20) as stream:
         for line in stream:
             orjson.loads(line)
-    return cpu_seconds() - begin
+    return time.perf_counter() - began, cpu_seconds() - begin
 
 
 def parse_lines(lines: list[bytes]) -> float:
@@ -145,14 +146,19 @@ def parse_lines(lines: list[bytes]) -> float:
 REPORT = """
 import resource, sys, time
 from cec_mpi.cli import main
-begin = time.process_time()
+def used():
+    both = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in both)
+began, begin = time.perf_counter(), used()
 assert main(["report", sys.argv[1], "--out", sys.argv[2], "-q"]) == 0
-print(time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(time.perf_counter() - began, used() - begin)
+for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+    print(resource.getrusage(who).ru_maxrss)
 """
 
 
-def report(directory: Path, out: Path) -> tuple[float, int]:
-    """CPU seconds and bytes of memory that a report takes, in a process of its own."""
+def report(directory: Path, out: Path) -> list[float]:
+    """Seconds by the clock and of CPU of a report, and kB of it and of its largest reader."""
     done = subprocess.run(
         [sys.executable, "-c", REPORT, str(directory), str(out)],
         capture_output=True,
@@ -160,45 +166,49 @@ def report(directory: Path, out: Path) -> tuple[float, int]:
         check=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    seconds, kilobytes = done.stdout.split()[-2:]
-    return float(seconds), 1024 * int(kilobytes)
+    return [float(each) for each in done.stdout.split()[-4:]]
+
+
+def measure(steps: int, machines: int, change: float, seed: int, repeats: int) -> None:
+    """Make records, measure and print."""
+    with tempfile.TemporaryDirectory() as name:
+        directory, out = Path(name), Path(name) / "report.html"
+        before = write(directory, steps, machines, change, seed)
+        size = (directory / "steps.jsonl").stat().st_size
+        print(f"\n{steps} steps of {machines} machines, other rows in {change:g} of them")
+        old = sum(map(len, before)) / len(before) * steps
+        print(f"records: {size / 1e6:.1f} MB, {size / steps:.0f} bytes a step; ", end="")
+        print(f"as version 1 {old / 1e6:.1f} MB, {old / size:.2f} times as much")
+        found, cores = [], len(os.sched_getaffinity(0))
+        for _ in range(repeats):  # side by side: the computer may be busy
+            alone = parse(directory / "steps.jsonl")
+            then = parse_lines(before) * steps
+            found.append((*alone, then, *report(directory, out)))
+        table = np.array(found)
+        wall, cpu, then, report_wall, report_cpu, mine, theirs = np.median(table, axis=0)
+        ratios = np.median(table[:, 3:5] / table[:, :2], axis=0)
+        print(f"orjson: {wall:.2f} s, {cpu:.2f} CPU s; of version 1 {then:.2f} CPU s")
+        print(f"report: {report_wall:.2f} s, {report_cpu:.2f} CPU s, on {cores} cores")
+        print(f"report over orjson: {ratios[0]:.2f} by the clock, {ratios[1]:.2f} in CPU time")
+        print(f"of version 1: {np.median(table[:, 4] / table[:, 2]):.2f} in CPU time")
+        print(f"memory: {mine / 1e3:.0f} MB, and at most {theirs / 1e3:.0f} MB of each reader")
+        print(f"page: {out.stat().st_size / 1e6:.2f} MB")
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure both runs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--machines", type=int, default=500)
     parser.add_argument("--change", type=float, default=0.01, help="part of steps with other rows")
+    parser.add_argument("--every", type=int, help="steps that all have other rows; a fifth of them")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        directory, out = Path(name), Path(name) / "report.html"
-        begin = time.perf_counter()
-        before = write(directory, options.steps, options.machines, options.change, options.seed)
-        size = (directory / "steps.jsonl").stat().st_size
-        print(
-            f"{options.steps} steps of {options.machines} machines, a change in {options.change:g}"
-        )
-        print(f"written in {time.perf_counter() - begin:.1f} s")
-        print(f"records: {size / 1e6:.1f} MB, {size / options.steps:.0f} bytes a step")
-        old = sum(map(len, before)) / len(before) * options.steps
-        print(f"version 1: {old / 1e6:.1f} MB, {old / size:.2f} times as much")
-        found = []
-        for _ in range(options.repeats):  # side by side: the computer may be busy
-            alone = parse(directory / "steps.jsonl")
-            then = parse_lines(before) * options.steps
-            seconds, memory = report(directory, out)
-            found.append((seconds / alone, alone, then, seconds, memory))
-        ratio, alone, then, seconds, memory = sorted(found)[len(found) // 2]
-        print(f"orjson alone: {alone:.2f} CPU s; of version 1 {then:.2f}")
-        print(
-            f"report: {seconds:.2f} CPU s, {ratio:.2f} times as long as orjson alone, and "
-            f"{seconds / then:.2f} times as long as of version 1"
-        )
-        print(f"memory of the report: {memory / 1e6:.0f} MB")
-        print(f"page: {out.stat().st_size / 1e6:.2f} MB")
+    every = options.steps // 5 if options.every is None else options.every
+    for steps, change in ((options.steps, options.change), (every, 1.0)):
+        if steps:
+            measure(steps, options.machines, change, options.seed, options.repeats)
 
 
 if __name__ == "__main__":

@@ -195,7 +195,7 @@ def spoil(run, old, new, count=1):
         ('"step": 1,', '"step": 0,', "line 3 is step 0 after step 0"),
         ('"kind": "step", "step": 1', '"kind": "stop"', "line 3 is neither"),
         ('"seconds": [0.1', '"seconds": ["0.1"', "line 2 "),
-        ('"seconds": [0.1', '"seconds": [-0.1', "can be none"),
+        ('"seconds": [0.1', '"seconds": [-0.1', "line 2 has "),
         ('"seconds": [0.1, ', '"seconds": [', "line 2 has "),
         ('"available": [1', '"available": [9', "line 2 has "),
         ('"available": [1, 2, 3, 4]', '"available": {}', "line 2 has "),

@@ -75,7 +75,7 @@ def _steps(run: Run, first: int, last: int) -> Iterator[tuple[int, float, dict[s
     """Number, end, and what is known of each step of the window."""
     for chunk in read_chunks(Path(run.name) / STEPS):
         for stretch in chunk.stretches:
-            loads = stretch.step["load_seconds"]
+            loads, rows = (stretch.step[name].tolist() for name in ("load_seconds", "rows"))
             events = [said_of(event) for event in stretch.step["events"]]
             for at in range(stretch.begin, stretch.end):
                 number = int(chunk.numbers["step"][at])
@@ -83,7 +83,7 @@ def _steps(run: Run, first: int, last: int) -> Iterator[tuple[int, float, dict[s
                     return
                 if number >= first and chunk.first + at < run.steps:
                     known = {verb: chunk.numbers[f"{verb}_seconds"][at] for verb in _VERBS}
-                    known |= {"loads": loads, "rows": stretch.step["rows"], "events": events}
+                    known |= {"loads": loads, "rows": rows, "events": events}
                     moment = float(run.numbers["time"][chunk.first + at])
                     yield number, moment, known, chunk.seconds[at].tolist()
 

@@ -1,0 +1,239 @@
+"""Records that were changed: the report's fast reader says what `read_steps` says."""
+
+import copy
+import json
+import random
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from cec_mpi.errors import InputError
+from cec_mpi.records.lines import LineWriter
+from cec_mpi.records.recorder import read_steps
+from cec_mpi.report import chunks, readers, stream
+from cec_mpi.report.assignments import blocks_of, moved
+from cec_mpi.report.data import About, data_of
+from cec_mpi.report.gathered import Run
+from cec_mpi.report.stream import read_chunks
+from helpers.made_runs import HEADER, step_of
+
+GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.2, 0.2, 0)}
+ODD = [None, True, False, 0, 1, -1, 7, 2**53 - 1, 2**53, 2**63, 2**64, 10**400, 0.5, -0.5, 1.0, 3.0]
+ODD += [1e-31, 1e31, 1e300, 1e308, float("inf"), float("nan"), "x", "5", "true", [], [1], [[1]], {}]
+ODD += [[0.5, True], {"a": 1}, {"a": True}, {"late": 1}, [{"late": 1}], [[0, 4], [], [], []]]
+
+NO_FLOAT = "number is infinity when parsed as double"
+
+
+def lines_of_a_run():
+    """Four parts of it: whole lines and lean ones, with events, null, notes and a second header."""
+    writer = LineWriter()
+    lines = [writer.header(HEADER)]
+    for n in range(7):
+        more = dict(GONE) if n in (1, 2) else {}
+        more |= {"events": [{"late": 1}, {"lost": 2, "reason": "gone"}]} if n == 2 else {}
+        more |= {"condition": None, "error_bound": None} if n == 3 else {}
+        lines.append(writer.step(step_of(n, **more)))
+        if n == 3:
+            lines += [writer.note("progress", known={"residual": 0.5}), writer.header(HEADER)]
+    return [json.loads(line) for line in lines] + [{"kind": "checkpoint"}]
+
+
+def places_in(value):
+    """Containers and keys of all that can be changed."""
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from places_in(value[key])
+
+
+def mutated(lines, chance):
+    """Lines with one value changed, left out or repeated."""
+    lines = copy.deepcopy(lines)
+    kind = chance.random()
+    if kind < 0.05:
+        del lines[chance.randrange(len(lines))]
+    elif kind < 0.1:
+        lines.insert(chance.randrange(len(lines)), copy.deepcopy(chance.choice(lines)))
+    else:
+        line = chance.choice(lines)
+        holder, key = chance.choice(list(places_in(line)))
+        if kind < 0.2:
+            del holder[key]
+        elif kind < 0.3 and isinstance(holder, list):
+            holder.insert(key, chance.choice(ODD))
+        else:
+            holder[key] = chance.choice(ODD)
+    return lines
+
+
+def verdicts(path):
+    """What the two readers say: nothing, or that it is refused."""
+    said = []
+    for read in (read_steps, lambda path: list(read_chunks(path))):
+        try:
+            read(path)
+            said.append("")
+        except InputError as refused:
+            said.append(str(refused))
+    return said
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_both_readers_refuse_the_same_records(tmp_path, seed):
+    """One value of a line changed at random."""
+    chance, lines, path = random.Random(seed), lines_of_a_run(), tmp_path / "steps.jsonl"
+    refused = 0
+    for _ in range(400):
+        changed = mutated(lines, chance)
+        path.write_text("".join(json.dumps(line) + "\n" for line in changed))
+        slow, fast = verdicts(path)
+        if NO_FLOAT in fast and not slow:  # in a header or an event, where anything may stand
+            continue
+        assert slow == fast, changed
+        refused += bool(slow)
+    assert 100 < refused < 400
+
+
+def whole(path):
+    """Steps as `read_steps` gives them, of what the chunks say."""
+    for chunk in read_chunks(path):
+        for at, stretch in enumerate(chunk.stretch_of):
+            step = chunk.stretches[stretch].step
+            numbers = {name: float(values[at]) for name, values in chunk.numbers.items()}
+            lists = {
+                n: step[n].tolist() for n in ("rows", "available", "load_seconds", "load_bytes")
+            }
+            yield {
+                **numbers,
+                **lists,
+                "time": chunk.times[at],
+                "seconds": chunk.seconds[at].tolist(),
+                "assignment": step["assignment"].lists(),
+                "events": step["events"] if at == chunk.stretches[stretch].begin else [],
+                "bytes": step["bytes"],
+            }
+
+
+def check(path):
+    _, steps = read_steps(path)
+    found = list(whole(path))
+    assert len(found) == len(steps)
+    for mine, step in zip(found, steps, strict=True):
+        for name, value in mine.items():
+            known = step[name]
+            if name == "bytes":
+                known = sum(known.values())
+            elif isinstance(value, float):
+                known = float("nan") if known is None else float(known)
+            assert value == known or (np.isnan(value) and np.isnan(known)), name
+
+
+@pytest.mark.parametrize("most", [1, 2, 512])
+@pytest.mark.parametrize("piece", [1, 700, 1 << 22])
+def test_chunks_have_what_the_lines_say_wherever_they_begin(tmp_path, monkeypatch, most, piece):
+    monkeypatch.setattr(chunks, "_STEPS", most)
+    monkeypatch.setattr(stream, "_PIECE", piece)
+    path = tmp_path / "steps.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines_of_a_run()))
+    check(path)
+
+
+def test_stores_of_other_machines_within_a_part(make_run):
+    """A second store has other machines, and its steps lie between those of the first."""
+    two = {"rows": (60, 60), "seconds": (0.1, 0.2), "store": 1}
+    run = make_run([step_of(0), step_of(1, **two), step_of(2), step_of(3, **two), step_of(4)])
+    check(run / "steps.jsonl")
+    found = Run(str(run))
+    assert (found.steps, found.machines, found.costs.changes) == (5, 4, 4)
+
+
+@pytest.fixture
+def many(make_run, monkeypatch):
+    """A run that is read in pieces, by readers."""
+    monkeypatch.setattr(readers, "_SMALLEST", 1)
+    monkeypatch.setattr(stream, "_PIECE", 5000)
+    monkeypatch.setattr(readers.os, "sched_getaffinity", lambda _: {0, 1})
+    steps = [
+        step_of(n, **(GONE if n % 5 == 1 else {}), events=[{"late": 1}] * (n % 3))
+        for n in range(99)
+    ]
+    return make_run(steps[:50], steps[50:])
+
+
+def test_readers_find_what_one_process_finds(many, monkeypatch):
+    check(many / "steps.jsonl")
+    by_readers = data_of([Run(str(many))], About("x"))["runs"]
+    monkeypatch.setattr(readers, "_SMALLEST", 1 << 40)
+    assert by_readers == data_of([Run(str(many))], About("x"))["runs"]
+
+
+def test_a_reader_that_ends_or_cannot_start_is_done_without(many, monkeypatch):
+    started = []
+    init = readers._Reader.__init__
+
+    def counted(self, file):
+        init(self, file)
+        started.append(self._process)
+
+    monkeypatch.setattr(readers._Reader, "__init__", counted)
+    found = read_chunks(many / "steps.jsonl")
+    first = list(islice(found, 2))
+    started[0].kill()
+    assert sum(chunk.steps for chunk in [*first, *found]) == 99
+    assert len(started) == 2
+    assert all(process.returncode is not None for process in started)
+    monkeypatch.setattr(readers.sys, "executable", "/nowhere/python")
+    check(many / "steps.jsonl")
+
+
+def test_a_report_that_is_left_leaves_no_reader(many, monkeypatch):
+    started = []
+    monkeypatch.setattr(
+        readers,
+        "_started",
+        lambda *of, start=readers._started: started.extend(start(*of)) or started,
+    )
+    found = read_chunks(many / "steps.jsonl")
+    next(found)
+    processes = [reader._process for reader in started]
+    found.close()
+    assert len(processes) == 2
+    assert all(process.returncode is not None for process in processes)
+
+
+def test_what_readers_find_odd_is_one_message(many):
+    path = many / "steps.jsonl"
+    path.write_text(path.read_text().replace('"step": 77', '"step": "77"'))
+    with pytest.raises(InputError, match=r'line 80 has "step"'):
+        Run(str(many))
+
+
+def test_an_assignment_that_would_fill_a_page_is_left_out_and_said_to_be(make_run):
+    bounds = [3 * n + end for n in range(100_000) for end in (0, 1)]
+    nested = [[n, 10_000 - n] for n in range(2000)]
+    rows = {"rows": [4] * 2000, "seconds": [0.5] * 2000}
+    run = Run(str(make_run([step_of(0), step_of(1, assignment=[bounds, [], [], []]), step_of(2)])))
+    (one,) = data_of([run], About("x"))["runs"]
+    assert [each["step"] for each in one["assignments"]] == [0, 2]
+    assert "1 assignment too large to be shown." in one["warnings"]
+    assert one["left_out"] == 1
+    crossing = Run(str(make_run([step_of(0, **rows, assignment=nested)], name="nested")))
+    (one,) = data_of([crossing], About("x"))["runs"]
+    assert one["assignments"] == []
+    assert "1 assignment too large to be shown." in one["warnings"]
+
+
+def test_moved_rows_of_many_intervals_do_not_take_their_square():
+    new = [2 * n + end for n in range(50_000) for end in (0, 1)]
+    old = [4 * n + end for n in range(25_000) for end in (0, 1)]
+    assert moved([new], [old]) == {"1": [(4 * n + 2, 4 * n + 3) for n in range(25_000)]}
+    assert len(blocks_of([new])) == 50_000
+
+
+def test_a_line_with_more_events_than_any_step_has_is_refused(make_run):
+    run = make_run([step_of(0, events=[{"late": 1}] * 140_000)])
+    with pytest.raises(InputError, match="line 2 has more than 131072 braces"):
+        Run(str(run))
