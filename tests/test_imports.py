@@ -177,9 +177,10 @@ HOUSE = {
     """,
     "cec_mpi.report": """
         kinds page stream
-        bins costs
+        absences bins costs
         assignments
         gathered
+        comparisons sums
         words
         data
         exports

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
+from cec_mpi.report.absences import REASONS
 from cec_mpi.report.bins import Floats, listed
 from cec_mpi.report.stream import Stretch
 
@@ -36,6 +40,8 @@ class Held:
         Whether it is of a step with an event, or the first.
     asked : bool
         Whether it is of a step that was asked for.
+    reasons : mapping of int to str
+        Why machines are away that are not preempted.
     """
 
     index: int
@@ -46,6 +52,7 @@ class Held:
     paces: Floats
     wanted: bool
     asked: bool
+    reasons: Mapping[int, str]
 
 
 class Assignments:
@@ -68,7 +75,7 @@ class Assignments:
         self._held: list[Held] = []
         self._last: list[list[int]] | None = None
 
-    def add(self, first: int, stretch: Stretch, paces: Floats) -> None:
+    def add(self, first: int, stretch: Stretch, paces: Floats, reasons: Mapping[int, str]) -> None:
         """Take a stretch that begins with this step of the run; other stores are passed over."""
         step = stretch.step
         if step["store"]:
@@ -85,7 +92,17 @@ class Assignments:
         before, self._last = self._last or [], bounds
         self.made.append(index)
         self._held.append(
-            Held(index, step["step"], available, bounds, before, paces, wanted or not before, asked)
+            Held(
+                index,
+                step["step"],
+                available,
+                bounds,
+                before,
+                paces,
+                wanted or not before,
+                asked,
+                reasons,
+            )
         )
         if len(self._held) > _MOST_HELD:
             self._thin()
@@ -184,8 +201,21 @@ def _without(mine: list[int], old: list[int]) -> Intervals:
     return left
 
 
-def shown(held: Held, until: int) -> dict[str, Any]:
-    """An assignment as the page has it; `until` is the last step with it."""
+def shown(held: Held, until: int, given: Floats | None) -> dict[str, Any]:
+    """An assignment as the page has it.
+
+    Parameters
+    ----------
+    held : Held
+    until : int
+        The last step with it.
+    given : (N,) ndarray or None
+        Rows per second that were given beforehand, for machines that had shown none.
+    """
+    speeds = 1 / held.paces
+    if given is not None and len(given) == len(speeds):
+        speeds = np.where(np.isnan(speeds), given, speeds)
+    available = set(held.available)
     loads = [sum(each[1::2]) - sum(each[::2]) for each in held.bounds]
     return {
         "step": held.step,
@@ -194,5 +224,8 @@ def shown(held: Held, until: int) -> dict[str, Any]:
         "blocks": blocks_of(held.bounds),
         "loads": loads,
         "moved": moved(held.bounds, held.before),
-        "speeds": listed(1 / held.paces),
+        "speeds": listed(speeds),
+        "away": {
+            str(n): REASONS[why] for n, why in sorted(held.reasons.items()) if n not in available
+        },
     }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.report.kinds import IDLE, PREEMPTED, STATE_OF, STATES, said_of
+from cec_mpi.report.kinds import AWAY, IDLE, PREEMPTED, STATE_OF, STATES, said_of
 from cec_mpi.report.stream import Chunk
 
 Floats = NDArray[np.float64]
@@ -35,12 +35,13 @@ class MachineBins:
         In how many of them a machine was available.
     gone : (B, N) ndarray
         In how many of them it was lost, or given up, and had not joined again.
+    away : (B, N) ndarray
+        In how many of them it was not available for another reason that is known.
     """
 
     def __init__(self) -> None:
         self.width, self.count = 1, 0
         self._most = 0
-        self._lost: set[int] = set()
         self._set(0, 0)
 
     @property
@@ -53,8 +54,8 @@ class MachineBins:
         """N."""
         return int(self.present.shape[1])
 
-    def add(self, chunk: Chunk, rows_per_shard: int) -> None:
-        """Take the steps of a chunk, which follow those before."""
+    def add(self, chunk: Chunk, rows_per_shard: int, reasons: Sequence[Mapping[int, str]]) -> None:
+        """Take the steps of a chunk, which follow those before; why machines are away in each."""
         machines = chunk.seconds.shape[1]
         if machines > self.present.shape[1]:
             self._widen(machines)
@@ -63,23 +64,20 @@ class MachineBins:
         first = self.count
         self.count += chunk.steps
         lowest = first // self.width
-        if chunk.begins:
-            self._lost.clear()
         self.seconds[lowest : self.bins, :machines] += self._sums(chunk.seconds, first, lowest)
-        for stretch in chunk.stretches:
+        for stretch, why in zip(chunk.stretches, reasons, strict=True):
             step = stretch.step
             rows = np.array(step["rows"], np.float64)
             share = rows / max(_shard_of(step, rows_per_shard), 1)
             here = np.zeros(machines)
             here[np.array(step["available"], np.int64) - 1] = 1
-            for event in step["events"]:
-                self._hear(event)
-            away = np.array([n + 1 in self._lost for n in range(machines)]) & (here == 0)
+            gone, away = _missing(why, here)
             for bin_, steps in self._parts(first + stretch.begin, first + stretch.end):
                 self.rows[bin_, :machines] += steps * rows
                 self.shares[bin_, :machines] += steps * share
                 self.present[bin_, :machines] += steps * here
-                self.gone[bin_, :machines] += steps * away
+                self.gone[bin_, gone] += steps
+                self.away[bin_, away] += steps
             for event in step["events"]:
                 self._mark((first + stretch.begin) // self.width, event)
 
@@ -91,6 +89,7 @@ class MachineBins:
         cells = (16 + np.rint(share * 239)).astype(np.uint8)
         cells[self.rows[:bins] == 0] = IDLE
         cells[self.present[:bins] == 0] = PREEMPTED
+        cells[(self.present[:bins] == 0) & (self.away[:bins] > 0)] = STATE_OF[AWAY]
         cells[(self.present[:bins] == 0) & (self.gone[:bins] > 0)] = STATE_OF["lost"]
         marked = self.marks[:bins]
         cells = np.where(marked < _NONE, marked, cells)
@@ -116,14 +115,6 @@ class MachineBins:
             low, high = bin_ * self.width, (bin_ + 1) * self.width
             yield bin_, min(end, high) - max(begin, low)
 
-    def _hear(self, event: dict[str, object]) -> None:
-        _, machine, _ = said_of(event)
-        kind = next(iter(event), "")
-        if kind in ("lost", "given up"):
-            self._lost.add(machine)
-        elif kind == "joined":
-            self._lost.discard(machine)
-
     def _mark(self, bin_: int, event: dict[str, object]) -> None:
         _, machine, _ = said_of(event)
         state = STATE_OF.get(next(iter(event), ""))
@@ -141,7 +132,15 @@ class MachineBins:
             new[:filled, : old.shape[1]] = old[:filled]
 
     def _arrays(self) -> list[NDArray[Any]]:
-        return [self.rows, self.seconds, self.shares, self.present, self.gone, self.marks]
+        return [
+            self.rows,
+            self.seconds,
+            self.shares,
+            self.present,
+            self.gone,
+            self.away,
+            self.marks,
+        ]
 
     def _set(self, bins: int, machines: int) -> None:
         self.rows: Floats = np.zeros((bins, machines))
@@ -149,17 +148,28 @@ class MachineBins:
         self.shares: Floats = np.zeros((bins, machines))
         self.present: Floats = np.zeros((bins, machines))
         self.gone: Floats = np.zeros((bins, machines))
+        self.away: Floats = np.zeros((bins, machines))
         self.marks = np.full((bins, machines), _NONE, np.uint8)
 
     def _merge(self) -> None:
         """Make each two bins one."""
         half = len(self.rows) // 2
-        for array in (self.rows, self.seconds, self.shares, self.present, self.gone):
+        for array in self._arrays()[:-1]:
             array[:half] = array[: 2 * half : 2] + array[1 : 2 * half : 2]
             array[half:] = 0
         self.marks[:half] = np.minimum(self.marks[: 2 * half : 2], self.marks[1 : 2 * half : 2])
         self.marks[half:] = _NONE
         self.width *= 2
+
+
+def _missing(why: Mapping[int, str], here: Floats) -> tuple[list[int], list[int]]:
+    """Machines, counted from 0, that are lost, and that are away for another known reason."""
+    gone: list[int] = []
+    away: list[int] = []
+    for machine, reason in why.items():
+        if not here[machine - 1] and reason != "leaving":
+            (gone if reason in ("lost", "given up") else away).append(machine - 1)
+    return gone, away
 
 
 def _shard_of(step: dict[str, Any], rows_per_shard: int) -> int:
@@ -196,12 +206,6 @@ def binned(values: Floats, width: int) -> dict[str, list[float | None]]:
         "mid": listed(middle),
         "max": listed(table[row, last]),
     }
-
-
-def summed(values: Floats, width: int) -> list[float | None]:
-    """Sums of a series by bins; NaN counts nothing."""
-    edges = np.arange(0, len(values), width)
-    return listed(np.add.reduceat(np.nan_to_num(values), edges)) if len(values) else []
 
 
 def listed(values: Floats) -> list[float | None]:
