@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.report.bins import Floats, listed
+from cec_mpi.report.bins import Floats, binned, listed
 from cec_mpi.report.gathered import Run
 
 _LONGEST = 10  # steps that have a table of their own
@@ -98,7 +98,7 @@ def added(seconds: Sequence[float]) -> tuple[str, list[str]]:
     if total < 1:
         factor, name, digits = 1e3, "ms", 2 if total < 0.1 else 1
     else:
-        factor, name, digits = 1.0, "s", 2 if total < 100 else 1 if total < 600 else 0
+        factor, name, digits = 1.0, "s", 2 if total < 100 else 0
     scale = factor * 10**digits
     exact = np.array(seconds, np.float64) * scale
     units = np.floor(exact + 1e-9)
@@ -132,10 +132,7 @@ def usual_and_longest(run: Run, width: int) -> dict[str, dict[str, list[float | 
     longest = padded.reshape(bins, width).argmax(axis=1) + np.arange(bins) * width
     found = {}
     for name, values in parts.items():
-        table = np.full(bins * width, np.nan)
-        table[: run.steps] = values
-        middle = np.nanmedian(table.reshape(bins, width), axis=1)
-        found[name] = {"mid": listed(middle), "top": listed(values[longest])}
+        found[name] = {"mid": binned(values, width)["mid"], "top": listed(values[longest])}
     return found
 
 

@@ -13,7 +13,7 @@ from cec_mpi.report.comparisons import against, duration, unknown_of
 from cec_mpi.report.costs import Costs
 from cec_mpi.report.gathered import BROKEN, DONE, GOING, Run
 from cec_mpi.report.kinds import INDEX_AWAY, MARKED
-from cec_mpi.report.sums import made_with
+from cec_mpi.report.sums import made_with, sum_of
 from cec_mpi.text import few, listed, plural
 
 _NAMED = 5  # machines
@@ -70,7 +70,6 @@ def warnings_of(run: Run) -> list[str]:
 
 
 def _what(run: Run) -> str:
-    n = run.numbers
     how = {
         DONE: "The run is done",
         BROKEN: "The run broke off",
@@ -80,7 +79,7 @@ def _what(run: Run) -> str:
     if run.state == DONE and converged is not None:
         how = "The run converged" if converged else "The run ended without convergence"
     steps = plural(run.steps, "step")
-    text = f"{how}: {steps} in {duration(float(n['time'][-1]))}"
+    text = f"{how}: {steps} in {sum_of(run)['whole']}"
     if run.resumes:
         after = listed(run.resumes, _NAMED)
         text += f", in {len(run.headers)} parts (resumed after {after} steps)"
@@ -89,7 +88,7 @@ def _what(run: Run) -> str:
 
 def _machines(run: Run) -> str:
     present, absences = present_of(run), run.absences
-    always = int((present >= run.steps).sum())
+    always = int((present >= run.steps).sum()) or "none"
     never = [n + 1 for n in np.flatnonzero(present <= 0)]
     text = (
         f"{plural(run.machines, 'machine')}, any {run.header['recovery']} of which are enough: "
@@ -208,6 +207,8 @@ def _fewer(run: Run) -> str:
     if len(made) < 2 or not run.absences.left:
         return ""
     (few, _, longer), (many, _, shorter) = made[0], made[-1]
+    if longer < 1.02 * shorter:
+        return ""
     return (
         f"With {plural(many, 'machine')} a step computed for {duration(shorter)}, with {few} for "
         f"{duration(longer)} (medians): that fewer machines compute longer counts as no stall."

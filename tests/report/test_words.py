@@ -21,7 +21,7 @@ def test_a_small_run_in_words(make_run):
         summary={"task": "power", "converged": True, "warnings": ["mind the gap"]},
     )
     assert words_of(Run(str(run))) == [
-        "The run converged: 10 steps in 10 s.",
+        "The run converged: 10 steps in 10.00 s.",
         "4 machines, any 2 of which are enough: 4 were available in a step on average, 4 "
         "throughout. None left or came.",
         "No machine was lost, late or wrong.",
@@ -223,6 +223,8 @@ def test_what_fewer_machines_take_longer_is_no_stall(make_run):
     steps = [step_of(n) for n in range(6)] + [step_of(n, **three) for n in range(6, 12)]
     said = words(make_run(steps))
     assert "With 4 machines a step computed for 200 ms, with 3 for 300 ms (medians)" in said
+    faster = [step_of(n, **three | {"seconds": (0.1, 0.1, 0.1, 0)}) for n in range(6, 12)]
+    assert "a step computed for" not in words(make_run(steps[:6] + faster, name="faster"))
 
 
 def test_stalls_are_told_by_what_happened(make_run):

@@ -132,13 +132,14 @@ class MachineMap {
     const perStep = (width - LEFT - RIGHT) / (view.to - view.from);
     const mixed = perStep * run.bin < 1; // several bins on one pixel
     context.imageSmoothingEnabled = this.rowHeight < 1;
-    for (const { begin, width: bins, canvas } of this.tiles) {
+    for (const tile of this.tiles) {
+      const { begin, width: bins, canvas } = tile;
       const from = clamp(Math.floor((view.from - start) / run.bin) - begin, 0, bins);
       const to = clamp(Math.ceil((view.to - start) / run.bin) - begin, 0, bins);
       if (to <= from) continue;
       const x = xOf(start + (begin + from) * run.bin, width);
       const wide = (to - from) * run.bin * perStep;
-      const [picture, left, across] = mixed ? mix(canvas, from, to, wide) : [canvas, from, to - from];
+      const [picture, left, across] = mixed ? mix(tile, from, to, wide) : [canvas, from, to - from];
       context.drawImage(picture, left, this.low - 1, across, this.count, x, STRIP, wide, rows);
     }
     const end = xOf(lastOf(run) + 0.5, width); // the last bin can be shorter than the others

@@ -109,7 +109,7 @@ function machineTable(run) {
   box.setAttribute("aria-label", `What each machine did, ${run.name}`);
   body.append(...made.slice(0, FEW));
   const more = el("button", { type: "button", text: `All ${whole(rows.length)} machines`, onclick: () => (body.append(...made.slice(FEW)), more.remove()) });
-  const note = el("p", { class: "note", text: "Cost: being last, over the optimum in hindsight; reading; stalls. Available: from begin to end of a step." });
+  const note = el("p", { class: "note", text: "Cost: being last, over the optimum in hindsight; reading; stalls. Available: from begin to end of a step. Lost: or given up." });
   return el("div", { class: "by-machine" }, box, note, rows.length > FEW ? el("div", { class: "controls" }, more) : null);
 }
 
