@@ -587,6 +587,48 @@ def test_nothing_in_the_legend_of_the_map_is_named_twice(browser):
     assert [name for name in names if "lost" in name] == ["was lost"]
 
 
+def test_cells_that_share_a_pixel_are_not_mixed_with_those_of_other_machines(browser):
+    """2,000 steps on 300 pixels: machine 2 is lost throughout, and machine 1 looks as ever."""
+    pixels = """
+        const canvas = document.querySelector(".map canvas");
+        const { data } = canvas.getContext("2d").getImageData(canvas.width / 2, 0, 1, canvas.height);
+        return [1, 2, 3].map((n) => 4 * (18 + 22 * n - 11)).map((at) => [...data.slice(at, at + 4)]);
+    """
+    made = report_data.run(losses=0)
+    made["events"] = []
+    steps, seen = made["steps"], []
+    for second in (200, 2):  # rows that it computes, or that it is lost
+        cells = bytes([200] * steps + [second] * steps + [200] * 4 * steps)
+        made["map"]["cells"] = base64.b64encode(cells).decode()
+        browser.open(page(report_data.report(made)), width=360)
+        seen.append(browser.run(pixels))
+    (first, _, third), (beside, lost, below) = seen
+    assert first == third == beside == below != lost
+
+
+def test_marks_of_one_step_stand_below_each_other(browser):
+    """A mark to the right would look as if it had come later."""
+    made = report_data.run(losses=0, steps=400)
+    column = """
+        const canvas = document.querySelector(".map canvas");
+        const at = (step) => Math.round(64 + (step + 0.5) / 400 * (canvas.clientWidth - 94));
+        const data = (x) => [...canvas.getContext("2d").getImageData(x - 3, 18, 30, 22).data];
+        return data(at(200)).join();
+    """
+    seen = []
+    for kinds in ([], [0], [0, 1]):
+        made["events"] = [[200, kind, 1, ""] for kind in kinds]
+        browser.open(page(report_data.report(made)))
+        drawn = [int(each) for each in browser.run(column).split(",")]
+        seen.append([drawn[4 * at : 4 * at + 4] for at in range(30 * 22)])
+    changed = [
+        {at % 30 for at, (a, b) in enumerate(zip(seen[0], other, strict=True)) if a != b}
+        for other in seen[1:]
+    ]
+    assert changed[0]
+    assert max(changed[1]) <= max(changed[0]) + 2
+
+
 def test_all_events_are_printed(browser):
     made = report_data.run(steps=400, losses=0)
     made["events"] = [[step % 400, 2, 1, f"number {step}"] for step in range(2500)]
