@@ -591,8 +591,9 @@ def test_cells_that_share_a_pixel_are_not_mixed_with_those_of_other_machines(bro
     """2,000 steps on 300 pixels: machine 2 is lost throughout, and machine 1 looks as ever."""
     pixels = """
         const canvas = document.querySelector(".map canvas");
-        const { data } = canvas.getContext("2d").getImageData(canvas.width / 2, 0, 1, canvas.height);
-        return [1, 2, 3].map((n) => 4 * (18 + 22 * n - 11)).map((at) => [...data.slice(at, at + 4)]);
+        const { height, width } = canvas;
+        const { data } = canvas.getContext("2d").getImageData(width / 2, 0, 1, height);
+        return [29, 51, 73].map((y) => [...data.slice(4 * y, 4 * y + 4)]);
     """
     made = report_data.run(losses=0)
     made["events"] = []

@@ -88,9 +88,14 @@ function columnWriter(unit, values) {
 /** A row of a table that leads to its machine on the map and in the chart of speeds. */
 function machineRow(machine, name, cells) {
   const link = el("button", { type: "button", class: "link", text: name, "aria-label": `Machine ${name}: show it on the map and in the chart of speeds`, onclick: () => setMachine(machine) });
-  const row = el("tr", { onpointerenter: () => pointAt(machine), onpointerleave: () => pointAt(null) }, el("th", { scope: "row" }, link), ...cells);
-  when("step", () => row.classList.toggle("picked", view.hasMachine && view.machine === machine));
+  const row = el("tr", { "data-machine": machine, class: isPicked(machine) ? "picked" : null, onpointerenter: () => pointAt(machine), onpointerleave: () => pointAt(null) }, el("th", { scope: "row" }, link), ...cells);
   return row;
+}
+
+const isPicked = (machine) => view.hasMachine && view.machine === machine;
+
+function markPicked() {
+  for (const row of document.querySelectorAll("tr[data-machine]")) row.classList.toggle("picked", isPicked(+row.dataset.machine));
 }
 
 /** A part of all that is no whole when something is missing. */
@@ -100,15 +105,15 @@ const partText = (x) => (x > 0 && x < 1e-3 ? "< 0.1\u00a0%" : UNITS.percent(Math
 function machineTable(run) {
   const { columns, rows } = run.by_machine;
   const writers = columns.map(({ unit }, i) => (unit === "percent" ? partText : columnWriter(unit, rows.map((row) => row[i + 1]))));
-  const made = rows.map(([machine, ...values]) => {
+  const made = (some) => some.map(([machine, ...values]) => {
     const host = run.names[machine - 1];
     const cells = values.map((value, i) => cell(columns[i].label, writers[i](value), columns[i].unit === "text" ? "text" : null));
     return machineRow(machine, host ? `${machine} · ${host}` : `${machine}`, cells);
   });
   const { box, body } = table({ caption: "By machine, the costliest first", names: ["Machine", ...columns.map((column) => column.label)], rows: [] });
   box.setAttribute("aria-label", `What each machine did, ${run.name}`);
-  body.append(...made.slice(0, FEW));
-  const more = el("button", { type: "button", text: `All ${whole(rows.length)} machines`, onclick: () => (body.append(...made.slice(FEW)), more.remove()) });
+  body.append(...made(rows.slice(0, FEW)));
+  const more = el("button", { type: "button", text: `All ${whole(rows.length)} machines`, onclick: () => (body.append(...made(rows.slice(FEW))), more.remove()) });
   const note = el("p", { class: "note", text: "Cost: being last, over the optimum in hindsight; reading; stalls. Available: from begin to end of a step. Lost: or given up." });
   return el("div", { class: "by-machine" }, box, note, rows.length > FEW ? el("div", { class: "controls" }, more) : null);
 }
@@ -159,6 +164,7 @@ function summary(parent) {
   byId("made").textContent = isNaN(made) ? "" : `Made ${made.toISOString().slice(0, 16).replace("T", " ")} UTC`;
   parent.classList.toggle("several", RUNS.length > 1);
   parent.append(...RUNS.map(runSummary));
+  when("step", markPicked);
   if (RUNS.length > 1) parent.after(comparison());
 }
 
