@@ -85,7 +85,7 @@ def added(seconds: Sequence[float]) -> tuple[str, list[str]]:
 
     Examples
     --------
-    >>> added([1.004, 2.004, 0.004])
+    >>> added([1.004, 2.0046, 0.004])
     ('3.01 s', ['1.00 s', '2.01 s', '0.00 s'])
     >>> added([0.0123, 0.0005])
     ('12.80 ms', ['12.30 ms', '0.50 ms'])
