@@ -180,6 +180,8 @@ class Absences:
                 self._here.add(machine)
                 self._listed = []  # the next list is another one
                 self._come(machine, step["step"], index, joined=True)
+            elif self._now.pop(machine, None) is not None:  # it was available already
+                self._shown = MappingProxyType(dict(self._now))
         elif kind in GOING:
             if machine in self._open:
                 self._become(machine, kind)
