@@ -176,15 +176,20 @@ HOUSE = {
         following
     """,
     "cec_mpi.report": """
-        fields kinds page
-        chunks
-        readers bins costs
-        stream
+        reading kinds page
+        absences bins costs
         assignments
         gathered
+        comparisons sums
         words
         data
         exports
+    """,
+    "cec_mpi.report.reading": """
+        fields
+        chunks
+        readers
+        stream
     """,
     "cec_mpi.report.exports": """
         plots tables trace

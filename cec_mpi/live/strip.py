@@ -9,10 +9,12 @@ from cec_mpi.live.seen import Seen
 
 _LOADS, _PLAIN_LOADS = "▁▂▃▄▅▆▇█", "-=#"
 PREEMPTED, IDLE, WORKS, LATE, GONE = "preempted", "idle", "works", "late", "gone"
+SILENT = "no answer yet"
 STATES = {  # from the one that matters least: the mark, in plain letters, and the style
     IDLE: ("_", "_", "green"),
     WORKS: ("", "", "green"),  # a height
     PREEMPTED: ("·", ".", "dim"),
+    SILENT: ("?", "?", "yellow"),
     LATE: ("!", "!", "bold yellow"),
     GONE: ("x", "x", "bold red"),
 }
@@ -30,17 +32,34 @@ def states_of(seen: Seen) -> dict[int, str]:
     gone_now = [
         event.get(kind) for event in step["events"] for kind in ("lost", "given up", "excluded")
     ]
+    silent = _silent(seen, {machine for machine in seen.taking_part if machine not in available})
     found = {}
     for machine in seen.taking_part:
         is_there = machine in available and 1 <= machine <= len(step["rows"])
         if machine in gone_now or (not is_there and seen.gone.get(machine, "leaving") != "leaving"):
             found[machine] = GONE
         elif not is_there:
-            found[machine] = PREEMPTED
+            found[machine] = SILENT if machine in silent else PREEMPTED
         elif machine in late:
             found[machine] = LATE
         else:
             found[machine] = WORKS if step["rows"][machine - 1] else IDLE
+    return found
+
+
+def _silent(seen: Seen, away: set[int]) -> set[int]:
+    """Which machines that are away had not answered what they were asked for last."""
+    found = set()
+    for step in reversed(seen.recent):
+        if not away:
+            break
+        late = {event.get("late") for event in step["events"]}
+        for machine in away.intersection(step["available"]):
+            at = machine - 1
+            asked = at < len(step["assignment"]) and bool(step["assignment"][at])
+            if machine in late or (asked and not step["rows"][at]):
+                found.add(machine)
+            away.discard(machine)
     return found
 
 

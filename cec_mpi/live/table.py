@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cec_mpi.live.seen import Seen
 from cec_mpi.live.steps import event_line, head_line, makespan_line, strip_lines, titled, wait_lines
-from cec_mpi.live.strip import GONE, IDLE, LATE, PREEMPTED, STATES, states_of
+from cec_mpi.live.strip import GONE, IDLE, LATE, PREEMPTED, SILENT, STATES, states_of
 from cec_mpi.live.watched import WatchedRun
 from cec_mpi.live.words import duration
 from cec_mpi.text import printable
@@ -96,7 +96,7 @@ def _machines(seen: Seen, width: int, room: int | None) -> Iterable[RenderableTy
         if width >= _BESIDE_HOSTS:
             cells.append(_cut(printable(hosts.get(n, ""))))
         cells.append(Text(words, STATES[state][2]))
-        is_at_work = state not in (PREEMPTED, GONE, IDLE)
+        is_at_work = state not in (PREEMPTED, SILENT, GONE, IDLE)
         cells.append(Text(str(rows[n - 1])))
         cells.append(Text(duration(seconds[n - 1]) if is_at_work else "-"))
         if width >= _BESIDE_SPEEDS:

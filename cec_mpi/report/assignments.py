@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from cec_mpi.report.absences import REASONS
 from cec_mpi.report.bins import listed
-from cec_mpi.report.chunks import Stretch
-from cec_mpi.report.fields import Bounds, Floats, Ints
+from cec_mpi.report.reading.chunks import Stretch
+from cec_mpi.report.reading.fields import Bounds, Floats, Ints
 
 _MOST = 200
 _MOST_HELD = 400  # while steps are read
@@ -39,6 +41,8 @@ class Held:
         Whether it is of a step with an event, or the first.
     asked : bool
         Whether it is of a step that was asked for.
+    reasons : mapping of int to str
+        Why machines are away that are not preempted.
     """
 
     index: int
@@ -49,6 +53,7 @@ class Held:
     paces: Floats
     wanted: bool
     asked: bool
+    reasons: Mapping[int, str]
 
 
 class Assignments:
@@ -74,7 +79,7 @@ class Assignments:
         self._held: list[Held] = []
         self._last: Bounds | None = None
 
-    def add(self, first: int, stretch: Stretch, paces: Floats) -> None:
+    def add(self, first: int, stretch: Stretch, paces: Floats, reasons: Mapping[int, str]) -> None:
         """Take a stretch that begins with this step of the run; other stores are passed over."""
         step = stretch.step
         if step["store"]:
@@ -96,7 +101,7 @@ class Assignments:
         if before is not None and len(before.bounds) > _MOST_BOUNDS:
             before = None
         wanted |= before is None
-        held = Held(index, step["step"], available, bounds, before, paces, wanted, asked)
+        held = Held(index, step["step"], available, bounds, before, paces, wanted, asked, reasons)
         self._held.append(held)
         if len(self._held) > _MOST_HELD:
             self._thin()
@@ -203,15 +208,32 @@ def _without(mine: list[int], old: list[int]) -> Intervals:
     return left
 
 
-def shown(held: Held, until: int) -> dict[str, Any]:
-    """An assignment as the page has it; `until` is the last step with it."""
-    bounds = held.bounds.lists()
+def shown(held: Held, until: int, given: Floats | None) -> dict[str, Any]:
+    """An assignment as the page has it.
+
+    Parameters
+    ----------
+    held : Held
+    until : int
+        The last step with it.
+    given : (N,) ndarray or None
+        Rows per second that were given beforehand, for machines that had shown none.
+    """
+    speeds = 1 / held.paces
+    if given is not None and len(given) == len(speeds):
+        speeds = np.where(np.isnan(speeds), given, speeds)
+    bounds, available = held.bounds.lists(), held.available.tolist()
     return {
         "step": held.step,
         "until": until,
-        "available": held.available.tolist(),
+        "available": available,
         "blocks": blocks_of(bounds),
         "loads": held.bounds.loads().tolist(),
         "moved": moved(bounds, held.before.lists() if held.before else []),
-        "speeds": listed(1 / held.paces),
+        "speeds": listed(speeds),
+        "away": {
+            str(n): REASONS[why]
+            for n, why in sorted(held.reasons.items())
+            if n not in set(available)
+        },
     }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.report.chunks import Chunk
-from cec_mpi.report.fields import Floats
-from cec_mpi.report.kinds import IDLE, PREEMPTED, STATE_OF, STATES, said_of
+from cec_mpi.report.kinds import AWAY, IDLE, PREEMPTED, STATE_OF, STATES, said_of
+from cec_mpi.report.reading.chunks import Chunk
+from cec_mpi.report.reading.fields import Floats
 
 _MOST_CELLS = 1_200_000  # machines by bins: bytes of the map
 _FEWEST, _MOST = 64, 4096  # bins
@@ -33,12 +34,13 @@ class MachineBins:
         In how many of them a machine was available.
     gone : (B, N) ndarray
         In how many of them it was lost, or given up, and had not joined again.
+    away : (B, N) ndarray
+        In how many of them it was not available for another reason that is known.
     """
 
     def __init__(self) -> None:
         self.width, self.count = 1, 0
         self._most = 0
-        self._lost = np.zeros(0, np.bool_)  # machines that have not come back
         self._set(0, 0)
 
     @property
@@ -51,8 +53,8 @@ class MachineBins:
         """N."""
         return int(self.present.shape[1])
 
-    def add(self, chunk: Chunk, rows_per_shard: int) -> None:
-        """Take the steps of a chunk, which follow those before."""
+    def add(self, chunk: Chunk, rows_per_shard: int, reasons: Sequence[Mapping[int, str]]) -> None:
+        """Take the steps of a chunk, which follow those before; why machines are away in each."""
         machines = chunk.seconds.shape[1]
         if machines > self.present.shape[1]:
             self._widen(machines)
@@ -60,8 +62,6 @@ class MachineBins:
             self._merge()
         first = self.count
         self.count += chunk.steps
-        if chunk.begins:
-            self._lost = np.zeros(0, np.bool_)
         lowest = first // self.width
         self.seconds[lowest : self.bins, :machines] += self._sums(chunk.seconds, first, lowest)
         if not chunk.steps:
@@ -80,9 +80,10 @@ class MachineBins:
         add(self.rows, chunk.rows)
         add(self.shares, chunk.rows / self._shards(chunk, rows_per_shard))
         add(self.present, chunk.here)
-        away = self._away(chunk)
-        if away is not None:
-            add(self.gone, away)
+        if any(reasons):
+            gone, away = _missing(reasons, chunk.here)
+            add(self.gone, gone)
+            add(self.away, away)
         for stretch in chunk.stretches:
             for event in stretch.step["events"]:
                 self._mark((first + stretch.begin) // self.width, event)
@@ -95,6 +96,7 @@ class MachineBins:
         cells = (16 + np.rint(share * 239)).astype(np.uint8)
         cells[self.rows[:bins] == 0] = IDLE
         cells[self.present[:bins] == 0] = PREEMPTED
+        cells[(self.present[:bins] == 0) & (self.away[:bins] > 0)] = STATE_OF[AWAY]
         cells[(self.present[:bins] == 0) & (self.gone[:bins] > 0)] = STATE_OF["lost"]
         marked = self.marks[:bins]
         cells = np.where(marked < _NONE, marked, cells)
@@ -123,27 +125,6 @@ class MachineBins:
         ]
         return np.array([each or rows_per_shard for each in found], np.float64)[:, None]
 
-    def _away(self, chunk: Chunk) -> NDArray[np.bool_] | None:
-        """Which machines were lost and are not back, by stretch; None where there are none."""
-        machines = chunk.here.shape[1]
-        if len(self._lost) != machines:
-            before, self._lost = self._lost[:machines], np.zeros(machines, np.bool_)
-            self._lost[: len(before)] = before
-        if not self._lost.any() and not any(each.step["events"] for each in chunk.stretches):
-            return None
-        away = np.empty_like(chunk.here)
-        for mine, stretch in zip(away, chunk.stretches, strict=True):
-            for event in stretch.step["events"]:
-                self._hear(event)
-            mine[:] = self._lost
-        return away & ~chunk.here
-
-    def _hear(self, event: dict[str, object]) -> None:
-        _, machine, _ = said_of(event)
-        kind = next(iter(event), "")
-        if kind in ("lost", "given up", "joined") and 1 <= machine <= len(self._lost):
-            self._lost[machine - 1] = kind != "joined"
-
     def _mark(self, bin_: int, event: dict[str, object]) -> None:
         _, machine, _ = said_of(event)
         state = STATE_OF.get(next(iter(event), ""))
@@ -161,7 +142,15 @@ class MachineBins:
             new[:filled, : old.shape[1]] = old[:filled]
 
     def _arrays(self) -> list[NDArray[Any]]:
-        return [self.rows, self.seconds, self.shares, self.present, self.gone, self.marks]
+        return [
+            self.rows,
+            self.seconds,
+            self.shares,
+            self.present,
+            self.gone,
+            self.away,
+            self.marks,
+        ]
 
     def _set(self, bins: int, machines: int) -> None:
         self.rows: Floats = np.zeros((bins, machines))
@@ -169,17 +158,30 @@ class MachineBins:
         self.shares: Floats = np.zeros((bins, machines))
         self.present: Floats = np.zeros((bins, machines))
         self.gone: Floats = np.zeros((bins, machines))
+        self.away: Floats = np.zeros((bins, machines))
         self.marks = np.full((bins, machines), _NONE, np.uint8)
 
     def _merge(self) -> None:
         """Make each two bins one."""
         half = len(self.rows) // 2
-        for array in (self.rows, self.seconds, self.shares, self.present, self.gone):
+        for array in self._arrays()[:-1]:
             array[:half] = array[: 2 * half : 2] + array[1 : 2 * half : 2]
             array[half:] = 0
         self.marks[:half] = np.minimum(self.marks[: 2 * half : 2], self.marks[1 : 2 * half : 2])
         self.marks[half:] = _NONE
         self.width *= 2
+
+
+def _missing(
+    reasons: Sequence[Mapping[int, str]], here: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which machines are lost, and which are away for another known reason, by stretch."""
+    gone, away = np.zeros((2, *here.shape), np.bool_)
+    for lost, others, why in zip(gone, away, reasons, strict=True):
+        for machine, reason in why.items():
+            if reason != "leaving" and machine <= here.shape[1]:
+                (lost if reason in ("lost", "given up") else others)[machine - 1] = True
+    return gone & ~here, away & ~here
 
 
 def binned(values: Floats, width: int) -> dict[str, list[float | None]]:
@@ -209,12 +211,6 @@ def binned(values: Floats, width: int) -> dict[str, list[float | None]]:
         "mid": listed(middle),
         "max": listed(table[row, last]),
     }
-
-
-def summed(values: Floats, width: int) -> list[float | None]:
-    """Sums of a series by bins; NaN counts nothing."""
-    edges = np.arange(0, len(values), width)
-    return listed(np.add.reduceat(np.nan_to_num(values), edges)) if len(values) else []
 
 
 def listed(values: Floats) -> list[float | None]:

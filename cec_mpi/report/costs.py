@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.plan.schemes import cyclic_loads
-from cec_mpi.report.chunks import Chunk, Stretch
-from cec_mpi.report.fields import Floats
 from cec_mpi.report.kinds import MARKED, said_of
+from cec_mpi.report.reading.chunks import Chunk, Stretch
+from cec_mpi.report.reading.fields import Floats
 
-_STALLING = {"lost", "given up", "late", "wrong"}
+_STALLING = {"lost": "lost", "given up": "lost", "late": "late", "wrong": "wrong"}
 _LEAST = 0.1  # of the rows that a machine would have had, so that its time says something of them
 
 
@@ -54,8 +54,11 @@ class Costs:
         Seconds for which machines stalled steps: what the collection took longer than reading and
         computing, less what that usually is (the median of the steps without such events), in
         equal parts.
-    stalled : int
-        Steps in which that was more than 0.
+    stall_seconds : (T,) ndarray
+        The same by steps.
+    stalled : dict of str to (int, float)
+        In how many steps that was more than 0, and how many seconds in all, by what happened:
+        ``"lost"`` (or given up), ``"late"``, ``"wrong"``, the first of these in a step.
     uncounted : int
         S of a part in which each row was on L + S machines, and answers did not count; 0 for none.
     load_bytes, load_seconds : float
@@ -73,7 +76,7 @@ class Costs:
 
     def __init__(self) -> None:
         self.known = self.compared = self.changes = self.shared_anew = 0
-        self.stalled = self.uncounted = 0
+        self.uncounted = 0
         self.computing = self.hindsight = self.measured = self.cyclic = self.equal = 0.0
         self.waited_for_loads = self.load_bytes = self.load_seconds = self.reload_rows = 0.0
         self.slowest: Floats = np.zeros(0)
@@ -84,7 +87,10 @@ class Costs:
         self.held_up: Floats = np.zeros(0)
         self._beyond: list[Floats] = []  # of each step what its collection took beyond all that
         self._steps = 0
-        self._stalling: dict[int, NDArray[np.int64]] = {}  # machines by step, counted from 0
+        self.stall_seconds: Floats = np.zeros(0)
+        self.stalled: dict[str, tuple[int, float]] = {}
+        # Machines, counted from 0, and what happened, by step.
+        self._stalling: dict[int, tuple[NDArray[np.int64], str]] = {}
         self._pace = np.zeros(0)  # seconds per row that machines showed last, NaN for none
         self._before: tuple[NDArray[np.bool_], float] | None = None  # who was here, and a share
         self._idle: Floats | None = None  # reads that were none
@@ -138,17 +144,20 @@ class Costs:
 
     def settle(self) -> None:
         """Tell stalls from what is usual, when all steps are there."""
+        self.stall_seconds = np.zeros(self._steps)
         if not self._stalling:
             return
         beyond = np.concatenate(self._beyond)
         which = np.array(list(self._stalling))
         others = np.delete(beyond, which)
         usual = max(float(np.median(others)), 0.0) if len(others) else 0.0
-        for step, machines in self._stalling.items():
+        for step, (machines, kind) in self._stalling.items():
             stall = float(beyond[step]) - usual
             if stall > 0:
-                self.stalled += 1
+                often, seconds = self.stalled.get(kind, (0, 0.0))
+                self.stalled[kind] = often + 1, seconds + stall
                 self.stalls[machines] += stall / len(machines)
+                self.stall_seconds[step] = stall
 
     def reload_seconds(self, bytes_per_row: int) -> float | None:
         """What reading `reload_rows` takes at the pace of a machine's reads; None if not known."""
@@ -234,13 +243,16 @@ class Costs:
             self.loads += _sums(ends.argmax(axis=1)[after:], waited[after:], len(self.loads))
 
     def _note_stalls(self, stretch: Stretch) -> None:
-        machines = set()
+        machines, kinds = set(), set()
         for event in stretch.step["events"]:
-            kind, machine, _ = said_of(event)
-            if MARKED[kind].kind in _STALLING and 1 <= machine <= len(stretch.step["rows"]):
+            index, machine, _ = said_of(event)
+            kind = _STALLING.get(MARKED[index].kind)
+            if kind and 1 <= machine <= len(stretch.step["rows"]):
                 machines.add(machine - 1)
+                kinds.add(kind)
         if machines:
-            self._stalling[self._steps + stretch.begin] = np.array(sorted(machines))
+            kind = next(each for each in _STALLING.values() if each in kinds)
+            self._stalling[self._steps + stretch.begin] = np.array(sorted(machines)), kind
 
     def _grow(self, machines: int) -> None:
         more = machines - len(self.slowest)

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.report.assignments import shown
-from cec_mpi.report.bins import binned, listed, summed
+from cec_mpi.report.bins import binned, listed
+from cec_mpi.report.comparisons import comparisons_of, duration
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.kinds import MARKED, STATES
-from cec_mpi.report.words import duration, facts_of, warnings_of, words_of
+from cec_mpi.report.reading.fields import Floats
+from cec_mpi.report.sums import longest_of, sum_of, usual_and_longest
+from cec_mpi.report.words import facts_of, present_of, warnings_of, words_of
 from cec_mpi.text import plural
 
 _VERSION = 1
@@ -85,12 +88,15 @@ def _side_by_side(runs: Sequence[Run]) -> list[str]:
 def _run(run: Run) -> dict[str, Any]:
     n, width = run.numbers, run.bins.width
     starts = np.arange(0, run.steps, width)
-    chosen = run.assignments.chosen()
+    chosen, given = run.assignments.chosen(), _given(run)
     return {
         "name": run.name,
         "state": run.state,
         "facts": facts_of(run),
         "words": words_of(run),
+        "sum": sum_of(run) if run.steps else None,
+        "comparisons": comparisons_of(run),
+        "longest": longest_of(run),
         "warnings": [*warnings_of(run), *_too_large(run)],
         "machines": run.machines,
         "recovery": run.header["recovery"],
@@ -105,11 +111,11 @@ def _run(run: Run) -> dict[str, Any]:
         "seconds": float(n["time"][-1]) if run.steps else None,
         "by_machine": _by_machine(run) if run.steps else None,
         "series": _series(run),
-        "parts": {name: summed(values, width) for name, values in parts_of(run).items()},
+        "parts": usual_and_longest(run, width),
         "map": {"rows": run.machines, "bins": run.bins.bins, "cells": run.bins.cells()},
         "speeds": _speeds(run),
         "events": [list(event) for event in run.events],
-        "assignments": [shown(held, _until(run, held.index)) for held in chosen],
+        "assignments": [shown(held, _until(run, held.index), given) for held in chosen],
         "left_out": len(run.assignments.made) - len(chosen),
         "progress": _progress(run),
         "checkpoints": [_step_at(run, after) for after in run.checkpoints],
@@ -120,13 +126,14 @@ def _run(run: Run) -> dict[str, Any]:
 def _by_machine(run: Run) -> dict[str, Any]:
     """What each machine did and cost, the costliest first."""
     costs, steps = run.costs, run.steps
-    present = run.bins.present[: run.bins.bins].sum(axis=0)
+    present = present_of(run)
     rows = run.bins.rows[: run.bins.bins].sum(axis=0)
     seconds = run.bins.seconds[: run.bins.bins].sum(axis=0)
-    lost = [0] * run.machines
+    lost, joined = [0] * run.machines, [0] * run.machines
     for _, kind, machine, _ in run.events:
-        if MARKED[kind].kind == "lost" and 1 <= machine <= run.machines:
-            lost[machine - 1] += 1
+        if 1 <= machine <= run.machines:
+            lost[machine - 1] += MARKED[kind].kind in ("lost", "given up")
+            joined[machine - 1] += MARKED[kind].kind == "joined"
     cost = costs.cost
     columns = {
         "Cost": "seconds",
@@ -135,6 +142,7 @@ def _by_machine(run: Run) -> dict[str, Any]:
         "Rows": "whole",
         "Available": "percent",
         "Lost": "whole",
+        "Joined": "whole",
     }
     known = min(run.machines, len(cost))
     table = [
@@ -142,6 +150,7 @@ def _by_machine(run: Run) -> dict[str, Any]:
             n + 1,
             *map(float, (cost[n], costs.slowest[n], seconds[n], rows[n], present[n] / steps)),
             lost[n],
+            joined[n],
         ]
         for n in np.argsort(-cost[:known], kind="stable").tolist()
     ]
@@ -170,24 +179,15 @@ def _series(run: Run) -> dict[str, Any]:
     return {name: binned(values, run.bins.width) for name, values in found.items()}
 
 
-def parts_of(run: Run) -> dict[str, Any]:
-    """Where the time of each step went, in seconds.
-
-    Machines compute and load while rank 0 collects: what is left of that is the wire, and stalls.
-    Times of machines count as far as rank 0 waited, so that parts are not more than the step.
-    """
-    n = run.numbers
-    compute = np.minimum(n["measured_makespan"], n["collect_seconds"])
-    load = np.minimum(n["load_seconds"], n["collect_seconds"] - compute)
-    return {
-        "announce": n["announce_seconds"],
-        "share": n["share_seconds"],
-        "compute": compute,
-        "collect": n["collect_seconds"] - compute - load,
-        "decode": n["decode_seconds"],
-        "load": load,
-        "waiting": n["waiting"],
-    }
+def _given(run: Run) -> Floats | None:
+    """Rows per second that were given beforehand, as far as their scale is known."""
+    given = run.header.get("speeds")
+    if not isinstance(given, list) or not all(type(each) in (int, float) for each in given):
+        return None
+    scale = run.summary.get("rows_per_second_per_speed")
+    if not isinstance(scale, int | float) or not 0 < scale < 1e300:
+        return None
+    return np.asarray(np.clip(given, 0, 1e300 / scale) * scale, np.float64)
 
 
 def _speeds(run: Run) -> dict[str, Any] | None:

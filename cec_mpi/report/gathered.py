@@ -14,14 +14,15 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.durable import is_locked
 from cec_mpi.records.directory import STEPS, SUMMARY, read_summary
 from cec_mpi.records.step import MOST_MACHINES
+from cec_mpi.report.absences import LATE, SILENT, Absences
 from cec_mpi.report.assignments import Assignments
 from cec_mpi.report.bins import MachineBins
-from cec_mpi.report.chunks import Chunk
 from cec_mpi.report.costs import Costs
-from cec_mpi.report.fields import NUMBERS
-from cec_mpi.report.kinds import said_of
-from cec_mpi.report.stream import read_chunks
-from cec_mpi.text import shown
+from cec_mpi.report.kinds import INDEX_AWAY, said_of
+from cec_mpi.report.reading.chunks import Chunk
+from cec_mpi.report.reading.fields import NUMBERS
+from cec_mpi.report.reading.stream import read_chunks
+from cec_mpi.text import plural, shown
 
 Floats = NDArray[np.float64]
 
@@ -49,9 +50,10 @@ class Run:
     numbers : dict of (T,) ndarray
         By step: the names of `NUMBERS`, and ``load_seconds`` (by which reading held it up),
         ``bytes``, ``available`` (how many), ``waiting`` (for enough machines) and ``time`` (when
-        the step ended, in seconds since the run began, without what was between its parts).
+        the step ended, in seconds since the run began, without what was between its parts), and
+        ``stall_seconds`` (see `Costs`).
     events : list of (int, int, int, str)
-        Number of the step, kind, machine and text.
+        Number of the step, kind, machine and text, by their steps.
     progress : list of (int, dict)
         What the task knew after so many steps.
     checkpoints, resumes : list of int
@@ -65,6 +67,7 @@ class Run:
             raise InputError(f"{name} {what}: expected the directory of results of a run")
         self.headers: list[dict[str, Any]] = []
         self.bins, self.costs, self.assignments = MachineBins(), Costs(), Assignments(asked)
+        self.absences = Absences()
         self.events: list[tuple[int, int, int, str]] = []
         self.progress: list[tuple[int, dict[str, float]]] = []
         self.checkpoints: list[int] = []
@@ -76,6 +79,8 @@ class Run:
         self.last_time = ""  # when its last step ended
         self._over = 0.0  # seconds of the parts before this one
         going = is_locked(path)
+        if not going and not os.path.lexists(path / STEPS):
+            raise InputError(f"{name} holds no run: expected {STEPS} in it")
         for chunk in read_chunks(path / STEPS):
             self._add(chunk)
         self.costs.settle()
@@ -89,6 +94,10 @@ class Run:
             name: np.concatenate(parts) if parts else np.empty(0) for name, parts in merged.items()
         }
         self.numbers["waiting"] = self._waiting()
+        self.numbers["stall_seconds"] = self.costs.stall_seconds
+        self.absences.settle(self.steps)
+        self.events += self._away()
+        self.events.sort(key=lambda event: event[0])
 
     @property
     def header(self) -> dict[str, Any]:
@@ -121,22 +130,37 @@ class Run:
         if not chunk.steps:
             return
         rows = _whole(chunk.header, "rows_per_shard")
-        self.bins.add(chunk, rows)
+        self.absences.add(chunk)
+        self.bins.add(chunk, rows, self.absences.reasons)
         self.costs.add(chunk, _whole(chunk.header, "recovery"), rows)
         for name in NUMBERS:
             self._parts[name].append(chunk.numbers[name])
         sizes, here = np.zeros((2, chunk.steps))
-        for stretch, paces in zip(chunk.stretches, self.costs.paces, strict=True):
+        known = zip(chunk.stretches, self.costs.paces, self.absences.reasons, strict=True)
+        for stretch, paces, reasons in known:
             steps, step = slice(stretch.begin, stretch.end), stretch.step
             sizes[steps] = step["bytes"]
             here[steps] = len(step["available"])
             self.events += [(step["step"], *said_of(event)) for event in step["events"]]
-            self.assignments.add(chunk.first, stretch, paces)
+            self.assignments.add(chunk.first, stretch, paces, reasons)
         self.last_time = chunk.times[-1]
         self._more["load_seconds"].append(self.costs.held_up)
         self._more["available"].append(here)
         self._more["bytes"].append(sizes)
         self._more["time"].append(self._times(chunk))
+
+    def _away(self) -> list[tuple[int, int, int, str]]:
+        """What no event tells: machines that are away since an answer did not come in time."""
+        found = []
+        for each in self.absences.known:
+            if each.first not in (LATE, SILENT):
+                continue
+            until = "from then on" if each.back is None else f"until step {each.back}"
+            missed = each.steps if each.steps is not None else self.steps - each.index
+            answer = "answered late" if each.first == LATE else "had not answered in time"
+            text = f"{answer} in step {each.after}; not there {until}, {plural(missed, 'step')}"
+            found.append((each.step, INDEX_AWAY, each.machine, text))
+        return found
 
     def _times(self, chunk: Chunk) -> Floats:
         began = _moment(chunk.header.get("started"))

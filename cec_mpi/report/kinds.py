@@ -22,20 +22,31 @@ class State(NamedTuple):
 
 OTHER = "other"
 
-MARKED = (*KINDS, Kind(OTHER, "", OTHER, OTHER, "#555555", "#bbbbbb", "o"))
-"""Kinds of events as the page shows them, with one for those that it does not know."""
+AWAY = "away"
+
+_MISSED = "was not available"
+MARKED = (
+    *KINDS,
+    Kind(OTHER, "", OTHER, OTHER, "#555555", "#bbbbbb", "o"),
+    Kind(AWAY, _MISSED, _MISSED, _MISSED, "#54606e", "#b9c3cf", "_"),
+)
+"""Kinds of events as the page shows them, with one for those that it does not know, and one that
+the records do not have: a machine is away after an answer that did not come in time.
+"""
 
 STATES = (
     State("preempted", "preempted", "#d9d9d9", "#3a3a3a"),
-    State("idle", "available, without rows", "#f4f0e6", "#55503f"),
+    State("idle", "available, no rows counted", "#f4f0e6", "#55503f"),
     State("lost", "lost", "#b3261e", "#ff8a80"),
     State("wrong", "answered wrongly", "#8b0000", "#ff6e6e"),
     State("late", "answered late", "#c9a800", "#e6d15c"),
+    State("away", "not available: no answer yet, or asked no more", "#b9a8c4", "#5d4d69"),
 )
 """What a cell of the map can be; those further down matter less where a cell has several steps."""
 
 PREEMPTED, IDLE = 0, 1
-_INDEX = {kind.kind: index for index, kind in enumerate(MARKED)}
+_INDEX = {kind.kind: index for index, kind in enumerate(MARKED) if kind.kind != AWAY}
+INDEX_AWAY = len(MARKED) - 1
 STATE_OF = {state.state: index for index, state in enumerate(STATES) if index > IDLE}
 """Which state of a cell an event of this kind makes."""
 

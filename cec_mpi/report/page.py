@@ -25,6 +25,7 @@ _SCRIPTS = (
     "map.js",
     "chart.js",
     "figures.js",
+    "speeds.js",
     "summary.js",
     "events.js",
     "assignment.js",
@@ -72,7 +73,13 @@ def _words(runs: list[dict[str, Any]]) -> str:
     lines = []
     for run in runs:
         lines.append(f"<h2>{html.escape(run['name'])}: {html.escape(run['state'])}</h2>")
-        lines += [f"<p>{html.escape(text)}</p>" for text in (*run["words"], *run["warnings"])]
+        said = [*run["words"], *run["warnings"]]
+        if run.get("sum"):
+            said.append(f"All of it took {run['sum']['whole']}:")
+            said += [f"{each['label']}: {each['text']}" for each in run["sum"]["parts"]]
+        for each in run.get("comparisons", ()):
+            said.append(f"{each['label']}: this run took {each['text']} in {each['steps']} steps.")
+        lines += [f"<p>{html.escape(text)}</p>" for text in said]
     return _writable("\n".join([*lines, "<p>The pictures need JavaScript.</p>"]))
 
 

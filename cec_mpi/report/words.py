@@ -7,31 +7,23 @@ from typing import Any
 
 import numpy as np
 
+from cec_mpi.report.absences import LATE, REASONS, SILENT, Absence
+from cec_mpi.report.comparisons import against, duration, unknown_of
+from cec_mpi.report.costs import Costs
 from cec_mpi.report.gathered import BROKEN, DONE, GOING, Run
-from cec_mpi.report.kinds import MARKED
+from cec_mpi.report.kinds import INDEX_AWAY, MARKED
+from cec_mpi.report.reading.fields import Floats
+from cec_mpi.report.sums import made_with, sum_of
 from cec_mpi.text import few, listed, plural
 
 _NAMED = 5  # machines
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them.
-
-    Examples
-    --------
-    >>> duration(0.00123), duration(12.34), duration(150), duration(7300)
-    ('1.23 ms', '12.3 s', '2 min 30 s', '2 h 1 min')
-    """
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.3g} us"
-    if seconds < 1:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < 99.5:
-        return f"{seconds:.3g} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+_MOST_LEFT = 6  # sentences of who left
+_ENOUGH = 5  # steps, for a median
+_STALLED = {
+    "lost": "machines lost or given up",
+    "late": "late answers",
+    "wrong": "wrong answers",
+}
 
 
 def facts_of(run: Run) -> list[dict[str, str]]:
@@ -62,11 +54,12 @@ def facts_of(run: Run) -> list[dict[str, str]]:
 
 
 def words_of(run: Run) -> list[str]:
-    """Sentences: how long, steps, machines, events, time lost, and who cost most."""
+    """Sentences: how long, steps, machines, who left when, what that cost, who cost most."""
     if not run.steps:
         return ["No step has been recorded yet."]
-    said = [_what(run), _machines(run), _events(run)]
-    said += [*_costs(run), _stalls(run), _waited(run), _costliest(run)]
+    said = [_what(run), _machines(run), _events(run), _left(run), _silent(run)]
+    said += [_stalls(run), _fewer(run)]
+    said += [_waited(run), _optimum(run), *unknown_of(run), _costliest(run)]
     return [each for each in said if each]
 
 
@@ -77,7 +70,6 @@ def warnings_of(run: Run) -> list[str]:
 
 
 def _what(run: Run) -> str:
-    n = run.numbers
     how = {
         DONE: "The run is done",
         BROKEN: "The run broke off",
@@ -87,38 +79,56 @@ def _what(run: Run) -> str:
     if run.state == DONE and converged is not None:
         how = "The run converged" if converged else "The run ended without convergence"
     steps = plural(run.steps, "step")
-    text = f"{how}: {steps} in {duration(float(n['time'][-1]))}"
+    text = f"{how}: {steps} in {sum_of(run)['whole']}"
     if run.resumes:
         after = listed(run.resumes, _NAMED)
         text += f", in {len(run.headers)} parts (resumed after {after} steps)"
-    spent = sum(float(n[name].sum()) for name in _PARTS)
-    return f"{text}; the steps themselves took {duration(spent)}."
-
-
-_PARTS = ("announce_seconds", "share_seconds", "collect_seconds", "decode_seconds")
+    return f"{text}."
 
 
 def _machines(run: Run) -> str:
-    present = run.bins.present[: run.bins.bins].sum(axis=0)
-    always = int((present == run.steps).sum())
-    never = [n + 1 for n in np.flatnonzero(present == 0)]
+    present, absences = present_of(run), run.absences
+    always = int((present >= run.steps).sum()) or "none"
+    never = [n + 1 for n in np.flatnonzero(present <= 0)]
     text = (
         f"{plural(run.machines, 'machine')}, any {run.header['recovery']} of which are enough: "
-        f"{present.sum() / run.steps:.3g} were available in a step on average, {always} always"
+        f"{present.sum() / run.steps:.3g} were available in a step on average, {always} throughout"
     )
     if never:
         text += f", {listed(never, _NAMED)} never"
-    changes = run.costs.changes
-    return f"{text}. Who was available changed {plural(changes, 'time')}."
+    if not absences.left and not absences.came:
+        return f"{text}. None left or came."
+    times = f"Machines left {_times(absences.left)} and came {_times(absences.came)}"
+    if not absences.came:
+        times = f"Machines left {_times(absences.left)}"
+    preempted = absences.preempted
+    if preempted == absences.left > 0:
+        times += ", preempted"
+    elif preempted:
+        times += f"; {_times(preempted)} they were preempted"
+    return f"{text}. {times}."
+
+
+def present_of(run: Run) -> Floats:
+    """In how many steps each machine was available from its begin to its end."""
+    present = run.bins.present[: run.bins.bins].sum(axis=0)
+    for machine, steps in run.absences.cut_short.items():
+        present[machine - 1] -= steps
+    return np.asarray(present, np.float64)
+
+
+def _times(count: int) -> str:
+    return "never" if not count else plural(count, "time")
 
 
 def _events(run: Run) -> str:
-    if not run.events:
+    events = [event for event in run.events if event[1] != INDEX_AWAY]
+    counts = Counter(kind for _, kind, _, _ in events)
+    if not events:
         return "No machine was lost, late or wrong."
-    counts = Counter(kind for _, kind, _, _ in run.events)
     parts = []
     for index, count in sorted(counts.items()):
-        who = sorted({machine for _, kind, machine, _ in run.events if kind == index})
+        who = sorted({machine for _, kind, machine, _ in events if kind == index})
         words = MARKED[index].words or "had another event"
         name = "machine" if len(who) == 1 else "machines"
         text = f"{name} {listed(who, _NAMED)} {words if len(who) == 1 else _several(words)}"
@@ -131,86 +141,94 @@ def _several(words: str) -> str:
     return "were" + words.removeprefix("was") if words.startswith("was ") else words
 
 
-def _costs(run: Run) -> list[str]:
-    costs = run.costs
-    said = []
-    if costs.uncounted:
-        said.append(
-            "What the optimum in hindsight, the cyclic assignment and equal shares would have cost "
-            f"cannot be told with answers that do not count (stragglers: {costs.uncounted})."
-        )
-    if costs.known:
-        where = "" if costs.known == run.steps else f" of {plural(costs.known, 'step')}"
-        said.append(
-            f"Computing took {duration(costs.computing)}, the makespans{where} added up: "
-            f"{against(costs.computing, costs.hindsight)} the optimum in hindsight."
-        )
-    if not costs.compared:
-        if costs.uncounted:
-            return said
-        said.append(
-            "What equal loads would have cost is not known: in no step did all available machines "
-            "compute enough rows to tell."
-        )
-        return said
-    where = "The"
-    if costs.compared < run.steps:
-        which = (
-            "only step that tells" if costs.compared == 1 else f"{costs.compared} steps that tell"
-        )
-        where = f"In the {which}, the"
-    said.append(
-        f"{where} cyclic assignment would have computed for {duration(costs.cyclic)} at "
-        f"the same speeds: this run took {against(costs.measured, costs.cyclic)} that."
-    )
-    equal = f"Equal shares without a code would have computed for {duration(costs.equal)}"
-    reload = costs.reload_seconds(bytes_per_row(run.header))
-    mine = costs.measured
-    if costs.shared_anew:
-        again = f"and shared X out anew {plural(costs.shared_anew, 'time')}"
-        if reload is None:
-            return [*said, f"{equal} {again}; what reading takes, this run has not shown."]
-        equal += f" {again}, with {duration(reload)} of reading"
-        mine += costs.waited_for_loads
-        reload += costs.equal
+def _left(run: Run) -> str:
+    """Which machines left when, of what else than being preempted, and whether they came back."""
+    known = run.absences.known
+    if not known:
+        return ""
+    said = [_absence(each, run) for each in known[:_MOST_LEFT]]
+    more = len(known) - len(said)
+    if more:
+        said.append(f"{more} more, which the events have")
+    return f"When machines left: {'; '.join(said)}."
+
+
+def _absence(each: Absence, run: Run) -> str:
+    if each.why in (LATE, SILENT):
+        late = "late" if each.why == LATE else "no answer in time"
+        text = f"machine {each.machine} after step {each.after} ({late})"
     else:
-        reload = costs.equal
-    said.append(f"{equal} (an estimate): this run took {against(mine, reload)} that.")
-    return said
+        text = f"machine {each.machine} in step {each.step} ({REASONS[each.why]})"
+    if each.back is not None:
+        same = each.back == each.step
+        return f"{text}, back in {'the same step' if same else f'step {each.back}'}"
+    if run.state == GOING:
+        return f"{text}, not back so far"
+    return f"{text}, not back in {plural(run.steps - each.index, 'step')} to the end"
 
 
-def against(mine: float, other: float) -> str:
-    """How much more or less than another time, in words.
-
-    Examples
-    --------
-    >>> against(1.1, 1.0), against(1.0, 2.0), against(1.0, 1.0)
-    ('100 ms (10.0 %) more than', '1 s (50.0 %) less than', 'as long as')
-    """
-    lost = mine - other
-    if not other or abs(lost) < 0.0005 * other:
-        return "as long as"
-    share = f"({100 * abs(lost) / other:.1f} %)"
-    return f"{duration(abs(lost))} {share} {'more' if lost > 0 else 'less'} than"
-
-
-def bytes_per_row(header: dict[str, Any]) -> int:
-    """Of X."""
-    columns, dtype = header.get("columns"), header.get("dtype")
-    if type(columns) is not int or columns < 1:
-        return 0
-    return columns * (4 if dtype == "float32" else 8)
+def _silent(run: Run) -> str:
+    """Who was not available since it was at work on earlier steps."""
+    found = run.absences.silent.most_common(_NAMED)
+    if not found:
+        return ""
+    machine, steps = found[0]
+    text = (
+        f"Machine {machine} was not available in {steps} of {plural(run.steps, 'step')} because "
+        "its answer to an earlier one had not come"
+    )
+    others = [f"{n} ({count})" for n, count in found[1:]]
+    more = len(run.absences.silent) - len(found)
+    others += [f"{more} more"] if more > 0 else []
+    return f"{text}; so were machines {listed(others, 9)}." if others else f"{text}."
 
 
 def _stalls(run: Run) -> str:
-    costs = run.costs
-    if not costs.stalled:
+    stalled = run.costs.stalled
+    if not stalled:
+        return ""
+    parts = [
+        f"{duration(stalled[kind][1])} in {plural(stalled[kind][0], 'step')} with {words}"
+        for kind, words in _STALLED.items()
+        if kind in stalled
+    ]
+    total = duration(sum(seconds for _, seconds in stalled.values()))
+    worst = int(run.numbers["stall_seconds"].argmax())
+    text = f"Stalls cost {total}: {listed(parts, 9)}, which took longer to collect than usual"
+    if sum(often for often, _ in stalled.values()) > 1:
+        longest = duration(float(run.numbers["stall_seconds"][worst]))
+        text += f"; the longest {longest} in step {int(run.numbers['step'][worst])}"
+    return f"{text}."
+
+
+def _fewer(run: Run) -> str:
+    """How much longer steps computed with fewer machines."""
+    made = [each for each in made_with(run) if each[1] >= _ENOUGH]
+    if len(made) < 2 or not run.absences.left:
+        return ""
+    (few, _, longer), (many, _, shorter) = made[0], made[-1]
+    if longer < 1.02 * shorter:
         return ""
     return (
-        f"Stalls cost {duration(float(costs.stalls.sum()))}: {costs.stalled} of "
-        f"{plural(run.steps, 'step')} took longer to collect than usual because of machines that "
-        "were lost, given up, late or wrong."
+        f"With {plural(many, 'machine')} a step computed for {duration(shorter)}, with {few} for "
+        f"{duration(longer)} (medians): that fewer machines compute longer counts as no stall."
     )
+
+
+def _optimum(run: Run) -> str:
+    costs = run.costs
+    if not costs.known:
+        return ""
+    where = "" if costs.known == run.steps else f" in {plural(costs.known, 'step')}"
+    return (
+        f"Computing took {duration(costs.computing)}{where}, {_than(costs)} the optimum in "
+        "hindsight: the best shares of rows for the speeds that machines turned out to have."
+    )
+
+
+def _than(costs: Costs) -> str:
+    text = against(costs.computing, costs.hindsight)
+    return "as long as" if text == "as long" else f"{text} than"
 
 
 def _waited(run: Run) -> str:
@@ -235,7 +253,9 @@ def _costliest(run: Run) -> str:
         why[_was_last(run, n)] = float(costs.excess[n])
     if costs.loads[n] > 0.05 * cost[n]:
         waited = float(costs.loads[n])
-        why[f"rows that it read after the first step held up steps for {duration(waited)}"] = waited
+        why[f"rows that it read later than at the start held up steps for {duration(waited)}"] = (
+            waited
+        )
     lost = sum(kind == 0 and machine == n + 1 for _, kind, machine, _ in run.events)
     was_lost = f"it was lost{f' {lost} times' if lost > 1 else ''}" if lost else ""
     stalls = float(costs.stalls[n])
@@ -245,7 +265,8 @@ def _costliest(run: Run) -> str:
     elif lost:
         why[was_lost] = 0.0
     said = sorted(why, key=lambda reason: -why[reason])
-    return f"Machine {n + 1} cost most, {duration(float(cost[n]))}: {', and '.join(said)}."
+    who = "As far as it is known, machine" if costs.uncounted else "Machine"
+    return f"{who} {n + 1} cost most, {duration(float(cost[n]))}: {', and '.join(said)}."
 
 
 def _was_last(run: Run, n: int) -> str:

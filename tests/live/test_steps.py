@@ -86,6 +86,19 @@ def test_a_lost_machine_that_is_back_is_not_shown_as_lost():
     assert "x" not in {letter for letter, _ in strip(found, 6, is_plain=True)[0]}
 
 
+def test_a_machine_that_has_not_answered_yet_is_not_said_to_be_preempted():
+    """Machine 2 was late, the answer of machine 3 did not count; machine 5 is not up."""
+    asked = [[0, 100 * n] for n in range(1, 7)]
+    first = step(0, preempted=[5], events=[{"late": 2}], assignment=asked)
+    first["rows"][2] = 0
+    found = seen([first, *(step(n, preempted=[2, 3, 5], assignment=asked) for n in (1, 2))])
+    letters = "".join(letter for letter, _ in strip(found, 6, is_plain=True)[0])
+    assert (letters[1], letters[2], letters[4]) == ("?", "?", ".")
+    found.take(step(3, assignment=asked))
+    found.take(step(4, preempted=[2], assignment=asked))
+    assert strip(found, 6, is_plain=True)[0][1][0] == "."
+
+
 def test_letters_and_colours_that_a_terminal_does_not_have(on_terminal, monkeypatch):
     terminal = on_terminal(encoding="ascii")
     monkeypatch.setenv("NO_COLOR", "1")

@@ -18,7 +18,7 @@ from cec_mpi.files.durable import locked
 from cec_mpi.live.ways import Way
 from cec_mpi.records import reading
 from cec_mpi.records.recorder import resume_steps
-from cec_mpi.report import chunks, stream
+from cec_mpi.report.reading import chunks, stream
 from helpers.made_runs import step_of
 
 GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}

@@ -39,8 +39,8 @@ def test_a_run_with_a_loss(make_run):
     assert one["time"] == [1, 2, 3]
     assert one["series"]["measured"] == {"value": [0.2, 0.2, 0.2]}
     assert one["series"]["regret"] == {"value": [0.6, 0.6, 0.6]}
-    assert one["parts"]["compute"] == [0.2, 0.2, 0.2]
-    assert one["parts"]["collect"] == pytest.approx([0.01] * 3)
+    assert one["parts"]["compute"] == {"value": [0.2, 0.2, 0.2]}
+    assert one["parts"]["collect"]["value"] == pytest.approx([0.01] * 3)
     ((step, kind, machine, text),) = one["events"]
     assert (step, found["kinds"][kind]["kind"], machine) == (1, "lost", 4)
     assert text == "its process has ended"
@@ -68,9 +68,45 @@ def test_parts_are_never_more_than_the_step(make_run):
         ]
     )
     (one,) = data(run)["runs"]
-    assert one["parts"]["compute"] == pytest.approx([0.2, 0.2, 0.19])
-    assert one["parts"]["load"] == pytest.approx([0.5, 0.4, 0])
-    assert one["parts"]["collect"] == pytest.approx([0.05, 0, 0])
+    parts = {name: values["value"] for name, values in one["parts"].items()}
+    assert parts["compute"] == pytest.approx([0.2, 0.2, 0.19])
+    assert parts["load"] == pytest.approx([0.5, 0.4, 0])
+    assert parts["collect"] == pytest.approx([0.05, 0, 0])
+
+
+def test_speeds_that_were_given_are_those_of_the_first_assignment(make_run):
+    """They are relative; the run has found what 1 stands for."""
+    header, summary = {"speeds": [2, 2, 1, 1.0]}, {"rows_per_second_per_speed": 250.5}
+    run = make_run([step_of(0)], header=header, summary=summary)
+    (one,) = data(run)["runs"]
+    assert one["assignments"][0]["speeds"] == [501, 501, 250.5, 250.5]
+    going = make_run([step_of(0)], header=header, name="going")
+    assert data(going)["runs"][0]["assignments"][0]["speeds"] == [None] * 4
+    odd = make_run([step_of(0)], header={"speeds": [1e308, "x"]}, summary=summary, name="odd")
+    assert data(odd)["runs"][0]["assignments"][0]["speeds"] == [None] * 4
+
+
+def test_machines_that_are_not_preempted_are_not_said_to_be(make_run):
+    late = step_of(1, events=[{"late": 4}])
+    (one,) = data(make_run([step_of(0), late, step_of(2, **GONE)]))["runs"]
+    assert one["assignments"][-1]["away"] == {"4": "no answer yet"}
+    (one,) = data(make_run([step_of(0), step_of(1, **GONE)], name="preempted"))["runs"]
+    assert one["assignments"][-1]["away"] == {}
+
+
+def test_a_machine_that_was_lost_and_replaced_was_not_there_throughout(make_run):
+    both = [{"lost": 4, "reason": "gone"}, {"joined": 4, "rank": 5}]
+    (one,) = data(make_run([step_of(0), step_of(1, events=both), step_of(2), step_of(3)]))["runs"]
+    columns = [each["label"] for each in one["by_machine"]["columns"]]
+    (row,) = [each for each in one["by_machine"]["rows"] if each[0] == 4]
+    assert (
+        dict(zip(columns, row[1:], strict=True)).items()
+        >= {
+            "Available": 0.75,
+            "Lost": 1,
+            "Joined": 1,
+        }.items()
+    )
 
 
 def test_stalls_are_in_the_table_of_machines(make_run):
@@ -99,7 +135,7 @@ def test_a_resumed_run_is_one_axis(make_run):
     assert one["time"] == [1, 2, 5.5]
     assert (one["checkpoints"], one["resumes"]) == ([1], [2])
     assert one["progress"] == [{"name": "residual", "log": True, "step": [0], "value": [0.5]}]
-    assert one["parts"]["waiting"] == pytest.approx([0, 0, 3.5 - 0.216])
+    assert one["parts"]["waiting"]["value"] == pytest.approx([0, 0, 3.5 - 0.216])
     assert "in 2 parts (resumed after 2 steps)" in one["words"][0]
 
 
@@ -263,7 +299,7 @@ def test_a_directory_that_is_none(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="is no directory"):
         Run(str(tmp_path / "file"))
-    with pytest.raises(InputError, match=r"steps\.jsonl cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"holds no run: expected steps\.jsonl in it"):
         Run(str(tmp_path))
     os.mkfifo(tmp_path / "steps.jsonl")
     with pytest.raises(InputError, match="expected a file"):

@@ -73,9 +73,12 @@ def run_of(machines=6, steps=60, bin=1, name="results", recovery=3):
             "hindsight": series(np.full(bins, 0.095)),
         },
         "parts": {
-            "announce": [0.01 * bin] * bins,
-            "compute": list(measured * bin),
-            "load": [0.0] * bins,
+            name: {"value": values} if bin == 1 else {"mid": values, "top": values}
+            for name, values in {
+                "announce": [0.01] * bins,
+                "compute": list(measured),
+                "load": [0.0] * bins,
+            }.items()
         },
         "map": {
             "rows": machines,
@@ -203,7 +206,11 @@ def test_without_matplotlib_a_message_says_what_to_do(monkeypatch):
 
 def test_a_run_without_steps_has_no_figures(tmp_path):
     empty = run_of() | {"steps": 0, "bins": 0, "at": [], "time": [], "speeds": None}
-    empty |= {"series": {}, "parts": {"load": []}, "map": {"rows": 6, "bins": 0, "cells": ""}}
+    empty |= {
+        "series": {},
+        "parts": {"load": {"value": []}},
+        "map": {"rows": 6, "bins": 0, "cells": ""},
+    }
     empty |= {"events": [], "assignments": [], "progress": []}
     assert write_figures(data_of(empty), tmp_path) == []
     assert [path.stem for path in write_figures(data_of(empty, empty), tmp_path)] == [

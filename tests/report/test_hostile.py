@@ -11,11 +11,11 @@ import pytest
 from cec_mpi.errors import InputError
 from cec_mpi.records.lines import LineWriter
 from cec_mpi.records.recorder import read_steps
-from cec_mpi.report import chunks, readers, stream
 from cec_mpi.report.assignments import blocks_of, moved
 from cec_mpi.report.data import About, data_of
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.stream import read_chunks
+from cec_mpi.report.reading import chunks, readers, stream
+from cec_mpi.report.reading.stream import read_chunks
 from helpers.made_runs import HEADER, step_of
 
 GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.2, 0.2, 0)}

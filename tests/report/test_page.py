@@ -305,7 +305,7 @@ def test_machines_are_listed_by_what_they_cost(browser):
     first = made["by_machine"]["rows"][0]
     assert rows[0][:3] == [f"{first[0]} · {made['names'][first[0] - 1]}", "80", "3.20\u00a0s"]
     assert len(rows) < 8
-    browser.click(".by-machine button")
+    browser.click(".by-machine .controls button")
     assert len(browser.run(ROWS, ".by-machine table")) == 8
 
 
@@ -390,7 +390,7 @@ def test_a_hundred_thousand_steps_on_500_machines(browser):
     browser.press(".map", "\ue015")  # down: the next machine, also in the chart of speeds
     browser.until(lambda: "machine 2 (node001)" in browser.text(".readout"))
     labels = [each.get_attribute("textContent") for each in browser.all("#charts .label")]
-    assert "machine 2" in labels
+    assert "machine 2, picked" in labels
 
 
 @pytest.mark.parametrize(("speeds", "recovery", "steps"), [((1.0,), 1, 60), ((1, 2), 1, 1)])
@@ -476,6 +476,170 @@ def test_while_the_run_goes_on_the_page_reloads_and_stays_where_one_is(browser):
     browser.until(lambda: browser.run("return scrollY") == 300)
     assert not browser.find("#reload").is_selected()
     browser.run("sessionStorage.clear()")
+
+
+def test_until_it_is_drawn_no_empty_frame_is_shown(driver, tmp_path):
+    """As it is while its data are unpacked, and when they cannot be."""
+    broken = re.sub(r'(id="data">).*?(</script>)', r"\1{nonsense\2", small(), flags=re.S)
+    opened = Page(driver, tmp_path)
+    (tmp_path / "report.html").write_text(broken, encoding="utf-8")
+    driver.get((tmp_path / "report.html").as_uri())
+    opened.until(lambda: "cannot unpack its data" in opened.text("#loading"))
+    assert opened.find("#loading").is_displayed()
+    assert not opened.find("#time-heading").is_displayed()
+    opened.logged()
+    opened.open(small())
+    assert not opened.find("#loading").is_displayed()
+    assert opened.find("#time-heading").is_displayed()
+    assert opened.logged() == []
+    opened.asked()
+
+
+def test_a_sum_that_adds_up_and_comparisons_are_at_the_top(browser):
+    made = report_data.run()
+    browser.open(page(report_data.report(made)))
+    whole = made["sum"]["whole"]
+    assert f"Where the {whole} went" in browser.text(".sum caption")
+    assert [row[1] for row in browser.run(ROWS, ".sum table")] == [whole, whole]
+    first, note = browser.run(ROWS, "table.otherwise")
+    assert (first[0], first[3]) == ("Cyclic", "less")
+    assert "This run took 3 s computing and 1 s stalls." in note[0]
+
+
+def test_tables_are_cards_where_they_are_narrow(browser):
+    browser.open(small(), width=360)
+    beyond = "map((e) => e.scrollWidth - e.clientWidth)"
+    cut = browser.run(f"return [...document.querySelectorAll('.scroll')].{beyond}")
+    assert len(cut) >= 7
+    assert max(cut) <= 0
+    head = browser.find(".by-machine thead")
+    assert not head.is_displayed()
+    label = "return getComputedStyle(document.querySelector('.by-machine td'), '::before').content"
+    assert "Held the job up" in browser.run(label)
+    browser.set_width(1200)
+    browser.until(head.is_displayed)
+
+
+def test_the_longest_steps_have_a_table(browser):
+    browser.open(small())
+    ((step, took, most, *_),) = browser.run(ROWS, "#longest table")
+    assert (step, took.replace("\u00a0", " ")) == ("3", "900 ms")
+    assert most.replace("\u00a0", " ") == "stalls (lost, given up, late or wrong): 700 ms"
+    browser.click("#longest button.link")
+    browser.until(lambda: browser.find("#step").get_attribute("value") == "3")
+
+
+def test_the_worst_step_is_seen_whatever_its_neighbours_took(browser):
+    """One of 2,000 steps takes 300 times as long: the axis of the longest goes up to it."""
+    made = report_data.run()
+    made["parts"]["collect"]["value"][1000] = 9.0
+    browser.open(page(report_data.report(made)))
+    said = browser.run("""
+        return [...document.querySelectorAll("#charts figure")].slice(0, 2).map(
+            (each) => each.querySelector(".plot").getAttribute("aria-label"));
+    """)
+    assert "longest steps" in said[0]
+    assert "usual step" in said[1]
+    browser.open(page(report_data.report(made)), place="#from=900&to=1100&step=1000")
+    values = [each.get_attribute("textContent") for each in browser.all("#charts figure .value")]
+    assert any(value.replace("\u00a0", " ") == "9 s" for value in values[:8])
+
+
+def test_machines_are_zoomed_and_one_is_found_by_its_number(browser):
+    browser.open(large())
+    shown = lambda: browser.text(".toolbar.machines .window")  # noqa: E731
+    assert shown() == "Machines 1\u2013500 of 500"
+    whole = browser.picture(".map canvas")
+    browser.press(".map", "[", "[", "[")
+    browser.until(lambda: shown() == "Machines 1\u201363 of 500")
+    assert browser.picture(".map canvas") != whole
+    browser.press("#machine", "321", "\ue007")
+    browser.until(lambda: shown() == "Machines 290\u2013352 of 500")
+    browser.press(".map", "\ue014")
+    browser.until(lambda: "machine 321 (node081)" in browser.text(".readout"))
+    labels = [each.get_attribute("textContent") for each in browser.all("#charts .label")]
+    assert "machine 321, picked" in labels
+    browser.click(".toolbar.machines button:last-child")
+    browser.until(lambda: shown() == "Machines 1\u2013500 of 500")
+
+
+def test_one_machine_stands_out_among_many_lines(browser):
+    made = report_data.run(speeds=tuple(range(1, 21)), steps=100, losses=0)
+    browser.open(page(report_data.report(made)))
+    speeds = "[...document.querySelectorAll('figure')].find((f) => /^Speeds/.test(f.textContent))"
+    out = f"return [...{speeds}.querySelectorAll('.out .label')].map((each) => each.textContent)"
+    drawn = f"return {speeds}.querySelector('canvas').toDataURL()"
+    before = browser.run(drawn)
+    browser.run(f"{speeds}.querySelectorAll('button.entry')[6].click()")
+    browser.until(lambda: browser.run(out) == ["7"])
+    assert browser.run(drawn) != before
+    browser.run("document.activeElement.blur()")
+    browser.click(".by-machine tbody tr:nth-child(2) button.link")
+    machine = str(made["by_machine"]["rows"][1][0])
+    browser.until(lambda: browser.run(out) == [machine])
+    assert browser.find("#machine").get_attribute("value") == machine
+
+
+def test_nothing_in_the_legend_of_the_map_is_named_twice(browser):
+    browser.open(small())
+    names = [each.get_attribute("textContent") for each in browser.all("#map-key .entry")]
+    assert len(names) == len(set(names))
+    assert [name for name in names if "lost" in name] == ["was lost"]
+
+
+def test_cells_that_share_a_pixel_are_not_mixed_with_those_of_other_machines(browser):
+    """2,000 steps on 300 pixels: machine 2 is lost throughout, and machine 1 looks as ever."""
+    pixels = """
+        const canvas = document.querySelector(".map canvas");
+        const { height, width } = canvas;
+        const { data } = canvas.getContext("2d").getImageData(width / 2, 0, 1, height);
+        return [29, 51, 73].map((y) => [...data.slice(4 * y, 4 * y + 4)]);
+    """
+    made = report_data.run(losses=0)
+    made["events"] = []
+    steps, seen = made["steps"], []
+    for second in (200, 2):  # rows that it computes, or that it is lost
+        cells = bytes([200] * steps + [second] * steps + [200] * 4 * steps)
+        made["map"]["cells"] = base64.b64encode(cells).decode()
+        browser.open(page(report_data.report(made)), width=360)
+        seen.append(browser.run(pixels))
+    (first, _, third), (beside, lost, below) = seen
+    assert first == third == beside == below != lost
+
+
+def test_marks_of_one_step_stand_below_each_other(browser):
+    """A mark to the right would look as if it had come later."""
+    made = report_data.run(losses=0, steps=400)
+    column = """
+        const canvas = document.querySelector(".map canvas");
+        const at = (step) => Math.round(64 + (step + 0.5) / 400 * (canvas.clientWidth - 94));
+        const data = (x) => [...canvas.getContext("2d").getImageData(x - 3, 18, 30, 22).data];
+        return data(at(200)).join();
+    """
+    seen = []
+    for kinds in ([], [0], [0, 1]):
+        made["events"] = [[200, kind, 1, ""] for kind in kinds]
+        browser.open(page(report_data.report(made)))
+        drawn = [int(each) for each in browser.run(column).split(",")]
+        seen.append([drawn[4 * at : 4 * at + 4] for at in range(30 * 22)])
+    changed = [
+        {at % 30 for at, (a, b) in enumerate(zip(seen[0], other, strict=True)) if a != b}
+        for other in seen[1:]
+    ]
+    assert changed[0]
+    assert max(changed[1]) <= max(changed[0]) + 2
+
+
+def test_all_events_are_printed(browser):
+    made = report_data.run(steps=400, losses=0)
+    made["events"] = [[step % 400, 2, 1, f"number {step}"] for step in range(2500)]
+    browser.open(page(report_data.report(made)))
+    assert len(browser.run(ROWS, ".events")) == 100
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert len(browser.run(ROWS, ".events")) == 2000
+    assert "2,500 events, 1\u20132,000 shown" in browser.text("#events .note")
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    assert len(browser.run(ROWS, ".events")) == 100
 
 
 def test_without_scripts_the_words_are_there(driver, tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cec_mpi.report.comparisons import comparisons_of
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.words import facts_of, warnings_of, words_of
 from helpers.made_runs import step_of
@@ -20,18 +21,20 @@ def test_a_small_run_in_words(make_run):
         summary={"task": "power", "converged": True, "warnings": ["mind the gap"]},
     )
     assert words_of(Run(str(run))) == [
-        "The run converged: 10 steps in 10 s; the steps themselves took 2.16 s.",
-        "4 machines, any 2 of which are enough: 4 were available in a step on average, 4 always. "
-        "Who was available changed 0 times.",
+        "The run converged: 10 steps in 10.00 s.",
+        "4 machines, any 2 of which are enough: 4 were available in a step on average, 4 "
+        "throughout. None left or came.",
         "No machine was lost, late or wrong.",
-        "Computing took 2 s, the makespans added up: 750 ms (60.0 %) more than the optimum in "
-        "hindsight.",
-        "The cyclic assignment would have computed for 2 s at the same speeds: this run took as "
-        "long as that.",
-        "Equal shares without a code would have computed for 2 s (an estimate): this run took as "
-        "long as that.",
+        "Computing took 2 s, 750 ms (60.0 %) more than the optimum in hindsight: the best shares "
+        "of rows for the speeds that machines turned out to have.",
         "Machine 3 cost most, 750 ms: it was the last in 10 of 10 steps and took 500 ms longer "
         "there than planned.",
+    ]
+    compared = comparisons_of(Run(str(run)))
+    assert [(each["label"], each["steps"], each["text"]) for each in compared] == [
+        ("The optimum in hindsight", 10, "750 ms (60.0 %) more"),
+        ("Cyclic", 10, "as long"),
+        ("Equal shares without a code", 10, "as long"),
     ]
     assert warnings_of(Run(str(run))) == ["mind the gap"]
     facts = {each["label"]: each["text"] for each in facts_of(Run(str(run)))}
@@ -64,7 +67,28 @@ def test_what_others_would_have_cost_when_machines_leave(make_run):
     # 16,000 bytes were read in 2 s by one machine after the other: 80 bytes a row
     assert costs.reload_seconds(80) == pytest.approx(200 / 3 * 80 / 8000)
     assert "Machine 4 was lost." in words(run)
-    assert "shared X out anew 2 times, with 667 ms of reading (an estimate)" in words(run)
+    assert "When machines left: machine 4 in step 2 (lost), back in step 3." in words(run)
+    *_, equal = comparisons_of(Run(str(run)))
+    assert equal["theirs_of"] == "433 ms computing and 667 ms reading (2 times)"
+    assert equal["theirs"] == pytest.approx(3 * 0.1 + 200 / 3 * 0.002 + 2 / 3)
+    assert (equal["mine"], equal["mine_of"]) == (pytest.approx(3 * 0.067 + 0.08), "")
+
+
+def test_equal_shares_are_compared_with_all_that_held_this_run_up(make_run):
+    """Its reading in the steps that tell, and its stalls, which nobody counts for the others."""
+    three = {"rows": (80, 80, 40, 0), "seconds": (0.08, 0.08, 0.08, 0)}
+    reading = {"load_seconds": [0.0, 0.0, 0.0, 0.3], "load_bytes": [0, 0, 0, 80]}
+    run = make_run(
+        [
+            step_of(0, **LOADED),
+            step_of(1, **three, collect_seconds=2.09, events=[{"lost": 4, "reason": "gone"}]),
+            step_of(2, **reading),
+        ]
+    )
+    *_, equal = comparisons_of(Run(str(run)))
+    assert equal["mine"] == pytest.approx(0.2 + 0.08 + 0.2 + 0.3 + 2, abs=0.5)
+    assert equal["mine_of"].startswith("480 ms computing, 300 ms reading and ")
+    assert equal["mine_of"].endswith(" s stalls")
 
 
 def test_no_number_is_made_up_where_machines_computed_next_to_nothing(make_run):
@@ -74,8 +98,7 @@ def test_no_number_is_made_up_where_machines_computed_next_to_nothing(make_run):
     assert "What equal loads would have cost is not known" in words(run)
     some = make_run([step_of(0, **few), step_of(1)], name="some")
     assert Run(str(some)).costs.compared == 1
-    assert "In the 1 steps that tell" not in words(some)
-    assert "In the only step that tells, the cyclic assignment would have" in words(some)
+    assert [each["steps"] for each in comparisons_of(Run(str(some)))] == [2, 1, 1]
 
 
 def test_reading_is_not_guessed_where_none_was_seen(make_run):
@@ -94,8 +117,8 @@ def test_who_reads_costs_as_far_as_it_holds_up_the_step(make_run):
     assert Run(str(run)).costs.loads == pytest.approx([0, 8.9, 0, 0])
     assert Run(str(run)).costs.waited_for_loads == pytest.approx(8.9)
     assert (
-        "Machine 2 cost most, 8.9 s: rows that it read after the first step held up steps for "
-        "8.9 s." in words(run)
+        "Machine 2 cost most, 8.9 s: rows that it read later than at the start held up steps "
+        "for 8.9 s." in words(run)
     )
 
 
@@ -104,8 +127,8 @@ def test_the_largest_reason_is_named_first(make_run):
     reading = {"load_seconds": [0.0, 0.0, 1.0, 0.0], "load_bytes": [0, 0, 80, 0]}
     run = make_run([step_of(0), step_of(1, **reading)])
     assert (
-        "Machine 3 cost most, 1.15 s: rows that it read after the first step held up steps for "
-        "1 s, and it was the last in 2 of 2 steps" in words(run)
+        "Machine 3 cost most, 1.15 s: rows that it read later than at the start held up steps "
+        "for 1 s, and it was the last in 2 of 2 steps" in words(run)
     )
 
 
@@ -125,9 +148,13 @@ def test_stalls_are_charged_to_those_who_made_them(make_run):
     )
     costs = Run(str(run)).costs
     assert costs.stalls == pytest.approx([0.2, 0, 0, 1.81 + 0.2], abs=1e-9)
-    assert costs.stalled == 2
+    assert costs.stalled == {"lost": (2, pytest.approx(2.21))}
+    assert costs.stall_seconds == pytest.approx([0, 0, 1.81, 0.4, 0], abs=1e-9)
     said = words(run)
-    assert "Stalls cost 2.21 s: 2 of 5 steps took longer to collect than usual" in said
+    assert (
+        "Stalls cost 2.21 s: 2.21 s in 2 steps with machines lost or given up, which took longer "
+        "to collect than usual; the longest 1.81 s in step 2." in said
+    )
     assert "Machine 4 cost most, 2.01 s: it was lost and stalled steps for 2.01 s." in said
 
 
@@ -154,7 +181,8 @@ def test_answers_that_do_not_count_are_compared_with_nothing(make_run):
         "What the optimum in hindsight, the cyclic assignment and equal shares would have cost "
         "cannot be told with answers that do not count (stragglers: 1)." in said
     )
-    for other in ("the makespans", "would have computed", "What equal loads"):
+    assert comparisons_of(Run(str(run))) == []
+    for other in ("Computing took", "would have computed", "What equal loads"):
         assert other not in said
 
 
@@ -188,3 +216,24 @@ def test_a_run_without_steps(make_run):
 )
 def test_events_in_words(make_run, events, says):
     assert says in words(make_run([step_of(0, events=events)]))
+
+
+def test_what_fewer_machines_take_longer_is_no_stall(make_run):
+    three = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.3, 0)}
+    steps = [step_of(n) for n in range(6)] + [step_of(n, **three) for n in range(6, 12)]
+    said = words(make_run(steps))
+    assert "With 4 machines a step computed for 200 ms, with 3 for 300 ms (medians)" in said
+    faster = [step_of(n, **three | {"seconds": (0.1, 0.1, 0.1, 0)}) for n in range(6, 12)]
+    assert "a step computed for" not in words(make_run(steps[:6] + faster, name="faster"))
+
+
+def test_stalls_are_told_by_what_happened(make_run):
+    late, wrong = [{"late": 1}], [{"wrong": 2}]
+    steps = [step_of(n) for n in range(5)]
+    steps += [step_of(5, collect_seconds=0.51, events=late)]
+    steps += [step_of(6, collect_seconds=0.31, events=wrong)]
+    assert (
+        "Stalls cost 400 ms: 300 ms in 1 step with late answers and 100 ms in 1 step with wrong "
+        "answers, which took longer to collect than usual; the longest 300 ms in step 5."
+        in words(make_run(steps))
+    )

@@ -3,6 +3,7 @@
 const MACHINE_LEFT = LEFT;
 const LOADS = 76;
 const THIN = 6;
+const COLUMNS = ["Rows", "Of its shard", "Rows/s", "New rows"];
 
 const rowHeightOf = (run) => clamp(480 / run.machines, 1.5, 26);
 
@@ -11,8 +12,6 @@ class Assignments {
     this.canvas = el("canvas", { id: "drawing", role: "img" });
     this.range = el("input", { type: "range", id: "assignment", min: 0, value: 0, step: 1, oninput: () => this.slide() });
     this.words = el("p", { class: "readout", id: "assignment-words" });
-    this.body = el("tbody");
-    this.machines = el("tbody");
     const step = (way, text, label) =>
       el("button", { type: "button", text, "aria-label": label, onclick: () => this.go(+this.range.value + way) });
     const slider = el("div", { class: "slider controls" }, el("label", { for: "assignment", text: "Step of the assignment" }), step(-1, "‹", "Earlier assignment"), this.range, step(1, "›", "Later assignment"));
@@ -85,6 +84,11 @@ class Assignments {
     this.canvas.setAttribute("aria-label", `Assignment. ${text} The table beneath has its blocks.`);
     this.draw();
     this.fill();
+  }
+
+  /** Why a machine is not available, as far as that is known. */
+  away(machine) {
+    return this.current.away?.[machine] ?? "preempted";
   }
 
   draw() {
@@ -164,7 +168,7 @@ class Assignments {
       context.textAlign = "right";
       context.fillText(`${n}`, MACHINE_LEFT - 8, y);
       context.fillStyle = colour("muted");
-      if (rowHeight >= 14) context.fillText(available.has(n) ? whole(this.current.loads[n - 1]) : "preempted", width - 2, y);
+      if (rowHeight >= 14) context.fillText(available.has(n) ? whole(this.current.loads[n - 1]) : this.away(n), width - 2, y);
     }
     context.fillStyle = colour("muted");
     context.textBaseline = "top";
@@ -179,22 +183,14 @@ class Assignments {
 
   key() {
     const item = (name, text) => el("li", {}, el("span", { class: "entry" }, el("span", { class: `sample ${name}`, "aria-hidden": "true" }), text));
-    return el("ul", { class: "legend" }, item("layer a-block", "a block: rows that the same machines compute"), item("layer hatched", "preempted"), RUNS.some((run) => rowHeightOf(run) >= THIN) ? item("layer moved", "rows new to the machine since the step before") : "");
+    return el("ul", { class: "legend" }, item("layer a-block", "a block: rows that the same machines compute"), item("layer hatched", "not available"), RUNS.some((run) => rowHeightOf(run) >= THIN) ? item("layer moved", "rows new to the machine since the step before") : "");
   }
 
   tables() {
-    const table = (caption, kind, names, body) =>
-      el(
-        "div",
-        { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-        el("table", { class: `numbers ${kind}` }, el("caption", { text: caption }), el("thead", {}, el("tr", {}, ...names.map((text) => el("th", { scope: "col", text })))), body),
-      );
-    return el(
-      "div",
-      { class: "tables" },
-      table("Blocks of Algorithm 1", "blocks", ["Block", "Rows", "Count", "Machines"], this.body),
-      table("Machines", "", ["Machine", "Rows", "Of its shard", "Rows/s", "New rows"], this.machines),
-    );
+    const blocks = table({ caption: "Blocks of Algorithm 1", kind: "numbers blocks", names: ["Block", "Rows", "Count", "Machines"], rows: [] });
+    const machines = table({ caption: "Machines", names: ["Machine", ...COLUMNS], rows: [] });
+    [this.body, this.machines] = [blocks.body, machines.body];
+    return el("div", { class: "tables" }, blocks.box, machines.box);
   }
 
   fill() {
@@ -203,7 +199,7 @@ class Assignments {
       ...blocks.map(([start, stop, machines], i) => {
         const swatch = el("span", { class: "swatch", "aria-hidden": "true" });
         swatch.style.background = `var(--block-${i % SERIES})`;
-        return el("tr", {}, el("th", { scope: "row" }, swatch, `${i + 1}`), el("td", { text: `${whole(start)}–${whole(stop - 1)}` }), el("td", { text: whole(stop - start) }), el("td", { class: "text", text: machines.join(" ") }));
+        return el("tr", {}, el("th", { scope: "row" }, swatch, `${i + 1}`), cell("rows", `${whole(start)}–${whole(stop - 1)}`), cell("count", whole(stop - start)), cell("machines", machines.join(" "), "text"));
       }),
     );
     const up = new Set(available);
@@ -213,8 +209,8 @@ class Assignments {
         const name = this.run.names[i] ? `${i + 1} · ${this.run.names[i]}` : `${i + 1}`;
         const cells = up.has(i + 1)
           ? [whole(load), UNITS.percent(load / this.run.rows), short(speeds?.[i] ?? null), whole(fresh)]
-          : ["preempted", "–", "–", "–"];
-        return el("tr", {}, el("th", { scope: "row", text: name }), ...cells.map((text) => el("td", { text })));
+          : [this.away(i + 1), "–", "–", "–"];
+        return machineRow(i + 1, name, cells.map((text, k) => cell(COLUMNS[k], text)));
       }),
     );
   }

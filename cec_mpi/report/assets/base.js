@@ -8,7 +8,10 @@ async function unpacked(script) {
 }
 
 const byId = (id) => document.getElementById(id);
-const DATA = await unpacked(byId("data"));
+const DATA = await unpacked(byId("data")).catch((problem) => {
+  byId("loading").textContent = `This page cannot unpack its data: ${problem.message}`;
+  throw problem;
+});
 const RUNS = DATA.runs;
 const LETTERS = RUNS.map((_, i) => (i < 26 ? String.fromCharCode(65 + i) : `${i + 1}`));
 
@@ -23,6 +26,21 @@ function el(name, attributes = {}, ...children) {
   }
   element.append(...children.filter((child) => child !== null && child !== undefined));
   return element;
+}
+
+/** A table in a box that scrolls; where it is narrow, each row becomes a card. */
+function table({ caption, hidden = false, names, rows, kind = "numbers" }) {
+  const body = el("tbody", {}, ...rows);
+  const head = el("tr", {}, ...names.map((text) => el("th", { scope: "col", text })));
+  const made = el("table", { class: `${kind} cards` }, el("caption", { class: hidden ? "unseen" : null, text: caption }), el("thead", {}, head), body);
+  return { box: el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, made), body };
+}
+
+/** A cell of such a table: on a card its label stands before it. */
+function cell(label, text, kind = null) {
+  const made = el("td", { class: kind, "data-label": label });
+  made.append(text ?? "");
+  return made;
 }
 
 const clamp = (x, low, high) => Math.min(Math.max(x, low), high);

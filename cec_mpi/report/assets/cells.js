@@ -48,7 +48,7 @@ function paintCells(run, cells) {
       for (let i = 0; i < width; i++) pixels[at++] = paint[cells[from + i]];
     }
     context.putImageData(picture, 0, 0);
-    tiles.push({ begin, width, canvas });
+    tiles.push({ begin, width, canvas, pixels });
   }
   return tiles;
 }
@@ -71,14 +71,41 @@ function stepWords(run, bin) {
   return first === last ? `Step ${whole(first)}` : `Steps ${whole(first)}–${whole(last)}`;
 }
 
-/** Cells that share a pixel are mixed along the steps, and never with those of other machines. */
-function mix(canvas, from, to, wide) {
+/**
+ * Cells that share a pixel are mixed along the steps, and never with those of other machines, as the
+ * smoothing of a browser does.
+ */
+function mix(tile, from, to, wide) {
   const across = Math.max(1, Math.round(wide));
-  const mixed = el("canvas", { width: across, height: canvas.height });
-  const context = mixed.getContext("2d");
-  context.imageSmoothingQuality = "high";
-  context.drawImage(canvas, from, 0, to - from, canvas.height, 0, 0, across, canvas.height);
-  return [mixed, 0, across];
+  const key = `${from} ${to} ${across}`;
+  if (tile.mixed?.key === key) return [tile.mixed.canvas, 0, across];
+  const rows = tile.canvas.height;
+  const canvas = el("canvas", { width: across, height: rows });
+  const context = canvas.getContext("2d");
+  const picture = context.createImageData(across, rows);
+  const edges = Array.from({ length: across + 1 }, (_, i) => from + Math.floor((i * (to - from)) / across));
+  const { data } = picture;
+  for (let row = 0, at = 0; row < rows; row++) {
+    const first = row * tile.width;
+    for (let i = 0; i < across; i++, at += 4) {
+      const end = Math.max(edges[i + 1], edges[i] + 1);
+      let [red, green, blue] = [0, 0, 0];
+      for (let k = edges[i]; k < end; k++) {
+        const pixel = tile.pixels[first + k];
+        red += pixel & 255;
+        green += (pixel >> 8) & 255;
+        blue += (pixel >> 16) & 255;
+      }
+      const count = end - edges[i];
+      data[at] = red / count;
+      data[at + 1] = green / count;
+      data[at + 2] = blue / count;
+      data[at + 3] = 255;
+    }
+  }
+  context.putImageData(picture, 0, 0);
+  tile.mixed = { key, canvas };
+  return [canvas, 0, across];
 }
 
 /** Events of these steps; they are in the order of their steps. */

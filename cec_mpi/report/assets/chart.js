@@ -8,11 +8,12 @@ const GROUPS = 240;
  * Add a chart.
  *
  * A line has `label`, `paint` (gives its colour), `x`, `y`, and may have `dash`, `low` and `high`
- * (the range that a bin's values cover), `step` (a line of steps) and `off` (hidden at first).
+ * (the range that a bin's values cover), `step` (a line of steps), `off` (hidden at first) and
+ * `machine`, which its entry of the legend picks.
  */
 class Chart {
-  constructor(parent, { title, note, unit, lines, log = false, layers = false, moments = false, group = null, height = 180 }) {
-    Object.assign(this, { unit, lines, log, layers, moments, group, height });
+  constructor(parent, { title, note, unit, lines, log = false, layers = false, moments = false, group = null, standsOut = null, height = 180 }) {
+    Object.assign(this, { unit, lines, log, layers, moments, group, standsOut, height });
     this.shown = lines.map((line) => !line.off);
     this.plot = el("div", { class: "plot", role: "img", "aria-label": `${title}. ${this.summary()}` });
     this.legend = el("ul", { class: "legend" });
@@ -59,20 +60,19 @@ class Chart {
         if (this.layers) sample.style.background = paint;
         else sample.style.borderTop = `2px ${line.dash ? (line.dash[0] < 3 ? "dotted" : "dashed") : "solid"} ${paint}`;
       });
+      if (this.lines.length === 1 && RUNS.length === 1) { // the title of its chart names it
+        this.element.querySelector("figcaption").append(value);
+        return value;
+      }
       const words = [sample, el("span", { class: "label", text: line.label }), value];
-      const item = this.layers || this.lines.length === 1
+      const item = line.machine
+        ? el("button", { type: "button", class: "entry", onclick: () => setMachine(line.machine), onpointerenter: () => pointAt(line.machine), onpointerleave: () => pointAt(null), onfocus: () => pointAt(line.machine), onblur: () => pointAt(null) }, ...words)
+        : this.layers || this.lines.length === 1
         ? el("span", { class: "entry" }, ...words)
         : el("button", { type: "button", class: "entry", "aria-pressed": `${this.shown[i]}`, onclick: () => this.toggle(i, item) }, ...words);
       this.legend.append(el("li", {}, item));
       return value;
     });
-  }
-
-  /** The number of a step at the foot, unless the edge would cut it off. */
-  label(step) {
-    const text = whole(step);
-    const room = (this.plot.clientWidth || 600) - xOf(step, this.plot.clientWidth || 600);
-    return room < 4 * text.length ? "" : text;
   }
 
   /** Put another line in the place of one. */
@@ -83,6 +83,9 @@ class Chart {
     this.uplot.redraw(true);
     this.tell();
   }
+
+  /** What else is drawn over the lines. */
+  drawNames() {}
 
   toggle(i, item) {
     this.shown[i] = !this.shown[i];
@@ -96,6 +99,7 @@ class Chart {
     const series = [{}];
     const bands = [];
     this.places = [];
+    this.picks = null;
     const points = (line) => ({ show: line.x.length <= 40, size: 5, fill: () => line.paint() });
     const lines = this.lines.map((line) => this.grouped(line));
     let under = lines[0] && new Float64Array(lines[0].x.length);
@@ -123,12 +127,13 @@ class Chart {
       tables.push(columns);
     });
     for (const { line, y } of layers.reverse()) {
+      const areFew = line.x.length <= 40;
       series.push({
-        stroke: () => colour("panel"),
-        width: 0.5,
+        stroke: areFew ? () => colour("panel") : line.paint, // of many, no seam shows between two
+        width: areFew ? 0.5 : 1,
         fill: line.paint,
         points: { show: false },
-        paths: line.x.length <= 40 ? uPlot.paths.bars({ size: [0.9, 60] }) : undefined,
+        paths: uPlot.paths.bars({ size: areFew ? [0.9, 60] : [1, 60] }),
       });
       tables.push([line.x, y]);
     }
@@ -142,8 +147,14 @@ class Chart {
     const to = Math.min(placeOf(x, view.to) + 1, x.length);
     const size = Math.ceil((to - from) / GROUPS);
     if (!this.group || size < 2) return line;
-    const starts = Array.from({ length: Math.ceil((to - from) / size) }, (_, i) => from + i * size);
-    const each = (values, one) => values && starts.map((start) => one(values.slice(start, Math.min(start + size, to))));
+    const count = Math.ceil((to - from) / size);
+    const starts = Array.from({ length: count }, (_, i) => from + Math.floor((i * (to - from)) / count));
+    const stops = [...starts.slice(1), to];
+    if (this.group === "longest") {
+      this.picks ??= starts.map((start, i) => this.longest(start, stops[i]));
+      return { ...line, x: starts.map((start, i) => mean(x.slice(start, stops[i]))), y: this.picks.map((at) => line.y[at]) };
+    }
+    const each = (values, one) => values && starts.map((start, i) => one(values.slice(start, stops[i])));
     return {
       ...line,
       x: each(x, mean),
@@ -151,6 +162,16 @@ class Chart {
       low: each(line.low, (values) => ordered(values)[0] ?? null),
       high: each(line.high, (values) => ordered(values).at(-1) ?? null),
     };
+  }
+
+  /** Where, from one place to before another, all lines add up to the most. */
+  longest(from, to) {
+    let [found, most] = [from, -1];
+    for (let at = from; at < to; at++) {
+      const sum = this.lines.reduce((all, line) => all + (line.y[at] ?? 0), 0);
+      if (sum > most) [found, most] = [at, sum];
+    }
+    return found;
   }
 
   make() {
@@ -171,12 +192,12 @@ class Chart {
           y: this.log ? { distr: 3 } : { range: (_, low, high) => [Math.min(low ?? 0, 0), high > 0 ? high * 1.08 : 1] },
         },
         axes: [
-          { ...axis, size: AXIS, gap: 6, space: 90, incrs: [1, 2, 5, 10, 20, 50, ...[100, 200, 500].flatMap((n) => [1, 10, 100, 1000, 1e4, 1e5].map((m) => n * m)).sort((a, b) => a - b)], values: (_, steps) => steps.map((step) => this.label(step)) },
+          { ...axis, size: AXIS, gap: 6, splits: () => axisSteps(this.plot.clientWidth || 600), values: (_, steps) => steps.map(whole) },
           { ...axis, size: LEFT, gap: 6, space: 34, values: (_, ys) => ys.map((y) => (y === null ? "" : this.unit(y))), ...this.decades(grid) },
         ],
         series,
         bands,
-        hooks: { draw: [(uplot) => this.drawMoments(uplot)] },
+        hooks: { draw: [(uplot) => this.drawMoments(uplot), (uplot) => this.drawNames(uplot)] },
       },
       data,
       this.plot,

@@ -1,6 +1,7 @@
 // What happened, as a table: filtered by kind, machine and words; a row leads to its step.
 
 const PAGE = 100;
+const PRINTED = 2000;
 
 class Events {
   constructor(parent) {
@@ -16,7 +17,7 @@ class Events {
     const names = [RUNS.length > 1 ? "Run" : null, "Step", "Machine", "What", "Why"].filter(Boolean);
     const table = el(
       "table",
-      { class: "events" },
+      { class: "events cards" },
       el("caption", { class: "unseen", text: "Events; a row leads to its step" }),
       el("thead", {}, el("tr", {}, ...names.map((text) => el("th", { scope: "col", text })))),
       this.body,
@@ -28,6 +29,8 @@ class Events {
       el("div", { class: "controls pages" }, this.back, this.forth),
     );
     this.filter();
+    addEventListener("beforeprint", () => this.fill(0, PRINTED));
+    addEventListener("afterprint", () => this.fill());
   }
 
   kinds() {
@@ -69,12 +72,11 @@ class Events {
     this.body.closest(".scroll").scrollTop = 0;
   }
 
-  fill() {
-    const begin = this.page * PAGE;
-    const shown = this.found.slice(begin, begin + PAGE);
+  fill(begin = this.page * PAGE, most = PAGE) {
+    const shown = this.found.slice(begin, begin + most);
     this.body.replaceChildren(...shown.map((each) => this.row(each)));
     const total = this.found.length;
-    const range = total > PAGE ? `, ${whole(begin + 1)}–${whole(begin + shown.length)} shown` : "";
+    const range = total > most ? `, ${whole(begin + 1)}–${whole(begin + shown.length)} shown` : "";
     this.count.textContent = total === this.all.length ? `${plural(total, "event")}${range}` : `${whole(total)} of ${plural(this.all.length, "event")}${range}`;
     this.back.disabled = this.page === 0;
     this.forth.disabled = begin + PAGE >= total;
@@ -94,11 +96,11 @@ class Events {
     return el(
       "tr",
       { onclick: go },
-      RUNS.length > 1 ? el("td", { text: LETTERS[index] }) : null,
-      el("td", { class: "number" }, link),
-      el("td", { text: machine ? `${machine}${host ? ` · ${host}` : ""}` : "–" }),
-      el("td", {}, el("span", { class: "what" }, kind ? markPicture(kind) : null, el("span", { text: wordsOf(kind) }))),
-      el("td", { text: text ?? "" }),
+      RUNS.length > 1 ? cell("Run", LETTERS[index]) : null,
+      cell("Step", link, "number"),
+      cell("Machine", machine ? `${machine}${host ? ` · ${host}` : ""}` : "–"),
+      cell("", el("span", { class: "what" }, kind ? markPicture(kind) : null, el("span", { text: wordsOf(kind) }))),
+      cell("", text ?? ""),
     );
   }
 }

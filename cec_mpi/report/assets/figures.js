@@ -3,6 +3,7 @@
 const PARTS = {
   compute: "computation",
   collect: "collecting answers",
+  stall: "stalls (lost, given up, late or wrong)",
   decode: "decoding",
   load: "reading shards",
   share: "sharing w",
@@ -37,7 +38,8 @@ function linesOf(name, label, options) {
 
 function add(parent, options) {
   const lines = options.lines.filter((line) => line.x.length);
-  return lines.length ? new Chart(parent, { ...options, lines }) : null;
+  const Kind = options.standsOut ? MachineChart : Chart;
+  return lines.length ? new Kind(parent, { ...options, lines }) : null;
 }
 
 /** Values that a logarithmic axis can show. */
@@ -85,65 +87,59 @@ function elapsed(parent) {
   add(parent, { title: "Ratio of the times", note: "Time since the start over that of run A, at the same step.", unit: short, lines: ratios });
 }
 
-function speeds(parent) {
+/** What steps spent their time on: usual ones, and, since no mean may hide it, the longest. */
+function parts(parent) {
   RUNS.forEach((run, index) => {
-    if (!run.speeds?.bins.length) return;
-    const x = run.speeds.bins.map((bin) => middles(run)[bin]);
-    const reach = Math.max(run.bin, (view.last - view.first) / Math.max(x.length, 1));
-    const one = (machine, options) => ({
-      label: `machine ${machine}`, x, y: run.speeds.machines[machine - 1], reach, span: true, ...options,
+    const named = (key) => Object.keys(PARTS).filter((name) => run.parts[name]?.value?.some((y) => y > 0) || run.parts[name]?.[key]?.some((y) => y > 0));
+    const lines = (key) =>
+      named(key).map((name) => ({
+        label: PARTS[name],
+        x: middles(run),
+        reach: run.bin,
+        paint: () => colour(`part-${name}`),
+        y: run.parts[name].value ?? run.parts[name][key],
+      }));
+    const which = RUNS.length > 1 ? `, run ${LETTERS[index]}` : "";
+    const common = { unit: UNITS.seconds, layers: true };
+    add(parent, {
+      ...common,
+      title: `Where the longest steps' time went${which}`,
+      note: "Of neighbouring steps the one that took longest, its parts on one another in the order of the legend.",
+      lines: lines("top"),
+      group: "longest",
     });
-    const title = `Speeds${RUNS.length > 1 ? `, run ${LETTERS[index]}` : ""}`;
-    if (run.machines <= SERIES) {
-      const lines = run.speeds.machines.map((_, i) => one(i + 1, { paint: () => seriesColour(i) }));
-      add(parent, { title, note: "Rows per second that each machine showed, medians of neighbours.", unit: UNITS.rate, lines, group: median });
-      return;
-    }
-    const sorted = x.map((_, i) => run.speeds.machines.map((ys) => ys[i]).filter((y) => y !== null).sort((a, b) => a - b));
-    const at = (part) => sorted.map((ys) => (ys.length ? ys[Math.round(part * (ys.length - 1))] : null));
-    const middle = at(0.5);
-    const typical = middle.findLast((y) => y !== null) ?? 0;
-    const ends = run.speeds.machines.map((ys) => ys.findLast((y) => y !== null) ?? typical);
-    const order = ends.map((_, i) => i).sort((a, b) => ends[a] - ends[b]);
-    const picked = () => clamp(view.machine, 1, run.machines);
-    const chart = add(parent, {
-      title,
-      note: "Rows per second: the range over all machines, their median, the slowest and the fastest at the end, and the machine that is picked on the map.",
-      unit: UNITS.rate,
+    add(parent, {
+      ...common,
+      title: `Where a usual step's time went${which}`,
+      note: "Medians of neighbouring steps, part by part: what happens rarely is in the chart of the longest.",
+      lines: lines("mid"),
       group: median,
-      lines: [
-        { label: "median of the machines", x, y: middle, low: at(0), high: at(1), range: "range-measured", reach, span: true, paint: () => colour("measured") },
-        one(order[0] + 1, { paint: () => colour("hindsight"), dash: [7, 3] }),
-        one(order.at(-1) + 1, { paint: () => colour("predicted"), dash: [2, 3] }),
-        one(picked(), { paint: () => colour("series-2"), width: 2 }),
-      ],
-    });
-    let shown = picked();
-    when("step", () => {
-      if (picked() === shown) return;
-      shown = picked();
-      chart.replace(3, one(shown, {}));
     });
   });
 }
 
-function parts(parent) {
+/** The longest steps of all, what of, and what happened in them. */
+function longest(parent) {
   RUNS.forEach((run, index) => {
-    const names = [...Object.keys(PARTS), ...Object.keys(run.parts)].filter((name, i, all) => all.indexOf(name) === i);
-    const lines = names
-      .filter((name) => run.parts[name]?.some((y) => y > 0))
-      .map((name) => ({
-        label: PARTS[name] ?? name,
-        x: middles(run),
-        reach: run.bin,
-        paint: () => colour(PARTS[name] ? `part-${name}` : "muted"),
-        y: run.parts[name].map((sum, bin) => {
-          const [first, last] = stepsOf(run, bin);
-          return sum / (last - first + 1);
-        }),
-      }));
-    const title = `Where each step's time went${RUNS.length > 1 ? `, run ${LETTERS[index]}` : ""}`;
-    add(parent, { title, note: "Seconds per step, the means of neighbours, on one another in the order of the legend.", unit: UNITS.seconds, lines, layers: true, group: mean });
+    if (!run.longest?.length) return;
+    const names = Object.keys(PARTS).filter((name) => run.longest.some((each) => each.parts[name] > 0));
+    const rows = run.longest.map(({ step, seconds, parts: its }) => {
+      const go = () => ((view.run = index), setStep(step), byId("time-section").scrollIntoView());
+      const link = el("button", { type: "button", class: "link", text: whole(step), "aria-label": `Show step ${step} of the longest`, onclick: go });
+      const most = names.reduce((a, b) => ((its[a] ?? 0) >= (its[b] ?? 0) ? a : b));
+      const what = eventsBetween(run, step, step).map(([, kind, machine]) => `${machine ? `machine ${machine} ` : ""}${wordsOf(DATA.kinds[kind])}`);
+      return el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, link),
+        cell("took", UNITS.seconds(seconds)),
+        cell("most of it", `${PARTS[most]}: ${UNITS.seconds(its[most])}`, "text"),
+        cell("computation", UNITS.seconds(its.compute ?? 0)),
+        cell("what happened", [...new Set(what)].slice(0, 4).join("; ") || "–", "text"),
+      );
+    });
+    const caption = `The ${rows.length === 1 ? "only step" : `${rows.length} longest steps`}${RUNS.length > 1 ? ` of run ${LETTERS[index]}` : ""}`;
+    parent.append(table({ caption, names: ["Step", "Took", "Most of it", "Computation", "What happened"], rows, kind: "numbers longest" }).box);
   });
 }
 

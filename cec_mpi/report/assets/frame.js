@@ -1,7 +1,7 @@
 // What figures along the steps have in common: one width, marks of steps, and the pointer.
 
 const LEFT = 64;
-const RIGHT = 12;
+const RIGHT = 30; // room for the last step's number, and for names of lines
 const AXIS = 24; // height of the axis of steps
 const frames = [];
 
@@ -107,17 +107,27 @@ function ticks(from, to, count, least = 1) {
   return found;
 }
 
+/** Steps that get a number at the foot of a figure of this width; the last one always does. */
+function axisSteps(width) {
+  const last = Math.floor(view.to);
+  const inner = width - LEFT - RIGHT;
+  const room = ((view.to - view.from) / inner) * (12 + 8 * whole(last).length);
+  return [...ticks(view.from, view.to, inner / 90).filter((step) => last - step > room), last];
+}
+
 /** The mark of a kind of event: its shape says the kind, not its colour alone. */
 function drawMark(context, mark, x, y, size, paint, ground) {
   const r = size / 2;
   const path = new Path2D();
-  const filled = !"xo+".includes(mark);
+  const filled = !"xo+_".includes(mark);
   if (mark === "x") {
     path.moveTo(x - r, y - r), path.lineTo(x + r, y + r);
     path.moveTo(x - r, y + r), path.lineTo(x + r, y - r);
   } else if (mark === "+") {
     path.moveTo(x - r, y), path.lineTo(x + r, y);
     path.moveTo(x, y - r), path.lineTo(x, y + r);
+  } else if (mark === "_") {
+    path.moveTo(x - r, y), path.lineTo(x + r, y);
   } else if (mark === "^" || mark === "v") {
     const way = mark === "^" ? 1 : -1;
     path.moveTo(x - r, y + way * r), path.lineTo(x + r, y + way * r), path.lineTo(x, y - way * r);

@@ -1,6 +1,7 @@
 // The top of the page: what ran, in words, what to act on, and how runs compare.
 
 const FEW = 6; // rows of a table at first
+const SUM_COLOURS = { talk: "collect", outside: "announce" };
 const STATE = { done: "good", "broke off": "bad", "still going": "going" };
 
 function runSummary(run, index) {
@@ -25,8 +26,52 @@ function runSummary(run, index) {
         el("ul", {}, ...run.warnings.map((text) => el("li", { text }))),
       )
     : null;
-  const body = el("div", { class: "run-body" }, el("div", {}, words, warnings), facts);
-  return el("section", { class: "run" }, heading, body, run.by_machine?.rows.length ? machineTable(run) : null);
+  const body = el(
+    "div",
+    { class: "run-body" },
+    el("div", {}, words, warnings, run.by_machine?.rows.length ? machineTable(run) : null),
+    el("div", {}, run.sum ? wholeSum(run) : null, run.comparisons?.length ? otherwise(run) : null, facts),
+  );
+  return el("section", { class: "run" }, heading, body);
+}
+
+/** Where the time of a run went: a bar, and its parts, which add up. */
+function wholeSum(run) {
+  const { whole: total, parts: its } = run.sum;
+  const bar = el("div", { class: "sum-bar", "aria-hidden": "true" });
+  const rows = its.map(({ part, label, note, text, share }) => {
+    const piece = el("span");
+    piece.style.flexGrow = share;
+    const swatch = el("span", { class: "swatch", "aria-hidden": "true" });
+    for (const each of [piece, swatch]) each.style.background = `var(--part-${SUM_COLOURS[part] ?? part})`;
+    bar.append(piece);
+    return el("tr", {}, el("th", { scope: "row" }, swatch, label, el("span", { class: "what-it-is", text: note })), cell("took", text), cell("share", UNITS.percent(+share.toFixed(3))));
+  });
+  rows.push(el("tr", { class: "total" }, el("th", { scope: "row", text: "All of the run, until its last step" }), cell("took", total), cell("share", UNITS.percent(1))));
+  const made = table({ caption: `Where the ${total} went`, names: ["Part", "Took", "Share"], rows });
+  made.box.querySelector("table").classList.remove("cards");
+  return el("div", { class: "sum" }, bar, made.box);
+}
+
+/** What the same steps would have taken with other shares. */
+function otherwise(run) {
+  const rows = run.comparisons.flatMap((each) => {
+    const made = [["would have taken", each.theirs_of], ["this run took", each.mine_of]].filter(([, of]) => of).map(([name, of]) => `It ${name} ${of}.`.replace("It this", "This"));
+    const note = [each.note, ...made, `In ${plural(each.steps, "step")} that tell.`].join(" ");
+    return [
+      el(
+        "tr",
+        {},
+        el("th", { scope: "row", text: each.label }),
+        cell("would have taken", UNITS.seconds(each.theirs)),
+        cell("this run took", UNITS.seconds(each.mine)),
+        cell("that is", each.text),
+      ),
+      el("tr", { class: "note-row" }, el("td", { colspan: "4", class: "text what-it-is", text: note })),
+    ];
+  });
+  const names = ["Shared out otherwise", "Would have taken", "This run took", "That is"];
+  return table({ caption: "What computing would have taken otherwise, in the same steps", kind: "numbers otherwise", names, rows }).box;
 }
 
 /** How the values of a column are written: seconds all to the same digit. */
@@ -40,25 +85,37 @@ function columnWriter(unit, values) {
   return (value) => (value === null ? "–" : `${(factor * value).toFixed(digits)}\u00a0${name}`);
 }
 
+/** A row of a table that leads to its machine on the map and in the chart of speeds. */
+function machineRow(machine, name, cells) {
+  const link = el("button", { type: "button", class: "link", text: name, "aria-label": `Machine ${name}: show it on the map and in the chart of speeds`, onclick: () => setMachine(machine) });
+  const row = el("tr", { "data-machine": machine, class: isPicked(machine) ? "picked" : null, onpointerenter: () => pointAt(machine), onpointerleave: () => pointAt(null) }, el("th", { scope: "row" }, link), ...cells);
+  return row;
+}
+
+const isPicked = (machine) => view.hasMachine && view.machine === machine;
+
+function markPicked() {
+  for (const row of document.querySelectorAll("tr[data-machine]")) row.classList.toggle("picked", isPicked(+row.dataset.machine));
+}
+
+/** A part of all that is no whole when something is missing. */
+const partText = (x) => (x > 0 && x < 1e-3 ? "< 0.1\u00a0%" : UNITS.percent(Math.floor(x * 1e3) / 1e3));
+
 /** What each machine did and cost: the first few, the others on demand. */
 function machineTable(run) {
   const { columns, rows } = run.by_machine;
-  const writers = columns.map(({ unit }, i) => columnWriter(unit, rows.map((row) => row[i + 1])));
-  const all = rows.map(([machine, ...values]) => {
+  const writers = columns.map(({ unit }, i) => (unit === "percent" ? partText : columnWriter(unit, rows.map((row) => row[i + 1]))));
+  const made = (some) => some.map(([machine, ...values]) => {
     const host = run.names[machine - 1];
-    const cells = values.map((value, i) => el("td", { class: columns[i].unit === "text" ? "text" : null, text: writers[i](value) }));
-    return el("tr", {}, el("th", { scope: "row", text: host ? `${machine} · ${host}` : `${machine}` }), ...cells);
+    const cells = values.map((value, i) => cell(columns[i].label, writers[i](value), columns[i].unit === "text" ? "text" : null));
+    return machineRow(machine, host ? `${machine} · ${host}` : `${machine}`, cells);
   });
-  const body = el("tbody", {}, ...all.slice(0, FEW));
-  const more = el("button", { type: "button", text: `All ${whole(rows.length)} machines`, onclick: () => (body.append(...all.slice(FEW)), more.remove()) });
-  const names = ["Machine", ...columns.map((column) => column.label)];
-  return el(
-    "div",
-    { class: "by-machine" },
-    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `What each machine did, ${run.name}` },
-      el("table", { class: "numbers" }, el("caption", { text: "By machine" }), el("thead", {}, el("tr", {}, ...names.map((text) => el("th", { scope: "col", text })))), body)),
-    rows.length > FEW ? el("div", { class: "controls" }, more) : null,
-  );
+  const { box, body } = table({ caption: "By machine, the costliest first", names: ["Machine", ...columns.map((column) => column.label)], rows: [] });
+  box.setAttribute("aria-label", `What each machine did, ${run.name}`);
+  body.append(...made(rows.slice(0, FEW)));
+  const more = el("button", { type: "button", text: `All ${whole(rows.length)} machines`, onclick: () => (body.append(...made(rows.slice(FEW))), more.remove()) });
+  const note = el("p", { class: "note", text: "Cost: being last, over the optimum in hindsight; reading; stalls. Available: from begin to end of a step. Lost: or given up." });
+  return el("div", { class: "by-machine" }, box, note, rows.length > FEW ? el("div", { class: "controls" }, more) : null);
 }
 
 const totalOf = (run) => run.seconds ?? run.time.findLast((t) => t !== null) ?? null;
@@ -73,35 +130,30 @@ function middleMakespan(run) {
 function comparison() {
   const [base] = RUNS;
   const ratio = (its, first) => (its !== null && first ? `${(its / first).toPrecision(3)} ×` : "–");
+  const names = ["Run", "Steps", "Time", "Time over A", "Median makespan", "Makespan over A", "Events"];
   const rows = RUNS.map((run, i) =>
     el(
       "tr",
       {},
       el("th", { scope: "row", text: `${LETTERS[i]}: ${run.name}` }),
-      el("td", { text: whole(run.steps) }),
-      el("td", { text: UNITS.seconds(totalOf(run)) }),
-      el("td", { text: i ? ratio(totalOf(run), totalOf(base)) : "1" }),
-      el("td", { text: UNITS.seconds(middleMakespan(run)) }),
-      el("td", { text: i ? ratio(middleMakespan(run), middleMakespan(base)) : "1" }),
-      el("td", { text: whole(run.events.length) }),
+      ...[
+        whole(run.steps),
+        UNITS.seconds(totalOf(run)),
+        i ? ratio(totalOf(run), totalOf(base)) : "1",
+        UNITS.seconds(middleMakespan(run)),
+        i ? ratio(middleMakespan(run), middleMakespan(base)) : "1",
+        whole(run.events.length),
+      ].map((text, k) => cell(names[k + 1], text)),
     ),
   );
-  const names = ["Run", "Steps", "Time", "Time over A", "Median makespan", "Makespan over A", "Events"];
+  const made = table({ caption: "The runs compared", hidden: true, names, rows });
+  made.box.querySelector("table").setAttribute("aria-labelledby", "compared");
   return el(
     "section",
     { class: "panel", "aria-labelledby": "compared" },
     el("h2", { id: "compared", text: "The runs compared" }),
     el("div", { class: "words" }, ...(DATA.words ?? []).map((text) => el("p", { text }))),
-    el(
-      "div",
-      { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": "compared" },
-      el(
-        "table",
-        { class: "numbers", "aria-labelledby": "compared" },
-        el("thead", {}, el("tr", {}, ...names.map((text) => el("th", { scope: "col", text })))),
-        el("tbody", {}, ...rows),
-      ),
-    ),
+    made.box,
   );
 }
 
@@ -112,6 +164,7 @@ function summary(parent) {
   byId("made").textContent = isNaN(made) ? "" : `Made ${made.toISOString().slice(0, 16).replace("T", " ")} UTC`;
   parent.classList.toggle("several", RUNS.length > 1);
   parent.append(...RUNS.map(runSummary));
+  when("step", markPicked);
   if (RUNS.length > 1) parent.after(comparison());
 }
 

@@ -1,8 +1,9 @@
 // Which steps are looked at: the window that map and charts share, and the step picked in it.
 
-const view = { first: 0, last: 0, from: 0, to: 0, step: null, machine: 1, run: 0 };
+const view = { first: 0, last: 0, from: 0, to: 0, step: null, machine: 1, hasMachine: false, run: 0 };
 const watchers = { window: [], step: [], hover: [] };
 let hovered = null;
+let pointed = null; // the machine of a row or a line that is pointed at
 let waiting = null;
 
 const lastOf = (run) => (run.bins ? Math.max(run.first + run.steps - 1, run.at[run.bins - 1]) : run.first);
@@ -72,6 +73,25 @@ function setHover(step) {
   if (hovered === step) return;
   hovered = step;
   changed("hover");
+}
+
+/** Pick a machine: the map reads it, the chart of speeds sets it off. */
+function setMachine(machine) {
+  view.machine = machine;
+  view.hasMachine = true;
+  changed("step");
+}
+
+function pointAt(machine) {
+  if (pointed === machine) return;
+  pointed = machine;
+  changed("hover");
+}
+
+/** Whose speed stands out: of whom is pointed at, or picked, or cost most; null: of nobody. */
+function outstanding(run, otherwise) {
+  const machine = pointed ?? (view.hasMachine ? view.machine : otherwise);
+  return machine !== null && machine <= run.machines ? machine : null;
 }
 
 /** The step whose values are shown: pointed at, else picked. */

@@ -125,27 +125,28 @@ def speeds(run: Run, data: Mapping[str, Any]) -> Any:
 
 
 def parts(run: Run, data: Mapping[str, Any]) -> Any:
-    """Where the time of steps went, one part upon the other."""
-    sums = {name: _numbers(values) for name, values in run["parts"].items()}
-    sums = {name: np.nan_to_num(values) for name, values in sums.items() if np.nansum(values) > 0}
-    if not sums:
+    """Where the time of steps went, one part upon the other: of the longest step of each bin."""
+    longest = {
+        name: np.nan_to_num(_numbers(values["value" if "value" in values else "top"]))
+        for name, values in run["parts"].items()
+    }
+    longest = {name: values for name, values in longest.items() if values.sum() > 0}
+    if not longest:
         return None
     figure, axes = _axes(2.8)
     edges = np.append(_steps(run) - 0.5, _ends(run)[1])
     floor = np.zeros(len(edges) - 1)
-    sizes = np.full(len(floor), float(run["bin"]))
-    last = run["steps"] - run["bin"] * (len(sizes) - 1)
-    sizes[-1] = min(max(last, 1), run["bin"])  # steps of the last bin
     handles = []
-    for k, (name, values) in enumerate(sums.items()):
-        top = floor + values / sizes
+    for k, (name, values) in enumerate(longest.items()):
+        top = floor + values
         handles.append(
             axes.stairs(
                 top, edges, baseline=floor, fill=True, color=_LINES[k % len(_LINES)], label=name
             )
         )
         floor = top
-    _finish(figure, axes, run, data, handles, "seconds per step")
+    label = "seconds per step" if run["bin"] == 1 else "seconds, longest step of each bin"
+    _finish(figure, axes, run, data, handles, label)
     return figure
 
 
@@ -234,7 +235,7 @@ def _mark(axes: Any, run: Run, data: Mapping[str, Any], on_machines: bool = Fals
         if on_machines:
             halo = withStroke(linewidth=2.5, foreground="white")
             look |= {"path_effects": [halo]}
-        if kind["mark"] in "x+!":
+        if kind["mark"] in "x+!_":
             look |= {"markeredgecolor": kind["colour"], "markeredgewidth": 1.2}
         made = []
         if placed:

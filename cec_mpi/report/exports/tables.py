@@ -6,10 +6,10 @@ import csv
 import io
 from collections.abc import Sequence
 
-from cec_mpi.report.data import parts_of
 from cec_mpi.report.gathered import Run
+from cec_mpi.report.sums import parts_of
 
-_PARTS = ("announce", "share", "compute", "collect", "decode", "load", "waiting")
+_PARTS = ("announce", "share", "compute", "collect", "stall", "decode", "load", "waiting")
 _COLUMNS = (
     "step",
     "tick",

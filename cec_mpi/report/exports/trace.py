@@ -18,7 +18,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.records.directory import STEPS
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.kinds import MARKED, said_of
-from cec_mpi.report.stream import read_chunks
+from cec_mpi.report.reading.stream import read_chunks
 
 _VERBS = ("announce", "share", "collect", "decode")
 _MICRO = 1e6

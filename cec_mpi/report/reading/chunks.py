@@ -1,7 +1,7 @@
 """Lines of records as chunks: steps as arrays, and what changed between them.
 
 A chunk follows from its lines alone, so that several can be made at once: what no line of it says
-is as in the chunk before, and put in by `cec_mpi.report.stream`.
+is as in the chunk before, and put in by `cec_mpi.report.reading.stream`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.records.reading import LONGEST_LINE, MOST_OBJECTS
 from cec_mpi.records.step import VERSION
-from cec_mpi.report.fields import (
+from cec_mpi.report.reading.fields import (
     LISTED,
     NUMBERS,
     Floats,

@@ -18,9 +18,9 @@ import numpy as np
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import open_regular
 from cec_mpi.records.reading import LONGEST_LINE, check_lines
-from cec_mpi.report.chunks import Chunk
-from cec_mpi.report.fields import LISTED, ODD, Floats, OddError, check_machines
-from cec_mpi.report.readers import chunks_in
+from cec_mpi.report.reading.chunks import Chunk
+from cec_mpi.report.reading.fields import LISTED, ODD, Floats, OddError, check_machines
+from cec_mpi.report.reading.readers import chunks_in
 
 _PIECE, _LOOK = 1 << 22, 1 << 16  # bytes that are read at once, about
 

@@ -15,14 +15,14 @@ from itertools import islice
 from struct import Struct
 from struct import error as struct_error
 
-from cec_mpi.report.chunks import Chunk, chunks_of
-from cec_mpi.report.fields import ODD, OddError
+from cec_mpi.report.reading.chunks import Chunk, chunks_of
+from cec_mpi.report.reading.fields import ODD, OddError
 
 Piece = tuple[int, int]
 
 _SMALLEST = 1 << 27  # bytes: what is smaller is read before a reader has started
 _MOST = 3  # readers: this process is as fast with what they find
-_SERVE = "from cec_mpi.report.readers import serve; serve()"
+_SERVE = "from cec_mpi.report.reading.readers import serve; serve()"
 _REQUEST = Struct("qq")
 
 

@@ -1,0 +1,4 @@
+"""Records of a run as arrays, many steps at once: fields, chunks of lines, processes that read.
+
+May import: `files`, `records`.
+"""

@@ -1,0 +1,80 @@
+"""Where the time went: parts that add up, and no worst step hidden in a mean."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cec_mpi.report.gathered import Run
+from cec_mpi.report.sums import added, longest_of, parts_of, sum_of, usual_and_longest
+from helpers.made_runs import step_of
+
+LATE = [{"late": 4}]
+
+
+def digits(text):
+    """A time as a whole number of its last digits."""
+    if "min" in text:
+        return sum(
+            int(n) * {"h": 3600, "min": 60, "s": 1}[u] for n, u in re.findall(r"(\d+) (\w+)", text)
+        )
+    return round(float(text.split()[0]) * 1000)
+
+
+@given(st.lists(st.floats(0, 3000) | st.floats(0, 0.5), max_size=7))
+def test_texts_of_a_sum_add_up(seconds):
+    whole, texts = added(seconds)
+    if all(("min" in text) == ("min" in whole) for text in texts):
+        assert sum(map(digits, texts)) == digits(whole)
+    assert len(texts) == len(seconds)
+
+
+def test_a_run_is_the_sum_of_its_parts(make_run):
+    """10 steps of 0.216 s in 10 s; 0.1 s of reading in the first, a stall of 0.5 s in the last."""
+    reading = {"load_seconds": [0.0, 0.0, 0.1, 0.0], "load_bytes": [0, 0, 80, 0]}
+    none = {"load_seconds": [0.0] * 4, "load_bytes": [0] * 4}
+    steps = [step_of(0, **reading, collect_seconds=0.31)]
+    steps += [step_of(n, **none) for n in range(1, 9)]
+    steps.append(step_of(9, **none, collect_seconds=0.71, events=LATE))
+    found = sum_of(Run(str(make_run(steps))))
+    assert found["whole"] == "10.00 s"
+    said = {each["part"]: each["text"] for each in found["parts"]}
+    assert said == {
+        "compute": "2.00 s",
+        "load": "0.10 s",
+        "talk": "0.16 s",
+        "stall": "0.50 s",
+        "outside": "7.24 s",
+    }
+    assert sum(each["share"] for each in found["parts"]) == pytest.approx(1)
+
+
+def test_the_longest_step_of_a_bin_is_kept(make_run):
+    """A stall of 3 s among 1,000 steps of 0.2 s is seen, and whole."""
+    steps = [step_of(n) for n in range(1000)]
+    steps[500] = step_of(500, collect_seconds=3.21, events=LATE)
+    run = Run(str(make_run(steps)))
+    assert [each["step"] for each in longest_of(run)[:2]] == [500, 0]
+    assert longest_of(run)[0]["parts"]["stall"] == pytest.approx(3)
+    for width in (1, 4, 64):
+        found = usual_and_longest(run, width)
+        top = "value" if width == 1 else "top"
+        assert max(found["stall"][top]) == pytest.approx(3)
+        assert found["stall"][top].index(max(found["stall"][top])) == 500 // width
+        parts = parts_of(run)
+        total = sum(parts.values())
+        for bin_ in range(-(-1000 // width)):
+            mine = slice(bin_ * width, (bin_ + 1) * width)
+            at = bin_ * width + int(np.argmax(total[mine]))
+            assert sum(each[top][bin_] for each in found.values()) == pytest.approx(total[at])
+            if width > 1:
+                assert found["compute"]["mid"][bin_] == pytest.approx(0.2)
+
+
+def test_a_clock_that_was_set_back_makes_no_part_negative(make_run):
+    steps = [step_of(n, time="2026-01-02T03:04:05.100+00:00") for n in range(5)]
+    found = sum_of(Run(str(make_run(steps))))
+    assert {each["part"] for each in found["parts"]} == {"compute", "talk"}
+    assert found["whole"] == "1.08 s"
