@@ -17,6 +17,7 @@ from cec_mpi.files.regular import check_regular, kind_of, open_regular, read_reg
 
 STEPS = "steps.jsonl"
 SUMMARY = "summary.json"
+SUMMARY_VERSION = 1
 RESULT = "result.npy"
 CHECKPOINT = "checkpoint.npz"
 PREVIOUS = "checkpoint.previous.npz"
