@@ -27,7 +27,7 @@ HOUSE = {
         availability records drawing
         store
         processes
-        machine live
+        encoding machine live
         options roster
         wire
         master
@@ -214,8 +214,9 @@ HOUSE = {
     """,
     "cec_mpi.store.sources": """
         base columns lines
-        binary containers market table
-        finite
+        arrays binary containers market table
+        chunks finite
+        frames
     """,
     "cec_mpi.wire.lifelines": """
         handshake
