@@ -13,11 +13,12 @@ import pytest
 
 import cec_mpi
 from helpers import ROOT
+from helpers.pages import pages_of_docs
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *pages_of_docs()]
 FENCE = re.compile(r"^(```|~~~)(\w*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
-NAME = re.compile(r"\bcec_mpi(?:\.[A-Za-z_]\w*)+")
+NAME = re.compile(r"(?<![\w/])cec_mpi(?:\.[A-Za-z_]\w*)+")
 IMPORT = re.compile(r"^\s*from (cec_mpi[\w.]*) import ([\w, ]+)$", re.MULTILINE)
 LIST = re.compile(r"`cec_mpi\.(\w+)`((?:,\s+`\w+`|\s+and\s+`\w+`)+)")
 
@@ -58,7 +59,9 @@ def found(name):
     return thing
 
 
-NAMES = sorted({(page.name, name) for page in PAGES for name in names_of(page.read_text())})
+NAMES = sorted(
+    {(str(page.relative_to(ROOT)), name) for page in PAGES for name in names_of(page.read_text())}
+)
 
 
 @pytest.mark.parametrize(("page", "name"), NAMES)
@@ -126,7 +129,7 @@ def test_dir_says_what_there_is():
 
 FILE = re.compile(r"(?:cec_mpi|docs|hostfiles|scripts|tests|\.ci)/[\w./*-]*[\w*]")
 FILES = [
-    (page.name, name)
+    (str(page.relative_to(ROOT)), name)
     for page in [ROOT / "CONTRIBUTING.md", *PAGES]
     for name in sorted(set(FILE.findall(page.read_text())))
 ]

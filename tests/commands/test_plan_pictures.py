@@ -35,11 +35,11 @@ def cec(capsys):
 
 
 def test_the_figure_of_the_readme_is_what_its_command_draws(cec, tmp_path):
-    readme = (ROOT / "README.md").read_text()
-    command = re.search(r"^cec-mpi (plan (?:.*\\\n)*.*docs/assignment\.svg)$", readme, re.MULTILINE)
-    words = command[1].replace("\\\n", " ").replace("docs/assignment.svg", f"{tmp_path}/a.svg")
+    readme, figure = (ROOT / "README.md").read_text(), "docs/images/assignment.svg"
+    command = re.search(rf"^cec-mpi (plan (?:.*\\\n)*.*{re.escape(figure)})$", readme, re.MULTILINE)
+    words = command[1].replace("\\\n", " ").replace(figure, f"{tmp_path}/a.svg")
     assert cec(*words.split())[0] == 0
-    assert (tmp_path / "a.svg").read_bytes() == (ROOT / "docs" / "assignment.svg").read_bytes()
+    assert (tmp_path / "a.svg").read_bytes() == (ROOT / figure).read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
-__all__ = ["Block", "blocks_of"]
+from helpers import ROOT
+
+__all__ = ["Block", "blocks_of", "pages_of_docs"]
 
 
 @dataclass
 class Block:
-    """A program, a module or commands, and what they print."""
+    """A program, which ranks run, a module that commands use, or commands; what they print."""
 
     kind: str  # program, module or sh
     text: str
@@ -23,8 +26,19 @@ class Block:
         return self.text.split("\n", 1)[0].removeprefix("# ")
 
 
+def pages_of_docs() -> list[Path]:
+    """All pages, without what is built of them."""
+    built = ROOT / "docs" / "_build"
+    return sorted(p for p in (ROOT / "docs").rglob("*.md") if built not in p.parents)
+
+
 def blocks_of(page: str) -> list[Block]:
-    """All fenced blocks of a page; refuses one that would not be run."""
+    """All fenced blocks of a page; refuses one that would not be run.
+
+    Commands are ``sh``, programs ``python`` with the name of their file in the first line. One
+    that later commands name is theirs; others open an operator, and are started with mpirun.
+    What has a fence of colons is for Sphinx.
+    """
     found: list[Block] = []
     inside: list[str] | None = None
     for number, line in enumerate(page.splitlines(), start=1):
@@ -40,24 +54,22 @@ def blocks_of(page: str) -> list[Block]:
         text, inside = "\n".join(inside) + "\n", None
         if language == "text":
             assert found, f"line {start}: nothing has printed this"
-            assert found[-1].kind != "module", f"line {start}: a module prints nothing"
             assert not found[-1].printed, f"line {start}: printed twice"
             found[-1].printed = text
             continue
-        kind = "sh"
-        if language == "python":
-            tests = text.startswith("# test_")
-            kind = "program" if "open_operator(" in text and not tests else "module"
-        found.append(Block(kind, text, start))
+        found.append(Block("sh" if language == "sh" else "program", text, start))
         if language == "python":
             named = re.fullmatch(r"\w+\.py", found[-1].name)
             assert named, f"line {start}: expected a line # name.py at first"
     assert inside is None, "the last block does not end"
     for index, block in enumerate(found):
         if block.kind == "program":
-            assert block.printed, f"line {block.line}: what does this program print?"
-        if block.kind == "module":
             later = "".join(b.text for b in found[index:] if b.kind == "sh")
-            used = rf" {block.name.removesuffix('.py')}(:|\.py)"
-            assert re.search(used, later), f"line {block.line}: no command uses this module"
+            if re.search(rf"[ /]{block.name.removesuffix('.py')}(:|\.py)", later):
+                block.kind = "module"
+                assert not block.printed, f"line {block.line}: the command prints, not the module"
+                continue
+            opens = "open_operator(" in block.text
+            assert opens, f"line {block.line}: no command uses this module"
+            assert block.printed, f"line {block.line}: what does this program print?"
     return found

@@ -12,13 +12,13 @@ import pytest
 
 from cec_mpi.tasks import TASKS
 from helpers import ROOT
-from helpers.pages import blocks_of
+from helpers.pages import blocks_of, pages_of_docs
 
 pytestmark = pytest.mark.any_mpi
 
 DOCS = ROOT / "docs"
 README = (DOCS.parent / "README.md").read_text()
-PAGE = (DOCS / "solvers.md").read_text()
+PAGE = (DOCS / "howto" / "solvers.md").read_text()
 
 
 def commands_of_the_readme(title: str) -> str:
@@ -52,20 +52,20 @@ def test_what_the_readme_says_of_too_few_cores_starts_more_ranks(run, tmp_path):
         assert ("not enough slots" in done.stderr) is not starts
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "solvers",
-        "doctor",
-        "testing",
-        "report",
-        "watching",
-        "plans",
-        pytest.param("failures", marks=pytest.mark.needs("ulfm")),
-    ],
-)
+# Their commands are run by tests of their own, or are for other computers.
+ELSEWHERE = {"howto/hosts", "howto/slurm", "howto/install", "howto/platforms"}
+NEEDS = {"howto/failures": "ulfm"}
+PAGES = {str(path.relative_to(DOCS).with_suffix("")): path for path in pages_of_docs()}
+RUN = [
+    pytest.param(page, marks=pytest.mark.needs(NEEDS[page]) if page in NEEDS else ())
+    for page, path in PAGES.items()
+    if page not in ELSEWHERE and blocks_of(path.read_text())
+]
+
+
+@pytest.mark.parametrize("page", RUN)
 def test_the_page_runs_from_top_to_bottom(run, tmp_path, page):
-    for block in blocks_of((DOCS / f"{page}.md").read_text()):
+    for block in blocks_of(PAGES[page].read_text()):
         if block.kind == "sh":
             command = ["bash", "-e", "-o", "pipefail", "-c", block.text]
         else:

@@ -72,7 +72,7 @@ def unpacked(dist):
 
 @pytest.fixture(scope="session")
 def offline(dist):
-    """An environment that pip made of nothing but a folder of wheels, as docs/install.md says."""
+    """An environment that pip made of nothing but a folder of wheels, as the page says."""
     download, install = section("Without a network")
     do("bash", "-e", "-c", download, cwd=dist.parent)
     do("bash", "-e", "-c", install, cwd=dist.parent)
@@ -81,7 +81,7 @@ def offline(dist):
 
 def section(heading, page="install"):
     """The commands of a section of a page in docs, block by block."""
-    whole = (ROOT / "docs" / f"{page}.md").read_text()
+    whole = (ROOT / "docs" / "howto" / f"{page}.md").read_text()
     text = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", whole, re.MULTILINE | re.DOTALL)
     assert text, heading
     return [block.text for block in blocks_of(text.group(1))]
@@ -202,7 +202,7 @@ def test_the_image_has_an_mpi_unless_it_is_the_host_s(offline, dist, mpi):
 
 @pytest.mark.parametrize("page", ["install", "platforms"])
 def test_all_commands_of_the_page_are_commands(page):
-    blocks = blocks_of((ROOT / "docs" / f"{page}.md").read_text())
+    blocks = blocks_of((ROOT / "docs" / "howto" / f"{page}.md").read_text())
     assert len(blocks) > 5
     for block in blocks:
         subprocess.run(["bash", "-n", "-c", block.text], check=True)

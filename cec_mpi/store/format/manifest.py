@@ -3,7 +3,7 @@
 ``manifest.json`` is written last, so a directory that has one is a whole store. A person
 can read it; Python and any other correct JSON reader give back the generator matrix bit
 for bit, because its numbers are written with as many digits as they need. Every field is
-described in ``docs/store.md``.
+described in ``docs/reference/store.md``.
 """
 
 from __future__ import annotations

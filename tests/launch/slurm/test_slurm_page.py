@@ -1,4 +1,4 @@
-"""What docs/slurm.md shows runs, and writes the scripts that are in scripts/slurm."""
+"""What docs/howto/slurm.md shows runs, and writes the scripts that are in scripts/slurm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.needs("slurm"), pytest.mark.timeout(300)]  # several j
 
 
 def test_the_page_runs_from_top_to_bottom(desk):
-    for block in blocks_of((ROOT / "docs" / "slurm.md").read_text()):
+    for block in blocks_of((ROOT / "docs" / "howto" / "slurm.md").read_text()):
         assert block.kind == "sh"
         printed = desk.run("bash", "-e", "-o", "pipefail", "-c", block.text)
         assert printed == block.printed, f"line {block.line}"
