@@ -1,7 +1,8 @@
 """Coded elastic computing on MPI: y = X w on machines of different speeds that come and go.
 
 Importing this package loads neither MPI nor SciPy; its functions, and the modules
-`availability`, `errors`, `records` and `tasks`, load what they need when they are first used.
+`availability`, `errors`, `records` and `tasks`, load what they need when they are first used, and
+so does `sklearn`, which needs the extra of this name.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
-    if name in __all__:
+    if name in __all__ or name == "sklearn":  # which not everybody has
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

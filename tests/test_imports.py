@@ -33,7 +33,7 @@ HOUSE = {
         master
         session
         linear_operator cluster tasks report
-        run doctor
+        run doctor sklearn
         commands
         cli testing
         __main__
@@ -205,6 +205,10 @@ HOUSE = {
         manifest_file shard_files
         checksums
         sizes
+    """,
+    "cec_mpi.sklearn": """
+        fitting
+        components logistic ridge
     """,
     "cec_mpi.store.operations": """
         computing journal outputs repairing verify
