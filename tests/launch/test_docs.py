@@ -95,7 +95,8 @@ def check_example(block, known, page):
 
 
 def timeless(printed: str) -> str:
-    """What a command prints, whatever time its run took."""
+    """What a command prints, whatever time its run took, and products a solver of SciPy."""
+    printed = re.sub(r"converged: \d+ steps on", "converged: 1 steps on", printed)
     return re.sub(r"machines, \d+\.\d s$", "machines, 0.0 s", printed, flags=re.MULTILINE)
 
 
