@@ -1,7 +1,8 @@
 """Coded elastic computing on MPI: y = X w on machines of different speeds that come and go.
 
 Importing this package loads neither MPI nor SciPy; its functions, and the modules
-`availability`, `errors`, `records` and `tasks`, load what they need when they are first used.
+`availability`, `errors`, `records` and `tasks`, load what they need when they are first used, and
+so does `sklearn`, which needs the extra of this name.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from cec_mpi import availability, errors, records, tasks
     from cec_mpi.core.code.mds import make_code
     from cec_mpi.core.plan.planner import plan_step
+    from cec_mpi.encoding import encode
     from cec_mpi.linear_operator.opening import open_operator
-    from cec_mpi.store import add_machine, decode, encode, open_store, repair, verify
+    from cec_mpi.store import add_machine, decode, open_store, repair, verify
 
 __all__ = [
     "add_machine",
@@ -40,7 +42,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless a
 _HOME = {
     "add_machine": "cec_mpi.store",
     "decode": "cec_mpi.store",
-    "encode": "cec_mpi.store",
+    "encode": "cec_mpi.encoding",
     "make_code": "cec_mpi.core.code.mds",
     "open_operator": "cec_mpi.linear_operator.opening",
     "open_store": "cec_mpi.store",
@@ -53,7 +55,7 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
-    if name in __all__:
+    if name in __all__ or name == "sklearn":  # which not everybody has
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

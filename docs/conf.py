@@ -27,6 +27,8 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "mathml",
+    "commands",
+    "names",
 ]
 exclude_patterns = ["_build", "_ext"]
 nitpicky = True

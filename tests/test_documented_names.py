@@ -15,7 +15,7 @@ import cec_mpi
 from helpers import ROOT
 from helpers.pages import pages_of_docs
 
-PAGES = [ROOT / "README.md", *pages_of_docs()]
+PAGES = [ROOT / "README.md", *pages_of_docs(".md", ".rst")]
 FENCE = re.compile(r"^(```|~~~)(\w*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 NAME = re.compile(r"(?<![\w/])cec_mpi(?:\.[A-Za-z_]\w*)+")

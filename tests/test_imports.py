@@ -27,13 +27,13 @@ HOUSE = {
         availability records drawing
         store
         processes
-        machine live
+        encoding machine live
         options roster
         wire
         master
         session
         linear_operator cluster tasks report
-        run doctor
+        run doctor sklearn
         commands
         cli testing
         __main__
@@ -206,6 +206,10 @@ HOUSE = {
         checksums
         sizes
     """,
+    "cec_mpi.sklearn": """
+        fitting
+        components logistic ridge
+    """,
     "cec_mpi.store.operations": """
         computing journal outputs repairing verify
         add_machine decode encoding repair
@@ -214,8 +218,9 @@ HOUSE = {
     """,
     "cec_mpi.store.sources": """
         base columns lines
-        binary containers market table
-        finite
+        arrays binary containers market table
+        chunks finite
+        frames
     """,
     "cec_mpi.wire.lifelines": """
         handshake

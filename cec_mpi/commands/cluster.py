@@ -23,7 +23,7 @@ from cec_mpi.terminal import put
 def add_hostfile(commands: Any) -> None:
     """``cec-mpi hostfile``."""
     p = commands.add_parser("hostfile", help="write a hostfile for mpirun")
-    add_flag(p, "--format", required=True, choices=FORMATS)
+    add_flag(p, "--format", "of which MPI", required=True, choices=FORMATS)
     add_flag(p, "--from-slurm", "of the allocation that this process is in", default=False)
     p.add_argument("hosts", nargs="*", metavar="HOST:RANKS", help="as node01:4")
     p.set_defaults(command=_hostfile)
@@ -62,12 +62,12 @@ def add_slurm(commands: Any) -> None:
         "by default a master, the machines of the store, and spares",
         values.positive,
     )
-    add_flag(p, "--job-name NAME", default="cec-mpi")
+    add_flag(p, "--job-name NAME", "as squeue shows it", default="cec-mpi")
     add_flag(p, "--time TIME", "as 30 (minutes), 1:30:00 or 1-12:00:00")
-    add_flag(p, "--nodes K", parse=values.positive)
-    add_flag(p, "--cpus-per-task K", parse=values.positive, default=1)
-    add_flag(p, "--partition NAME")
-    add_flag(p, "--account NAME")
+    add_flag(p, "--nodes K", "by default as Slurm has it", values.positive)
+    add_flag(p, "--cpus-per-task K", "CPUs for each rank", values.positive, default=1)
+    add_flag(p, "--partition NAME", "that the job is for")
+    add_flag(p, "--account NAME", "that the job is charged to")
     add_flag(
         p, "--sbatch KEY=VALUE", "any other option of sbatch, as mem=4G or exclusive", default=()
     )

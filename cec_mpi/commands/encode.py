@@ -129,15 +129,17 @@ def add_bench(commands: Any) -> None:
     p = commands.add_parser(
         "bench", help="measure encode or verify beside what the disk and the processor can do"
     )
-    p.add_argument("what", choices=["encode", "verify"])
+    p.add_argument("what", choices=["encode", "verify"], help="what is measured")
     add_flag(p, "--directory DIR", "on the disk to measure", default=".")
-    add_flag(p, "--rows", parse=values.positive, default=1_000_000)
-    add_flag(p, "--columns", parse=values.positive, default=256)
-    add_flag(p, "--machines N", parse=values.positive, default=6)
-    add_flag(p, "--recovery L", parse=values.positive, default=3)
-    add_flag(p, "--dtype", choices=["float32", "float64"], default="float32")
-    add_flag(p, "--repeats", parse=values.positive, default=3)
-    add_option(p, SessionOptions, "seed", text="")
+    add_flag(p, "--rows Q", "of X", values.positive, default=1_000_000)
+    add_flag(p, "--columns R", "of X", values.positive, default=256)
+    add_flag(p, "--machines N", "shards to make", values.positive, default=6)
+    add_flag(p, "--recovery L", "any L of them give X back", values.positive, default=3)
+    add_flag(
+        p, "--dtype", "of X and of the shards", choices=["float32", "float64"], default="float32"
+    )
+    add_flag(p, "--repeats K", "times; the median counts", values.positive, default=3)
+    add_option(p, SessionOptions, "seed", text="of the numbers of X")
     add_json(p)
     add_memory(p)
     p.set_defaults(command=_bench)

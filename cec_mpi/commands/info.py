@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add_info(commands: Any) -> None:
     """``cec-mpi info``."""
     p = commands.add_parser("info", help="say what a store holds")
-    p.add_argument("store", metavar="STORE")
+    p.add_argument("store", metavar="STORE", help="a directory that encode made")
     add_json(p)
     p.set_defaults(command=_info)
 

@@ -31,7 +31,7 @@ def add_plan(commands: Any) -> None:
     """``cec-mpi plan``."""
     p = commands.add_parser("plan", help="show who would compute which rows (no MPI)")
     add_flag(p, "--speeds LIST", "as 2,2,3 or 1/3", values.fractions, required=True)
-    add_flag(p, "--recovery L", parse=values.positive, required=True)
+    add_flag(p, "--recovery L", "machines that give each row", values.positive, required=True)
     add_flag(p, "--rows R", "rows per shard", values.positive, required=True)
     add_flag(p, "--available LIST", "by default all machines", values.machines)
     add_option(p, Losses, "stragglers", text="each row on L + S machines")

@@ -56,7 +56,7 @@ def add_store_command(
     """A command on a store that several ranks may share."""
     p: Parser = commands.add_parser(name, **texts)
     p.processes = Processes.SHARED
-    p.add_argument("store", metavar="STORE")
+    p.add_argument("store", metavar="STORE", help="a directory that encode made")
     p.set_defaults(command=perform)
     return p
 

@@ -199,7 +199,9 @@ def add_stage(commands: Any) -> None:
         description="Copy each machine's shard to the node that it runs on, checked: mpirun -n "
         "N+1 cec-mpi stage STORE '/scratch/{host}'. Runs of the same store find the copies.",
     )
-    p.add_argument("directory", type=values.path, help="on each node; {host} is its name")
+    p.add_argument(
+        "directory", metavar="DIR", type=values.path, help="on each node; {host} is its name"
+    )
     add_option(p, Available, "machines", text="only these, as for run")
 
 

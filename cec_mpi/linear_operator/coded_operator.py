@@ -43,6 +43,8 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
     accuracy : float
         Relative error that a product can have: the machine epsilon of the shards times
         the worst condition number of the code.
+    column_names : tuple of str
+        As the store keeps them; empty where it has none.
 
     Notes
     -----
@@ -59,6 +61,7 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         self._master = master
         self._close = close
         self.accuracy = master.accuracy
+        self.column_names = master.manifest.column_names
         super().__init__(master.dtype, master.shape)
 
     @property

@@ -27,7 +27,11 @@ class AvailabilityFlags:
         (), "--availability FILE", "JSON or CSV, one tick a step", nargs="+", alone=True
     )
     available_probability: float | None = option(
-        None, "--available-probability P", parse=values.number, alone=True
+        None,
+        "--available-probability P",
+        "each machine is up with this probability at each tick",
+        values.number,
+        alone=True,
     )
     availability_command: str | None = option(
         None, "--availability-command CMD", "prints the numbers of those that are up", alone=True

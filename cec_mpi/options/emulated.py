@@ -33,14 +33,22 @@ class Emulated(Group):
     title = "emulation of slower machines"
 
     emulate_speeds: tuple[float, ...] | None = option(
-        None, "--emulate-speeds LIST", parse=values.speeds
+        None, "--emulate-speeds LIST", "of machines 1 to N, as 2,2,3", values.speeds
     )
     emulate_base: float | None = option(
         None, "--emulate-base B", "rows per second of speed 1", values.number
     )
-    emulate_noise: float = option(0.0, "--emulate-noise SIGMA", parse=values.number)
+    emulate_noise: float = option(
+        0.0,
+        "--emulate-noise SIGMA",
+        "standard deviation of the logarithm of each speed in each step",
+        values.number,
+    )
     emulate_changes: tuple[SpeedChange, ...] = option(
-        (), "--emulate-change STEP:MACHINE:FACTOR", parse=values.change
+        (),
+        "--emulate-change STEP:MACHINE:FACTOR",
+        "from this step on a machine is so many times as fast",
+        values.change,
     )
 
     def completed(self, manifest: Manifest) -> dict[str, Any]:

@@ -46,7 +46,9 @@ class Sharing(Group):
         "measured times",
         values.speeds_or_learn,
     )
-    scheme: Scheme = option("heterogeneous", "--scheme", choices=SCHEMES)
+    scheme: Scheme = option(
+        "heterogeneous", "--scheme", "rows by speed, or as many for all", choices=SCHEMES
+    )
     threads: int | None = option(None, "--threads K", "BLAS threads per rank", values.positive)
     shards: Holding = option(
         "mmap", "--shards", "rows in the page cache, or in memory", choices=get_args(Holding)

@@ -16,6 +16,7 @@ from cec_mpi.files.regular import check_regular, kind_of, read_regular
 
 STEPS = "steps.jsonl"
 SUMMARY = "summary.json"
+SUMMARY_VERSION = 1
 RESULT = "result.npy"
 CHECKPOINT = "checkpoint.npz"
 PREVIOUS = "checkpoint.previous.npz"

@@ -25,6 +25,7 @@ from cec_mpi.records.directory import (
     RESULT,
     STEPS,
     SUMMARY,
+    SUMMARY_VERSION,
     has_earlier,
     keep_results,
     prepare_directory,
@@ -249,7 +250,8 @@ class TaskRun:
         with noting_warnings(self.warned):
             outcome = self._do(X, checkpoint)
         seconds = time.perf_counter() - begin
-        own = {"task": self.task_name, "seconds": seconds, **recorder.summary()}
+        own = {"version": SUMMARY_VERSION, "task": self.task_name, "seconds": seconds}
+        own |= recorder.summary()
         own |= {"rows_per_second_per_speed": speeds.scale, "run": self.about}
         if taken := sorted({*own, "arrays", "warnings"} & set(outcome)):
             raise InputError(f"task {self.task_name} returned {taken[0]!r}, a name of the summary")

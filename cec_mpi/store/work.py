@@ -134,7 +134,7 @@ def do_pieces(work: Work, pieces: Sequence[T], threads: int) -> Iterator[tuple[T
 
 
 def fit_memory(
-    memory: int, threads: int, arrays: int, fixed: int, least: int, share: int
+    memory: int, threads: int, arrays: int, fixed: int, least: int, share: int, held: int = 0
 ) -> tuple[int, int]:
     """How many threads work at a time, and how many bytes of each array are in a piece.
 
@@ -152,6 +152,8 @@ def fit_memory(
         Bytes of each array that a piece cannot go below.
     share : int
         Bytes of each array that are a fair share of one thread.
+    held : int
+        Bytes that the process takes however many threads it has.
 
     Returns
     -------
@@ -163,9 +165,10 @@ def fit_memory(
         The memory is not enough for one thread.
     """
     each = fixed + arrays * least
-    threads = min(threads, (memory - _OVERHEAD_BYTES) // each)
+    memory_left = memory - _OVERHEAD_BYTES - held
+    threads = min(threads, memory_left // each)
     if threads < 1:
-        needed = -(-(_OVERHEAD_BYTES + each) >> 20)
+        needed = -(-(_OVERHEAD_BYTES + held + each) >> 20)
         raise InputError(f"memory {memory >> 20}M: this needs at least {needed + 1}M")
-    most = min(_MOST_PIECE_BYTES, ((memory - _OVERHEAD_BYTES) // threads - fixed) // arrays)
+    most = min(_MOST_PIECE_BYTES, (memory_left // threads - fixed) // arrays)
     return threads, max(least, min(most, share))

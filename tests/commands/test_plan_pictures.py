@@ -34,11 +34,12 @@ def cec(capsys):
     return run
 
 
-def test_the_figure_of_the_readme_is_what_its_command_draws(cec, tmp_path):
-    readme, figure = (ROOT / "README.md").read_text(), "docs/images/assignment.svg"
-    command = re.search(rf"^cec-mpi (plan (?:.*\\\n)*.*{re.escape(figure)})$", readme, re.MULTILINE)
-    words = command[1].replace("\\\n", " ").replace(figure, f"{tmp_path}/a.svg")
+def test_the_figure_of_the_readme_is_what_the_command_of_the_page_draws(cec, tmp_path):
+    page, figure = (ROOT / "docs" / "howto" / "plans.md").read_text(), "docs/images/assignment.svg"
+    command = re.search(r"^cec-mpi (plan (?:.*\\\n)*.*--figure plan\.svg)", page, re.MULTILINE)
+    words = command[1].replace("\\\n", " ").replace("plan.svg", f"{tmp_path}/a.svg")
     assert cec(*words.split())[0] == 0
+    assert f"]({figure})" in (ROOT / "README.md").read_text()
     assert (tmp_path / "a.svg").read_bytes() == (ROOT / figure).read_bytes()
 
 

@@ -29,10 +29,11 @@ class Block:
         return self.text.split("\n", 1)[0].removeprefix("# ")
 
 
-def pages_of_docs() -> list[Path]:
-    """All pages, without what is built of them."""
-    built = ROOT / "docs" / "_build"
-    return sorted(p for p in (ROOT / "docs").rglob("*.md") if built not in p.parents)
+def pages_of_docs(*suffixes: str) -> list[Path]:
+    """All pages, by default those of Markdown, without what is built of them."""
+    built, known = ROOT / "docs" / "_build", suffixes or (".md",)
+    found = (path for path in (ROOT / "docs").rglob("*") if path.suffix in known)
+    return sorted(path for path in found if built not in path.parents)
 
 
 def blocks_of(page: str) -> list[Block]:

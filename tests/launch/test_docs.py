@@ -22,26 +22,41 @@ README = (DOCS.parent / "README.md").read_text()
 PAGE = (DOCS / "howto" / "solvers.md").read_text()
 
 
-def commands_of_the_readme(title: str) -> str:
-    """The first commands under a heading, but for what installs."""
+def block_of_the_readme(title: str, language: str) -> str:
+    """The commands or the program under a heading, but for what installs."""
     section = README.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
-    block = section.split("```\n", 2)[1]
+    block = section.split(f"```{language}\n", 1)[1].split("```\n", 1)[0]
     return "".join(line for line in block.splitlines(True) if not line.startswith("pip "))
 
 
-def test_the_first_commands_of_the_readme_run(run, tmp_path):
-    commands = commands_of_the_readme("Your own matrix")
-    assert "random.rand" in commands
+def test_the_commands_and_the_program_of_the_readme_run(run, tmp_path):
+    commands = block_of_the_readme("From the shell", "sh")
+    assert len(commands.splitlines()) == 8
     done = run(["bash", "-e", "-o", "pipefail", "-c", commands], cwd=tmp_path, timeout=90)
     assert done.returncode == 0, done.stderr
-    X, W = np.load(tmp_path / "X.npy"), np.load(tmp_path / "W.npy")
-    assert np.allclose(np.load(tmp_path / "results" / "result.npy"), W @ X.T)
-    assert np.load(tmp_path / "factors" / "result.npy").shape == (5,)
+    X = np.load(tmp_path / "X.npy")
+    values = np.linalg.svd(X, compute_uv=False)[:5]
+    assert np.allclose(np.load(tmp_path / "factors" / "result.npy"), values)
+    assert np.allclose(np.load(tmp_path / "X-again.npy"), X)
+    assert "</html>" in (tmp_path / "report.html").read_text()
+    (tmp_path / "program.py").write_text(block_of_the_readme("From Python", "python"))
+    done = run(["mpirun", "-n", "7", sys.executable, "program.py"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = re.fullmatch(r"\(6000, 200\) \[(.*)\]\n", done.stdout)
+    assert found
+    assert np.allclose(np.fromstring(found[1], sep=" ")[::-1], values)
 
 
 @pytest.mark.needs("openmpi")
-def test_what_the_readme_says_of_too_few_cores_starts_more_ranks(run, tmp_path):
-    (words,) = re.findall(r"\| `mpirun (\S+) -n 7 cec-mpi run \.\.\.`", README)
+@pytest.mark.parametrize(
+    ("page", "pattern"),
+    [
+        (DOCS / "howto" / "run.md", r"\| `mpirun (\S+) -n 7 cec-mpi run \.\.\.`"),
+        (DOCS.parent / "README.md", r"add `(\S+)` after `mpirun`"),
+    ],
+)
+def test_what_is_said_of_too_few_cores_starts_more_ranks(run, tmp_path, page, pattern):
+    (words,) = re.findall(pattern, page.read_text())
     # Where a user has set nothing, and two ranks are more than there are slots.
     unset = "unset PRTE_MCA_rmaps_default_mapping_policy OMPI_MCA_rmaps_base_oversubscribe"
     hosts = tmp_path / "hosts"

@@ -33,14 +33,21 @@ from cec_mpi.store.format.manifest_file import read_manifest
 from cec_mpi.store.operations import journal
 from cec_mpi.store.operations.encoding import Encoding, NotEncodable
 from cec_mpi.store.operations.targets import publishing_targets
-from cec_mpi.store.sources import Source, TableSource, open_source, table_options
+from cec_mpi.store.sources import (
+    ArraySource,
+    Source,
+    TableOptions,
+    open_array,
+    open_source,
+    table_options,
+)
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
 _DELIMITER_NAMES = {"\t": "tab", " ": "space"}
 
 
 def encode(
-    source: str | os.PathLike[str],
+    source: Any,
     store: str | os.PathLike[str],
     machines: int,
     recovery: int,
@@ -60,45 +67,14 @@ def encode(
     resume: bool = False,
     runner: Runner | None = None,
 ) -> Manifest:
-    """Encode a matrix into a new store.
+    """Encode a matrix into a new store: `cec_mpi.encode`, whoever does the work.
 
     Parameters
     ----------
-    source : path
-        X, two-dimensional and real, in a format of `cec_mpi.store.sources.open_source`.
-    store : path
-        The directory to make. Until all is on disk it says that it is incomplete.
-    machines, recovery : int
-        N shards, any L of which give X back.
-    code : str
-        A code family or ``"auto"``; see `cec_mpi.core.code.mds.make_code`.
-    systematic : bool
-        The first L shards are plain rows of X.
-    seed : int
-        For the random code families.
-    dtype : {"float32", "float64"}, optional
-        Of the shards; by default float32 for floats of 32 bits and less, else float64.
-    shape : (int, int), optional
-        The source is raw binary of this shape.
-    input_dtype : str, optional
-        Of raw binary, by default `dtype`.
-    header : bool, optional
-        Of a text table: whether its first row has the names of its columns. By default it
-        has when none of its cells is a number; a row of both is refused.
-    delimiter : str, optional
-        Of a text table: one character, or ``"tab"``, ``"semicolon"``, ``"space"`` (any white
-        space). By default a comma, in ``.tsv`` a tab.
-    columns, drop : sequence of str or int, optional
-        Of a text table: the columns that are X, in this order (by default all), and those that
-        are not. By their names, or as in a spreadsheet by their numbers from 1.
-    target : mapping of str or int to path, optional
-        Of a text table: columns that are not X, and the ``.npy`` files that they go to, as y
-        of the tasks `ridge` and `logistic`. The files appear with the store.
-    memory : int
-        Bytes that each process may take above the bare interpreter.
-    resume : bool
-        Go on where an interrupted encode with the same arguments stopped, if there is one;
-        when it came to its end, nothing is left to do.
+    source : path, array or ArraySource
+    store, machines, recovery, code, systematic, seed, dtype, shape, input_dtype, header, \
+delimiter, columns, drop, target, memory, resume
+        As of `cec_mpi.encode`.
     runner : Runner, optional
         Who does the work; by default the threads of this process. The bytes of the store
         do not depend on it.
@@ -110,8 +86,7 @@ def encode(
     Raises
     ------
     InputError
-        The source is not such a matrix or holds NaN or infinity, the store exists, the
-        code would lose all digits, or there is no room.
+        As of `cec_mpi.encode`.
     """
     runner = runner or LocalRunner()
     arguments = {
@@ -145,28 +120,41 @@ def encode(
     if not found:
         for _, file in table.targets:
             check_new(file)
-    matrix = open_source(source, shape, input_dtype or (dtype if shape else None), table)
+    if isinstance(source, str | os.PathLike):
+        matrix = open_source(source, shape, input_dtype or (dtype if shape else None), table)
+    else:
+        matrix = _opened(source, shape, input_dtype, table, memory, recovery)
     if found and (directory / MANIFEST).exists():
+        if not matrix.stamps:
+            raise InputError(
+                f"{directory} is complete, and nothing says whether it was made of "
+                f"{matrix.name} as it is now: give the store a new name"
+            )
         journal.check_same(directory, matrix, arguments)
         if not all(file.exists() for _, file in table.targets):
             with publishing_targets(matrix, memory, runner, again=True):
                 pass
         return read_manifest(directory)
     try:
-        if not found:
+        if not found or not matrix.stamps:
             skeleton = _skeleton(matrix, machines, recovery, code, systematic, seed, dtype)
+            encoding = Encoding(directory, matrix, skeleton, memory, runner)
+        if not found:
             if matrix.warning:
                 size = skeleton.shard_bytes * machines
-                warnings.warn(matrix.warning.replace("{bytes}", str(size)), stacklevel=2)
-            encoding = Encoding(directory, matrix, skeleton, memory, runner)
+                warnings.warn(matrix.warning.replace("{bytes}", str(size)), stacklevel=3)
             journal.begin(directory, skeleton, matrix, arguments, again)
         with locked(directory, f"{directory} is being written by another process"):
             if found:
-                skeleton = journal.go_on(directory, matrix, arguments)
-                encoding = Encoding(directory, matrix, skeleton, memory, runner)
-            with _explaining(directory, skeleton, again):
+                begun = journal.go_on(directory, matrix, arguments)
+                if matrix.stamps:
+                    skeleton = begun
+                    encoding = Encoding(directory, matrix, skeleton, memory, runner)
+                elif begun.to_json() != skeleton.to_json():
+                    raise InputError(f"{directory} was begun with another X: remove it")
+            with _explaining(directory, skeleton, again if matrix.stamps else ""):
                 with publishing_targets(matrix, memory, runner, again=found):
-                    if found:
+                    if found and matrix.stamps:  # else all is done anew
                         encoding.skip_what_is_good(runner)
                     runner.run(encoding)
                 return journal.finish(directory, skeleton)
@@ -178,7 +166,31 @@ def encode(
         raise
 
 
+def _opened(
+    source: Any,
+    shape: tuple[int, int] | None,
+    input_dtype: str | None,
+    table: TableOptions,
+    memory: int,
+    recovery: int,
+) -> Source:
+    """An array as a source, if it is none yet."""
+    matrix = source if isinstance(source, ArraySource) else open_array(source, memory, recovery)
+    given = {"shape": shape, "input_dtype": input_dtype, table.given: table.given}
+    for name, value in given.items():
+        if value:
+            raise InputError(
+                f"{name} is for files: {matrix.name} is a matrix of {matrix.dtype} already, of "
+                "which slices and columns are taken beforehand"
+            )
+    return matrix
+
+
 def _command(source: Any, target: Path, arguments: dict[str, Any]) -> str:
+    if not isinstance(source, str | os.PathLike):
+        given = {name: value for name, value in arguments.items() if value and value != "auto"}
+        words = [f"{name}={value!r}" for name, value in (given | {"resume": True}).items()]
+        return f"cec_mpi.encode(X, {str(target)!r}, {', '.join(words)})"
     words = ["cec-mpi", "encode", os.fspath(source), str(target)]
     for name, value in arguments.items():
         option = f"--{name.replace('_', '-')}"
@@ -233,18 +245,23 @@ def _skeleton(
         sensitivity=measure_sensitivity(
             code.generator, kind, columns, code.conditioning.worst_machines
         ),
-        column_names=matrix.column_names if isinstance(matrix, TableSource) else (),
+        column_names=matrix.column_names,
     )
 
 
 @contextmanager
 def _explaining(target: Path, skeleton: Manifest, again: str) -> Iterator[None]:
-    """Leave nothing of a store that can never be, and say how to go on with one that can."""
+    """Leave nothing of a store that can never be, and say how to go on with one that can.
+
+    One that cannot be gone on with, since `again` is empty, is not left either.
+    """
     try:
         yield
-    except NotEncodable:
-        journal.discard(target, skeleton)
-        raise
-    except (CecError, OSError) as error:
+    except BaseException as error:
+        hopeless = not again or isinstance(error, NotEncodable)
+        if hopeless and not (target / MANIFEST).exists():
+            journal.discard(target, skeleton)
+        if hopeless or not isinstance(error, CecError | OSError):
+            raise
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{reason}; {target} is incomplete, resume with: {again}") from None

@@ -39,7 +39,7 @@ def read_source(
         reason = error.strerror or error
         raise InputError(f"{source.name} cannot be read: {reason}") from None
     except InputError as error:
-        raise NotEncodable(str(error)) from None
+        raise NotEncodable(str(error)) from error.__cause__  # what a program's own array raised
 
 
 @dataclass
@@ -65,6 +65,7 @@ class Encoding:
             fixed=(code.recovery + code.machines + 1) * block,
             least=block,
             share=grid.rows * grid.columns * itemsize // workers,
+            held=self.source.held,
         )
         self.pieces = grid.rectangles(size // itemsize)
         self._good = np.zeros(grid.count, dtype=bool)
@@ -150,12 +151,16 @@ class Encoding:
 
     def _not_finite(self, block: Block, parts: NDArray[Any]) -> NotEncodable:
         part, row, column = np.argwhere(~np.isfinite(parts))[0].tolist()
+        found = parts[part, row, column]
         row += part * self.manifest.grid.rows + block.start
         column += block.left
         entry = np.empty((1, 1), self.source.dtype)
-        self.source.read(row, row + 1, column, column + 1, entry)
+        read_source(self.source, row, row + 1, column, column + 1, entry)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not np.isfinite(entry.astype(found.dtype)).all():  # else it was changed meanwhile
+                found = entry[0, 0]  # as it is written there: too large, perhaps
         return NotEncodable(
-            f"{self.source.name} holds {entry[0, 0]} at {self.source.where(row, column)}: "
+            f"{self.source.name} holds {found} at {self.source.where(row, column)}: "
             f"expected finite numbers that fit {self.manifest.dtype}"
         )
 

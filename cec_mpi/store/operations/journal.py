@@ -137,6 +137,8 @@ def go_on(target: Path, matrix: Source, arguments: dict[str, Any]) -> Manifest:
         raise InputError(f"{target} cannot be resumed, its journal is damaged: remove it") from None
     _check_origin(target, matrix, arguments, begun, stamps)
     if (skeleton.rows, skeleton.columns) != matrix.shape:
+        if not matrix.stamps:
+            raise InputError(f"{target} was begun with another X: remove it")
         raise InputError(f"{target} cannot be resumed, its journal is damaged: remove it")
     for machine in range(1, skeleton.code.machines + 1):
         make_shard_file(target, skeleton, machine)
@@ -192,7 +194,7 @@ def _check_origin(
 def discard(target: Path, skeleton: Manifest) -> None:
     """Remove a store that can never be; files that are not ours stay."""
     names = [shard.file for shard in skeleton.shards]
-    for name in (*names, *JOURNAL, SOURCE, ".lock"):
+    for name in (*names, *JOURNAL, SOURCE, skeleton.checksums, MANIFEST_COPY, ".lock"):
         (target / name).unlink(missing_ok=True)
     with suppress(OSError):  # not empty
         target.rmdir()

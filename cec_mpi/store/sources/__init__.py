@@ -1,7 +1,7 @@
 """Matrices to encode, in the formats that people have them in.
 
-A source knows its shape and dtype and reads any rectangle of itself, without state, so
-that any thread of any rank may read; it can be pickled.
+A source knows its shape and dtype and reads any rectangle of itself, so that any thread may
+read. One of files can be pickled, so that any rank may; of one of arrays each rank has its own.
 
 May import: `files`, `store.format`.
 """
@@ -10,28 +10,36 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.npy import check_real
 from cec_mpi.files.regular import check_regular
+from cec_mpi.store.sources.arrays import ArraySource, array_source, is_a, name_of, shared
 from cec_mpi.store.sources.base import Source
 from cec_mpi.store.sources.binary import PartsSource, npy_source, parts_source, raw_source
+from cec_mpi.store.sources.chunks import chunked_source
 from cec_mpi.store.sources.columns import TableOptions, checked_delimiter, table_options
 from cec_mpi.store.sources.containers import HDF5_SUFFIXES, hdf5_source, is_zarr, zarr_source
+from cec_mpi.store.sources.frames import frame_source, labelled_source
 from cec_mpi.store.sources.market import market_source
 from cec_mpi.store.sources.table import TableSource, table_source
 
 __all__ = [
     "DELIMITERS",
     "HDF5_SUFFIXES",
+    "ArraySource",
     "PartsSource",
     "Source",
     "TableOptions",
     "TableSource",
     "checked_delimiter",
+    "name_of",
+    "open_array",
     "open_source",
+    "shared",
     "table_options",
 ]
 
@@ -104,8 +112,38 @@ def open_source(
     return opened
 
 
+def open_array(array: Any, memory: int, recovery: int) -> ArraySource:
+    """A matrix that a program holds, whatever library made it.
+
+    Parameters
+    ----------
+    array : object
+        Has a shape, a dtype and rows by slices: of NumPy, h5py, Zarr, Dask, SciPy (sparse),
+        xarray, or what is like them; or a DataFrame of pandas.
+    memory : int
+        Bytes that this process may take beside it.
+    recovery : int
+        L: at so many places it is read at a time.
+
+    Raises
+    ------
+    InputError
+        It is no matrix of real numbers.
+    """
+    if is_a(array, "dask", "Array"):
+        source: ArraySource = chunked_source(array, memory, recovery)
+    elif is_a(array, "pandas", "DataFrame"):
+        source = frame_source(array)
+    elif is_a(array, "xarray", "DataArray"):
+        source = labelled_source(array, memory, recovery)
+    else:
+        source = array_source(array)
+    _check(source)
+    return source
+
+
 def _check(source: Source) -> None:
-    if len(source.shape) != 2 or 0 in source.shape:
+    if len(source.shape) != 2 or min(source.shape) < 1:
         raise InputError(
             f"{source.name} has shape {source.shape}: expected (q, r), both at least 1"
         )

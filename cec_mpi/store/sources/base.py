@@ -29,9 +29,14 @@ class Source(Protocol):
         What the user should know before it is encoded, with ``{bytes}`` for the size of
         the shards; mostly empty.
     stamps : tuple of str
-        Names, sizes and times of its files: the same while nobody has written to them.
+        Names, sizes and times of its files: the same while nobody has written to them. None
+        where nothing can say that: then it is never gone on with.
+    column_names : tuple of str
+        Empty where columns have no names.
     copies : int
         Memory that reading takes, in the sizes of the array that is read into.
+    held : int
+        Bytes that a process keeps of it beside, whatever is read.
     """
 
     copies: ClassVar[int]
@@ -55,6 +60,14 @@ class Source(Protocol):
     @property
     def stamps(self) -> tuple[str, ...]:
         """Of its files."""
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Mostly none."""
+
+    @property
+    def held(self) -> int:
+        """Mostly nothing."""
 
     def where(self, row: int, column: int) -> str:
         """Where an entry is, for messages."""
@@ -81,11 +94,17 @@ class FileSource:
     stamps: tuple[str, ...]
     warning: str = ""
     copies: ClassVar[int] = 2
+    held: ClassVar[int] = 0
 
     @property
     def name(self) -> str:
         """The path."""
         return str(self.path)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """None."""
+        return ()
 
     def where(self, row: int, column: int) -> str:
         """Where an entry is."""

@@ -121,6 +121,8 @@ class PartsSource:
     parts: tuple[BinarySource, ...]
     warning: str = ""
     copies: ClassVar[int] = 2
+    held: ClassVar[int] = 0
+    column_names: ClassVar[tuple[str, ...]] = ()
 
     @property
     def name(self) -> str:

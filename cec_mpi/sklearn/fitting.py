@@ -1,0 +1,122 @@
+"""What all estimators have: a store for X, in one process or on the ranks of a communicator."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from cec_mpi.errors import InputError
+from cec_mpi.linear_operator.opening import open_operator
+
+
+class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Base of the estimators; `comm` is theirs alone, and neither copied nor pickled."""
+
+    comm: Any
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "comm": None}
+
+    def __sklearn_clone__(self) -> Any:
+        bare = type(self).__new__(type(self))
+        bare.__dict__ |= {**self.__dict__, "comm": None}
+        clone = super(CodedEstimator, bare).__sklearn_clone__()
+        clone.comm = self.comm
+        return clone
+
+    def _fit(self, X: Any, work: Callable[[Any], dict[str, Any]]) -> Any:
+        """Do `work` with X as an operator; what it finds becomes attributes, on all ranks."""
+
+        def fit(operator: Any) -> dict[str, Any]:
+            found = {"n_features_in_": operator.shape[1], **work(operator)}
+            if names := getattr(operator, "column_names", ()):
+                found["feature_names_in_"] = np.array(names, dtype=object)
+            return found
+
+        found = self._with_operator(X, fit)
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        for name, value in found.items():
+            setattr(self, name, value)
+        return self
+
+    def _times(self, X: Any, W: NDArray[Any]) -> NDArray[Any]:
+        """``X W``, for an array or a store."""
+        check_is_fitted(self)
+        if not is_store(X):
+            X = validate_data(self, X, accept_sparse=("csr", "csc"), reset=False)
+            return np.asarray(X @ W)
+
+        def multiply(operator: Any) -> NDArray[Any]:
+            if operator.shape[1] != self.n_features_in_:
+                raise InputError(
+                    f"the store has {operator.shape[1]} columns, but {type(self).__name__} is "
+                    f"expecting {self.n_features_in_} features as input"
+                )
+            return np.asarray(operator.matmat(W))
+
+        found: NDArray[Any] = self._with_operator(X, multiply)
+        return found
+
+    def _linear(self, X: Any) -> NDArray[Any]:
+        """``X coef_ + intercept_``: (n,)."""
+        check_is_fitted(self)
+        found: NDArray[Any] = self._times(X, np.reshape(self.coef_, (-1, 1)))[:, 0]
+        found += self.intercept_
+        return found
+
+    def _with_operator(self, X: Any, work: Callable[[Any], Any]) -> Any:
+        """Collective where X is a path and there is a communicator: `work` done on rank 0."""
+        found = None
+        with _opened(X, self.comm) as operator:
+            if operator is not None:
+                found = work(operator)
+        if self.comm is not None and not isinstance(X, LinearOperator):
+            found = self.comm.bcast(found)
+        return found
+
+    def _warn_unless(self, converged: bool, limit: str = "max_iter") -> None:
+        if not converged:
+            warnings.warn(
+                f"{type(self).__name__} has not converged: {limit} was {getattr(self, limit)}",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+
+
+def is_store(X: Any) -> bool:
+    """Whether X is the path of a store, or an operator."""
+    return isinstance(X, str | os.PathLike | LinearOperator)
+
+
+def targets(estimator: Any, y: Any) -> Any:
+    """Y as one column; the path of a file stays what it is."""
+    if y is None:
+        raise InputError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None"
+        )
+    return y if isinstance(y, str | os.PathLike) else column_or_1d(y, warn=True)
+
+
+@contextmanager
+def _opened(X: Any, comm: Any) -> Iterator[Any]:
+    if isinstance(X, LinearOperator):
+        yield X
+    elif is_store(X):
+        with open_operator(X, comm) as operator:
+            yield operator
+    else:
+        raise InputError(
+            f"X is a {type(X).__name__}: expected the path of a store, as cec_mpi.encode(X, path, "
+            "machines, recovery) makes it, or an operator that is open"
+        )

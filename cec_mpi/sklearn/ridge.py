@@ -1,0 +1,126 @@
+"""Linear regression with a penalty on large coefficients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import RegressorMixin
+
+from cec_mpi.sklearn.fitting import CodedEstimator, targets
+from cec_mpi.tasks.common.options import whole
+from cec_mpi.tasks.ridge import ridge
+
+
+class CodedRidge(RegressorMixin, CodedEstimator):  # type: ignore[misc]
+    """As scikit-learn's ``Ridge``, fitted on a store by `cec_mpi.tasks.ridge`.
+
+    Parameters
+    ----------
+    alpha : float
+        The penalty, at least 0.
+    fit_intercept : bool
+        Whether there is a constant; it is not penalised.
+    max_iter : int
+        The most iterations of conjugate gradients.
+    tol : float
+        Converged when the normal equations hold up to this part of their right-hand side.
+    comm : mpi4py.MPI.Intracomm, optional
+        Of the master and the machines, all of which call `fit` with the path of a store; then
+        all have the attributes. By default all machines are in this process. A clone has the
+        same, a pickled estimator none.
+
+    Attributes
+    ----------
+    coef_ : (r,) ndarray
+    intercept_ : float
+    n_iter_ : int
+    n_features_in_ : int
+    feature_names_in_ : (r,) ndarray of str
+        Only where the store has names of columns.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> import cec_mpi
+    >>> from cec_mpi.sklearn import CodedRidge
+    >>> X = np.array([[1.0], [2.0], [3.0]])
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     made = cec_mpi.encode(X, f"{place}/store", 3, 2)
+    ...     model = CodedRidge(alpha=2).fit(f"{place}/store", [3, 5, 7])
+    >>> model.coef_.round(6), model.predict([[4.0]]).round(6)
+    (array([1.]), array([7.]))
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        max_iter: int = 1000,
+        tol: float = 1e-8,
+        comm: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.tol = tol
+        self.comm = comm
+
+    def fit(self, X: Any, y: Any) -> CodedRidge:
+        """Fit the model. Collective where there is a communicator and X is a path.
+
+        Parameters
+        ----------
+        X : path or LinearOperator
+            A store of q samples of r features, or an operator that is open.
+        y : (q,) array_like or path of an .npy file
+            Targets; on other ranks than 0 of a communicator they do not count.
+
+        Returns
+        -------
+        CodedRidge
+            Itself.
+
+        Raises
+        ------
+        CecError
+            X or y cannot be used, or a parameter is out of range; with a communicator on all
+            ranks.
+
+        Warns
+        -----
+        ConvergenceWarning
+            After `max_iter` iterations `tol` was not met.
+        """
+
+        def work(operator: Any) -> dict[str, Any]:
+            found = ridge(
+                operator,
+                y=targets(self, y),
+                alpha=self.alpha,
+                fit_intercept=self.fit_intercept,
+                tol=self.tol,
+                iterations=whole("max_iter", self.max_iter, 1),
+            )
+            self._warn_unless(found["converged"])
+            return {
+                "coef_": found["result"],
+                "intercept_": float(found["intercept"]),
+                "n_iter_": int(found["iterations"]),
+            }
+
+        return self._fit(X, work)  # type: ignore[no-any-return]
+
+    def predict(self, X: ArrayLike | Any) -> NDArray[Any]:
+        """What the model says of samples.
+
+        Parameters
+        ----------
+        X : (n, r) array_like, or as in `fit`
+
+        Returns
+        -------
+        (n,) ndarray
+        """
+        return self._linear(X)

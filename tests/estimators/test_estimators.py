@@ -1,0 +1,340 @@
+"""Estimators fitted on stores, beside those of scikit-learn on the same numbers."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas
+import pytest
+import scipy.sparse
+from scipy.sparse.linalg import aslinearoperator
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.decomposition import PCA, TruncatedSVD
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.utils.estimator_checks import estimator_checks_generator
+from sklearn.utils.validation import validate_data
+
+import cec_mpi
+from cec_mpi.errors import InputError
+from cec_mpi.sklearn import CodedLogisticRegression, CodedPCA, CodedRidge, CodedTruncatedSVD
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((203, 7)) @ np.diag([3.0, 2.5, 2, 1.5, 1, 0.7, 0.5]) + np.arange(7)
+Y = X @ np.arange(7.0) + RNG.standard_normal(203)
+LABELS = np.where(Y.mean() < Y, "yes", "no")
+NEW = RNG.standard_normal((20, 7))
+NAMES = [f"c{k}" for k in range(7)]
+KINDS = [CodedRidge, CodedLogisticRegression, CodedPCA, CodedTruncatedSVD]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("X") / "store"
+    cec_mpi.encode(X, path, 5, 3)
+    return path
+
+
+@pytest.fixture(scope="module")
+def named_store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("named") / "store"
+    cec_mpi.encode(pandas.DataFrame(X, columns=NAMES), path, 4, 2)
+    return path
+
+
+# --- beside scikit-learn ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("alpha", [0.1, 10.0])
+def test_ridge(store, alpha, fit_intercept):
+    ours = CodedRidge(alpha, fit_intercept=fit_intercept, tol=1e-12).fit(store, Y)
+    theirs = Ridge(alpha, fit_intercept=fit_intercept).fit(X, Y)
+    assert np.allclose(ours.coef_, theirs.coef_, rtol=0, atol=1e-9)
+    assert np.isclose(ours.intercept_, theirs.intercept_, rtol=0, atol=1e-9)
+    assert np.allclose(ours.predict(NEW), theirs.predict(NEW), rtol=0, atol=1e-9)
+    assert np.isclose(ours.score(X, Y), theirs.score(X, Y))
+    assert np.isclose(ours.score(store, Y), theirs.score(X, Y))
+    assert ours.coef_.shape == theirs.coef_.shape
+    assert ours.n_iter_ > 1
+
+
+@pytest.mark.parametrize("labels", [LABELS, LABELS == "yes", np.where(LABELS == "yes", 7, -1)])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_logistic(store, labels, fit_intercept):
+    ours = CodedLogisticRegression(2, fit_intercept=fit_intercept, tol=1e-8).fit(store, labels)
+    theirs = LogisticRegression(C=2, fit_intercept=fit_intercept, tol=1e-10, max_iter=1000)
+    theirs.fit(X, labels)
+    assert ours.classes_.tolist() == theirs.classes_.tolist()
+    assert ours.classes_.dtype == theirs.classes_.dtype
+    for name in ("coef_", "intercept_"):
+        one, other = np.asarray(getattr(ours, name)), np.asarray(getattr(theirs, name))
+        assert np.allclose(one, other, rtol=0, atol=1e-4)
+        assert one.shape == (other.shape if fit_intercept or name == "coef_" else (1,))
+    for method in ("decision_function", "predict_proba", "predict_log_proba"):
+        assert np.allclose(getattr(ours, method)(NEW), getattr(theirs, method)(NEW), atol=1e-3)
+    assert ours.predict(NEW).tolist() == theirs.predict(NEW).tolist()
+    assert ours.score(X, labels) == ours.score(store, labels) == theirs.score(X, labels)
+    assert ours.n_iter_.shape == (1,)
+
+
+def test_pca(store):
+    ours, theirs = CodedPCA(3, random_state=0).fit(store), PCA(3, svd_solver="full").fit(X)
+    for name in ("components_", "explained_variance_", "singular_values_", "mean_"):
+        assert np.allclose(getattr(ours, name), getattr(theirs, name), rtol=0, atol=1e-9), name
+    assert (ours.n_components_, ours.n_samples_) == (3, 203)
+    scores = ours.transform(NEW)
+    assert np.allclose(scores, theirs.transform(NEW), rtol=0, atol=1e-9)
+    assert np.allclose(
+        ours.inverse_transform(scores), theirs.inverse_transform(scores), rtol=0, atol=1e-9
+    )
+    again = CodedPCA(3, random_state=0).fit_transform(store)
+    assert np.allclose(again, theirs.transform(X), rtol=0, atol=1e-9)
+
+
+def test_truncated_svd(store):
+    theirs = TruncatedSVD(3, algorithm="arpack", random_state=0)
+    expected = theirs.fit_transform(X)
+    ours = CodedTruncatedSVD(3, random_state=0).fit(store)
+    for name in ("components_", "singular_values_", "explained_variance_"):
+        assert np.allclose(getattr(ours, name), getattr(theirs, name), rtol=0, atol=1e-8), name
+    assert np.allclose(ours.transform(X), expected, rtol=0, atol=1e-8)
+    assert np.allclose(ours.transform(scipy.sparse.csr_array(X)), expected, rtol=0, atol=1e-8)
+    assert np.allclose(
+        ours.inverse_transform(expected), theirs.inverse_transform(expected), rtol=0, atol=1e-8
+    )
+
+
+def test_an_open_operator_stands_for_x_while_machines_go(store):
+    with cec_mpi.open_operator(store, None) as operator:
+        operator.available = {1, 3, 4}
+        ours = CodedRidge(tol=1e-12).fit(operator, Y)
+        assert np.allclose(ours.predict(operator), Ridge().fit(X, Y).predict(X), atol=1e-9)
+        assert operator.available == (1, 3, 4)
+
+
+def test_any_operator_stands_for_x():
+    ours = CodedRidge(tol=1e-12).fit(aslinearoperator(X), Y)
+    assert np.allclose(ours.coef_, Ridge().fit(X, Y).coef_, rtol=0, atol=1e-9)
+    assert not hasattr(ours, "feature_names_in_")
+
+
+def test_targets_may_be_a_file(store, tmp_path):
+    np.save(tmp_path / "y.npy", Y)
+    np.save(tmp_path / "labels.npy", LABELS == "yes")
+    assert np.allclose(CodedRidge().fit(store, tmp_path / "y.npy").coef_, Ridge().fit(X, Y).coef_)
+    fitted = CodedLogisticRegression().fit(store, str(tmp_path / "labels.npy"))
+    assert fitted.classes_.tolist() == [0, 1]
+
+
+# --- conventions --------------------------------------------------------------------------
+
+
+def test_names_of_columns_are_names_of_features(store, named_store):
+    model = CodedRidge().fit(named_store, Y)
+    assert model.feature_names_in_.tolist() == NAMES
+    assert model.n_features_in_ == 7
+    frame = pandas.DataFrame(NEW, columns=NAMES)
+    assert np.allclose(model.predict(frame), Ridge().fit(X, Y).predict(NEW))
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(frame.rename(columns={"c3": "other"}))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        model.predict(NEW)
+    assert not hasattr(model.fit(store, Y), "feature_names_in_")
+
+
+def test_columns_of_what_is_transformed_have_names(named_store):
+    model = CodedPCA(2).fit(named_store).set_output(transform="pandas")
+    frame = pandas.DataFrame(NEW, columns=NAMES, index=range(100, 120))
+    assert model.transform(frame).columns.tolist() == ["codedpca0", "codedpca1"]
+    assert model.transform(frame).index.tolist() == list(range(100, 120))
+    assert clone(model).fit_transform(named_store).shape == (203, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_before_fit_there_is_nothing(kind):
+    model = kind()
+    assert not [name for name in vars(model) if name.endswith("_")]
+    methods = ("predict", "predict_proba", "decision_function", "transform", "inverse_transform")
+    for method in methods:
+        if hasattr(model, method):
+            with pytest.raises(NotFittedError):
+                getattr(model, method)(NEW)
+
+
+def test_tags():
+    assert is_regressor(CodedRidge())
+    assert is_classifier(CodedLogisticRegression())
+    assert not CodedLogisticRegression().__sklearn_tags__().classifier_tags.multi_class
+    assert CodedPCA().__sklearn_tags__().transformer_tags is not None
+
+
+class Communicator:
+    """Cannot be copied or pickled, as those that a program makes."""
+
+    def __reduce__(self):
+        raise ValueError("cannot serialize")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_clone_has_the_communicator_and_what_was_pickled_has_none(kind):
+    comm = Communicator()
+    model = kind(comm=comm)
+    assert clone(model).comm is comm
+    assert repr(model).startswith(f"{kind.__name__}(comm=")
+    assert pickle.loads(pickle.dumps(model)).get_params() == {**model.get_params(), "comm": None}
+
+
+# --- what is refused ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("what", [X, X.tolist(), None, pandas.DataFrame(X)])
+def test_an_array_is_refused_with_the_way_to_a_store(kind, what):
+    says = r"X is a \w+: expected the path of a store, as cec_mpi\.encode\(X, path, machines, rec"
+    with pytest.raises(InputError, match=says):
+        kind().fit(what, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "says"),
+    [
+        (CodedRidge(), None, "CodedRidge requires y to be passed, but the target y is None"),
+        (CodedRidge(), Y[:-1], r"y has shape \(202,\): expected \(203,\)"),
+        (CodedRidge(), np.where(Y > 3, np.nan, Y), "y holds nan at entry"),
+        (CodedRidge(), X, "y should be a 1d array"),
+        (CodedRidge(-1), Y, "alpha -1: expected a finite number of at least 0"),
+        (CodedRidge(max_iter=0), Y, "max_iter 0: expected a whole number"),
+        (CodedLogisticRegression(), Y, "Unknown label type: continuous"),
+        (
+            CodedLogisticRegression(),
+            np.arange(203) % 3,
+            "Only binary .* multiclass, 3 classes",
+        ),
+        (CodedLogisticRegression(), np.ones(203), "y has one class, 1.0: expected two"),
+        (CodedPCA(7), None, "n_components 7: expected from 1 to 6"),
+        (CodedTruncatedSVD(0), None, "n_components 0: expected a whole number of at least 1"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(store, model, y, says):
+    with pytest.raises(ValueError, match=says):
+        model.fit(store, y)
+    assert not [name for name in vars(model) if name.endswith("_")]
+
+
+def test_a_store_of_another_width_is_refused(store, tmp_path):
+    model = CodedRidge().fit(store, Y)
+    cec_mpi.encode(X[:, :5], tmp_path / "narrow", 3, 2)
+    with pytest.raises(InputError, match="has 5 columns, but CodedRidge is expecting 7 features"):
+        model.predict(tmp_path / "narrow")
+    with pytest.raises(ValueError, match="X has 5 features, but CodedRidge is expecting 7"):
+        model.predict(X[:, :5])
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.predict(np.full((1, 7), np.nan))
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda store: CodedRidge(max_iter=1, tol=1e-12).fit(store, Y),
+        lambda store: CodedLogisticRegression(max_iter=1, tol=1e-12).fit(store, LABELS),
+    ],
+)
+def test_what_has_not_converged_is_warned_of(store, fit):
+    with pytest.warns(ConvergenceWarning, match=r"Coded\w+ has not converged: max_iter was 1"):
+        assert fit(store).coef_.any()
+
+
+def test_without_scikit_learn_the_extra_is_named():
+    program = "import sys; sys.modules['sklearn'] = None; import cec_mpi.sklearn"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: cec_mpi.sklearn needs scikit-learn: pip install 'cec_mpi[sklearn]'"
+    )
+
+
+# --- scikit-learn's own checks ------------------------------------------------------------
+
+# That fit no array: they are about parameters, tags, and what is not fitted.
+WITHOUT_ARRAYS = {
+    "check_do_not_raise_errors_in_init_or_set_params",
+    "check_estimator_cloneable",
+    "check_estimator_repr",
+    "check_estimator_tags_renamed",
+    "check_estimators_unfitted",
+    "check_get_params_invariance",
+    "check_mixin_order",
+    "check_no_attributes_set_in_init",
+    "check_parameters_default_constructible",
+    "check_set_params",
+    "check_transformers_unfitted",
+    "check_valid_tag_types",
+}
+NEITHER = {
+    "check_array_api_input": "arrays of other libraries than NumPy: nothing is said of them",
+}
+
+
+class OnArrays:
+    """Takes an array for X in ``fit`` and hands it on as an operator, for checks that have one."""
+
+    def fit(self, X, y=None):
+        if self.__sklearn_tags__().target_tags.required:
+            numeric = is_regressor(self)
+            X, y = validate_data(self, X, y, dtype=float, ensure_min_samples=2, y_numeric=numeric)
+        else:
+            X = validate_data(self, X, dtype=float, ensure_min_samples=2, ensure_min_features=2)
+        operator = aslinearoperator(X)
+        operator.column_names = getattr(self, "feature_names_in_", ())
+        return super().fit(operator, y)
+
+
+class RidgeOnArrays(OnArrays, CodedRidge):
+    pass
+
+
+class LogisticOnArrays(OnArrays, CodedLogisticRegression):
+    pass
+
+
+class PCAOnArrays(OnArrays, CodedPCA):
+    pass
+
+
+class SVDOnArrays(OnArrays, CodedTruncatedSVD):
+    pass
+
+
+def checks_of(estimator, wanted):
+    for each, check in estimator_checks_generator(estimator):
+        name = check.func.__name__ if hasattr(check, "func") else check.__name__
+        if wanted(name):
+            yield pytest.param(each, check, id=f"{type(estimator).__name__}-{name}")
+
+
+CHECKS = [
+    *(each for kind in KINDS for each in checks_of(kind(), WITHOUT_ARRAYS.__contains__)),
+    *(
+        each
+        for model in (
+            RidgeOnArrays(),
+            LogisticOnArrays(),
+            PCAOnArrays(n_components=1),
+            SVDOnArrays(n_components=1),
+        )
+        for each in checks_of(model, lambda name: name not in WITHOUT_ARRAYS | set(NEITHER))
+    ),
+]
+
+
+@pytest.mark.filterwarnings("ignore")  # of what checks do to see whether it is refused
+@pytest.mark.parametrize(("estimator", "check"), CHECKS)
+def test_scikit_learn_finds_nothing_wrong(estimator, check):
+    check(estimator)
+
+
+def test_all_of_these_checks_are_there():
+    names = {each.id.partition("-")[2] for each in CHECKS}
+    assert names >= WITHOUT_ARRAYS
+    assert len(names) > 40

@@ -1,0 +1,49 @@
+"""Estimators that all ranks fit together, on a store."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from cec_mpi import open_operator
+from cec_mpi.errors import InputError
+from cec_mpi.sklearn import CodedLogisticRegression, CodedPCA, CodedRidge
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def y(X):
+    return X @ np.arange(X.shape[1]) + np.random.default_rng(1).standard_normal(len(X))
+
+
+def test_all_ranks_have_what_rank_0_has_fitted(comm, store, X, y):
+    model = CodedRidge(tol=1e-12, comm=comm).fit(store, y if comm.rank == 0 else None)
+    assert np.allclose(model.coef_, Ridge().fit(X, y).coef_, rtol=0, atol=1e-8)
+    assert np.allclose(model.predict(store), Ridge().fit(X, y).predict(X), rtol=0, atol=1e-8)
+    alone = model.predict(X[: 1 + comm.rank])  # of an array, by each rank for itself
+    assert alone.shape == (1 + comm.rank,)
+    assert len({tuple(each) for each in comm.allgather(model.coef_)}) == 1
+
+
+def test_labels_and_components(comm, store, X, y):
+    labels = np.where(y > 0, "up", "down")
+    model = CodedLogisticRegression(comm=comm).fit(store, labels)
+    expected = LogisticRegression(max_iter=1000).fit(X, labels)
+    assert model.predict(X).tolist() == expected.predict(X).tolist()
+    assert CodedPCA(2, comm=comm, random_state=0).fit_transform(store).shape == (len(X), 2)
+
+
+def test_an_open_operator_is_fitted_on_rank_0(comm, store, X, y):
+    with open_operator(store, comm) as operator:
+        if operator is not None:
+            model = CodedRidge(comm=comm).fit(operator, y)
+            assert np.allclose(model.coef_, Ridge().fit(X, y).coef_, rtol=0, atol=1e-5)
+
+
+def test_what_rank_0_refuses_all_raise(comm, store, y):
+    model = CodedRidge(comm=comm)
+    with pytest.raises(InputError, match=r"y has shape \(1,\): expected"):
+        model.fit(store, y[:1])
+    assert not hasattr(model, "coef_")
+    with pytest.raises(InputError, match="requires y to be passed"):
+        model.fit(store, None)

@@ -1,0 +1,49 @@
+"""Stores that releases wrote, kept as they were: each later version reads them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.store.format.manifest import VERSION
+
+GOLDEN = Path(__file__).parent / "golden"
+X = np.arange(1.0, 22.0).reshape(7, 3)  # of all of them
+
+
+@pytest.fixture(params=sorted(path.name for path in GOLDEN.iterdir()))
+def kept(request, tmp_path):
+    return Path(shutil.copytree(GOLDEN / request.param, tmp_path / "store"))
+
+
+def test_a_store_of_this_version_is_kept():
+    assert f"version-{VERSION}" in {path.name for path in GOLDEN.iterdir()}
+
+
+def test_it_is_read_decoded_and_computed_with(kept, tmp_path):
+    assert not cec_mpi.verify(kept).damaged
+    bound = cec_mpi.decode(kept, tmp_path / "X.npy")
+    parts = np.vstack([np.abs(X), np.zeros((1, 3))]).reshape(2, 4, 3)  # L = 2, filled up
+    largest = np.vstack([parts.max(axis=0)] * 2)[:7]
+    assert (np.abs(np.load(tmp_path / "X.npy") - X) <= bound * largest).all()
+    with cec_mpi.open_operator(kept, None) as operator:
+        for available in (1, 2), (2, 3), (3, 4), (1, 2, 3, 4):
+            operator.available = available
+            np.testing.assert_allclose(operator @ np.ones(3), X.sum(axis=1), rtol=1e-12)
+            np.testing.assert_allclose(operator.H @ np.ones(7), X.sum(axis=0), rtol=1e-12)
+
+
+def test_it_is_repaired_and_grows(kept):
+    (kept / "shard-0001.npy").unlink()
+    cec_mpi.repair(kept)
+    assert not cec_mpi.verify(kept).damaged
+    manifest = cec_mpi.add_machine(kept)
+    assert (manifest.code.machines, manifest.column_names) == (5, ("a", "b", "c"))
+
+
+def test_what_was_rebuilt_is_marked(kept):
+    shards = json.loads((kept / "manifest.json").read_text())["shards"]
+    assert [bool(shard["rebuilt"]) for shard in shards] == [False, True, False, True]
