@@ -1,4 +1,4 @@
-"""Pages of docs as what can be run: programs, modules, commands, and what they print."""
+"""Pages of docs as what can be run: programs, modules, commands, examples, what they print."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ __all__ = ["Block", "blocks_of", "pages_of_docs"]
 
 @dataclass
 class Block:
-    """A program, which ranks run, a module that commands use, or commands; what they print."""
+    """A program, a module that commands use, commands or an example; what they print.
 
-    kind: str  # program, module or sh
+    Ranks run a program; one that opens an operator with None is run ``alone``.
+    """
+
+    kind: str  # program, alone, module, sh or pycon
     text: str
     line: int
     printed: str = ""
@@ -37,8 +40,9 @@ def blocks_of(page: str) -> list[Block]:
     """All fenced blocks of a page; refuses one that would not be run.
 
     Commands are ``sh``, programs ``python`` with the name of their file in the first line. One
-    that later commands name is theirs; others open an operator, and are started with mpirun.
-    What has a fence of colons is for Sphinx.
+    that later commands name is theirs; others open an operator, and are started with mpirun, or
+    alone where they open it with None. ``pycon`` is an example of doctest; those of a page share
+    their names. What has a fence of colons is for Sphinx.
     """
     found: list[Block] = []
     inside: list[str] | None = None
@@ -48,17 +52,21 @@ def blocks_of(page: str) -> list[Block]:
                 inside.append(line)
             continue
         if inside is None:
-            assert line in ("```python", "```sh", "```text"), f"line {number}: {line} is not run"
+            known = ("```python", "```sh", "```text", "```pycon")
+            assert line in known, f"line {number}: {line} is not run"
             language, start, inside = line[3:], number, []
             continue
         assert line == "```", f"line {number}: {line} within a block"
         text, inside = "\n".join(inside) + "\n", None
         if language == "text":
-            assert found, f"line {start}: nothing has printed this"
+            printer = found[-1].kind if found else "pycon"
+            assert printer != "pycon", f"line {start}: nothing has printed this"
             assert not found[-1].printed, f"line {start}: printed twice"
             found[-1].printed = text
             continue
-        found.append(Block("sh" if language == "sh" else "program", text, start))
+        found.append(Block("program" if language == "python" else language, text, start))
+        if language == "pycon":
+            assert text.startswith(">>> "), f"line {start}: expected an example of doctest"
         if language == "python":
             named = re.fullmatch(r"\w+\.py", found[-1].name)
             assert named, f"line {start}: expected a line # name.py at first"
@@ -70,7 +78,9 @@ def blocks_of(page: str) -> list[Block]:
                 block.kind = "module"
                 assert not block.printed, f"line {block.line}: the command prints, not the module"
                 continue
-            opens = "open_operator(" in block.text
+            opens = re.search(r"open_operator\([^()]*", block.text)
             assert opens, f"line {block.line}: no command uses this module"
+            if re.search(r", None\b", opens[0]):
+                block.kind = "alone"
             assert block.printed, f"line {block.line}: what does this program print?"
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import inspect
 import re
 import sys
@@ -69,7 +70,7 @@ def test_what_is_said_of_too_few_cores_starts_more_ranks(run, tmp_path, page, pa
 
 # Their commands are run by tests of their own, or are for other computers.
 ELSEWHERE = {"howto/hosts", "howto/slurm", "howto/install", "howto/platforms"}
-NEEDS = {"howto/failures": "ulfm"}
+NEEDS = {"howto/failures": "ulfm", "tutorial/ten-minutes": "ulfm"}
 PAGES = {str(path.relative_to(DOCS).with_suffix("")): path for path in pages_of_docs()}
 RUN = [
     pytest.param(page, marks=pytest.mark.needs(NEEDS[page]) if page in NEEDS else ())
@@ -79,21 +80,38 @@ RUN = [
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_the_page_runs_from_top_to_bottom(run, tmp_path, page):
+def test_the_page_runs_from_top_to_bottom(run, tmp_path, monkeypatch, page):
+    monkeypatch.chdir(tmp_path)
+    known: dict[str, object] = {}
     for block in blocks_of(PAGES[page].read_text()):
+        if block.kind == "pycon":
+            check_example(block, known, page)
+            continue
         if block.kind == "sh":
             command = ["bash", "-e", "-o", "pipefail", "-c", block.text]
         else:
             (tmp_path / block.name).write_text(block.text)
-            command = ["mpirun", "-n", "7", sys.executable, block.name]
+            alone = [sys.executable, block.name]
+            command = alone if block.kind == "alone" else ["mpirun", "-n", "7", *alone]
         if block.kind != "module":
             done = run(command, cwd=tmp_path)
             assert done.returncode == 0, f"line {block.line}: {done.stderr}"
             assert timeless(done.stdout) == timeless(block.printed), f"line {block.line}"
 
 
+def check_example(block, known, page):
+    """Run examples of doctest, with the names that those before them on the page have made."""
+    test = doctest.DocTestParser().get_doctest(block.text, known, page, f"{page}.md", block.line)
+    said: list[str] = []
+    results = doctest.DocTestRunner().run(test, out=said.append, clear_globs=False)
+    assert results.attempted
+    assert not results.failed, "".join(said)
+    known.update(test.globs)
+
+
 def timeless(printed: str) -> str:
-    """What a command prints, whatever time its run took."""
+    """What a command prints, whatever time its run took, and products a solver of SciPy."""
+    printed = re.sub(r"converged: \d+ steps on", "converged: 1 steps on", printed)
     return re.sub(r"machines, \d+\.\d s$", "machines, 0.0 s", printed, flags=re.MULTILINE)
 
 
@@ -146,6 +164,8 @@ PROGRAM = "```python\n# a.py\nopen_operator()\n```\n"
         PROGRAM,
         PROGRAM + "```text\nx\n```\n```text\ny\n```\n",
         "```sh\ntrue\n",
+        "```pycon\n1\n```\n",
+        "```pycon\n>>> 1\n1\n```\n```text\n1\n```\n",
     ],
 )
 def test_a_block_that_would_not_be_run_is_refused(added):

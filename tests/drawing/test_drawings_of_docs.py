@@ -1,0 +1,37 @@
+"""The drawings in docs are what their commands draw."""
+
+import re
+import runpy
+
+import pytest
+
+from cec_mpi.cli import main
+from helpers import ROOT
+
+IMAGES = ROOT / "docs" / "images"
+PAGE = (ROOT / "docs" / "ideas" / "algorithm-1.md").read_text()
+DRAW = runpy.run_path(str(ROOT / "docs" / "drawings.py"))["draw"]
+
+
+def test_the_drawings_are_those_of_the_script(tmp_path):
+    DRAW(tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert len(names) > 5
+    for name in names:
+        assert (tmp_path / name).read_text() == (IMAGES / name).read_text(), name
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_the_figure_of_algorithm_1_is_what_its_command_draws(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = re.search(r"^cec-mpi (plan (?:.*\\\n)*.*algorithm-1\.svg)", PAGE, re.MULTILINE)
+    assert main(command[1].replace("\\\n", " ").split()) == 0
+    assert capsys.readouterr().out
+    assert (tmp_path / "algorithm-1.svg").read_text() == (IMAGES / "algorithm-1.svg").read_text()
+
+
+def test_each_drawing_is_on_a_page():
+    pages = [path.read_text() for path in (ROOT / "docs").rglob("*.md")]
+    for path in IMAGES.iterdir():
+        readme = (ROOT / "README.md").read_text()
+        assert any(path.name in page for page in [*pages, readme]), path.name
