@@ -4,8 +4,6 @@ import re
 import tomllib
 from pathlib import Path
 
-from setuptools import setup
-
 HERE = Path(__file__).parent
 
 
@@ -18,6 +16,8 @@ def description(readme: str, source: str) -> str:
 
 
 if __name__ == "__main__":
+    from setuptools import setup
+
     project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     readme = (HERE / "README.md").read_text(encoding="utf-8")
     setup(
