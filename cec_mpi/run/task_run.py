@@ -192,8 +192,7 @@ class TaskRun:
                 if has_checkpoint(self.out):
                     left = "a checkpoint, from which the same command with --resume goes on"
             if made or self.outcome is not None:
-                seconds = time.perf_counter() - begin
-                about = self.task_name, self.out, recorder, before, seconds
+                about = self.task_name, self.out, recorder, before, time.perf_counter() - begin
                 print_closing(ending_of(*about, self.outcome, left))
 
     def _do_without_log(self, problem: str) -> None:
@@ -225,8 +224,8 @@ class TaskRun:
                     warn(unwritten)
                 raise error from None
             if isinstance(error, StoppedError):
-                goes_on = written or has_checkpoint(self.out)
-                raise StoppedError(f"{error}, {stop_words(checkpoint.steps(), goes_on)}") from None
+                words = stop_words(checkpoint.steps(), written or has_checkpoint(self.out))
+                raise StoppedError(f"{error}, {words}") from None
             if isinstance(error, SystemExit):
                 raise InputError(
                     f"task {self.task_name} left with sys.exit({error.code!r}): expected it to "

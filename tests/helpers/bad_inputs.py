@@ -823,7 +823,7 @@ def _directory_cases() -> Iterator[Case]:
     yield from _both("DIR is in a file", words.replace("/file", "/file/out"), make=file)
     for name in ("steps.jsonl", "summary.json", "result.npy"):
         words = WITH_W.replace("{here}/out", "{here}")
-        yield from _both(f"DIR holds {name}", words, make=put(name, ""))
+        yield from _both(f"DIR holds {name}", words, make=put(name, "something\n"))
     for name in ("logs", "logs/master.log"):
         make = _in_the_way(f"out/{name}")
         yield from _both(f"DIR/{name} cannot be written", WITH_W, make=make)
