@@ -72,4 +72,5 @@ html_theme_options = {
         else []
     ),
 }
+html_context = {"default_mode": "auto"}  # light or dark as the system is, until one picks
 html_sidebars = {"index": []}

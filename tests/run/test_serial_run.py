@@ -647,7 +647,7 @@ def test_options_that_do_not_fit_are_refused(made, options, error, says):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("rows", "columns"), [(60_000, 3), (3, 60_000)])
+@pytest.mark.parametrize(("rows", "columns"), [(120_000, 3), (3, 120_000)])
 def test_a_step_like_the_last_one_allocates_no_array(tmp_path, rows, columns, dtype):
     matrix = RNG.standard_normal((rows, columns)).astype(dtype)
     np.save(tmp_path / "X.npy", matrix)
@@ -671,7 +671,9 @@ def test_a_step_like_the_last_one_allocates_no_array(tmp_path, rows, columns, dt
         finally:
             tracemalloc.stop()
     assert sum(trace.size for trace in kept.traces) == 0
-    assert peak - before < 30_000  # an array as long as w or y has at least 60,000 bytes
+    # An array as long as w or a part of y has at least 160,000 bytes, and a buffer of
+    # NumPy's own, before 2.3, 65,536 however many numbers there are.
+    assert peak - before < 100_000
     assert relative_error(y, matrix.astype(float) @ w) < 1e-4
 
 

@@ -1,0 +1,223 @@
+"""The built documentation as people read it: from disk, without a network, by day and by night.
+
+`scripts/docs` builds it, and the stage `docs` of `scripts/test` does that before these tests.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import cec_mpi
+from cec_mpi.cli import build_parser
+from helpers import ROOT
+from helpers.needs import CHROMEDRIVER, CHROMIUM
+
+SITE = ROOT / "docs" / "_build" / "html"
+PAGES = sorted(
+    str(path.relative_to(SITE))
+    for path in SITE.rglob("*.html")
+    if SITE / "_static" not in path.parents
+)
+LIMIT = 30  # seconds for anything; each takes a fraction of one
+LOADS = {"img": "src", "script": "src", "link": "href", "iframe": "src", "source": "src"}
+LINKS = {"canonical", "next", "prev", "author", "index", "search"}  # which load nothing
+
+
+class Loaded(HTMLParser):
+    """What a page has a browser load, and where its links lead."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loaded, self.linked, self.names = [], [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.names.add(given.get("id"))
+        if tag == "a" and "href" in given:
+            self.linked.append(given["href"])
+        relation = set((given.get("rel") or "").split())
+        if LOADS.get(tag) in given and not (tag == "link" and relation & LINKS):
+            self.loaded.append(given[LOADS[tag]])
+
+
+def page_of(name):
+    return Loaded((SITE / name).read_text(encoding="utf-8"))
+
+
+def test_there_are_pages():
+    assert len(PAGES) > 30
+    assert {"index.html", "search.html", "reference/commands.html"} <= set(PAGES)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_loads_files_beside_it_alone(name):
+    for address in page_of(name).loaded:
+        assert not re.match(r"[a-z]+:|//", address) or address.startswith("data:"), address
+        assert ((SITE / name).parent / address.partition("?")[0]).exists(), address
+
+
+def test_styles_load_files_beside_them_alone():
+    styles = list(SITE.rglob("*.css"))
+    assert styles
+    for path in styles:
+        text = path.read_text(encoding="utf-8")
+        for address in re.findall(r"""(?:url\(|@import\s)\s*["']?([^"')\s]+)""", text):
+            assert not re.match(r"(?!data:)[a-z]+:|//", address), f"{path.name}: {address}"
+
+
+def test_links_within_the_site_lead_somewhere():
+    pages = {name: page_of(name) for name in PAGES}
+    wrong = []
+    for name, page in pages.items():
+        for address in page.linked:
+            file, _, anchor = address.partition("#")
+            if re.match(r"[a-z]+:", address) or not address:
+                continue
+            target = (SITE / name).parent / file if file else SITE / name
+            found = target.resolve()
+            inside = found.is_file() and str(found.relative_to(SITE))
+            known = pages[inside].names if inside in pages else set()
+            if not inside or (anchor and inside in pages and anchor not in known):
+                wrong.append(f"{name}: {address}")
+    assert not wrong
+
+
+def names_in_the_reference():
+    """The names of Python in the inventory that Sphinx writes for other projects."""
+    content = (SITE / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    lines = zlib.decompress(content).decode().splitlines()
+    return {line.split()[0] for line in lines if line.split()[1].startswith("py:")}
+
+
+def test_every_public_name_has_an_entry():
+    names = {"cec_mpi": cec_mpi.__all__}
+    for module in ("availability", "errors", "records", "tasks", "testing"):
+        names[f"cec_mpi.{module}"] = importlib.import_module(f"cec_mpi.{module}").__all__
+    wanted = {f"{module}.{name}" for module, listed in names.items() for name in listed}
+    assert wanted <= names_in_the_reference()
+
+
+def test_every_option_of_every_command_has_an_entry():
+    described = page_of("reference/commands.html").names
+    parser = build_parser()
+    for title, each in [("", parser), *parser.commands.items()]:
+        for action in each._actions:
+            for_all = title and {"-h", "-q", "-v"} & set(action.option_strings)
+            if action.option_strings and not for_all:
+                name = f"cec-mpi {title} {action.option_strings[-1]}"
+                assert re.sub(r"[ -]+", "-", name) in described, name
+
+
+# --- in a browser -------------------------------------------------------------------------
+
+
+class Reader:
+    """A browser that opens pages of the site."""
+
+    def __init__(self, driver):
+        self.driver = driver
+
+    def open(self, name, *, width=1200, dark=False):
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        self.driver.get(f"{SITE.as_uri()}/{name}")
+        self.until("return document.readyState == 'complete'")
+
+    def run(self, script):
+        return self.driver.execute_script(script)
+
+    def until(self, script):
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        return WebDriverWait(self.driver, LIMIT, 0.02).until(lambda _: self.run(script))
+
+    def said(self):
+        """What went wrong in the pages since the last call."""
+        entries = self.driver.get_log("browser")
+        return [each["message"] for each in entries if each["level"] in ("WARNING", "SEVERE")]
+
+    def asked_for(self):
+        """The addresses that were asked for since the last call."""
+        messages = [json.loads(entry["message"]) for entry in self.driver.get_log("performance")]
+        asked = [each["message"] for each in messages]
+        return {
+            each["params"]["request"]["url"]
+            for each in asked
+            if each["method"] == "Network.requestWillBeSent"
+        }
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(word)
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('browser')}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
+    try:
+        driver.get("about:blank")
+        found = Reader(driver)
+        found.asked_for()  # what the browser's own first page has loaded
+        yield found
+    finally:
+        driver.quit()
+
+
+@pytest.mark.needs("chromium")
+@pytest.mark.parametrize("dark", [False, True], ids=["by day", "by night"])
+def test_pages_open_from_disk_without_a_network_and_complaints(reader, dark):
+    grounds = set()
+    for name in PAGES[::5] if dark else PAGES:
+        reader.open(name, dark=dark)
+        grounds.add(reader.run("return getComputedStyle(document.body).backgroundColor"))
+    assert not reader.said()
+    assert {address.partition(":")[0] for address in reader.asked_for()} <= {"file", "data"}
+    (ground,) = grounds
+    assert (max(map(int, re.findall(r"\d+", ground)[:3])) < 128) is dark
+
+
+@pytest.mark.needs("chromium")
+def test_no_page_is_wider_than_a_telephone(reader):
+    wide = []
+    for name in PAGES:
+        reader.open(name, width=360)
+        if reader.run("return document.documentElement.scrollWidth") > 360:
+            wide.append(name)
+    assert not wide
+
+
+@pytest.mark.needs("chromium")
+def test_search_finds_pages_options_and_names(reader):
+    for words, page in (
+        ("checksum manifest", "reference/store.html"),
+        ("start-timeout", "reference/commands.html"),
+        ("open_operator", "reference/python/operator.html"),
+        ("InfeasibleError", "reference/python/errors.html"),
+    ):
+        reader.open(f"search.html?q={words.replace(' ', '+')}")
+        found = reader.until(
+            "let found = [...document.querySelectorAll('#search-results li a')].map(a => a.href);"
+            "return found.length ? found : null"
+        )
+        assert any(page in address for address in found), found
+    assert not reader.said()
+
+
+def test_the_built_site_names_nothing_of_the_computer():
+    for path in (*SITE.rglob("*.html"), SITE / "searchindex.js"):
+        assert str(ROOT) not in Path(path).read_text(encoding="utf-8"), path
