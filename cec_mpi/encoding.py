@@ -38,6 +38,7 @@ def encode(
     target: Mapping[str | int, str | os.PathLike[str]] | None = None,
     memory: int = MEMORY,
     resume: bool = False,
+    runner: Runner | None = None,
     comm: MPI.Intracomm | None = None,
 ) -> Manifest:
     """Encode a matrix into a new store. Collective, if there is a communicator.
@@ -85,10 +86,13 @@ def encode(
         Go on where an interrupted encode with the same arguments stopped, if there is one;
         when it came to its end, nothing is left to do. With an array nothing says whether it
         is the same as then: an interrupted encode is done anew, and a complete store refused.
+    runner : Runner, optional
+        Who does the work; by default the threads of this process. The bytes of the store
+        do not depend on it.
     comm : mpi4py.MPI.Intracomm, optional
-        All ranks call this and share the work; files, and `store`, have to be visible to all.
-        Each has its own X, and their shapes and dtypes have to agree; that their numbers do is
-        not checked: each row is that of one rank.
+        In the place of a runner: all ranks call this and share the work; files, and `store`,
+        have to be visible to all. Each has its own X, and their shapes and dtypes have to
+        agree; that their numbers do is not checked: each row is that of one rank.
 
     Returns
     -------
@@ -127,7 +131,9 @@ def encode(
         "resume": resume,
     }
     if comm is None:
-        return stores.encode(source, store, machines, recovery, **options)
+        return stores.encode(source, store, machines, recovery, runner=runner, **options)
+    if runner is not None:
+        raise InputError("encode got a runner and a communicator: expected one of them")
     from cec_mpi.processes.shared_work import run_shared
     from cec_mpi.processes.together import check_start, on_master
 

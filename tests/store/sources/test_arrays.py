@@ -93,6 +93,12 @@ def with_holes(_):
     return wide[::2, ::3]
 
 
+def in_netcdf(directory):
+    """Read when it is asked for."""
+    xarray.Dataset({"x": (("t", "s"), X)}).to_netcdf(directory / "X.nc", engine="scipy")
+    return xarray.open_dataset(directory / "X.nc", engine="scipy")["x"]
+
+
 MAKERS = {
     "ndarray": lambda _: X,
     "Fortran order": lambda _: np.asfortranarray(X),
@@ -112,6 +118,7 @@ MAKERS = {
     "pandas": lambda _: pandas.DataFrame(X),
     "xarray": lambda _: xarray.DataArray(X, dims=("time", "place")),
     "xarray, dask": lambda _: xarray.DataArray(X, dims=("a", "b")).chunk({"a": 30}),
+    "xarray, a file": in_netcdf,
     "csr": lambda _: scipy.sparse.csr_array(X),
     "csc": lambda _: scipy.sparse.csc_matrix(X),
     "coo": lambda _: scipy.sparse.coo_array(X),
@@ -552,3 +559,9 @@ def test_no_library_is_loaded_for_an_array_of_another():
     environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_runner_and_a_communicator_are_one_too_many(tmp_path):
+    with pytest.raises(InputError, match="a runner and a communicator: expected one of them"):
+        encode(X, tmp_path / "store", 5, 3, runner=LocalRunner(), comm=object())
+    encode(X, tmp_path / "store", 5, 3, runner=LocalRunner(threads=1))
