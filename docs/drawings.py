@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cec_mpi import make_code
-from cec_mpi.core.plan.load import fractional_load
+from cec_mpi.core.plan.load import fractional_load, whole_row_load
 from cec_mpi.drawing.scene import Box, Scene, Words
 from cec_mpi.drawing.svg import svg
 
@@ -75,6 +75,30 @@ def theorem_1() -> Scene:
     )
     title = "Theorem 1: the time in which three shards are computed"
     return Scene(WIDTH, top + height + 70, title, " ".join(told), boxes, words)
+
+
+def whole_rows() -> Scene:
+    """Loads in whole rows, beside those in fractions."""
+    available, rows = (1, 2, 3, 5), 10
+    speeds = [SPEEDS[n] for n in available]
+    parts = fractional_load(speeds, RECOVERY).mu
+    loads = whole_row_load(speeds, RECOVERY, rows).tolist()
+    boxes, words = [], [Words(MARGIN, 30, "Shards of ten rows", 15, bold=True)]
+    left, cell, told = 150.0, 30.0, []
+    for k, (n, part, load) in enumerate(zip(available, parts, loads, strict=True)):
+        y = 48.0 + k * 34
+        words.append(Words(left - 10, y + 18, f"{n} (speed {speeds[k]})", 13, anchor="end"))
+        for row in range(rows):
+            role = f"block {k}" if row < load else "stored"
+            boxes.append(Box(left + row * cell, y, cell - 2, 26, role, row < load))
+        done = f"{load} rows, done at {load / speeds[k]:.2f}"
+        words.append(Words(left + rows * cell + 14, y + 18, done, 13))
+        boxes.append(Box(left + float(part) * rows * cell - 2, y - 3, 3, 32, "ink"))
+        told.append(f"Machine {n}: {float(part) * rows:.2f} in fractions, {done}.")
+    base = 48.0 + len(available) * 34 + 16
+    boxes.append(Box(left, base - 13, 3, 17, "ink"))
+    words.append(Words(left + 12, base, "what Theorem 1 says, in fractions", 12, "faint"))
+    return Scene(WIDTH, base + 18, "Loads in whole rows", " ".join(told), boxes, words)
 
 
 def adjoint() -> Scene:
@@ -178,6 +202,7 @@ def architecture() -> Scene:
 DRAWINGS = {
     "any-l-of-n": any_l_of_n,
     "theorem-1": theorem_1,
+    "whole-rows": whole_rows,
     "adjoint": adjoint,
     "learning": learning,
     "parity": parity,
