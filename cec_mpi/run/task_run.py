@@ -182,8 +182,8 @@ class TaskRun:
             raise
         finally:
             made = recorder.steps - before
-            came_to_nothing = not made or (unwritten and has_earlier(self.out))
-            if self.outcome is None and not resumed and came_to_nothing:
+            is_nothing = not made or (unwritten and has_earlier(self.out))
+            if self.outcome is None and not resumed and is_nothing:
                 restore_results(self.out)
                 left = "as it was before"
             else:
@@ -224,8 +224,8 @@ class TaskRun:
                     warn(unwritten)
                 raise error from None
             if isinstance(error, StoppedError):
-                words = stop_words(checkpoint.steps(), written or has_checkpoint(self.out))
-                raise StoppedError(f"{error}, {words}") from None
+                said = stop_words(checkpoint.steps(), written or has_checkpoint(self.out))
+                raise StoppedError(f"{error}, {said}") from None
             if isinstance(error, SystemExit):
                 raise InputError(
                     f"task {self.task_name} left with sys.exit({error.code!r}): expected it to "
@@ -253,8 +253,7 @@ class TaskRun:
             outcome = self._do(X, checkpoint)
         seconds = time.perf_counter() - begin
         own = {"version": SUMMARY_VERSION, "task": self.task_name, "seconds": seconds}
-        own |= recorder.summary()
-        own |= {"rows_per_second_per_speed": speeds.scale, "run": self.about}
+        own |= recorder.summary() | {"rows_per_second_per_speed": speeds.scale, "run": self.about}
         if taken := sorted({*own, "arrays", "warnings"} & set(outcome)):
             raise InputError(f"task {self.task_name} returned {taken[0]!r}, a name of the summary")
         outputs = {name: self.outputs.save(name, value) for name, value in outcome.items()}
