@@ -108,7 +108,8 @@ HOUSE = {
     """,
     "cec_mpi.core.plan": """
         assignment layout load
-        filling intervals replan
+        filling flow intervals
+        replan
         schemes
         planner
         explain
@@ -251,7 +252,7 @@ LARGEST_ROOM, LONGEST_MODULE = 12, 300
 MPI_ROOMS = ("processes", "wire", "session")
 USE_SCIPY_IN_CORE = {
     f"cec_mpi.core.{name}"
-    for name in ("code.mds", "code.decoder", "accuracy.recombine", "plan.replan")
+    for name in ("code.mds", "code.decoder", "accuracy.recombine", "plan.flow")
 }
 EVERYONES = {"cec_mpi._version", "cec_mpi.errors", "cec_mpi.text"}
 NOT_IN_CORE = {"io", "logging", "mpi4py", "os", "pathlib", "subprocess", "threading", "time"}

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.plan.flow import Network, Rows
 from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.text import plural
+
+_ROUNDED = 1 + 4 * np.finfo(np.float64).eps  # m / speed * speed may be a digit below m
 
 
 @dataclass(frozen=True)
@@ -94,12 +97,14 @@ def replan(missing: Sequence[Missing], speeds: Sequence[float]) -> list[Share]:
     machines = sorted({n for each in wanted for n in each.eligible})
     present = check_speeds([speeds[n - 1] for n in machines])
     total = sum((each.stop - each.start) * each.needed for each in wanted)
-    network = _Network(wanted, machines)
+    network = _network(wanted, machines)
     low, high = float(total / present.sum()) * (1 - 1e-9), float(total / present.min())
-    flow = network.flow(_rows_in(high, present))
-    while not np.array_equal(_rows_in(low, present), _rows_in(np.nextafter(high, 0), present)):
+    flow = network.flow(_rows_in(high, present, total))
+    while not np.array_equal(
+        _rows_in(low, present, total), _rows_in(np.nextafter(high, 0), present, total)
+    ):
         middle = (low + high) / 2
-        found = network.flow(_rows_in(middle, present))
+        found = network.flow(_rows_in(middle, present, total))
         if found.sum() == total:
             flow, high = found, min(middle, float((found.sum(axis=0) / present).max()))
         else:
@@ -111,42 +116,20 @@ def replan(missing: Sequence[Missing], speeds: Sequence[float]) -> list[Share]:
     ]
 
 
-def _rows_in(time: float, speeds: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Whole rows that each machine computes in this time."""
-    rows: NDArray[np.int32] = np.floor(time * speeds * (1 + 1e-12)).astype(np.int32)
-    return rows
+def _network(wanted: Sequence[Missing], machines: Sequence[int]) -> Network:
+    at = {machine: k for k, machine in enumerate(machines)}
+    sizes = [each.stop - each.start for each in wanted]
+    supplies = [size * each.needed for size, each in zip(sizes, wanted, strict=True)]
+    pairs = [(g, at[n]) for g, each in enumerate(wanted) for n in each.eligible]
+    return Network(supplies, sizes, pairs, len(machines))
 
 
-class _Network:
-    """From a source over rows that miss answers and over machines to a sink."""
-
-    def __init__(self, wanted: Sequence[Missing], machines: Sequence[int]) -> None:
-        from scipy.sparse import coo_array
-
-        groups = len(wanted)
-        node = {machine: 1 + groups + k for k, machine in enumerate(machines)}
-        self._groups, self._sink = groups, 1 + groups + len(machines)
-        edges = [(node[n], self._sink, 1) for n in machines]
-        for g, each in enumerate(wanted, start=1):
-            size = each.stop - each.start
-            edges.append((0, g, size * each.needed))
-            edges += [(g, node[n], size) for n in each.eligible]
-        begins, ends, sizes = np.array(edges, dtype=np.int32).T
-        shape = (self._sink + 1, self._sink + 1)
-        self._graph = coo_array((sizes, (begins, ends)), shape=shape).tocsr()
-        self._last = self._graph.indptr[1 + groups : self._sink]  # the edges to the sink
-
-    def flow(self, capacities: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Rows of each group by each machine, as many as these capacities let through."""
-        from scipy.sparse.csgraph import maximum_flow
-
-        self._graph.data[self._last] = capacities
-        flow = maximum_flow(self._graph, 0, self._sink).flow.toarray()
-        rows: NDArray[np.int64] = flow[1 : 1 + self._groups, 1 + self._groups : self._sink]
-        return rows
+def _rows_in(time: float, speeds: NDArray[np.float64], most: int) -> Rows:
+    """Whole rows that each machine computes in this time, of at most so many."""
+    return np.floor(np.minimum(time * speeds * _ROUNDED, most)).astype(np.int64)
 
 
-def _laid(each: Missing, machines: Sequence[int], rows: NDArray[np.int64]) -> list[Share]:
+def _laid(each: Missing, machines: Sequence[int], rows: Rows) -> list[Share]:
     """Intervals for these numbers of rows, one behind the other and around."""
     shares = []
     place = each.start

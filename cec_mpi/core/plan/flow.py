@@ -1,0 +1,94 @@
+"""The largest flow of rows to machines, exact for any number of rows.
+
+SciPy's ``maximum_flow`` is fast and takes capacities of 32 bits. Larger ones are rounded down to
+multiples of a power of two first; what such a flow leaves is sent with smaller and smaller units,
+back along earlier flow too where that lets more through (scaling, Edmonds and Karp 1972).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.int64]
+
+_MOST = 2**31 - 1  # that an edge of SciPy's can carry
+_STEP = 15  # bits by which the unit shrinks: what a unit left is seldom cut off in the next
+
+
+class Network:
+    """From a source over groups of rows and over machines to a sink.
+
+    Parameters
+    ----------
+    supplies : (G,) sequence of int
+        Answers that each group misses, in rows.
+    sizes : (G,) sequence of int
+        Rows of each group: at most so many go from it to one machine.
+    pairs : (E, 2) sequence of (int, int)
+        Group and machine, both counted from 0: who may compute what.
+    machines : int
+    """
+
+    def __init__(
+        self,
+        supplies: Sequence[int],
+        sizes: Sequence[int],
+        pairs: Sequence[tuple[int, int]],
+        machines: int,
+    ) -> None:
+        groups = len(supplies)
+        self._sink = 1 + groups + machines
+        self._group, self._machine = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        source, sink = np.zeros(groups, np.int64), np.full(machines, self._sink)
+        at_group, at_machine = 1 + np.arange(groups), 1 + groups + np.arange(machines)
+        self._begins = np.concatenate([source, 1 + self._group, at_machine])
+        self._ends = np.concatenate([at_group, 1 + groups + self._machine, sink])
+        size = np.array(sizes, np.int64)[self._group]
+        self._sizes = np.concatenate([np.array(supplies, np.int64), size])
+        self._shape = (groups, machines)
+
+    def flow(self, capacities: Rows) -> Rows:
+        """As many rows of each group to each machine as can be.
+
+        Parameters
+        ----------
+        capacities : (N,) ndarray of int64
+            Rows that each machine computes at most.
+
+        Returns
+        -------
+        (G, N) ndarray of int64
+        """
+        left = np.concatenate([self._sizes, capacities])  # of each edge
+        sent = np.zeros_like(left)
+        for unit in _units(int(left.max(initial=0))):
+            while (more := self._more(left // unit, sent // unit)).any():
+                sent += more * unit
+                left -= more * unit
+                if unit == 1 and int(max(left.max(), sent.max())) <= _MOST:
+                    break  # nothing was cut off: no more goes through
+        rows = np.zeros(self._shape, np.int64)
+        first = self._shape[0]
+        rows[self._group, self._machine] = sent[first : first + len(self._group)]
+        return rows
+
+    def _more(self, left: Rows, sent: Rows) -> Rows:
+        """What one largest flow adds to each edge, where `sent` may be taken back."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import maximum_flow
+
+        begins = np.concatenate([self._begins, self._ends]).astype(np.int32)
+        ends = np.concatenate([self._ends, self._begins]).astype(np.int32)
+        sizes = np.minimum(np.concatenate([left, sent]), _MOST).astype(np.int32)
+        graph = coo_array((sizes, (begins, ends)), shape=(self._sink + 1,) * 2).tocsr()
+        flow = maximum_flow(graph, 0, self._sink).flow.tocsr()
+        return np.asarray(flow[self._begins, self._ends]).ravel().astype(np.int64)
+
+
+def _units(largest: int) -> list[int]:
+    """Powers of two to count in, the last of them 1."""
+    bits = max(0, largest.bit_length() - _MOST.bit_length())
+    return [1 << each for each in range(bits, 0, -_STEP)] + [1]
