@@ -257,11 +257,9 @@ def test_a_damaged_shard_is_not_staged(cec, copy, tmp_path):
 
 @pytest.mark.parametrize("ranks", [pytest.param(0, marks=pytest.mark.any_mpi), 2])
 def test_a_bar_with_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ranks):
-    X = np.lib.format.open_memmap(
-        tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=(1_500_000, 40)
-    )
-    del X
-    words = ["encode", tmp_path / "X.npy", tmp_path / "store", "--machines", 5, "--recovery", 3]
+    rows = 1_500_000  # of text, which takes longer to read than the first rate to be known
+    (tmp_path / "X.csv").write_bytes(b"0.25,1.5,-2.75,3.125\n" * rows)
+    words = ["encode", tmp_path / "X.csv", tmp_path / "store", "--machines", 5, "--recovery", 3]
     launcher = ["mpirun", "-n", ranks] if ranks else []
     command = [*launcher, sys.executable, "-m", "cec_mpi", *words]
     terminal = Terminal(400, 24)
@@ -273,10 +271,11 @@ def test_a_bar_with_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ra
     terminal.close()
     text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.raw.decode())  # without colours
     if not ranks:  # a launcher may hand on whole lines, and this is short
-        assert re.search(r"encoding .* \d+% of 0.40 GB, \d+ MB/s, 0:\d\d left", text)
+        assert re.search(r"encoding .* \d+% of 0.08 GB, \d+ MB/s, 0:\d\d left", text)
     # The bar has gone, and the answer stands alone.
-    (last,) = filter(None, terminal.lines)
-    assert last.startswith(f"{tmp_path / 'store'}: 1500000 x 40 float32")
+    last, *columns = filter(None, terminal.lines)
+    assert len(columns) == 1
+    assert last.startswith(f"{tmp_path / 'store'}: {rows} x 4 float64")
     assert last.endswith(")")
 
 
