@@ -2,7 +2,10 @@
 
 import copy
 import json
+import os
 import random
+import subprocess
+import sys
 from itertools import islice
 
 import numpy as np
@@ -202,6 +205,40 @@ def test_a_report_that_is_left_leaves_no_reader(many, monkeypatch):
     found.close()
     assert len(processes) == 2
     assert all(process.returncode is not None for process in processes)
+
+
+def test_readers_read_a_record_that_has_the_number_of_a_standard_stream(many):
+    code = (
+        "import os, sys, pathlib; from cec_mpi.report.reading import readers, stream\n"
+        "readers._SMALLEST, stream._PIECE = 1, 5000\n"
+        "os.sched_getaffinity = lambda _: {0, 1}\n"
+        "os.close(2)\n"
+        "print(sum(chunk.steps for chunk in stream.read_chunks(pathlib.Path(sys.argv[1]))))\n"
+    )
+    words = [sys.executable, "-c", code, many / "steps.jsonl"]
+    done = subprocess.run(words, stdout=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, b"99\n")
+
+
+def test_a_reader_may_end_just_before_it_is_asked(many, monkeypatch):
+    ask = readers._Reader.ask
+
+    def ended_then_asked(self, piece):
+        self._process.kill()
+        self._process.wait()
+        ask(self, piece)
+
+    monkeypatch.setattr(readers._Reader, "ask", ended_then_asked)
+    assert sum(chunk.steps for chunk in read_chunks(many / "steps.jsonl")) == 99
+
+
+def test_a_record_that_is_cut_off_while_it_is_read_is_refused(many, monkeypatch):
+    monkeypatch.setattr(readers, "_SMALLEST", 1 << 40)
+    found = read_chunks(many / "steps.jsonl")
+    next(found)
+    os.truncate(many / "steps.jsonl", 6000)
+    with pytest.raises(InputError, match="cut off while it was read"):
+        list(found)
 
 
 def test_what_readers_find_odd_is_one_message(many):

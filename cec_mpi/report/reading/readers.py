@@ -6,11 +6,13 @@ be started, or end early, this process reads the pieces itself.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from struct import Struct
 from struct import error as struct_error
@@ -56,7 +58,10 @@ def chunks_in(file: int, pieces: Sequence[Piece]) -> Iterator[Chunk]:
 
 def _chunks_of(file: int, piece: Piece) -> Iterator[Chunk]:
     begin, end = piece
-    return chunks_of(os.pread(file, end - begin, begin))
+    data = os.pread(file, end - begin, begin)
+    if len(data) < end - begin:
+        raise OddError("it was cut off while it was read")
+    return chunks_of(data)
 
 
 def serve() -> None:
@@ -102,7 +107,7 @@ class _Reader:
 
     def close(self) -> None:
         self._process.kill()
-        with self._process:  # closes its pipes, and waits for its end
+        with suppress(BrokenPipeError), self._process:  # closes its pipes, and waits for its end
             pass
 
 
@@ -112,12 +117,16 @@ def _started(file: int, pieces: Sequence[Piece]) -> list[_Reader]:
     cores = len(os.sched_getaffinity(0))
     if cores < 2 or not pieces or pieces[-1][1] < _SMALLEST:
         return readers
-    try:
-        for piece in pieces[: min(cores, _MOST)]:
-            readers.append(_Reader(file))
-            readers[-1].ask(piece)
-    except OSError:
-        _close(readers)
+    with suppress(OSError):
+        given = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)  # apart from a reader's own 0, 1, 2
+        try:
+            for piece in pieces[: min(cores, _MOST)]:
+                readers.append(_Reader(given))
+                readers[-1].ask(piece)
+        finally:
+            os.close(given)
+        return readers
+    _close(readers)
     return readers
 
 

@@ -16,7 +16,7 @@ from cec_mpi.core.accuracy.sensitivity import measure_sensitivity
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.files.appearing import check_new
-from cec_mpi.files.durable import locked
+from cec_mpi.files.durable import check_room, locked
 from cec_mpi.store.format.grid import make_grid
 from cec_mpi.store.format.manifest import (
     INCOMPLETE,
@@ -138,6 +138,7 @@ delimiter, columns, drop, target, memory, resume
     try:
         if not found or not matrix.stamps:
             skeleton = _skeleton(matrix, machines, recovery, code, systematic, seed, dtype)
+            check_room(directory, skeleton.shard_bytes * machines)  # before its blocks are listed
             encoding = Encoding(directory, matrix, skeleton, memory, runner)
         if not found:
             if matrix.warning:

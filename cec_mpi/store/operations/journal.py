@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError, StoreError
-from cec_mpi.files.durable import check_room, locked, make_file, publish
+from cec_mpi.files.durable import locked, make_file, publish
 from cec_mpi.files.regular import read_regular
 from cec_mpi.files.replacing import create_new, is_own, open_own, sync
 from cec_mpi.store.format.checksums import publish_checksums, row_sum
@@ -61,10 +61,9 @@ def begin(
     Raises
     ------
     InputError
-        The disk has no room.
+        Another process has just made it.
     """
     parent = target.absolute().parent
-    check_room(target, skeleton.shard_bytes * skeleton.code.machines)
     prefix = f".{target.name}.new-"
     _remove_abandoned(parent, prefix)
     new = parent / f"{prefix}{secrets.token_hex(8)}"
