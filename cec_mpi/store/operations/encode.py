@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import operator
 import os
 import shlex
 import warnings
@@ -89,6 +90,8 @@ delimiter, columns, drop, target, memory, resume
         As of `cec_mpi.encode`.
     """
     runner = runner or LocalRunner()
+    machines, recovery = _whole("machines", machines), _whole("recovery", recovery)
+    seed, memory = _whole("seed", seed), _whole("memory", memory)
     arguments = {
         "machines": machines,
         "recovery": recovery,
@@ -165,6 +168,14 @@ delimiter, columns, drop, target, memory, resume
         if (directory / INCOMPLETE).exists() and not (directory / MANIFEST).exists():
             error.add_note(f"{directory} is incomplete, resume with: {again}")
         raise
+
+
+def _whole(name: str, value: Any) -> int:
+    """A whole number of any kind, NumPy's too, as one of Python's."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InputError(f"{name} {value!r}: expected a whole number") from None
 
 
 def _opened(

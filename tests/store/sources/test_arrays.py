@@ -565,3 +565,13 @@ def test_a_runner_and_a_communicator_are_one_too_many(tmp_path):
     with pytest.raises(InputError, match="a runner and a communicator: expected one of them"):
         encode(X, tmp_path / "store", 5, 3, runner=LocalRunner(), comm=object())
     encode(X, tmp_path / "store", 5, 3, runner=LocalRunner(threads=1))
+
+
+def test_numbers_of_numpy_and_what_is_none(tmp_path):
+    made = encode(np.eye(6, 2), tmp_path / "store", np.int64(3), np.uint8(2), seed=np.int32(1))
+    assert (made.code.machines, made.code.recovery) == (3, 2)
+    for words in ({"machines": "3"}, {"recovery": 2.0}, {"memory": "64M"}, {"seed": None}):
+        given = {"machines": 3, "recovery": 2} | words
+        (name,) = words
+        with pytest.raises(InputError, match=rf"{name} .*: expected a whole number"):
+            encode(np.eye(6, 2), tmp_path / "other", **given)
