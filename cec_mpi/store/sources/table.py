@@ -242,9 +242,11 @@ class _Scan:
                 self.names = tuple(cells_of(record, self.delimiter))
                 return
         if width != self.width:
+            is_other = self.delimiter == "," and b";" in record
             raise InputError(
                 f"{self.path} is no table: line {line} has {plural(width, 'column')}, "
                 f"line {self._first} has {self.width}"
+                f"{' (or --delimiter semicolon, and decimal points)' if is_other else ''}"
             )
         if not self.marks or place - self.marks[-1][1] >= _APART:
             self.marks.append((self.rows, place, line))

@@ -211,6 +211,8 @@ def test_lines_are_counted_as_an_editor_counts_them(table, tmp_path, content, sa
 def test_decimal_commas_are_named(table):
     with pytest.raises(InputError, match=r"'1,5' in column 1: .*decimal points, not commas"):
         matrix_of(table("1,5;2,5\n"), delimiter=";")
+    with pytest.raises(InputError, match=r"3 columns, line 1 has 1 \(or --delimiter semicolon"):
+        matrix_of(table("a;b\n1,5;2,5\n"))
 
 
 def test_a_number_that_is_not_finite_is_named_by_its_line(table, tmp_path):
