@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cec_mpi.records.events import KINDS, Kind
-from cec_mpi.text import plural, shown
+from cec_mpi.text import counted, shown
 
 _LONGEST = 300  # characters of what an event says
 
@@ -79,4 +79,4 @@ def _rebuilt(event: Mapping[str, Any]) -> str:
     count, first, last = (event.get(name) for name in ("rows", "first", "last"))
     if type(count) is not int:
         return ""
-    return f"{plural(count, 'row')} of {shown(first)}..{shown(last)}"
+    return f"{counted(count, 'row')} of {shown(first)}..{shown(last)}"

@@ -107,7 +107,7 @@ function speeds(parent) {
     const sorted = x.map((_, i) => run.speeds.machines.map((ys) => ys[i]).filter((y) => y !== null).sort((a, b) => a - b));
     const at = (part) => sorted.map((ys) => (ys.length ? ys[Math.round(part * (ys.length - 1))] : null));
     const picked = () => outstanding(run, first) ?? 1;
-    const label = () => `machine ${picked()}, ${view.hasMachine ? "picked" : "which cost most"}`;
+    const label = () => `machine ${picked()}, ${view.hasMachine ? "picked" : `which ${run.by_machine?.first ?? "is first"}`}`;
     const chart = add(parent, {
       title,
       note: "Rows per second: the range over all machines, their median, and one machine; pick it on the map, in a table or by its number.",
