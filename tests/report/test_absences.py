@@ -1,9 +1,12 @@
 """When machines left, and why, as far as the records tell."""
 
+import base64
+
+import numpy as np
 import pytest
 
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.kinds import MARKED
+from cec_mpi.report.kinds import MARKED, PREEMPTED, STATE_OF
 from cec_mpi.report.words import words_of
 from helpers.made_runs import step_of
 
@@ -32,6 +35,17 @@ def test_a_machine_that_was_late_and_then_gone_is_an_event_and_a_sentence(make_r
     back = Run(str(make_run([*steps, step_of(4), step_of(5)], name="back")))
     assert away(back)[0][3] == "answered late in step 1; not there until step 4, 2 steps"
     assert "machine 4 after step 1 (late), back in step 4." in words(back)
+
+
+def test_a_machine_that_left_on_a_warning_is_no_preempted_one(make_run):
+    """On the map, from the step on in which it is away until it is back."""
+    steps = [step_of(0), step_of(1, events=[{"leaving": 4, "reason": "told to"}])]
+    steps += [step_of(2, **THREE), step_of(3, **THREE), step_of(4), step_of(5, **THREE)]
+    run = Run(str(make_run(steps)))
+    cells = np.frombuffer(base64.b64decode(run.bins.cells()), np.uint8).reshape(4, 6)[3]
+    left = STATE_OF["leaving"]
+    assert cells.tolist() == [cells[0], cells[0], left, left, cells[0], PREEMPTED]
+    assert cells[0] > 16
 
 
 def test_a_machine_that_was_late_and_given_up_later(make_run):
