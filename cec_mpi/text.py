@@ -63,6 +63,17 @@ def plural(count: float, word: str, *verb: str) -> str:
     return " ".join([f"{number} {word}{ending}", *([verb[count != 1]] if verb else [])])
 
 
+def counted(count: int, word: str) -> str:
+    """A number of things, however many, as `plural` says it but with thousands set apart.
+
+    Examples
+    --------
+    >>> counted(1, "step"), counted(2000, "step")
+    ('1 step', '2,000 steps')
+    """
+    return f"{count:,} {plural(count, word).partition(' ')[2]}"
+
+
 def shown(value: object) -> str:
     """A value that came from outside: as in Python, and cut where it is long.
 

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.report.reading.chunks import Chunk
-from cec_mpi.report.reading.fields import Ints
+from cec_mpi.report.reading.fields import Bounds, Ints
+from cec_mpi.text import counted, listed
 
 LATE, SILENT = "late", "silent"
 """Why a machine is away: after a late answer, or one that did not count (stragglers)."""
@@ -48,6 +49,8 @@ class Absence:
         The first step without it, or in which it was lost: its number, and how many came before.
     after : int
         Number of the step in which it was available last.
+    became : int or None
+        Number of the step in which what is known in the end was known, where it began otherwise.
     back, steps : int or None
         Number of the step in which it was there again, and how many it missed; None: never.
     """
@@ -58,6 +61,7 @@ class Absence:
     step: int
     index: int
     after: int
+    became: int | None = None
     back: int | None = None
     steps: int | None = None
 
@@ -70,6 +74,9 @@ class Absences:
     left, came : int
         How often a machine left, and came or came again, those that were lost and replaced within
         a step included, those with an answer that did not count left out.
+    unanswered : Counter of int
+        In how many steps each machine had no answer that counted in time, though it had rows to
+        compute and was not lost; of parts with stragglers.
     silent : Counter of int
         In how many steps each machine was not available after such an answer.
     known : list of Absence
@@ -84,6 +91,7 @@ class Absences:
 
     def __init__(self) -> None:
         self.left = self.came = self.preempted = 0
+        self.unanswered: Counter[int] = Counter()
         self.silent: Counter[int] = Counter()
         self.known: list[Absence] = []
         self.cut_short: dict[int, int] = {}
@@ -94,6 +102,7 @@ class Absences:
         self._here: set[int] = set()
         self._listed: Ints | None = None
         self._last: dict[str, Any] = {}
+        self._asked: tuple[Bounds | None, Ints] = None, _OTHER  # of an assignment: who has rows
         self._last_step = 0
 
     def add(self, chunk: Chunk) -> None:
@@ -101,11 +110,15 @@ class Absences:
         if chunk.begins:
             self._now, self._shown, self._listed = {}, MappingProxyType({}), None
         self.reasons = []
+        stragglers = chunk.header.get("stragglers")
+        counts = not isinstance(stragglers, int) or stragglers < 1
         for stretch in chunk.stretches:
             step, index = stretch.step, chunk.first + stretch.begin
             self._look(step, index)
             for event in step["events"]:
                 self._hear(event, step, index)
+            if not counts:
+                self._note_unanswered(step, stretch.end - stretch.begin)
             self.reasons.append(self._shown)
             self._last = step
             self._last_step = int(chunk.numbers["step"][stretch.end - 1])
@@ -118,6 +131,16 @@ class Absences:
                 if steps - absence.index >= _LONG:
                     self.known.append(absence)
         self.known.sort(key=lambda each: each.index)
+
+    def _note_unanswered(self, step: Mapping[str, Any], steps: int) -> None:
+        bounds = step["assignment"]
+        if bounds is not self._asked[0]:
+            self._asked = bounds, np.flatnonzero(bounds.loads())
+        rows = step["rows"]
+        gone = {event.get("lost", event.get("given up")) for event in step["events"]}
+        for at in self._asked[1].tolist():
+            if at < len(rows) and not rows[at] and at + 1 not in gone:
+                self.unanswered[at + 1] += steps
 
     def _look(self, step: Mapping[str, Any], index: int) -> None:
         available = step["available"]
@@ -189,7 +212,7 @@ class Absences:
                 self._shown = MappingProxyType(dict(self._now))
         elif kind in GOING:
             if machine in self._open:
-                self._become(machine, kind)
+                self._become(machine, kind, step["step"])
             elif machine not in self._here:
                 self._begin(machine, kind, step["step"], index)
             elif kind in ("lost", "given up"):
@@ -201,15 +224,55 @@ class Absences:
             else:
                 self._tell(machine, kind)
 
-    def _become(self, machine: int, why: str) -> None:
+    def _become(self, machine: int, why: str, step: int) -> None:
         """More is known now of a machine that is away."""
         absence = self._open[machine]
         if absence.why == SILENT:
             self.left += 1
             self.known.append(absence)
-        absence.why = why
+        absence.why, absence.became = why, step
         self._tell(machine, why)
 
     def _tell(self, machine: int, why: str) -> None:
         self._now[machine] = why
         self._shown = MappingProxyType(dict(self._now))
+
+
+def absence_words(each: Absence) -> str:
+    """Which machine left when, why at that time, and what became known of it later.
+
+    Examples
+    --------
+    >>> absence_words(Absence(4, "lost", "lost", 1200, 1200, 1200))
+    'machine 4 in step 1,200 (lost)'
+    >>> absence_words(Absence(5, "given up", "late", 1474, 1474, 1473, became=1684))
+    'machine 5 after step 1,473 (late; given up in step 1,684)'
+    """
+    why = {LATE: "late", SILENT: "no answer in time"}.get(each.first, REASONS[each.first])
+    if each.became is not None and each.why != each.first:
+        why += f"; {REASONS[each.why]} in step {each.became:,}"
+    if each.first in (LATE, SILENT):
+        return f"machine {each.machine} after step {each.after:,} ({why})"
+    return f"machine {each.machine} in step {each.step:,} ({why})"
+
+
+def silence_words(absences: Absences, steps: int, most: int) -> str:
+    """Which machines were not available while at work on earlier steps; empty for none.
+
+    Parameters
+    ----------
+    absences : Absences
+    steps : int
+        Of the run.
+    most : int
+        Machines that are named.
+    """
+    found = absences.silent.most_common(most)
+    if not found:
+        return ""
+    (machine, missed), *others = found
+    parts = [f"machine {machine} was not available in {missed:,} of {counted(steps, 'step')}"]
+    parts += [f"machine {n} in {count:,}" for n, count in others]
+    more = len(absences.silent) - len(found)
+    parts += [f"{counted(more, 'machine')} more"] if more > 0 else []
+    return f"{listed(parts, most + 1)}, while an answer to an earlier step had not come"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from cec_mpi.report.reading.fields import Floats
 _MOST_CELLS = 1_200_000  # machines by bins: bytes of the map
 _FEWEST, _MOST = 64, 4096  # bins
 _NONE = len(STATES)
-_KIND_STATES = [STATE_OF.get(name) for name in ("lost", "wrong", "late")]
+_OF_EVENTS = {name: STATE_OF[name] for name in ("lost", "wrong", "late")}
 
 
 class MachineBins:
@@ -34,6 +34,8 @@ class MachineBins:
         In how many of them a machine was available.
     gone : (B, N) ndarray
         In how many of them it was lost, or given up, and had not joined again.
+    left : (B, N) ndarray
+        In how many of them it was away since it had left on a warning.
     away : (B, N) ndarray
         In how many of them it was not available for another reason that is known.
     """
@@ -81,8 +83,9 @@ class MachineBins:
         add(self.shares, chunk.rows / self._shards(chunk, rows_per_shard))
         add(self.present, chunk.here)
         if any(reasons):
-            gone, away = _missing(reasons, chunk.here)
+            gone, left, away = _missing(reasons, chunk.here)
             add(self.gone, gone)
+            add(self.left, left)
             add(self.away, away)
         for stretch in chunk.stretches:
             for event in stretch.step["events"]:
@@ -96,8 +99,8 @@ class MachineBins:
         cells = (16 + np.rint(share * 239)).astype(np.uint8)
         cells[self.rows[:bins] == 0] = IDLE
         cells[self.present[:bins] == 0] = PREEMPTED
-        cells[(self.present[:bins] == 0) & (self.away[:bins] > 0)] = STATE_OF[AWAY]
-        cells[(self.present[:bins] == 0) & (self.gone[:bins] > 0)] = STATE_OF["lost"]
+        for state, missed in ((AWAY, self.away), ("leaving", self.left), ("lost", self.gone)):
+            cells[(self.present[:bins] == 0) & (missed[:bins] > 0)] = STATE_OF[state]
         marked = self.marks[:bins]
         cells = np.where(marked < _NONE, marked, cells)
         return base64.b64encode(np.ascontiguousarray(cells.T).tobytes()).decode()
@@ -127,7 +130,7 @@ class MachineBins:
 
     def _mark(self, bin_: int, event: dict[str, object]) -> None:
         _, machine, _ = said_of(event)
-        state = STATE_OF.get(next(iter(event), ""))
+        state = _OF_EVENTS.get(next(iter(event), ""))
         if state is not None and 1 <= machine <= self.marks.shape[1]:
             self.marks[bin_, machine - 1] = min(state, self.marks[bin_, machine - 1])
 
@@ -148,6 +151,7 @@ class MachineBins:
             self.shares,
             self.present,
             self.gone,
+            self.left,
             self.away,
             self.marks,
         ]
@@ -158,6 +162,7 @@ class MachineBins:
         self.shares: Floats = np.zeros((bins, machines))
         self.present: Floats = np.zeros((bins, machines))
         self.gone: Floats = np.zeros((bins, machines))
+        self.left: Floats = np.zeros((bins, machines))
         self.away: Floats = np.zeros((bins, machines))
         self.marks = np.full((bins, machines), _NONE, np.uint8)
 
@@ -174,14 +179,15 @@ class MachineBins:
 
 def _missing(
     reasons: Sequence[Mapping[int, str]], here: NDArray[np.bool_]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which machines are lost, and which are away for another known reason, by stretch."""
-    gone, away = np.zeros((2, *here.shape), np.bool_)
-    for lost, others, why in zip(gone, away, reasons, strict=True):
+) -> Iterator[NDArray[np.bool_]]:
+    """Which machines are lost, left on a warning, or are away for another reason, by stretch."""
+    which = {"lost": 0, "given up": 0, "leaving": 1}
+    missing = np.zeros((3, *here.shape), np.bool_)
+    for at, why in enumerate(reasons):
         for machine, reason in why.items():
-            if reason != "leaving" and machine <= here.shape[1]:
-                (lost if reason in ("lost", "given up") else others)[machine - 1] = True
-    return gone & ~here, away & ~here
+            if machine <= here.shape[1]:
+                missing[which.get(reason, 2), at, machine - 1] = True
+    return iter(missing & ~here)
 
 
 def binned(values: Floats, width: int) -> dict[str, list[float | None]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cec_mpi.report.gathered import Run
-from cec_mpi.text import listed, plural
+from cec_mpi.text import counted, listed
 
 
 def duration(seconds: float) -> str:
@@ -91,7 +91,7 @@ def comparisons_of(run: Run) -> list[dict[str, Any]]:
             "counts no stalls, and this run all of its own.",
             costs.compared,
             (costs.measured, mine),
-            (costs.equal, {f"reading ({plural(costs.shared_anew, 'time')})": reload}),
+            (costs.equal, {f"reading ({counted(costs.shared_anew, 'time')})": reload}),
         )
     )
     return found
@@ -113,7 +113,7 @@ def unknown_of(run: Run) -> list[str]:
     if costs.shared_anew and costs.reload_seconds(bytes_per_row(run.header)) is None:
         return [
             "Equal shares without a code would have computed for "
-            f"{duration(costs.equal)} and shared X out anew {plural(costs.shared_anew, 'time')}; "
+            f"{duration(costs.equal)} and shared X out anew {counted(costs.shared_anew, 'time')}; "
             "what reading takes, this run has not shown."
         ]
     return []

@@ -17,7 +17,7 @@ from cec_mpi.report.kinds import MARKED, STATES
 from cec_mpi.report.reading.fields import Floats
 from cec_mpi.report.sums import longest_of, sum_of, usual_and_longest
 from cec_mpi.report.words import facts_of, present_of, warnings_of, words_of
-from cec_mpi.text import plural
+from cec_mpi.text import counted
 
 _VERSION = 1
 _SPEEDS = 60_000  # numbers of speeds: bins by machines
@@ -30,6 +30,13 @@ _SERIES = {
     "bytes": "bytes",
 }
 _LOGARITHMIC = {"residual", "change", "gradient", "tolerance"}
+_AVAILABLE = "Available: from begin to end of a step. Lost: or given up."
+_COST = f"Cost: being last, over the optimum in hindsight; reading; stalls. {_AVAILABLE}"
+_ANSWERS = (
+    "Not answered: steps in which enough others had answered before it did. Still at work: those "
+    "in which it was not available, since it was at work on an earlier one. Last in steps: among "
+    f"those whose answers counted. {_AVAILABLE}"
+)
 _MOST_PROGRESS = 4000  # points of one curve
 
 
@@ -78,7 +85,7 @@ def _side_by_side(runs: Sequence[Run]) -> list[str]:
             text += f": {times[1] / times[0]:.2f} times as long"
         if spent[0] > 0:
             text += (
-                f"; computing in the first {plural(both, 'step')} took "
+                f"; computing in the first {counted(both, 'step')} took "
                 f"{spent[1] / spent[0]:.2f} times as long"
             )
         said.append(text + ".")
@@ -124,7 +131,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _by_machine(run: Run) -> dict[str, Any]:
-    """What each machine did and cost, the costliest first."""
+    """What each machine did and cost, the costliest first; with stragglers who did not answer."""
     costs, steps = run.costs, run.steps
     present = present_of(run)
     rows = run.bins.rows[: run.bins.bins].sum(axis=0)
@@ -134,9 +141,17 @@ def _by_machine(run: Run) -> dict[str, Any]:
         if 1 <= machine <= run.machines:
             lost[machine - 1] += MARKED[kind].kind in ("lost", "given up")
             joined[machine - 1] += MARKED[kind].kind == "joined"
-    cost = costs.cost
+    known = min(run.machines, len(costs.cost))
+    cost = costs.cost[:known]
+    first, ordered = {"Cost": "seconds"}, ("cost most", "By machine, the costliest first", _COST)
+    leading = cost[:, None]
+    if costs.uncounted:
+        first = {"Not answered": "whole", "Still at work": "whole"}
+        ordered = ("brought fewest answers", "By machine, the fewest answers first", _ANSWERS)
+        found = run.absences.unanswered, run.absences.silent
+        leading = np.array([[each[n + 1] for each in found] for n in range(known)], np.float64)
     columns = {
-        "Cost": "seconds",
+        **first,
         "Last in steps": "whole",
         "Computed": "seconds",
         "Rows": "whole",
@@ -144,17 +159,20 @@ def _by_machine(run: Run) -> dict[str, Any]:
         "Lost": "whole",
         "Joined": "whole",
     }
-    known = min(run.machines, len(cost))
     table = [
         [
             n + 1,
-            *map(float, (cost[n], costs.slowest[n], seconds[n], rows[n], present[n] / steps)),
+            *map(float, leading[n]),
+            *map(float, (costs.slowest[n], seconds[n], rows[n], present[n] / steps)),
             lost[n],
             joined[n],
         ]
-        for n in np.argsort(-cost[:known], kind="stable").tolist()
+        for n in np.argsort(-leading.sum(axis=1), kind="stable").tolist()
     ]
     return {
+        "first": ordered[0],
+        "caption": ordered[1],
+        "note": ordered[2],
         "columns": [{"label": label, "unit": unit} for label, unit in columns.items()],
         "rows": table,
     }
@@ -206,7 +224,7 @@ def _speeds(run: Run) -> dict[str, Any] | None:
 
 def _too_large(run: Run) -> list[str]:
     count = run.assignments.too_large
-    return [f"{plural(count, 'assignment')} too large to be shown."] if count else []
+    return [f"{counted(count, 'assignment')} too large to be shown."] if count else []
 
 
 def _until(run: Run, index: int) -> int:

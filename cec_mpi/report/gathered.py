@@ -22,7 +22,7 @@ from cec_mpi.report.kinds import INDEX_AWAY, said_of
 from cec_mpi.report.reading.chunks import Chunk
 from cec_mpi.report.reading.fields import NUMBERS
 from cec_mpi.report.reading.stream import read_chunks
-from cec_mpi.text import plural, shown
+from cec_mpi.text import counted, shown
 
 Floats = NDArray[np.float64]
 
@@ -155,10 +155,10 @@ class Run:
         for each in self.absences.known:
             if each.first not in (LATE, SILENT):
                 continue
-            until = "from then on" if each.back is None else f"until step {each.back}"
+            until = "from then on" if each.back is None else f"until step {each.back:,}"
             missed = each.steps if each.steps is not None else self.steps - each.index
             answer = "answered late" if each.first == LATE else "had not answered in time"
-            text = f"{answer} in step {each.after}; not there {until}, {plural(missed, 'step')}"
+            text = f"{answer} in step {each.after:,}; not there {until}, {counted(missed, 'step')}"
             found.append((each.step, INDEX_AWAY, each.machine, text))
         return found
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cec_mpi.records.events import KINDS, Kind
-from cec_mpi.text import plural, shown
+from cec_mpi.text import counted, shown
 
 _LONGEST = 300  # characters of what an event says
 
@@ -40,6 +40,7 @@ STATES = (
     State("lost", "lost", "#b3261e", "#ff8a80"),
     State("wrong", "answered wrongly", "#8b0000", "#ff6e6e"),
     State("late", "answered late", "#c9a800", "#e6d15c"),
+    State("leaving", "left on a warning", "#e0a862", "#8a5f22"),
     State("away", "not available: no answer yet, or asked no more", "#b9a8c4", "#5d4d69"),
 )
 """What a cell of the map can be; those further down matter less where a cell has several steps."""
@@ -48,7 +49,7 @@ PREEMPTED, IDLE = 0, 1
 _INDEX = {kind.kind: index for index, kind in enumerate(MARKED) if kind.kind != AWAY}
 INDEX_AWAY = len(MARKED) - 1
 STATE_OF = {state.state: index for index, state in enumerate(STATES) if index > IDLE}
-"""Which state of a cell an event of this kind makes."""
+"""States other than those of a machine that is preempted or has no rows."""
 
 
 def said_of(event: Mapping[str, Any]) -> tuple[int, int, str]:
@@ -79,4 +80,4 @@ def _rebuilt(event: Mapping[str, Any]) -> str:
     count, first, last = (event.get(name) for name in ("rows", "first", "last"))
     if type(count) is not int:
         return ""
-    return f"{plural(count, 'row')} of {shown(first)}..{shown(last)}"
+    return f"{counted(count, 'row')} of {shown(first)}..{shown(last)}"

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.report.absences import LATE, REASONS, SILENT, Absence
+from cec_mpi.report.absences import Absence, absence_words, silence_words
 from cec_mpi.report.comparisons import against, duration, unknown_of
 from cec_mpi.report.costs import Costs
 from cec_mpi.report.gathered import BROKEN, DONE, GOING, Run
 from cec_mpi.report.kinds import INDEX_AWAY, MARKED
 from cec_mpi.report.reading.fields import Floats
-from cec_mpi.report.sums import made_with, sum_of
-from cec_mpi.text import few, listed, plural
+from cec_mpi.report.sums import added, made_with, sum_of
+from cec_mpi.text import counted, few, listed
 
 _NAMED = 5  # machines
 _MOST_LEFT = 6  # sentences of who left
@@ -35,7 +35,7 @@ def facts_of(run: Run) -> list[dict[str, str]]:
     found = {
         "Task": task,
         "Options": _options(options) if isinstance(options, dict) else "",
-        "X": f"{_text(header, 'rows')} x {_text(header, 'columns')}, {_text(header, 'dtype')}",
+        "X": f"{_whole(header, 'rows')} x {_whole(header, 'columns')}, {_text(header, 'dtype')}",
         "Code": f"{_text(header, 'code')}: {_text(header, 'machines')} machines, any "
         f"{_text(header, 'recovery')} are enough",
         "Scheme": _text(header, "scheme"),
@@ -44,7 +44,7 @@ def facts_of(run: Run) -> list[dict[str, str]]:
         "Hosts": few(list(dict.fromkeys(_hosts(header))), _NAMED) if _hosts(header) else "",
         "Begin": str(header.get("started", "")),
         "End": run.last_time,
-        "Parts": plural(len(run.headers), "part") if run.resumes else "",
+        "Parts": counted(len(run.headers), "part") if run.resumes else "",
         "MPI": str(header.get("mpi_library", "")).splitlines()[0][:80]
         if header.get("mpi_library")
         else "",
@@ -57,7 +57,7 @@ def words_of(run: Run) -> list[str]:
     """Sentences: how long, steps, machines, who left when, what that cost, who cost most."""
     if not run.steps:
         return ["No step has been recorded yet."]
-    said = [_what(run), _machines(run), _events(run), _left(run), _silent(run)]
+    said = [_what(run), _machines(run), _events(run), _left(run)]
     said += [_stalls(run), _fewer(run)]
     said += [_waited(run), _optimum(run), *unknown_of(run), _costliest(run)]
     return [each for each in said if each]
@@ -78,10 +78,10 @@ def _what(run: Run) -> str:
     converged = run.summary.get("converged")
     if run.state == DONE and converged is not None:
         how = "The run converged" if converged else "The run ended without convergence"
-    steps = plural(run.steps, "step")
+    steps = counted(run.steps, "step")
     text = f"{how}: {steps} in {sum_of(run)['whole']}"
     if run.resumes:
-        after = listed(run.resumes, _NAMED)
+        after = listed((f"{each:,}" for each in run.resumes), _NAMED)
         text += f", in {len(run.headers)} parts (resumed after {after} steps)"
     return f"{text}."
 
@@ -91,13 +91,14 @@ def _machines(run: Run) -> str:
     always = int((present >= run.steps).sum()) or "none"
     never = [n + 1 for n in np.flatnonzero(present <= 0)]
     text = (
-        f"{plural(run.machines, 'machine')}, any {run.header['recovery']} of which are enough: "
+        f"{counted(run.machines, 'machine')}, any {run.header['recovery']} of which are enough: "
         f"{present.sum() / run.steps:.3g} were available in a step on average, {always} throughout"
     )
     if never:
         text += f", {listed(never, _NAMED)} never"
+    silence = silence_words(absences, run.steps, _NAMED)
     if not absences.left and not absences.came:
-        return f"{text}. None left or came."
+        return f"{text}. None left or came{f', but {silence}' if silence else ''}."
     times = f"Machines left {_times(absences.left)} and came {_times(absences.came)}"
     if not absences.came:
         times = f"Machines left {_times(absences.left)}"
@@ -106,7 +107,7 @@ def _machines(run: Run) -> str:
         times += ", preempted"
     elif preempted:
         times += f"; {_times(preempted)} they were preempted"
-    return f"{text}. {times}."
+    return f"{text}. {times}{f'; besides, {silence}' if silence else ''}."
 
 
 def present_of(run: Run) -> Floats:
@@ -118,21 +119,22 @@ def present_of(run: Run) -> Floats:
 
 
 def _times(count: int) -> str:
-    return "never" if not count else plural(count, "time")
+    return "never" if not count else counted(count, "time")
 
 
 def _events(run: Run) -> str:
     events = [event for event in run.events if event[1] != INDEX_AWAY]
     counts = Counter(kind for _, kind, _, _ in events)
     if not events:
-        return "No machine was lost, late or wrong."
+        late = "" if run.absences.silent or run.absences.unanswered else ", late"
+        return f"No machine was lost{late} or wrong."
     parts = []
     for index, count in sorted(counts.items()):
         who = sorted({machine for _, kind, machine, _ in events if kind == index})
         words = MARKED[index].words or "had another event"
         name = "machine" if len(who) == 1 else "machines"
         text = f"{name} {listed(who, _NAMED)} {words if len(who) == 1 else _several(words)}"
-        parts.append(text + (f" ({count} times)" if count > len(who) else ""))
+        parts.append(text + (f" ({count:,} times)" if count > len(who) else ""))
     joined = "; ".join(parts)
     return f"{joined[0].upper()}{joined[1:]}."
 
@@ -149,38 +151,18 @@ def _left(run: Run) -> str:
     said = [_absence(each, run) for each in known[:_MOST_LEFT]]
     more = len(known) - len(said)
     if more:
-        said.append(f"{more} more, which the events have")
+        said.append(f"{more:,} more, which the events have")
     return f"When machines left: {'; '.join(said)}."
 
 
 def _absence(each: Absence, run: Run) -> str:
-    if each.why in (LATE, SILENT):
-        late = "late" if each.why == LATE else "no answer in time"
-        text = f"machine {each.machine} after step {each.after} ({late})"
-    else:
-        text = f"machine {each.machine} in step {each.step} ({REASONS[each.why]})"
+    text = absence_words(each)
     if each.back is not None:
         same = each.back == each.step
-        return f"{text}, back in {'the same step' if same else f'step {each.back}'}"
+        return f"{text}, back in {'the same step' if same else f'step {each.back:,}'}"
     if run.state == GOING:
         return f"{text}, not back so far"
-    return f"{text}, not back in {plural(run.steps - each.index, 'step')} to the end"
-
-
-def _silent(run: Run) -> str:
-    """Who was not available since it was at work on earlier steps."""
-    found = run.absences.silent.most_common(_NAMED)
-    if not found:
-        return ""
-    machine, steps = found[0]
-    text = (
-        f"Machine {machine} was not available in {steps} of {plural(run.steps, 'step')} because "
-        "its answer to an earlier one had not come"
-    )
-    others = [f"{n} ({count})" for n, count in found[1:]]
-    more = len(run.absences.silent) - len(found)
-    others += [f"{more} more"] if more > 0 else []
-    return f"{text}; so were machines {listed(others, 9)}." if others else f"{text}."
+    return f"{text}, not back in {counted(run.steps - each.index, 'step')} to the end"
 
 
 def _stalls(run: Run) -> str:
@@ -188,7 +170,7 @@ def _stalls(run: Run) -> str:
     if not stalled:
         return ""
     parts = [
-        f"{duration(stalled[kind][1])} in {plural(stalled[kind][0], 'step')} with {words}"
+        f"{duration(stalled[kind][1])} in {counted(stalled[kind][0], 'step')} with {words}"
         for kind, words in _STALLED.items()
         if kind in stalled
     ]
@@ -197,7 +179,7 @@ def _stalls(run: Run) -> str:
     text = f"Stalls cost {total}: {listed(parts, 9)}, which took longer to collect than usual"
     if sum(often for often, _ in stalled.values()) > 1:
         longest = duration(float(run.numbers["stall_seconds"][worst]))
-        text += f"; the longest {longest} in step {int(run.numbers['step'][worst])}"
+        text += f"; the longest {longest} in step {int(run.numbers['step'][worst]):,}"
     return f"{text}."
 
 
@@ -210,8 +192,8 @@ def _fewer(run: Run) -> str:
     if longer < 1.02 * shorter:
         return ""
     return (
-        f"With {plural(many, 'machine')} a step computed for {duration(shorter)}, with {few} for "
-        f"{duration(longer)} (medians): that fewer machines compute longer counts as no stall."
+        f"With {counted(many, 'machine')} a step computed for {duration(shorter)}, with {few:,} "
+        f"for {duration(longer)} (medians): that fewer machines compute longer counts as no stall."
     )
 
 
@@ -219,7 +201,7 @@ def _optimum(run: Run) -> str:
     costs = run.costs
     if not costs.known:
         return ""
-    where = "" if costs.known == run.steps else f" in {plural(costs.known, 'step')}"
+    where = "" if costs.known == run.steps else f" in {counted(costs.known, 'step')}"
     return (
         f"Computing took {duration(costs.computing)}{where}, {_than(costs)} the optimum in "
         "hindsight: the best shares of rows for the speeds that machines turned out to have."
@@ -237,47 +219,63 @@ def _waited(run: Run) -> str:
         return ""
     often = int(np.count_nonzero(waiting))
     return (
-        f"The run waited {duration(float(waiting.sum()))} for enough machines, before {often} of "
-        f"{plural(run.steps, 'step')}."
+        f"The run waited {duration(float(waiting.sum()))} for enough machines, before {often:,} of "
+        f"{counted(run.steps, 'step')}."
     )
 
 
 def _costliest(run: Run) -> str:
     costs = run.costs
     cost = costs.cost
+    if costs.uncounted:
+        return _unanswered(run)
     if not len(cost) or not cost.max() > 0:
         return ""
     n = int(cost.argmax())
-    why = {}
-    if costs.slowest[n]:
-        why[_was_last(run, n)] = float(costs.excess[n])
-    if costs.loads[n] > 0.05 * cost[n]:
-        waited = float(costs.loads[n])
-        why[f"rows that it read later than at the start held up steps for {duration(waited)}"] = (
-            waited
-        )
     lost = sum(kind == 0 and machine == n + 1 for _, kind, machine, _ in run.events)
-    was_lost = f"it was lost{f' {lost} times' if lost > 1 else ''}" if lost else ""
-    stalls = float(costs.stalls[n])
-    if stalls > 0.05 * cost[n]:
-        text = f"stalled steps for {duration(stalls)}"
-        why[f"{was_lost} and {text}" if lost else f"it {text}"] = stalls
-    elif lost:
-        why[was_lost] = 0.0
-    said = sorted(why, key=lambda reason: -why[reason])
-    who = "As far as it is known, machine" if costs.uncounted else "Machine"
-    return f"{who} {n + 1} cost most, {duration(float(cost[n]))}: {', and '.join(said)}."
+    was_lost = f", as it was lost{f' {lost:,} times' if lost > 1 else ''}" if lost else ""
+    why = {
+        _was_last(run, n): float(costs.excess[n]),
+        "waiting for rows that it read later than at the start": float(costs.loads[n]),
+        f"in steps that it stalled{was_lost}": float(costs.stalls[n]),
+    }
+    said = sorted((reason for reason in why if why[reason] > 0), key=lambda each: -why[each])
+    whole, parts = added([why[reason] for reason in said])
+    shown = [(part, text) for part, text in zip(parts, said, strict=True) if part.strip("0. msh")]
+    if len(shown) < 2:
+        return f"Machine {n + 1} cost most, {duration(float(cost[n]))}: all of it {said[0]}."
+    words = [f"{part} {text}" for part, text in shown]
+    return f"Machine {n + 1} cost most, {whole}: {'; '.join(words)}."
 
 
 def _was_last(run: Run, n: int) -> str:
     costs = run.costs
-    text = f"it was the last in {int(costs.slowest[n])} of {plural(run.steps, 'step')}"
+    text = (
+        "over the optimum in hindsight where it was the last, in "
+        f"{int(costs.slowest[n]):,} of {counted(run.steps, 'step')}"
+    )
     plan = float(costs.over_plan[n])
     if plan > 0 and plan > 0.5 * costs.excess[n]:
-        return f"{text} and took {duration(plan)} longer there than planned"
-    if costs.excess[n] > 0:
-        return f"{text}, as planned, with more rows than were best in hindsight"
-    return text
+        return f"{text}, which took {duration(plan)} longer than planned"
+    return f"{text}, which took as long as planned, with more rows than were best"
+
+
+def _unanswered(run: Run) -> str:
+    """Who had no answer in time most often; what that cost is not in the records."""
+    none, silent = run.absences.unanswered, run.absences.silent
+    order = sorted(none | silent, key=lambda n: (-none[n] - silent[n], n))
+    text = "Nor can it be told which machine cost most"
+    if not order:
+        return f"{text}: all answers came in time."
+    machine, *others = order
+    text += f". Machine {machine} was the one that had most often not answered when enough others "
+    text += f"had: in {none[machine]:,} of {counted(run.steps, 'step')}"
+    if silent[machine]:
+        text += f", and in {silent[machine]:,} more it was still at work on an earlier one"
+    then = [f"{n} ({none[n] + silent[n]:,})" for n in others[:_NAMED]]
+    then += [f"{len(others) - len(then):,} more"] if len(others) > len(then) else []
+    name = "machine" if len(others) == 1 else "machines"
+    return f"{text}; then {name} {listed(then, 9)}." if then else f"{text}."
 
 
 def _hosts(header: dict[str, Any]) -> list[str]:
@@ -291,3 +289,8 @@ def _options(options: dict[str, Any]) -> str:
 
 def _text(header: dict[str, Any], name: str) -> str:
     return str(header.get(name, "?"))[:80]
+
+
+def _whole(header: dict[str, Any], name: str) -> str:
+    value = header.get(name)
+    return f"{value:,}" if type(value) is int else _text(header, name)

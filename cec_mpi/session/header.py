@@ -54,7 +54,7 @@ def run_header(
         if file and Path(file).parent != node_directory(opening.store, host)
     ]
     return {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "versions": {
             "cec_mpi": __version__,
             "python": platform.python_version(),

@@ -144,6 +144,9 @@ def run(
             "Machine 2 held the job up most: it was the last in 41 % of the steps, 3.2 s in all.",
         ],
         "by_machine": {
+            "first": "cost most",
+            "caption": "By machine, the costliest first",
+            "note": "Available: from begin to end of a step.",
             "columns": [
                 {"label": "Held the job up, steps", "unit": "whole"},
                 {"label": "Time it cost", "unit": "seconds"},

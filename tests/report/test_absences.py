@@ -1,9 +1,12 @@
 """When machines left, and why, as far as the records tell."""
 
+import base64
+
+import numpy as np
 import pytest
 
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.kinds import MARKED
+from cec_mpi.report.kinds import MARKED, PREEMPTED, STATE_OF
 from cec_mpi.report.words import words_of
 from helpers.made_runs import step_of
 
@@ -34,6 +37,27 @@ def test_a_machine_that_was_late_and_then_gone_is_an_event_and_a_sentence(make_r
     assert "machine 4 after step 1 (late), back in step 4." in words(back)
 
 
+def test_a_machine_that_left_on_a_warning_is_no_preempted_one(make_run):
+    """On the map, from the step on in which it is away until it is back."""
+    steps = [step_of(0), step_of(1, events=[{"leaving": 4, "reason": "told to"}])]
+    steps += [step_of(2, **THREE), step_of(3, **THREE), step_of(4), step_of(5, **THREE)]
+    run = Run(str(make_run(steps)))
+    cells = np.frombuffer(base64.b64decode(run.bins.cells()), np.uint8).reshape(4, 6)[3]
+    left = STATE_OF["leaving"]
+    assert cells.tolist() == [cells[0], cells[0], left, left, cells[0], PREEMPTED]
+    assert cells[0] > 16
+
+
+def test_a_machine_that_was_late_and_given_up_later(make_run):
+    """Why it was away at first, since when, and when more was known."""
+    given_up = {"given up": 4, "reason": "slow"}
+    steps = [step_of(0), step_of(1, events=[{"late": 4}]), step_of(2, **THREE)]
+    steps += [step_of(3, **THREE, events=[given_up]), step_of(4)]
+    assert "machine 4 after step 1 (late; given up in step 3), back in step 4." in words(
+        Run(str(make_run(steps)))
+    )
+
+
 def test_a_machine_that_is_replaced_within_a_step_left_all_the_same(make_run):
     """It was available when each step began, but not throughout."""
     both = [LOST, {"joined": 4, "rank": 5}]
@@ -52,7 +76,10 @@ def test_a_machine_whose_answer_did_not_count_is_not_preempted(make_run):
     run = Run(str(make_run(steps, header={"stragglers": 1})))
     assert (run.absences.left, run.absences.preempted) == (0, 0)
     assert run.absences.silent == {4: 28}
-    assert "Machine 4 was not available in 28 of 30 steps because its answer to" in words(run)
+    assert (
+        "None left or came, but machine 4 was not available in 28 of 30 steps, while an answer to "
+        "an earlier step had not come.\nNo machine was lost or wrong." in words(run)
+    )
     assert len(away(run)) == 1
     assert run.assignments.chosen()[-1].reasons == {4: "silent"}
     few = Run(str(make_run(steps[:10], name="few", header={"stragglers": 1})))

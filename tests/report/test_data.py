@@ -121,6 +121,17 @@ def test_stalls_are_in_the_table_of_machines(make_run):
     ]
 
 
+def test_with_stragglers_the_table_begins_with_who_did_not_answer(make_run):
+    asked = [[0, 50], [0, 50], [50, 100], [50, 100]]
+    silent = {"rows": (50, 50, 50, 0), "available": (1, 2, 3, 4), "assignment": asked}
+    steps = [step_of(0), step_of(1, **silent), step_of(2, **GONE)]
+    (one,) = data(make_run(steps, header={"stragglers": 1}))["runs"]
+    labels = [each["label"] for each in one["by_machine"]["columns"]]
+    assert labels[:3] == ["Not answered", "Still at work", "Last in steps"]
+    assert one["by_machine"]["rows"][0][:3] == [4, 1, 1]
+    assert one["by_machine"]["caption"] == "By machine, the fewest answers first"
+
+
 def test_a_resumed_run_is_one_axis(make_run):
     """The second part begins an hour later, and that hour is no time of the run."""
     late = {"time": "2026-01-02T04:04:08.500+00:00", "waited_ticks": 3}

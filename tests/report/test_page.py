@@ -545,6 +545,67 @@ def test_the_worst_step_is_seen_whatever_its_neighbours_took(browser):
     assert any(value.replace("\u00a0", " ") == "9 s" for value in values[:8])
 
 
+def test_predictions_that_are_far_off_do_not_flatten_what_was_measured(browser):
+    """They run out of the chart, however far off they are, and its note says so."""
+    axes = []
+    axis = """
+        const canvas = document.querySelector("#makespans canvas");
+        return [...canvas.getContext("2d").getImageData(0, 0, 50, canvas.height).data].join();
+    """
+    for much in (50.0, 500.0):
+        made = report_data.run(steps=200)
+        made["series"]["predicted"]["value"][100] = much
+        browser.open(page(report_data.report(made)))
+        axes.append(browser.run(axis))
+        said = browser.text("#makespans .note").replace("\u00a0", " ")
+        assert f"Predictions beyond the axis run out at the top; the largest is {much:g} s" in said
+    browser.open(page(report_data.report(report_data.run(steps=200))))
+    assert {browser.run(axis)} == set(axes)
+    assert "beyond" not in browser.text("#makespans .note")
+
+
+def test_the_line_of_a_machine_has_a_gap_where_it_was_away(browser):
+    """Its colour is at both sides of the gap, and not in it."""
+    made = report_data.run(speeds=(2, 2), recovery=1, steps=100, losses=0)
+    for speeds in made["speeds"]["machines"]:
+        third = len(speeds) // 3
+        speeds[third:-third] = [None] * (len(speeds) - 2 * third)
+    browser.open(page(report_data.report(made)))
+    blue = browser.run("""
+        const all = [...document.querySelectorAll("figure")];
+        const canvas = all.find((each) => /^Speeds/.test(each.textContent)).querySelector("canvas");
+        const { width, height } = canvas;
+        const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+        const counts = [0.12, 0.5, 0.8].map((part) => {
+            const x = Math.round(64 + part * (width - 88));
+            let found = 0;
+            for (let y = 0; y < height - 30; y++) {
+                const at = 4 * (y * width + x);
+                found += Math.abs(data[at] - data[at + 2]) > 60 && data[at + 3] > 100;
+            }
+            return found;
+        });
+        return counts;
+    """)
+    assert blue[0] > 0
+    assert blue[1] == 0
+    assert blue[2] > 0
+
+
+def test_what_happened_is_read_once(browser):
+    made = report_data.run()
+    step, _, machine, text = next(event for event in made["events"] if event[1] == 0)
+    cells = bytearray(base64.b64decode(made["map"]["cells"]))
+    cells[(machine - 1) * made["map"]["bins"] + step] = 2  # lost
+    made["map"]["cells"] = base64.b64encode(cells).decode()
+    browser.open(page(report_data.report(made)), place=f"#step={step}")
+    browser.press("#machine", f"{machine}", "\ue007")
+    said = f": was lost ({text})"
+    browser.until(lambda: f"machine {machine} " in browser.text("#maps .readout"))
+    assert browser.text("#maps .readout").endswith(said)
+    assert "lost; " not in browser.text("#maps .readout")
+
+
 def test_machines_are_zoomed_and_one_is_found_by_its_number(browser):
     browser.open(large())
     shown = lambda: browser.text(".toolbar.machines .window")  # noqa: E731

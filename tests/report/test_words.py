@@ -27,8 +27,8 @@ def test_a_small_run_in_words(make_run):
         "No machine was lost, late or wrong.",
         "Computing took 2 s, 750 ms (60.0 %) more than the optimum in hindsight: the best shares "
         "of rows for the speeds that machines turned out to have.",
-        "Machine 3 cost most, 750 ms: it was the last in 10 of 10 steps and took 500 ms longer "
-        "there than planned.",
+        "Machine 3 cost most, 750 ms: all of it over the optimum in hindsight where it was the "
+        "last, in 10 of 10 steps, which took 500 ms longer than planned.",
     ]
     compared = comparisons_of(Run(str(run)))
     assert [(each["label"], each["steps"], each["text"]) for each in compared] == [
@@ -117,18 +117,19 @@ def test_who_reads_costs_as_far_as_it_holds_up_the_step(make_run):
     assert Run(str(run)).costs.loads == pytest.approx([0, 8.9, 0, 0])
     assert Run(str(run)).costs.waited_for_loads == pytest.approx(8.9)
     assert (
-        "Machine 2 cost most, 8.9 s: rows that it read later than at the start held up steps "
-        "for 8.9 s." in words(run)
+        "Machine 2 cost most, 8.9 s: all of it waiting for rows that it read later than at the "
+        "start." in words(run)
     )
 
 
-def test_the_largest_reason_is_named_first(make_run):
+def test_reasons_add_up_and_the_largest_is_named_first(make_run):
     """Machine 3: 0.075 s over the optimum in each of 2 steps, and 1 s of reading in the second."""
     reading = {"load_seconds": [0.0, 0.0, 1.0, 0.0], "load_bytes": [0, 0, 80, 0]}
     run = make_run([step_of(0), step_of(1, **reading)])
     assert (
-        "Machine 3 cost most, 1.15 s: rows that it read later than at the start held up steps "
-        "for 1 s, and it was the last in 2 of 2 steps" in words(run)
+        "Machine 3 cost most, 1.15 s: 1.00 s waiting for rows that it read later than at the "
+        "start; 0.15 s over the optimum in hindsight where it was the last, in 2 of 2 steps"
+        in words(run)
     )
 
 
@@ -155,7 +156,9 @@ def test_stalls_are_charged_to_those_who_made_them(make_run):
         "Stalls cost 2.21 s: 2.21 s in 2 steps with machines lost or given up, which took longer "
         "to collect than usual; the longest 1.81 s in step 2." in said
     )
-    assert "Machine 4 cost most, 2.01 s: it was lost and stalled steps for 2.01 s." in said
+    assert (
+        "Machine 4 cost most, 2.01 s: all of it in steps that it stalled, as it was lost." in said
+    )
 
 
 def test_stalls_where_no_step_is_usual(make_run):
@@ -173,7 +176,9 @@ def test_waiting_for_enough_machines_is_said(make_run):
 def test_answers_that_do_not_count_are_compared_with_nothing(make_run):
     """Of machine 4 nothing is known in step 1; the records lack what it would have taken."""
     uncounted = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
-    run = make_run([step_of(0), step_of(1, **uncounted)], header={"stragglers": 1})
+    reading = {"load_seconds": [0.5, 0.0, 0.0, 0.0], "load_bytes": [400, 0, 0, 0]}
+    steps = [step_of(0), step_of(1, **uncounted), step_of(2, **reading)]
+    run = make_run(steps, header={"stragglers": 1})
     costs = Run(str(run)).costs
     assert (costs.known, costs.compared, costs.excess.tolist()) == (0, 0, [0] * 4)
     said = words(run)
@@ -182,8 +187,27 @@ def test_answers_that_do_not_count_are_compared_with_nothing(make_run):
         "cannot be told with answers that do not count (stragglers: 1)." in said
     )
     assert comparisons_of(Run(str(run))) == []
-    for other in ("Computing took", "would have computed", "What equal loads"):
+    assert "Nor can it be told which machine cost most: all answers came in time." in said
+    for other in ("Computing took", "would have computed", "What equal loads", "As far as"):
         assert other not in said
+
+
+def test_who_answered_least_is_said_where_no_cost_can_be_told(make_run):
+    """Machine 4 is asked in steps 1 and 4 in vain, and at work on the former in steps 2 and 3."""
+    asked = [[0, 50], [0, 50], [50, 100], [50, 100]]
+    three = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
+    silent = three | {"available": (1, 2, 3, 4), "assignment": asked}
+    other = {"rows": (50, 50, 0, 50), "available": (1, 2, 3, 4), "assignment": asked}
+    lost = {"events": [{"lost": 2, "reason": "gone"}], "rows": (50, 0, 50, 50)}
+    steps = [step_of(0), step_of(1, **silent), step_of(2, **three), step_of(3, **three)]
+    steps += [step_of(4, **silent), step_of(5, **other), step_of(6, **{**silent, **lost})]
+    run = Run(str(make_run(steps, header={"stragglers": 1})))
+    assert run.absences.unanswered == {4: 2, 3: 1}  # one that is lost does not answer late
+    assert (
+        "Nor can it be told which machine cost most. Machine 4 was the one that had most often "
+        "not answered when enough others had: in 2 of 7 steps, and in 2 more it was still at work "
+        "on an earlier one; then machine 3 (1)." in "\n".join(words_of(run))
+    )
 
 
 def test_where_no_machine_took_any_time_none_was_last(make_run):

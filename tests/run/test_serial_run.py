@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -426,6 +427,7 @@ def test_the_plan_is_sent_when_the_available_machines_change(run):
 
 def test_the_header_says_what_was_run(run):
     header = run("--speeds", "1,2,3,4,5,6", "--threads", 1, "--scheme", "cyclic").header
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", header["started"])
     expected = {
         "mpi_library": "none",
         "threads": [1],

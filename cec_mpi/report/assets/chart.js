@@ -3,13 +3,14 @@
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 const charts = [];
 const GROUPS = 240;
+const ROOM = 1.08; // of the axis over the largest value
 
 /**
  * Add a chart.
  *
  * A line has `label`, `paint` (gives its colour), `x`, `y`, and may have `dash`, `low` and `high`
- * (the range that a bin's values cover), `step` (a line of steps), `off` (hidden at first) and
- * `machine`, which its entry of the legend picks.
+ * (the range that a bin's values cover), `step` (a line of steps), `off` (hidden at first), `beside`
+ * (the axis is that of the others) and `machine`, which its entry of the legend picks.
  */
 class Chart {
   constructor(parent, { title, note, unit, lines, log = false, layers = false, moments = false, group = null, standsOut = null, height = 180 }) {
@@ -123,7 +124,7 @@ class Chart {
         add(line.low, clear);
         bands.push({ series: [series.length - 2, series.length - 1], fill: () => colour(line.range) });
       }
-      add(line.y, { stroke: line.paint, width: line.width ?? 1.5, dash: line.dash, points: points(line) });
+      add(line.y, { stroke: line.paint, width: line.width ?? 1.5, dash: line.dash, points: points(line), auto: !line.beside });
       tables.push(columns);
     });
     for (const { line, y } of layers.reverse()) {
@@ -189,7 +190,7 @@ class Chart {
         select: { show: false },
         scales: {
           x: { time: false, auto: false, min: view.from, max: view.to },
-          y: this.log ? { distr: 3 } : { range: (_, low, high) => [Math.min(low ?? 0, 0), high > 0 ? high * 1.08 : 1] },
+          y: this.log ? { distr: 3 } : { range: (uplot, low, high) => [Math.min(low ?? 0, 0), ROOM * (high > 0 ? high : this.largest(uplot)) || 1] },
         },
         axes: [
           { ...axis, size: AXIS, gap: 6, splits: () => axisSteps(this.plot.clientWidth || 600), values: (_, steps) => steps.map(whole) },
@@ -202,6 +203,14 @@ class Chart {
       data,
       this.plot,
     );
+  }
+
+  /** Of the lines beside the others, where no other is shown. */
+  largest(uplot) {
+    const inside = ([x]) => x >= view.from && x <= view.to;
+    const shown = this.lines.flatMap((line, i) => (line.beside && this.shown[i] ? this.places[i] : []));
+    const values = shown.flatMap((series) => uplot.data[series].map((y, at) => [uplot.data[0][at], y]).filter(inside).map(([, y]) => y ?? 0));
+    return values.reduce((all, y) => Math.max(all, y), 0);
   }
 
   /** Where a run was resumed, and, where it matters, its checkpoints. */

@@ -53,15 +53,24 @@ const positive = (lines) =>
 
 const binned = () => (RUNS.some((run) => run.bin > 1) ? "A line is the median of each bin, the shade around it the range." : null);
 
+/** A few predictions that are far off would flatten what was measured: these run out of the chart. */
+function beyond() {
+  const largest = (name) => Math.max(0, ...RUNS.flatMap((run) => ["value", "mid", "max"].map((key) => (name === "predicted" && key === "max" ? 0 : most(run.series[name]?.[key])))));
+  const top = ROOM * Math.max(largest("measured"), largest("hindsight"));
+  return largest("predicted") > top ? `Predictions beyond the axis run out at the top; the largest is ${UNITS.seconds(largest("predicted"))}.` : null;
+}
+
+const most = (values) => (values ?? []).reduce((all, y) => Math.max(all, y ?? 0), 0);
+
 function makespans(parent) {
   add(parent, {
     title: "Makespan",
-    note: ["Time of the machine that takes longest.", binned()].filter(Boolean).join(" "),
+    note: ["Time of the machine that takes longest.", binned(), beyond()].filter(Boolean).join(" "),
     unit: UNITS.seconds,
     height: 230,
     lines: [
       ...linesOf("measured", "measured", { colour: "measured", range: "range-measured", width: 1.75 }),
-      ...linesOf("predicted", "predicted", { colour: "predicted", dash: [2, 3], off: RUNS.length > 1 }),
+      ...linesOf("predicted", "predicted", { colour: "predicted", dash: [2, 3], off: RUNS.length > 1, beside: true }),
       ...linesOf("hindsight", "best in hindsight", { colour: "hindsight", dash: [7, 3] }),
     ],
   });

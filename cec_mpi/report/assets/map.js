@@ -260,16 +260,14 @@ class MachineMap {
     if (bin < 0) return `Step ${whole(step)}: not in this run`;
     const [first, last] = stepsOf(run, bin);
     const value = this.cells[(this.machine - 1) * run.bins + bin];
-    const said = [`${machineName(run, this.machine)}: ${cellWords(run, value)}`];
-    let shown = 0;
-    for (const [at, index, machine, text] of eventsBetween(run, first, last)) {
-      if (machine && machine !== this.machine) continue;
-      if (++shown > 3) break;
-      said.push(`${wordsOf(DATA.kinds[index])}${first === last ? "" : ` at ${whole(at)}`}${text ? ` (${text})` : ""}`);
-    }
+    const its = eventsBetween(run, first, last).filter(([, , machine]) => !machine || machine === this.machine);
+    const events = new Set(its.map(([at, index, , text]) => `${wordsOf(DATA.kinds[index])}${first === last ? "" : ` at ${whole(at)}`}${text ? ` (${text})` : ""}`));
+    // A cell whose state is that of an event says nothing more than the event.
+    const isSaid = its.some(([, index, machine]) => machine && DATA.kinds[index]?.kind === DATA.states[value]?.state);
+    const said = [...(isSaid ? [] : [cellWords(run, value)]), ...events].slice(0, 4);
     let computing = 0;
     for (let n = 0; n < run.machines; n++) computing += this.cells[n * run.bins + bin] >= FIRST_SHARE;
-    return `${stepWords(run, bin)} · ${computing} of ${run.machines} computed · ${said.join("; ")}`;
+    return `${stepWords(run, bin)} · ${computing} of ${run.machines} computed · ${machineName(run, this.machine)}: ${said.join("; ")}`;
   }
 
   key(event) {

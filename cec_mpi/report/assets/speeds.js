@@ -46,14 +46,21 @@ class MachineChart extends Chart {
     this.lines.forEach((line, i) => {
       if (!line.machine) return;
       const ys = uplot.data[this.places[i].at(-1)];
-      const points = ys.map((y, at) => [uplot.data[0][at], y]).filter(([x, y]) => y !== null && y !== undefined && x >= view.from && x <= view.to);
-      if (!points.length) return;
-      const at = points.map(([x, y]) => [uplot.valToPos(x, "x", true), uplot.valToPos(y, "y", true)]);
+      const points = ys.map((y, at) => [uplot.data[0][at], y]).filter(([x, y]) => y !== undefined && x >= view.from && x <= view.to);
+      const at = points.filter(([, y]) => y !== null).map(([x, y]) => [uplot.valToPos(x, "x", true), uplot.valToPos(y, "y", true)]);
+      if (!at.length) return;
       if (line.machine === now) {
         ctx.lineWidth = 2.75 * pxRatio;
+        ctx.lineCap = "round"; // a step by itself is a dot
         ctx.strokeStyle = line.paint();
         ctx.beginPath();
-        for (const [x, y] of at) ctx.lineTo(x, y);
+        let next = 0;
+        points.forEach(([, y], place) => {
+          if (y === null) return; // the machine was away: the line has a gap
+          const [across, down] = at[next++];
+          if (points[place - 1]?.[1] == null) ctx.moveTo(across, down);
+          ctx.lineTo(across, down);
+        });
         ctx.stroke();
       }
       if (this.lines.length <= SERIES || line.machine === now) ends.push({ x: at.at(-1)[0], y: at.at(-1)[1], line });
@@ -83,7 +90,7 @@ function speeds(parent) {
     const x = run.speeds.bins.map((bin) => middles(run)[bin]);
     const reach = Math.max(run.bin, (view.last - view.first) / Math.max(x.length, 1));
     const one = (machine, label, options) => ({
-      label, machine, x, y: run.speeds.machines[machine - 1], reach, span: true, ...options,
+      label, machine, x, y: run.speeds.machines[machine - 1], reach, ...options,
     });
     const title = `Speeds${RUNS.length > 1 ? `, run ${LETTERS[index]}` : ""}`;
     const first = run.by_machine?.rows[0]?.[0] ?? null;
@@ -107,7 +114,7 @@ function speeds(parent) {
     const sorted = x.map((_, i) => run.speeds.machines.map((ys) => ys[i]).filter((y) => y !== null).sort((a, b) => a - b));
     const at = (part) => sorted.map((ys) => (ys.length ? ys[Math.round(part * (ys.length - 1))] : null));
     const picked = () => outstanding(run, first) ?? 1;
-    const label = () => `machine ${picked()}, ${view.hasMachine ? "picked" : "which cost most"}`;
+    const label = () => `machine ${picked()}, ${view.hasMachine ? "picked" : `which ${run.by_machine?.first ?? "is first"}`}`;
     const chart = add(parent, {
       title,
       note: "Rows per second: the range over all machines, their median, and one machine; pick it on the map, in a table or by its number.",

@@ -103,18 +103,18 @@ const partText = (x) => (x > 0 && x < 1e-3 ? "< 0.1\u00a0%" : UNITS.percent(Math
 
 /** What each machine did and cost: the first few, the others on demand. */
 function machineTable(run) {
-  const { columns, rows } = run.by_machine;
+  const { columns, rows, caption, note: about } = run.by_machine;
   const writers = columns.map(({ unit }, i) => (unit === "percent" ? partText : columnWriter(unit, rows.map((row) => row[i + 1]))));
   const made = (some) => some.map(([machine, ...values]) => {
     const host = run.names[machine - 1];
     const cells = values.map((value, i) => cell(columns[i].label, writers[i](value), columns[i].unit === "text" ? "text" : null));
     return machineRow(machine, host ? `${machine} · ${host}` : `${machine}`, cells);
   });
-  const { box, body } = table({ caption: "By machine, the costliest first", names: ["Machine", ...columns.map((column) => column.label)], rows: [] });
+  const { box, body } = table({ caption, names: ["Machine", ...columns.map((column) => column.label)], rows: [] });
   box.setAttribute("aria-label", `What each machine did, ${run.name}`);
   body.append(...made(rows.slice(0, FEW)));
   const more = el("button", { type: "button", text: `All ${whole(rows.length)} machines`, onclick: () => (body.append(...made(rows.slice(FEW))), more.remove()) });
-  const note = el("p", { class: "note", text: "Cost: being last, over the optimum in hindsight; reading; stalls. Available: from begin to end of a step. Lost: or given up." });
+  const note = el("p", { class: "note", text: about });
   return el("div", { class: "by-machine" }, box, note, rows.length > FEW ? el("div", { class: "controls" }, more) : null);
 }
 

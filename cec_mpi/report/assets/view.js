@@ -88,7 +88,7 @@ function pointAt(machine) {
   changed("hover");
 }
 
-/** Whose speed stands out: of whom is pointed at, or picked, or cost most; null: of nobody. */
+/** Whose speed stands out: of whom is pointed at, or picked, or heads the table; null: of nobody. */
 function outstanding(run, otherwise) {
   const machine = pointed ?? (view.hasMachine ? view.machine : otherwise);
   return machine !== null && machine <= run.machines ? machine : null;
