@@ -132,6 +132,7 @@ FILES = [
     (str(page.relative_to(ROOT)), name)
     for page in [ROOT / "CONTRIBUTING.md", *PAGES]
     for name in sorted(set(FILE.findall(page.read_text())))
+    if not name.startswith("docs/_build/")  # made by scripts/docs
 ]
 
 
