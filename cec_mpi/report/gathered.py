@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import is_locked
+from cec_mpi.files.durable import is_locked, was_locked
 from cec_mpi.records.directory import STEPS, SUMMARY, read_summary
 from cec_mpi.records.step import MOST_MACHINES
 from cec_mpi.report.absences import LATE, SILENT, Absences
@@ -26,7 +26,7 @@ from cec_mpi.text import counted, shown
 
 Floats = NDArray[np.float64]
 
-DONE, BROKEN, GOING = "done", "broke off", "still going"
+DONE, STOPPED, BROKEN, GOING = "done", "stopped", "broke off", "still going"
 
 
 class Run:
@@ -46,7 +46,7 @@ class Run:
     summary : dict
         Empty where the run has not come to its end.
     state : str
-        `DONE`, `BROKEN` or `GOING`.
+        `DONE`, `STOPPED` (with a checkpoint after its last step), `BROKEN` or `GOING`.
     numbers : dict of (T,) ndarray
         By step: the names of `NUMBERS`, and ``load_seconds`` (by which reading held it up),
         ``bytes``, ``available`` (how many), ``waiting`` (for enough machines) and ``time`` (when
@@ -88,11 +88,13 @@ class Run:
         if summary is None and not going and os.path.lexists(path / SUMMARY):
             raise InputError(f"{path / SUMMARY} cannot be read: expected what a run leaves")
         self.summary = summary or {}
-        self.state = GOING if going else DONE if self.summary else BROKEN
         merged = {**self._parts, **self._more}
         self.numbers: dict[str, Floats] = {
             name: np.concatenate(parts) if parts else np.empty(0) for name, parts in merged.items()
         }
+        is_saved = self.checkpoints[-1:] == [self.steps] and not was_locked(path)
+        over = DONE if self.summary else STOPPED if is_saved else BROKEN
+        self.state = GOING if going else over
         self.numbers["waiting"] = self._waiting()
         self.numbers["stall_seconds"] = self.costs.stall_seconds
         self.absences.settle(self.steps)

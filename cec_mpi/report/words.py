@@ -10,7 +10,7 @@ import numpy as np
 from cec_mpi.report.absences import Absence, absence_words, silence_words
 from cec_mpi.report.comparisons import against, duration, unknown_of
 from cec_mpi.report.costs import Costs
-from cec_mpi.report.gathered import BROKEN, DONE, GOING, Run
+from cec_mpi.report.gathered import BROKEN, DONE, GOING, STOPPED, Run
 from cec_mpi.report.kinds import INDEX_AWAY, MARKED
 from cec_mpi.report.reading.fields import Floats
 from cec_mpi.report.sums import added, made_with, sum_of
@@ -72,6 +72,7 @@ def warnings_of(run: Run) -> list[str]:
 def _what(run: Run) -> str:
     how = {
         DONE: "The run is done",
+        STOPPED: "The run stopped, and can be resumed",
         BROKEN: "The run broke off",
         GOING: "The run is still going",
     }[run.state]

@@ -27,6 +27,18 @@ def data(*directories, asked=(), title="a run"):
     return found
 
 
+def test_a_run_that_stopped_can_be_resumed_and_one_that_was_killed_broke_off(make_run):
+    run = make_run([step_of(0), step_of(1), '{"kind": "checkpoint"}\n'])
+    (one,) = data(run)["runs"]
+    assert one["state"] == "stopped"
+    assert one["words"][0].startswith("The run stopped, and can be resumed: 2 steps in ")
+    (run / ".lock").touch()  # which whoever is killed leaves
+    (one,) = data(run)["runs"]
+    assert one["state"] == "broke off"
+    later = make_run([step_of(0), '{"kind": "checkpoint"}\n', step_of(1)], name="later")
+    assert data(later)["runs"][0]["state"] == "broke off"
+
+
 def test_a_run_with_a_loss(make_run):
     lost = [{"lost": 4, "reason": "its process has ended"}]
     run = make_run([step_of(0), step_of(1, **GONE, events=lost), step_of(2)])

@@ -2,7 +2,7 @@
 
 const FEW = 6; // rows of a table at first
 const SUM_COLOURS = { talk: "collect", outside: "announce" };
-const STATE = { done: "good", "broke off": "bad", "still going": "going" };
+const STATE = { done: "good", stopped: "going", "broke off": "bad", "still going": "going" };
 
 function runSummary(run, index) {
   const many = RUNS.length > 1;
