@@ -1,5 +1,6 @@
 """What a page is given: everything that happened, and nothing that is not so."""
 
+import copy
 import json
 import os
 import re
@@ -284,7 +285,7 @@ ODD = st.one_of(
     st.integers(-3, 9),
     st.sampled_from(
         [2**40, 2**64, 10**400, 1e300, -1.5, "x", "2026", [], {}, [1], [[1]], {"a": 1}]
-    ),
+    ).map(copy.deepcopy),  # the next one may go into it
 )
 
 
