@@ -156,12 +156,16 @@ HOUSE = {
         machine
     """,
     "cec_mpi.master": """
-        buffers schedule
-        bounds planning
+        numbers schedule
+        planning
         context step
         in_flight master
         adjoint forward lockstep
         resilient
+    """,
+    "cec_mpi.master.numbers": """
+        buffers
+        bounds
     """,
     "cec_mpi.options": """
         deadline option speeds values

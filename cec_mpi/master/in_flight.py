@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.finite import NotFinite, Unusable
 from cec_mpi.errors import InfeasibleError, MachineError
-from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.context import Context
+from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.processes.waiting import Patience
 from cec_mpi.roster.changes import GivenUp, Gone, Joined, Lost

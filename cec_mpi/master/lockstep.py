@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.finite import NotFinite
 from cec_mpi.errors import MachineError
-from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.master import Master, OpenStore
+from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.roster.changes import WARNED, Left

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
-from cec_mpi.master.bounds import ErrorBounds
-from cec_mpi.master.buffers import Buffers, block_of, checked_out, column, take
+from cec_mpi.master.numbers.bounds import ErrorBounds
+from cec_mpi.master.numbers.buffers import Buffers, block_of, checked_out, column, take
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.records.recorder import Recorder

@@ -19,9 +19,9 @@ from cec_mpi.core.step.answers import Decoders, RowAnswers
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.adjoint import AdjointStep
-from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.forward import ForwardStep
 from cec_mpi.master.master import Master, OpenStore
+from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.schedule import Moment
 from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.deadline import as_deadline

@@ -12,7 +12,7 @@ from cec_mpi.core.accuracy.rounding import (
     likely_scale,
 )
 from cec_mpi.errors import MachineError
-from cec_mpi.master.buffers import Buffers
+from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.store.format.manifest import Manifest
 
 Floats = NDArray[np.float64]
