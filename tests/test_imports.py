@@ -102,7 +102,8 @@ HOUSE = {
         locating sensitivity
     """,
     "cec_mpi.core.code": """
-        conditioning decoder families
+        decoder families worst
+        conditioning
         mds
         extension
     """,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,7 @@ class Decoder:
         self.condition = 1 / reciprocal if reciprocal > 0 else float("inf")
         self.gain = self.condition / norm
         self._triangular_solve = blas.dtrsm
+        self._pivots = pivots
         self._matrix: Floats = factors
         self._inverted = self.condition <= _WELL_CONDITIONED
         order = list(range(recovery))
@@ -80,6 +82,16 @@ class Decoder:
             for row, pivot in enumerate(pivots.tolist()):
                 order[row], order[pivot] = order[pivot], order[row]
         self.order: tuple[int, ...] = tuple(order)
+
+    @cached_property
+    def inverse_sizes(self) -> Floats:
+        """The absolute values of the inverse, (L, L), for answers in the order of `order`."""
+        if self._inverted:
+            return np.abs(self._matrix)
+        from scipy.linalg import lapack
+
+        inverse, _ = lapack.dgetri(self._matrix, self._pivots)
+        return np.ascontiguousarray(np.abs(inverse[:, self.order]))
 
     def decode(self, values: Floats, out: Floats) -> None:
         """Decode without allocating: ``out <- inv(G_P) @ values``.

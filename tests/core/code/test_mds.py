@@ -135,6 +135,14 @@ def test_condition_of_a_decoder_is_close_to_the_1_norm_condition_number(family):
         assert 0.3 * true <= code.decoder(chosen).condition <= 1.000001 * true
 
 
+@pytest.mark.parametrize("condition", [10.0, 1e6, 1e12])
+def test_a_decoder_knows_the_sizes_of_its_inverse(condition):
+    code = MDSCode(with_condition(condition, 6, 2))
+    decoder = code.decoder((2, 1, 4, 3, 6, 5))
+    expected = np.abs(np.linalg.inv(code.generator[[1, 0, 3, 2, 5, 4]]))[:, decoder.order]
+    assert np.allclose(decoder.inverse_sizes, expected, rtol=1e-14 * condition, atol=0)
+
+
 # --- conditioning -------------------------------------------------------------------------
 
 
@@ -179,7 +187,7 @@ def test_a_sample_holds_every_run_of_consecutive_machines(first):
     generator = rng.standard_normal((30, 15))
     run = np.arange(first, first + 15) % 30
     generator[run[0]] = rng.standard_normal(14) @ generator[run[1:]]
-    generator[run[0]] += 1e-6 * rng.standard_normal(15)
+    generator[run[0]] += 1e-10 * rng.standard_normal(15)
     found = measure_conditioning(generator)
     assert not found.complete
     assert found.worst_machines == tuple(sorted((run + 1).tolist()))
