@@ -102,8 +102,8 @@ HOUSE = {
         locating sensitivity
     """,
     "cec_mpi.core.code": """
-        decoder families worst
-        conditioning
+        families refining worst
+        conditioning decoder
         mds
         extension
     """,
