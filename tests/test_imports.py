@@ -102,8 +102,9 @@ HOUSE = {
         locating sensitivity
     """,
     "cec_mpi.core.code": """
-        families refining worst
-        conditioning decoder
+        exchanges families refining
+        choosing decoder worst
+        conditioning
         mds
         extension
     """,

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.code.exchanges import norms_after
+
 Floats = NDArray[np.float64]
 Sets = NDArray[np.int64]
 
@@ -173,11 +175,7 @@ def _smallest(matrices: Floats, directions: Floats) -> Floats:
 
 
 def _exchange(generator: Floats, sets: Sets, most: int) -> tuple[Sets, int]:
-    """Exchange single rows of sets while the norm of their inverse grows; how many were tried.
-
-    With B = inv(G_P) and c = g B, putting g in the place of row j makes column k of B into
-    ``b_k - b_j c_k / c_j``, and column j into ``b_j / c_j``: so all norms are known.
-    """
+    """Exchange single rows of sets while the norm of their inverse grows; how many were tried."""
     going = np.arange(len(sets))
     sets, tried = sets.copy(), 0
     for _ in range(_EXCHANGES):
@@ -185,7 +183,7 @@ def _exchange(generator: Floats, sets: Sets, most: int) -> tuple[Sets, int]:
             break
         tried += going.size
         try:
-            norms, now = _norms_after(generator, sets[going])
+            norms, now = norms_after(generator, sets[going], 0.0)
         except np.linalg.LinAlgError:
             break  # one is singular, and none is worse
         flat = norms.reshape(len(going), -1)
@@ -195,22 +193,6 @@ def _exchange(generator: Floats, sets: Sets, most: int) -> tuple[Sets, int]:
         rows, places = np.divmod(best, sets.shape[1])
         sets[going, places] = rows
     return sets, tried
-
-
-def _norms_after(generator: Floats, sets: Sets) -> tuple[Floats, Floats]:
-    """Squared Frobenius norms of inverses with row n in the place j, (K, N, L), and as they are."""
-    inverse = np.linalg.inv(generator[sets])
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        gram = inverse.mT @ inverse
-        sizes = np.einsum("kjj->kj", gram)[:, np.newaxis]
-        now = sizes.sum(axis=2)
-        c = generator @ inverse
-        squares = c**2
-        norms = now[:, np.newaxis] - sizes - 2 * (c @ gram - c * sizes) / c
-        norms += (squares.sum(axis=2, keepdims=True) - squares + 1) * (sizes / squares)
-    norms[~np.isfinite(norms)] = 0  # a c of 0: the inverse cannot tell
-    np.put_along_axis(norms, sets[:, :, np.newaxis], 0, axis=1)  # a set's own rows
-    return norms, now[:, 0]
 
 
 def _varied(sets: Sets, machines: int, rng: np.random.Generator) -> Sets:
