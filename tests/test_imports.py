@@ -45,8 +45,9 @@ HOUSE = {
     """,
     "cec_mpi.store": """
         format shard
-        sources dense
-        work plain
+        sources work
+        dense
+        plain
         rebuilding reader
         degraded staging
         operations
@@ -97,7 +98,7 @@ HOUSE = {
         doctor encode info plan store top
     """,
     "cec_mpi.core.accuracy": """
-        finite rounding verdict
+        finite rounding scaling verdict
         parity recombine
         locating sensitivity
     """,
