@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.accuracy.scaling import Scales
+from cec_mpi.core.accuracy.scaling import Scales, multiplied
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.master.numbers.bounds import ErrorBounds
@@ -20,6 +20,7 @@ from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.scaling import Scaling
 
 Floats = NDArray[np.float64]
 
@@ -33,6 +34,8 @@ class OpenStore:
     path : Path
         As it was opened.
     manifest : Manifest
+    scaling : Scaling
+        What rows of X were divided by, and sizes of columns.
     steps : StepPlanner
     recorder : Recorder
     number : int
@@ -43,6 +46,7 @@ class OpenStore:
 
     path: Path
     manifest: Manifest
+    scaling: Scaling
     steps: StepPlanner
     recorder: Recorder
     number: int
@@ -90,9 +94,8 @@ class Master(ABC):
         self._tell_closed = close
         self._store = store.number
         self.bounds = ErrorBounds(manifest, store.arithmetic)
-        # Shards are finite: products with vectors whose numbers sum up to 1 are, too.
-        bound = 2.0**128 if store.arithmetic == np.float64 else 2.0**48
-        self.scales = Scales(np.full(manifest.columns, bound), store.arithmetic)
+        rows, largest = store.scaling.exponents, store.scaling.largest
+        self.scales = Scales(largest, store.arithmetic, None if rows is None else rows.reshape(-1))
         self._closed = False
         self._buffers: dict[int, Buffers] = {}
 
@@ -216,9 +219,14 @@ class Master(ABC):
             length = float(np.linalg.norm(buffers.shared))
             length = length if np.isfinite(length) else 0.0
             done = self._multiply(step, buffers, self.bounds.least_scale(length))
-            bound = self.bounds.of_product(done.condition, done.gain, buffers, length)
+            bound = self.bounds.of_product(
+                done.condition, done.gain, buffers, length, self.scales.relative
+            )
         self._end_of(step, done, bound)
-        return buffers.result(buffers.product[: self.shape[0]], "X w", out)
+        y = self.scales.with_rows(
+            buffers.product[: self.shape[0]], buffers.exponents, _as_block(out)
+        )
+        return buffers.checked(y, "X w")
 
     def _adjoint(self, name: str, V: NDArray[Any], out: Floats | None) -> Floats:
         """X' V; V of shape (q, k)."""
@@ -232,7 +240,8 @@ class Master(ABC):
             buffers.codec.coefficients(buffers.parts, buffers.coded)
         done = self._multiply_transposed(step, buffers)
         self._end_of(step, done)
-        return buffers.result(done.answers.values.reshape(-1, columns), "X' v", out)
+        values = done.answers.values.reshape(-1, columns)
+        return buffers.checked(multiplied(values, buffers.exponents, _as_block(out)), "X' v")
 
     @abstractmethod
     def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
@@ -262,3 +271,8 @@ class Master(ABC):
             self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
             self._buffers[columns] = Buffers(self.manifest, columns, self.arithmetic)
         return self._buffers[columns]
+
+
+def _as_block(out: Floats | None) -> Floats | None:
+    """Where a result is wanted, as a block of one column."""
+    return None if out is None else out.reshape(-1, 1)

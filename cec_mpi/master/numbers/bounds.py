@@ -62,7 +62,14 @@ class ErrorBounds:
         """What the rounding of X W is relative to is at least this, for a W of this norm."""
         return self._reach * length
 
-    def of_product(self, condition: float, gain: float, buffers: Buffers, length: float) -> float:
+    def of_product(
+        self,
+        condition: float,
+        gain: float,
+        buffers: Buffers,
+        length: float,
+        relative: Floats | None = None,
+    ) -> float:
         """Of X W: rounding can be as large as in any step so far, for a W as long as this.
 
         Parameters
@@ -73,6 +80,9 @@ class ErrorBounds:
             With X W.
         length : float
             Norm of W, 0 where it overflows: only this step tells then.
+        relative : (L * R, 1) ndarray of float64, optional
+            What rows of X are multiplied with, of which the largest is 1. The error may be in
+            that one.
         """
         sizes = buffers.work.reshape(buffers.parts.shape)
         scale = likely_scale(buffers.parts, sizes)
@@ -80,4 +90,10 @@ class ErrorBounds:
             self._reach = max(self._reach, scale / length)
         errors = [self._largest] * len(sizes)
         largest, scale = float(sizes.max()), max(scale, self.least_scale(length))
-        return decode_error_bound(condition, gain, errors, largest, scale)
+        bound = decode_error_bound(condition, gain, errors, largest, scale)
+        if relative is None or not bound < np.inf:
+            return bound
+        rows = buffers.work.reshape(buffers.product.shape)
+        after = float(np.multiply(rows, relative, out=rows).max())
+        wrong = largest * (bound / (1 + bound))
+        return wrong / (after - wrong) if wrong < after else (np.inf if wrong else 0.0)

@@ -70,7 +70,7 @@ class Buffers:
         multiplied(self._given, -self.exponents[:, np.newaxis], self.shared)
 
     def take_adjoint(self, name: str, V: NDArray[Any], scales: Scales) -> None:
-        """Have V, of shape (q, k), in the place of the product, divided by powers of two.
+        """Have V, of shape (q, k), in the place of the product, multiplied by powers of two.
 
         Raises
         ------
@@ -79,41 +79,26 @@ class Buffers:
         """
         rows = len(V)
         given = self.product[:rows]
-        _convert(name, V, given, self.good[: given.size].reshape(given.shape))
-        self.exponents[:] = scales.of_adjoint(
-            given.T, self.work[: given.size].reshape(given.T.shape)
-        )
-        multiplied(given, -self.exponents, given)
+        size, shape = given.size, given.shape
+        _convert(name, V, given, self.good[:size].reshape(shape))
+        work = self.work[:size].reshape(shape)
+        self.exponents[:] = scales.of_adjoint(given, work)
+        scales.with_rows(given, -self.exponents, given, work)
         self.product[rows:] = 0
 
-    def result(self, values: Floats, what: str, out: Floats | None) -> Floats:
-        """What a product comes to.
-
-        Parameters
-        ----------
-        values : (n, k) ndarray of float64
-            The product with what was sent.
-        what : str
-            Which product, for errors.
-        out : (n,) ndarray of float64, optional
-            Receives it.
-
-        Returns
-        -------
-        (n, k) ndarray of float64
+    def checked(self, result: Floats, what: str) -> Floats:
+        """A result, (n, k), of finite numbers.
 
         Raises
         ------
         MachineError
             It is too large for float64.
         """
-        room = None if out is None else out.reshape(-1, 1)
-        found = multiplied(values, self.exponents, room)
-        scratch = self.good if found.size <= self.good.size else self._finite.reshape(-1)
-        finite = scratch[: found.size].reshape(found.shape)
-        if self.exponents.max() > 0 and not np.isfinite(found, out=finite).all():
+        scratch = self.good if result.size <= self.good.size else self._finite.reshape(-1)
+        finite = scratch[: result.size].reshape(result.shape)
+        if not np.isfinite(result, out=finite).all():
             raise MachineError(f"{what} is too large for float64")
-        return found
+        return result
 
     def prepare(self, plan: Plan) -> None:
         """Have the codec of this plan."""
