@@ -45,8 +45,9 @@ HOUSE = {
     """,
     "cec_mpi.store": """
         format shard
-        sources dense
-        work plain
+        sources work
+        dense
+        plain
         rebuilding reader
         degraded making staging
         operations
@@ -97,7 +98,7 @@ HOUSE = {
         doctor encode info plan store top
     """,
     "cec_mpi.core.accuracy": """
-        equilibration finite rounding verdict
+        equilibration finite rounding scaling verdict
         parity recombine
         locating sensitivity
     """,
@@ -166,7 +167,7 @@ HOUSE = {
         resilient
     """,
     "cec_mpi.master.numbers": """
-        buffers row_scales
+        buffers
         bounds
     """,
     "cec_mpi.options": """

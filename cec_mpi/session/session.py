@@ -249,14 +249,7 @@ class Session:
         speeds = as_speeds(options.speeds, total).by_machine(numbers, hosts, total)
         options = replace(options, speeds="learn" if speeds is None else speeds)
         scaling = read_scaling(node_directory(path), manifest)
-        opening = Opening(
-            path,
-            manifest,
-            tuple(numbers),
-            options.of_machines,
-            tuple(threads),
-            logs,
-        )
+        opening = Opening(path, manifest, tuple(numbers), options.of_machines, tuple(threads), logs)
         opened = self._hub.open(opening)
         error = problem_of_opening(opening, opened, self._places)
         if error is not None:
@@ -266,7 +259,9 @@ class Session:
         emulation = emulation_of(options, opening.machines, opened, hosts)
         steps = StepPlanner.of(manifest, self.schedule, speeds, options.scheme)
         number, self._stores = self._stores, self._stores + 1
-        store = OpenStore(path, manifest, scaling, steps, self._recorder, number)
+        store = OpenStore(
+            path, manifest, scaling, steps, self._recorder, number, opening.arithmetic
+        )
         master = self._make_master(emulation, options, store)
         if number == 0:
             self.unlogged = [each.unlogged for each in opened if each.unlogged]
