@@ -119,8 +119,8 @@ HOUSE = {
     """,
     "cec_mpi.core.speeds": """
         given
-        medians
-        overheads
+        averages kinds medians surprises
+        overheads tracked
         learned
     """,
     "cec_mpi.doctor": """

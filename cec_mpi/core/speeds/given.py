@@ -12,6 +12,8 @@ from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.plan.load import check_copies, check_rows, check_speeds, fractional_load
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Which = Ints | slice  # of all machines
 
 _SHORTEST, _LONGEST = 1e-9, 1e9  # seconds that a measurement can be
 _SCALE_STEPS = 5  # of each kind, that the scale of given speeds is fitted to

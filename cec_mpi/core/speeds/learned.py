@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Hashable
-from statistics import median_high
 from typing import Any
 
 import numpy as np
@@ -14,36 +12,18 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.plan.load import check_copies, check_rows
 from cec_mpi.core.speeds.given import Floats, measured
-from cec_mpi.core.speeds.medians import DEVIATION, median, upper_median
-from cec_mpi.core.speeds.overheads import SPREAD, Overheads, optimum
+from cec_mpi.core.speeds.kinds import Kind
+from cec_mpi.core.speeds.medians import median
+from cec_mpi.core.speeds.overheads import Overheads, optimum
+from cec_mpi.core.speeds.tracked import Tracked
 
 # What these numbers do is said in `SpeedEstimator`.
-_WINDOW = 5  # measurements that a median is of: two wrong ones in a row do no harm
-_SMOOTHING = 0.1  # least weight of a new median
-_JUMPS = 2.1  # of the noise: 4 standard deviations of the median of 5
-_LEAST_JUMP = 0.02
-_GAIN = 1.02  # a new plan has to promise this
-_LEAST_GAIN = 2e-4  # seconds, and this: making and sending a plan takes as long
-_LONG = 32  # steps after which old measurements lose their weight
+_GAIN = 0.02  # that a new plan has to promise,
+_NOISY_GAIN = 0.4  # this of the noise,
+_LEAST_GAIN = 2e-4  # and these seconds: making and sending a plan takes as long
+_MANY = 2.0  # times the rows of before
 _CREEP = 0.02  # growth of the log speed of a machine that gets no rows, per step
-_MOST_LOG = 14.0  # of a speed: a million times faster or slower than the others is enough
-
-_FIT_EVERY = 8  # steps: medians of all pairs take long
 _LEAST_ROWS = 0.5  # at which the speed of a machine that should get none is taken
-
-
-class _Kind:
-    """What is known of one kind of product."""
-
-    def __init__(self, machines: int) -> None:
-        self.levels: deque[float] = deque(maxlen=_WINDOW)
-        self.level = 0.0  # log of rows per second of a machine whose log speed is 0
-        self.log_rows = np.full(machines, np.nan)  # of the last step of each machine
-        self.log_seconds = np.full(machines, np.nan)
-
-    def take(self, level: float) -> None:
-        self.levels.append(level)
-        self.level = median_high(self.levels)  # of two the faster, as for machines
 
 
 class SpeedEstimator:
@@ -55,18 +35,18 @@ class SpeedEstimator:
 
     with the overhead in rows. From each step:
 
-    1. What all its machines have in common (the median over them of measured rate over
-       expected rate) goes to the rate of the kind. So kinds can be mixed, and machines
-       that slow down together keep their speeds.
-    2. What is left of each machine passes a median over its last 5 measurements, and then
-       exponential smoothing; a difference too large to be noise is taken at once.
-    3. Two steps of one machine and kind with different rows show the elasticity of time,
-       ``d log(seconds) / d log(m) = m / (overhead + m)``. An overhead is assumed only as far
-       as the median elasticity is below 1 by more than three standard errors.
+    1. Machines that had other rows in their last step of this kind show `Overheads`.
+    2. What all machines have in common (the median over them of measured rate over expected
+       rate) goes to the rate of the kind. So kinds can be mixed, and machines that slow down
+       together keep their speeds.
+    3. What is left of each machine is followed by `Tracked`: averages whose memory gets shorter
+       when speeds drift, changes that are told from hiccups, doubt after an absence.
 
     Plans are made with ``m / seconds`` at the loads m of the best plan, for which Theorem 1
-    gives these same loads. They are replaced when a new plan promises to be more than 2 %
-    faster, and more than 0.2 ms: a plan costs something too.
+    gives these same loads. They are replaced when a new plan promises to be faster by more than
+    2 %, by more than 0.4 of the noise of a measurement, and by more than 0.2 ms: a plan costs
+    something too. And when it gives a machine more than twice the rows: with few rows a machine
+    shows little of its speed, while plans hardly get better with it.
 
     Parameters
     ----------
@@ -100,19 +80,14 @@ class SpeedEstimator:
         check_copies(machines, copies)
         check_rows(rows)
         self._copies, self._rows = copies, rows
-        self._kinds: dict[Hashable, _Kind] = {}
+        self._kinds: dict[Hashable, Kind] = {}
         self._step = 0
         self._unit = math.inf  # seconds of the last kind, of a unit of time of the speeds
         self._available: Ints = np.arange(0)
         # Of each machine: estimates (log speed, overhead), and what they are made of.
-        self._log_speeds = np.zeros(machines)
-        self._overheads = Overheads(machines)
+        self._tracked = Tracked(machines)
+        self._overheads = Overheads(machines, copies * rows / machines)
         self._typical = np.full(machines, copies * rows / machines)  # rows, when last measured
-        self._recent = np.full((machines, _WINDOW), np.inf)  # log speeds, of which `_count`
-        self._count = np.zeros(machines, dtype=np.int64)
-        self._age = np.zeros(machines, dtype=np.int64)  # measurements since the last jump
-        self._seen = np.zeros(machines, dtype=np.int64)  # step of the last measurement, from 1
-        self._noise = 0.1  # standard deviation of one measured log speed
         self._published = (1.0,) * machines
         self._planned: _Planned | None = None
         self._speeds = np.ones(machines)
@@ -142,13 +117,21 @@ class SpeedEstimator:
             present = np.array(self._published)[which]
             planned.loads = optimum(present, np.zeros(which.size), self._copies, self._rows)[1]
         expected = float(np.max(self._seconds(planned.loads, which)))
-        gain = (expected - planned.seconds) * self._unit
-        if expected > _GAIN * planned.seconds and gain > _LEAST_GAIN:
+        if self._is_worth_it(planned, expected):
             rows = self._typical.copy()
             rows[which] = planned.best
             speeds = self._effective(rows)
             self._published = tuple((speeds / np.median(speeds)).tolist())
         return self._published
+
+    def _is_worth_it(self, planned: _Planned, expected: float) -> bool:
+        """Whether the best plan replaces one of which so much time is expected."""
+        least = planned.seconds * (1 + max(_GAIN, _NOISY_GAIN * self._tracked.noise))
+        if expected > least:
+            return (expected - planned.seconds) * self._unit > _LEAST_GAIN
+        # A machine of few rows is hardly known, and plans without it are hardly worse.
+        more = bool((planned.best > _MANY * planned.loads + 1).any())
+        return more and planned.seconds * self._unit > _LEAST_GAIN
 
     def predict(self, kind: Hashable, rows: ArrayLike) -> float | None:
         """Seconds of the slowest machine by the current estimates; see `Speeds`."""
@@ -173,90 +156,60 @@ class SpeedEstimator:
         if which.size:
             self._take(kind, which, counts, np.log(times))
             self._try_the_idle(np.asarray(rows))
-        if self._step % _FIT_EVERY == 0:
-            fitted, shift = self._overheads.fit()
-            self._log_speeds[fitted] += shift
-            self._recent[fitted] += shift[:, None]
         self._refresh()
 
     def _take(self, kind: Hashable, which: Ints, rows: Floats, log_seconds: Floats) -> None:
         """Split what these machines showed into the rate of the kind and their speeds."""
+        tracked = self._tracked
         state = self._kinds.get(kind)
+        if state is not None:
+            self._compare(state, which, rows, log_seconds)
         log_rates = np.log(rows + self._overheads.rows[which]) - log_seconds
-        known = self._count[which] > 0
-        residuals = (log_rates - self._log_speeds[which])[known]
+        residuals = (log_rates - tracked.logs[which])[tracked.known[which]]
         if state is None:
-            state = self._kinds[kind] = _Kind(self._log_speeds.size)
+            state = self._kinds[kind] = Kind(self._typical.size)
             if not residuals.size:
                 state.take(median(log_rates))
         # If one or two machines change, it is likely they that did and not the kind.
         many = residuals.size > 2
-        if many or (residuals.size and len(state.levels) < _WINDOW):
-            state.take(median(residuals))
-        level = state.levels[-1] if many else state.level
+        level = state.level
+        if many or (residuals.size and not state.settled):
+            found = median(residuals)
+            state.take(found)
+            level = found if many else state.level
         self._unit = math.exp(-state.level)
-        if residuals.size:
-            noise = DEVIATION * median(np.abs(residuals - level))
-            self._noise += _SMOOTHING * (noise - self._noise)
-        self._forget(which)
-        self._learn(which, log_rates - level)
-        self._compare(state, which, np.log(rows), log_seconds)
+        tracked.take(
+            which, log_rates - level, np.log(rows), self._overheads.rows[which] > 0, self._step
+        )
+        state.remember(which, rows, log_seconds, self._step)
         self._typical[which] = rows
 
-    def _learn(self, which: Ints, log_speeds: Floats) -> None:
-        """Median of the last measurements, then smoothing."""
-        self._recent[which, self._count[which] % _WINDOW] = log_speeds
-        self._count[which] += 1
-        held = np.minimum(self._count[which], _WINDOW)
-        # Of two, the faster: what disturbs a machine makes it slower.
-        middle = upper_median(self._recent[which], held)
-        old = self._log_speeds[which]
-        age = self._age[which] + 1
-        jump = (held < _WINDOW) | (np.abs(middle - old) > max(_JUMPS * self._noise, _LEAST_JUMP))
-        age[jump] = 1
-        gain = np.maximum(_SMOOTHING, 1 / age)
-        self._age[which] = age
-        self._log_speeds[which] = np.clip(old + gain * (middle - old), -_MOST_LOG, _MOST_LOG)
-
-    def _forget(self, which: Ints) -> None:
-        """What was measured long ago counts as one measurement."""
-        late = which[(self._step - self._seen[which] > _LONG) & (self._count[which] > 0)]
-        if late.size:
-            self._recent[late] = np.inf
-            self._recent[late, 0] = self._log_speeds[late]
-            self._count[late] = 1
-        self._seen[which] = self._step
+    def _compare(self, state: Kind, which: Ints, rows: Floats, log_seconds: Floats) -> None:
+        """Learn overheads from machines that had other rows in their last step of this kind."""
+        pairs = state.pairs(which, rows, log_seconds, self._step)
+        if pairs is not None:
+            known = pairs[0]
+            typical, overheads = self._typical[known], self._overheads.rows
+            old = overheads[known]
+            self._overheads.take(*pairs)
+            shift = np.log((overheads[known] + typical) / (old + typical))
+            self._tracked.shift(known, shift)
 
     def _try_the_idle(self, rows: NDArray[Any]) -> None:
         """A machine too slow for even one row is never measured: sooner or later, try it."""
         idle = self._available[rows[self._available] == 0]
         if idle.size:
-            slow = (self._log_speeds[idle] < 0) | (self._overheads.rows[idle] > 0)
-            idle = idle[slow & (self._count[idle] > 0)]
-            self._log_speeds[idle] += _CREEP
-
-    def _compare(
-        self,
-        state: _Kind,
-        which: Ints,
-        log_rows: Floats,
-        log_seconds: Floats,
-    ) -> None:
-        """Compare each machine with its last step of this kind, if it had other rows then."""
-        more = log_rows - state.log_rows[which]
-        wide = np.abs(more) > SPREAD  # False where there is no last step
-        if wide.any():
-            longer = (log_seconds - state.log_seconds[which])[wide]
-            self._overheads.take(which[wide], more[wide], longer, (log_rows - more / 2)[wide])
-        state.log_rows[which] = log_rows
-        state.log_seconds[which] = log_seconds
+            slow = self._tracked.logs < max(self._tracked.logs.max(), 0.0)
+            slow |= self._overheads.rows > 0
+            idle = idle[(slow & self._tracked.known)[idle]]
+            self._tracked.shift(idle, _CREEP)
 
     def _refresh(self) -> None:
         """Estimates in rows per unit of time, after a change."""
-        seen = self._count > 0
-        logs = self._log_speeds
-        if not seen.all():
-            logs = np.where(seen, logs, median(logs[seen]) if seen.any() else 0.0)
+        known, logs = self._tracked.known, self._tracked.to_plan_with(self._step)
+        if not known.all():
+            seen = self._tracked.logs[known]
+            logs = np.where(known, logs, median(seen) if seen.size else 0.0)
         self._speeds = np.exp(logs)
         if self._planned is not None:
             self._planned.fresh = self._planned.checked = False

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.core.plan.load import fractional_load
@@ -147,9 +147,10 @@ def test_only_a_change_worth_2_percent_makes_a_new_plan(factor, same):
     assert (run.tuples[-1] is run.tuples[5]) == same
 
 
+@pytest.mark.parametrize(("noise", "most"), [(0.0, 0.02), (0.02, 0.02), (0.1, 0.06)])
 @pytest.mark.parametrize("seed", range(3))
-def test_published_speeds_are_never_more_than_2_percent_from_the_best(seed):
-    run = Run(Cluster(TRUE, 0.1, seed), estimator())
+def test_published_speeds_are_near_the_best_but_for_noise(seed, noise, most):
+    run = Run(Cluster(TRUE, noise, seed), estimator()).steps(10)
     for _ in range(40):
         run.steps(1, probability=0.6)
         available = run.cluster.available(0.6)
@@ -157,9 +158,8 @@ def test_published_speeds_are_never_more_than_2_percent_from_the_best(seed):
         tuple_ = run.speeds.plan_speeds(available)
         loads = np.zeros(6)
         loads[present] = np.multiply(fractional_load(np.array(tuple_)[present], 3).mu, ROWS)
-        assert run.speeds.predict("matvec", loads) <= 1.02001 * run.speeds.bound(
-            "matvec", available
-        )
+        bound = run.speeds.bound("matvec", available)
+        assert run.speeds.predict("matvec", loads) <= (1.00001 + most) * bound
 
 
 @pytest.mark.parametrize("machine", range(6))
@@ -264,16 +264,32 @@ def test_the_median_that_an_unseen_machine_starts_at_is_that_of_all_seen_so_far(
     assert speeds.plan_speeds(EVERYONE) == pytest.approx(relative([2, 2, 3, 3, 4, 4]))
 
 
-def test_a_machine_that_returns_changed_after_a_long_absence_is_learned_in_two_steps():
-    run = taught()
-    for _ in range(60):
+def without_the_last(run, steps):
+    """Steps in which machine 6 is away."""
+    for _ in range(steps):
         run.speeds.plan_speeds((1, 2, 3, 4, 5))
         rows = np.array([600, 600, 900, 900, 1200, 0])
         run.speeds.observe("matvec", rows, run.cluster.seconds(rows))
-    assert run.speeds.plan_speeds(EVERYONE) is run.tuples[-1]
-    run.cluster.rates[5] /= 4
+
+
+@pytest.mark.parametrize("factor", [1 / 4, 1, 3])
+def test_a_machine_that_returns_is_measured_with_few_rows_first(factor):
+    run = taught()
+    without_the_last(run, 60)
+    run.cluster.rates[5] *= factor
     run.steps(3)
-    assert run.tuples[-1] == pytest.approx(relative([2, 2, 3, 3, 4, 1]), rel=1e-9)
+    doubted, found = relative([2, 2, 3, 3, 4, 4 / 3]), relative([2, 2, 3, 3, 4, 4 * factor])
+    assert run.tuples[-3] == pytest.approx(doubted, rel=1e-9)
+    assert run.tuples[-2] == run.tuples[-1] == pytest.approx(found, rel=1e-9)
+
+
+def test_a_short_absence_is_no_reason_for_doubt():
+    run = taught()
+    without_the_last(run, 8)
+    assert run.speeds.plan_speeds(EVERYONE) is run.tuples[-1]
+    without_the_last(run, 10)
+    last = run.speeds.plan_speeds(EVERYONE)
+    assert 4 / 3 / 3 < last[5] < 4 / 3
 
 
 def test_a_machine_too_slow_for_a_single_row_is_tried_again():
@@ -337,6 +353,7 @@ observations = st.tuples(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(observations, min_size=1, max_size=30))
 def test_whatever_is_observed_speeds_stay_positive_and_finite(steps):
     speeds = SpeedEstimator(4, 2, 1000)

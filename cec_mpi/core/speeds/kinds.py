@@ -1,0 +1,68 @@
+"""What is known of one kind of product: how fast it goes, and its last step."""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median_high
+
+import numpy as np
+
+from cec_mpi.core.plan.assignment import Ints
+from cec_mpi.core.speeds.given import Floats
+
+_WINDOW = 5  # measurements that a rate is the median of
+_RECENT = 8  # steps: over more of them a machine may have changed
+_OTHER = 0.02  # rows differ by this share, or tell nothing
+
+
+class Kind:
+    """The rate of a kind of product, and what each machine did in its last step of it.
+
+    Attributes
+    ----------
+    level : float
+        Log of rows per second of a machine whose log speed is 0: the median of the last 5.
+    """
+
+    def __init__(self, machines: int) -> None:
+        self.level = 0.0
+        self._levels: deque[float] = deque(maxlen=_WINDOW)
+        self._rows = np.ones(machines)
+        self._log_seconds = np.zeros(machines)
+        self._steps = np.full(machines, -_RECENT - 1)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the level is of as many steps as it can be."""
+        return len(self._levels) == _WINDOW
+
+    def take(self, level: float) -> None:
+        """Take the level that a step showed."""
+        self._levels.append(level)
+        self.level = median_high(self._levels)  # of two the faster: what disturbs makes slower
+
+    def pairs(
+        self, which: Ints, rows: Floats, log_seconds: Floats, step: int
+    ) -> tuple[Ints, Floats, Floats, Floats] | None:
+        """Machines whose last step was not long ago, with their rows then and now.
+
+        Returns
+        -------
+        which : (n,) ndarray of int
+        before, rows : (n,) ndarray
+        longer : (n,) ndarray
+            By how much the logs of seconds differ.
+        None where no machine had other rows, which is most of the time.
+        """
+        before = self._rows[which]
+        recent = step - self._steps[which] <= _RECENT
+        if not (recent & (np.abs(rows - before) > _OTHER * before)).any():
+            return None
+        longer = log_seconds - self._log_seconds[which]
+        return which[recent], before[recent], rows[recent], longer[recent]
+
+    def remember(self, which: Ints, rows: Floats, log_seconds: Floats, step: int) -> None:
+        """Keep a step to compare the next one with."""
+        self._rows[which] = rows
+        self._log_seconds[which] = log_seconds
+        self._steps[which] = step

@@ -1,0 +1,167 @@
+"""The log speed of each machine, followed through noise, drift, jumps and absence."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from cec_mpi.core.plan.assignment import Ints
+from cec_mpi.core.speeds.averages import Averages
+from cec_mpi.core.speeds.given import Bools, Floats, Which
+from cec_mpi.core.speeds.medians import DEVIATION, median
+from cec_mpi.core.speeds.surprises import Surprises
+
+# What these numbers do is said in `Tracked`.
+_FAR = 4.0  # standard deviations
+_NEAREST = 0.02
+_SOON, _LONG = 8, 32  # steps
+_DOUBT = math.log(3.0)
+_FEWER = 0.4  # of the log of rows: two thirds of the usual ones
+_SPARED = 0.5  # of what is below that
+_HABIT = 0.3  # weight of the last rows in the usual ones
+_FIRST_NOISE = 0.1  # standard deviation of a log speed
+_LEAST_NOISE = 1e-4
+_FEWEST = 3  # machines
+_SMOOTHING = 0.1  # of the noise of all machines
+_OWN = 0.05  # and of that of one
+_MOST = 14.0  # of a log speed: a million times faster or slower than the others is enough
+
+
+class Tracked:
+    """Log speeds of machines, from noisy measurements.
+
+    What is within 4 standard deviations of what was expected goes into `Averages`; what is not,
+    and not within 2 % either, is one of the `Surprises`. The first measurement of a machine is
+    doubted: if the second is much faster, it counts alone.
+
+    A machine that was not measured for long is doubted too: after 8 steps a little, from 32 on so
+    much that it is planned with a third of its speed, and the first measurement replaces what was
+    known of it. So one that comes back slow does not hold up the others.
+
+    A machine with far fewer rows than it was learned with looks slow, if it has an overhead that is
+    not known. Up to the square root of the factor by which its rows are less than two thirds of
+    the usual ones, that does not count against it.
+
+    Parameters
+    ----------
+    machines : int
+        N.
+
+    Attributes
+    ----------
+    logs : (N,) ndarray
+        Log speeds as they are known; 0 of machines that were never measured.
+    known : (N,) ndarray of bool
+        Whether they were.
+    noise : float
+        Standard deviation of one measurement of the median machine.
+    """
+
+    def __init__(self, machines: int) -> None:
+        self.logs = np.zeros(machines)
+        self.known = np.zeros(machines, dtype=bool)
+        self.noise = _FIRST_NOISE
+        self._averages = Averages(machines)
+        self._surprises = Surprises(machines)
+        self._ages = np.zeros(machines)  # measurements since the last change
+        self._seen = np.zeros(machines, dtype=np.int64)  # step of the last measurement
+        self._variances = np.zeros(machines)  # of the noise of each
+        self._usual = np.zeros(machines)  # log of the rows that a speed was learned with
+
+    def shift(self, which: Ints, by: Floats | float) -> None:
+        """The unit of speeds has changed by this log."""
+        self.logs[which] += by
+        self._averages.shift(which, by)
+        self._surprises.shift(which, by)
+
+    def to_plan_with(self, step: int) -> Floats:
+        """Log speeds for the plan of the step after this one."""
+        logs = self.logs
+        if self._surprises.pending:
+            logs = self._surprises.to_plan_with(logs, self._limits(slice(None))[0])
+        away = step - self._seen
+        if (away > _SOON).any():
+            doubt = np.clip((away - _SOON) / (_LONG - _SOON), 0.0, 1.0)
+            logs = logs - _DOUBT * doubt * self.known
+        return np.minimum(np.maximum(logs, -_MOST), _MOST)
+
+    def take(self, which: Ints, logs: Floats, log_rows: Floats, told: Bools, step: int) -> None:
+        """Take what these machines showed in a step.
+
+        Parameters
+        ----------
+        which : (n,) ndarray of int
+            From 0.
+        logs, log_rows : (n,) ndarray
+            Their log speeds, and logs of rows.
+        told : (n,) ndarray of bool
+            Whether an overhead of theirs is known, and counted in.
+        step : int
+            From 1.
+        """
+        logs = np.minimum(np.maximum(logs, -_MOST), _MOST)
+        old = self.known[which]
+        if not old.all():
+            new = which[~old]
+            self.known[new] = True
+            self._seen[new] = step
+            self._begin(new, logs[~old], log_rows[~old], 1.0)
+            which, logs, log_rows, told = which[old], logs[old], log_rows[old], told[old]
+        if which.size:
+            self._follow(which, logs, log_rows, told, step)
+
+    def _follow(self, which: Ints, logs: Floats, log_rows: Floats, told: Bools, step: int) -> None:
+        where: Which = slice(None) if which.size == self.logs.size else which
+        away = step - 1 - self._seen[where]
+        self._seen[where] = step
+        recent = away <= _SOON
+        if not recent.all():
+            most = np.where(recent, np.inf, _LONG / np.maximum(away, 1))
+            self._ages[where] = np.minimum(self._ages[where], most)
+        shown = errors = logs - self.logs[where]
+        fewer = log_rows - self._usual[where]
+        if (fewer < -_FEWER).any():
+            spared = np.where(told | (errors > 0), 0.0, np.maximum(-_FEWER - fewer, 0.0))
+            errors = np.where(spared > 0, np.minimum(errors + _SPARED * spared, 0.0), errors)
+        self._usual[where] += _HABIT * fewer
+        limits, unsure = self._limits(where)
+        self._measure(where, np.abs(errors) / unsure, recent)
+        if self._surprises.pending or (np.abs(errors) > limits).any():
+            sure = ((self._ages[where] <= 1) & (errors > 0)) | (away >= _LONG)
+            changed, levels, seen = self._surprises.take(which, logs, shown, errors, limits, sure)
+            self._begin(which[changed], levels, log_rows[changed], seen)
+            usual = np.abs(errors) <= limits
+            usual[changed] = False
+            where, errors = which[usual], errors[usual]
+        if errors.size:
+            self._ages[where] = ages = self._ages[where] + 1
+            logs = self.logs[where] + errors
+            self.logs[where] = self._averages.take(where, logs, ages, self._spread(where))
+
+    def _begin(self, which: Ints, logs: Floats, log_rows: Floats, ages: Floats | float) -> None:
+        self.logs[which] = logs
+        self._usual[which] = log_rows
+        self._averages.begin(which, logs)
+        self._ages[which] = ages
+
+    def _spread(self, which: Which) -> Floats:
+        """Standard deviations of the noise of these machines."""
+        least = max(self.noise, _LEAST_NOISE) ** 2
+        return np.asarray(np.sqrt(np.maximum(self._variances[which], least)))
+
+    def _limits(self, which: Which) -> tuple[Floats, Floats]:
+        """From where on an error is a surprise; and what errors are of the noise, at least 1."""
+        unsure = np.sqrt(1 + 1 / np.maximum(self._ages[which], 1))
+        return np.maximum(_FAR * self._spread(which) * unsure, _NEAREST), unsure
+
+    def _measure(self, which: Which, sizes: Floats, recent: Bools) -> None:
+        """Learn the noise of all machines and of each, from the sizes of errors."""
+        if recent.any():
+            noise, gain = DEVIATION * median(sizes[recent]), 1 / self._ages[which].max()
+            if sizes.size < _FEWEST:  # so few may all have changed
+                noise, gain = min(noise, 2 * max(self.noise, _LEAST_NOISE)), 0.0
+            self.noise += max(gain, _SMOOTHING) * (noise - self.noise)
+        own = self._variances[which]
+        most = 9 * np.maximum(own, self.noise**2)
+        self._variances[which] = own + _OWN * (np.minimum(sizes * sizes, most) - own)
