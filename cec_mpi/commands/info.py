@@ -45,6 +45,7 @@ def _text(name: str, manifest: Manifest) -> str:
         f"condition numbers: measured on {which}{plural(measured.measured, 'set')} of machines"
         + ("" if measured.complete else f"; the worst of {measured.searched} that were compared"),
         *_wrong_answers(manifest),
+        f"rows: {'as they are' if manifest.row_exponents is None else 'divided by powers of two'}",
         f"shards: {plural(sum(shard.bytes for shard in manifest.shards), 'byte')} in all; each in "
         f"{plural(grid.count, 'block')} of {grid.block_rows} x {grid.block_columns} with a "
         "checksum",
@@ -118,6 +119,7 @@ def _facts(name: str, store: Store) -> dict[str, Any]:
         "rows_per_shard": manifest.rows_per_shard,
         "family": code.family,
         "systematic": code.systematic,
+        "scaling": "none" if manifest.row_exponents is None else "rows",
         "condition_number": {
             "median": _finite(measured.median),
             "worst": _finite(measured.worst),
