@@ -40,6 +40,10 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         Shape (q, r) of X.
     dtype : numpy.dtype
         float64.
+    attainable : float
+        What products with the same vector usually differ by, relative to the norm of X, when
+        other machines answer, or with ``precision="shard"`` always: a tolerance below it may not
+        be met.
     column_names : tuple of str
         As the store keeps them; empty where it has none.
 
@@ -57,6 +61,7 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         self._session = session
         self._master = master
         self._close = close
+        self.attainable = master.attainable
         self.column_names = master.manifest.column_names
         super().__init__(master.dtype, master.shape)
 

@@ -68,6 +68,10 @@ class Master(ABC):
         Shape (q, r) of X.
     dtype : numpy.dtype
         float64: answers are decoded in double precision whatever the shards are.
+    attainable : float
+        What products differ by, relative to X, in a store of this kind: the machine epsilon
+        times the condition number of a usual set of machines. Where it is always the same set,
+        that of what products are computed in.
     manifest : Manifest
         Of the store.
     arithmetic : numpy.dtype
@@ -83,6 +87,10 @@ class Master(ABC):
         self.shape = (manifest.rows, manifest.columns)
         self.dtype = np.dtype(np.float64)
         self._condition = manifest.code.conditioning.worst  # of decoders in use, once there are any
+        code = manifest.code
+        changes = code.machines > code.recovery  # of the machines that answer
+        rounds = manifest.dtype if changes else store.arithmetic
+        self.attainable = code.conditioning.median * float(np.finfo(rounds).eps)
         self.path = store.path
         self.recorder = store.recorder
         self.steps = store.steps
