@@ -65,8 +65,10 @@ class Averages:
         )
         squares = clipped * clipped * (ages > 2)
         self._errors[:, which] = past = _MEMORY * self._errors[:, which] + squares
-        self._common = _MEMORY * self._common + squares.mean(axis=1, keepdims=True)
+        self._common = (
+            _MEMORY * self._common + np.add.reduce(squares, axis=1, keepdims=True) / logs.size
+        )
         score = past + _TOGETHER * self._common
-        weights = np.exp((score.min(axis=0) - score) / 2)
-        weighed: Floats = (weights * levels).sum(axis=0) / weights.sum(axis=0)
+        weights = np.exp((np.minimum.reduce(score) - score) / 2)
+        weighed: Floats = np.add.reduce(weights * levels) / np.add.reduce(weights)
         return weighed

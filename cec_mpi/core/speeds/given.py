@@ -168,5 +168,5 @@ def measured(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]
     A time of 0 is below the resolution of the clock and shows none.
     """
     counts, times = np.asarray(rows, np.float64), np.asarray(seconds, np.float64)
-    which = np.flatnonzero((counts > 0) & (times > 0) & (counts < np.inf) & (times < np.inf))
-    return which, counts[which], np.clip(times[which], _SHORTEST, _LONGEST)
+    (which,) = ((counts > 0) & (times > 0) & (counts < np.inf) & (times < np.inf)).nonzero()
+    return which, counts[which], np.minimum(np.maximum(times[which], _SHORTEST), _LONGEST)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from statistics import median_high
 
 import numpy as np
 
@@ -39,7 +38,8 @@ class Kind:
     def take(self, level: float) -> None:
         """Take the level that a step showed."""
         self._levels.append(level)
-        self.level = median_high(self._levels)  # of two the faster: what disturbs makes slower
+        # Of two the faster: what disturbs makes slower.
+        self.level = sorted(self._levels)[len(self._levels) // 2]
 
     def pairs(
         self, which: Ints, rows: Floats, log_seconds: Floats, step: int
@@ -55,6 +55,8 @@ class Kind:
         None where no machine had other rows, which is most of the time.
         """
         before = self._rows[which]
+        if (rows == before).all():
+            return None
         recent = step - self._steps[which] <= _RECENT
         if not (recent & (np.abs(rows - before) > _OTHER * before)).any():
             return None

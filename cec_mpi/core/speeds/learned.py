@@ -116,7 +116,7 @@ class SpeedEstimator:
             planned.published = self._published
             present = np.array(self._published)[which]
             planned.loads = optimum(present, np.zeros(which.size), self._copies, self._rows)[1]
-        expected = float(np.max(self._seconds(planned.loads, which)))
+        expected = float(self._seconds(planned.loads, which).max())
         if self._is_worth_it(planned, expected):
             rows = self._typical.copy()
             rows[which] = planned.best
@@ -139,7 +139,7 @@ class SpeedEstimator:
         if state is None:
             return None
         loads = np.asarray(rows, np.float64)
-        return float(np.max(self._seconds(loads, slice(None)))) * math.exp(-state.level)
+        return float(self._seconds(loads, slice(None)).max()) * math.exp(-state.level)
 
     def bound(self, kind: Hashable, available: tuple[int, ...]) -> float | None:
         """The least makespan by the current estimates, in fractions of rows; see `Speeds`."""

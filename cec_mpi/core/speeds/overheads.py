@@ -126,11 +126,11 @@ def optimum(speeds: Floats, overheads: Floats, copies: int, rows: int) -> tuple[
         return float(np.max((overheads + rows) / speeds)), np.full(copies, float(rows))
     # The sum grows along straight lines between the times at which machines begin and end.
     times = np.concatenate((overheads, overheads + rows)) / np.concatenate((speeds, speeds))
-    order = np.argsort(times)
+    order = times.argsort()
     times = times[order]
-    slopes = np.cumsum(np.concatenate((speeds, -speeds))[order])[:-1]
-    done = np.cumsum(slopes * np.diff(times))
-    line = int(np.searchsorted(done[:-1], copies * rows))
+    slopes = np.concatenate((speeds, -speeds))[order].cumsum()[:-1]
+    done = (slopes * (times[1:] - times[:-1])).cumsum()
+    line = int(done[:-1].searchsorted(copies * rows))
     before = done[line - 1] if line else 0.0
     finish = float(times[line] + (copies * rows - before) / slopes[line])
-    return finish, np.clip(speeds * finish - overheads, 0.0, rows)
+    return finish, np.minimum(np.maximum(speeds * finish - overheads, 0.0), rows)

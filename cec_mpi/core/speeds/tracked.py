@@ -24,7 +24,8 @@ _FIRST_NOISE = 0.1  # standard deviation of a log speed
 _LEAST_NOISE = 1e-4
 _FEWEST = 3  # machines
 _SMOOTHING = 0.1  # of the noise of all machines
-_OWN = 0.05  # and of that of one
+_OWN = 0.05  # and of that of one,
+_MOST_OWN = 3.0  # where an error counts as so many standard deviations at most
 _MOST = 14.0  # of a log speed: a million times faster or slower than the others is enough
 
 
@@ -71,7 +72,7 @@ class Tracked:
 
     def shift(self, which: Ints, by: Floats | float) -> None:
         """The unit of speeds has changed by this log."""
-        self.logs[which] += by
+        self.logs[which] = np.minimum(np.maximum(self.logs[which] + by, -_MOST), _MOST)
         self._averages.shift(which, by)
         self._surprises.shift(which, by)
 
@@ -79,12 +80,14 @@ class Tracked:
         """Log speeds for the plan of the step after this one."""
         logs = self.logs
         if self._surprises.pending:
-            logs = self._surprises.to_plan_with(logs, self._limits(slice(None))[0])
+            unsure = np.sqrt(1 + 1 / np.maximum(self._ages, 1))
+            limits = np.maximum(_FAR * self._spread(slice(None)) * unsure, _NEAREST)
+            logs = self._surprises.to_plan_with(logs, limits)
         away = step - self._seen
         if (away > _SOON).any():
             doubt = np.clip((away - _SOON) / (_LONG - _SOON), 0.0, 1.0)
             logs = logs - _DOUBT * doubt * self.known
-        return np.minimum(np.maximum(logs, -_MOST), _MOST)
+        return logs
 
     def take(self, which: Ints, logs: Floats, log_rows: Floats, told: Bools, step: int) -> None:
         """Take what these machines showed in a step.
@@ -115,29 +118,30 @@ class Tracked:
         where: Which = slice(None) if which.size == self.logs.size else which
         away = step - 1 - self._seen[where]
         self._seen[where] = step
-        recent = away <= _SOON
+        ages, recent = self._ages[where], away <= _SOON
         if not recent.all():
-            most = np.where(recent, np.inf, _LONG / np.maximum(away, 1))
-            self._ages[where] = np.minimum(self._ages[where], most)
+            most = np.where(recent, np.inf, np.maximum(_LONG / np.maximum(away, 1), 1.0))
+            ages = np.minimum(ages, most)
         shown = errors = logs - self.logs[where]
         fewer = log_rows - self._usual[where]
-        if (fewer < -_FEWER).any():
+        if fewer.min() < -_FEWER:
             spared = np.where(told | (errors > 0), 0.0, np.maximum(-_FEWER - fewer, 0.0))
             errors = np.where(spared > 0, np.minimum(errors + _SPARED * spared, 0.0), errors)
         self._usual[where] += _HABIT * fewer
-        limits, unsure = self._limits(where)
-        self._measure(where, np.abs(errors) / unsure, recent)
-        if self._surprises.pending or (np.abs(errors) > limits).any():
-            sure = ((self._ages[where] <= 1) & (errors > 0)) | (away >= _LONG)
+        sizes, unsure = np.abs(errors), np.sqrt(1 + 1 / ages)
+        spread = self._measure(where, sizes / unsure, ages, recent)
+        limits = np.maximum(_FAR * spread * unsure, _NEAREST)
+        usual = sizes <= limits
+        if self._surprises.pending or not usual.all():
+            sure = ((ages <= 1) & (errors > 0)) | (away >= _LONG)
             changed, levels, seen = self._surprises.take(which, logs, shown, errors, limits, sure)
             self._begin(which[changed], levels, log_rows[changed], seen)
-            usual = np.abs(errors) <= limits
             usual[changed] = False
-            where, errors = which[usual], errors[usual]
+            where, errors, ages, spread = which[usual], errors[usual], ages[usual], spread[usual]
         if errors.size:
-            self._ages[where] = ages = self._ages[where] + 1
+            self._ages[where] = ages = ages + 1
             logs = self.logs[where] + errors
-            self.logs[where] = self._averages.take(where, logs, ages, self._spread(where))
+            self.logs[where] = self._averages.take(where, logs, ages, spread)
 
     def _begin(self, which: Ints, logs: Floats, log_rows: Floats, ages: Floats | float) -> None:
         self.logs[which] = logs
@@ -150,18 +154,14 @@ class Tracked:
         least = max(self.noise, _LEAST_NOISE) ** 2
         return np.asarray(np.sqrt(np.maximum(self._variances[which], least)))
 
-    def _limits(self, which: Which) -> tuple[Floats, Floats]:
-        """From where on an error is a surprise; and what errors are of the noise, at least 1."""
-        unsure = np.sqrt(1 + 1 / np.maximum(self._ages[which], 1))
-        return np.maximum(_FAR * self._spread(which) * unsure, _NEAREST), unsure
-
-    def _measure(self, which: Which, sizes: Floats, recent: Bools) -> None:
-        """Learn the noise of all machines and of each, from the sizes of errors."""
+    def _measure(self, which: Which, sizes: Floats, ages: Floats, recent: Bools) -> Floats:
+        """Learn the noise of all machines, and then of each, from the sizes of errors."""
         if recent.any():
-            noise, gain = DEVIATION * median(sizes[recent]), 1 / self._ages[which].max()
+            noise, gain = DEVIATION * median(sizes[recent]), float(1 / ages.max())
             if sizes.size < _FEWEST:  # so few may all have changed
                 noise, gain = min(noise, 2 * max(self.noise, _LEAST_NOISE)), 0.0
             self.noise += max(gain, _SMOOTHING) * (noise - self.noise)
-        own = self._variances[which]
-        most = 9 * np.maximum(own, self.noise**2)
-        self._variances[which] = own + _OWN * (np.minimum(sizes * sizes, most) - own)
+        spread, own = self._spread(which), self._variances[which]
+        most = np.minimum(sizes, _MOST_OWN * spread)
+        self._variances[which] = own + _OWN * (most * most - own)
+        return spread
