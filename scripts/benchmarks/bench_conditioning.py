@@ -71,7 +71,7 @@ def families(seed: int) -> None:
     """Whether `auto` takes a good one."""
     rng = np.random.default_rng(seed)
     print("  N    L  auto         found  over the best  by a longer search")
-    for _ in range(20):
+    for _ in range(12):
         machines = int(rng.integers(4, 101))
         recovery = int(rng.integers(2, machines))
         auto = make_code(machines, recovery)

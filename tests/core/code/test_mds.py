@@ -232,6 +232,13 @@ def test_float32_is_refused_where_it_would_decode_to_noise():
     code.check_precision(np.float64)
 
 
+def test_float32_is_refused_where_a_search_finds_sets_that_decode_to_noise():
+    code = make_code(30, 15, "gaussian")  # of 2,000 sets none is above 6e4
+    with pytest.raises(InputError, match="float32 shards of the gaussian code"):
+        code.check_precision(np.float32)
+    code.check_precision(np.float64)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, "float32", np.float64])
 def test_well_conditioned_codes_may_store_float32(dtype):
     make_code(6, 3).check_precision(dtype)
