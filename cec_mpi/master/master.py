@@ -230,7 +230,7 @@ class Master(ABC):
         buffers.product[rows:] = 0
         self._row_scales.multiply(buffers.parts)
         step = self._begin(Product(True, columns))
-        with step.timed("code"), np.errstate(over="ignore"):
+        with step.timed("code"), np.errstate(over="ignore", invalid="ignore"):
             buffers.prepare(step.plan)
             buffers.codec.coefficients(buffers.parts, buffers.coded)
         if not np.isfinite(buffers.coded, out=buffers.good).all():

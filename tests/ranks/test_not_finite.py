@@ -104,9 +104,10 @@ def test_with_nobody_to_spare_the_machine_is_named(comm, store, X, adjoint):
 
 @pytest.mark.parametrize("adjoint", [False, True])
 @pytest.mark.parametrize("options", [PATIENT, {"stragglers": 1}, {}])
-def test_what_is_too_large_is_nobodys_error(comm, stores, X, options, adjoint):
+def test_what_is_too_large_is_nobodys_error(comm, cec_make_store, X, options, adjoint):
     recorder = Kept()
-    with open_operator(stores["float32"], comm, recorder=recorder, **options) as operator:
+    path = cec_make_store(X, dtype="float32", scaling="none").path
+    with open_operator(path, comm, recorder=recorder, **options) as operator:
         if operator is not None:
             product = operator.rmatvec if adjoint else operator.matvec
             size = X.shape[0 if adjoint else 1]
@@ -129,7 +130,7 @@ def test_one_row_that_is_too_large_is_nobodys_error(comm, shared_directory):
     path = shared_directory / "large-row"
     if comm.rank == 0:
         np.save(shared_directory / "large-row.npy", matrix)
-        encode(shared_directory / "large-row.npy", path, 3, 2)
+        encode(shared_directory / "large-row.npy", path, 3, 2, scaling="none")
     comm.Barrier()
     with open_operator(path, comm, **PATIENT) as operator:
         if operator is not None:
@@ -150,7 +151,8 @@ def test_an_answer_that_alone_is_too_large_is_done_without_and_nobodys_error(
     if comm.rank == 0:
         half = np.repeat(parts / 2, 30).astype(np.float32)
         np.save(shared_directory / "border.npy", half[:, None])
-        encode(shared_directory / "border.npy", path, 3, 2, code=code.family)
+        source = shared_directory / "border.npy"
+        encode(source, path, 3, 2, code=code.family, scaling="none")
     comm.Barrier()
     recorder = Kept()
     with open_operator(path, comm, speeds=(1, 1, 1), recorder=recorder, **PATIENT) as operator:
