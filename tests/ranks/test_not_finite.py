@@ -127,7 +127,7 @@ def test_one_row_may_be_larger_than_the_shards_can_hold(comm, shared_directory, 
     path = shared_directory / f"large-row-{precision}"
     if comm.rank == 0:
         np.save(shared_directory / "large-row.npy", matrix)
-        encode(shared_directory / "large-row.npy", path, 3, 2)
+        encode(shared_directory / "large-row.npy", path, 3, 2, scaling="none")
     comm.Barrier()
     with open_operator(path, comm, precision=precision, **PATIENT) as operator:
         if operator is not None:
