@@ -98,8 +98,8 @@ HOUSE = {
     """,
     "cec_mpi.core.accuracy": """
         finite rounding verdict
-        parity recombine
-        locating sensitivity
+        amplification parity recombine
+        deviation locating sensitivity
     """,
     "cec_mpi.core.code": """
         conditioning decoder families

@@ -43,7 +43,9 @@ class ErrorBounds:
 
     def _update(self) -> None:
         code, dtype = self._manifest.code, self._manifest.dtype
-        self.answers = answer_error(code.generator, dtype, self._manifest.columns, self.shards)
+        self.answers = answer_error(
+            code.generator, dtype, dtype, self._manifest.columns, self.shards
+        )
         self._largest = float(self.answers.max())
 
     def allow(self, machine: int, bound: float) -> bool:

@@ -125,7 +125,7 @@ def test_no_answer_is_farther_off_than_its_bound(size, family, dtype, columns, s
     X = rng.standard_normal((size[1], 2, columns)).astype(dtype)
     w = rng.standard_normal(columns).astype(dtype)
     exact = exactly(code.generator, exact_parts(X, w))
-    errors = answer_error(code.generator, dtype, columns)
+    errors = answer_error(code.generator, dtype, dtype, columns)
     assert (np.abs(answers - exact) <= errors[:, None] * scale).all()
 
 
@@ -527,7 +527,7 @@ def test_what_is_decoded_is_within_its_bound(size, family, dtype, cancelled, see
     decoded = np.empty_like(values)
     decoder.decode(values[list(decoder.order)], decoded)
     exact = exactly(np.eye(recovery), exact_parts(X, w))
-    errors = answer_error(code.generator, dtype, 16)[indices(chosen)]
+    errors = answer_error(code.generator, dtype, dtype, 16)[indices(chosen)]
     scale = (np.abs(X).max(axis=0).astype(float) @ np.abs(w).astype(float)).max()
     largest = np.abs(decoded).max()
     bound = decode_error_bound(decoder.condition, decoder.gain, errors, largest, scale)
@@ -554,7 +554,7 @@ def test_errors_that_are_allowed_later_are_not_doubted():
     answers[1] *= 1 + 1e-12
     machines = range(1, 7)
     assert checker.inconsistent(machines, answers).any()
-    checker.allow(answer_error(generator, np.float64, 30, [0, 1e-11, 0, 0, 0, 0]))
+    checker.allow(answer_error(generator, np.float64, np.float64, 30, [0, 1e-11, 0, 0, 0, 0]))
     assert not checker.inconsistent(machines, answers).any()
     answers[1] *= 1 + 1e-9
     assert checker.inconsistent(machines, answers).any()
