@@ -45,8 +45,9 @@ HOUSE = {
     """,
     "cec_mpi.store": """
         format shard
-        sources dense
-        work plain
+        sources work
+        dense
+        plain
         rebuilding reader
         degraded making staging
         operations
@@ -97,9 +98,10 @@ HOUSE = {
         doctor encode info plan store top
     """,
     "cec_mpi.core.accuracy": """
-        equilibration finite rounding verdict
-        amplification parity recombine
-        deviation locating sensitivity
+        equilibration finite rounding scaling verdict
+        decoding parity recombine
+        amplification locating sensitivity
+        deviation
     """,
     "cec_mpi.core.code": """
         conditioning decoder families
@@ -164,7 +166,8 @@ HOUSE = {
         resilient
     """,
     "cec_mpi.master.numbers": """
-        buffers row_scales
+        row_scales
+        buffers
         bounds
     """,
     "cec_mpi.options": """

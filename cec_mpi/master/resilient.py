@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.locating import ParityChecker
+from cec_mpi.core.accuracy.rounding import likely_scale
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.answers import Decoders, RowAnswers
 from cec_mpi.core.step.product import Product
@@ -39,7 +39,6 @@ _LOST_AFTER = 10.0  # deadlines without an answer: the machine is taken for lost
 _LEAST_LOST_AFTER = 5.0  # seconds
 _SAMPLE = 4  # rows that are compared in a step, with check="sample"
 _QUARANTINE = 3  # steps with wrong answers, after which a machine is asked no more
-_MARGIN = 1e3  # between a result and what may have overflown on the way to it
 
 
 class ResilientMaster(Master):
@@ -68,8 +67,9 @@ class ResilientMaster(Master):
         self._random = np.random.default_rng(options.seed)
         if options.check != "none":
             self.checker = ParityChecker(
-                code.generator, self._dtype, self.manifest.columns, self.bounds.shards
+                code.generator, self.arithmetic, self.manifest.columns, self.bounds.shards
             )
+        self._reach = 0.0  # the largest scale of X W so far, over norm(W)
         self._has_warned = False  # of a store that is damaged
         self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
         self.up: set[int] = set()  # machines that are up, lost or not
@@ -110,7 +110,7 @@ class ResilientMaster(Master):
             self.steps.schedule.gate()
             patience.pause()
 
-    def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
+    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
         manifest, columns = self.manifest, step.product.columns
         answers = RowAnswers(
             self._decoders,
@@ -120,25 +120,40 @@ class ResilientMaster(Master):
             buffers.parts,
             buffers.work,
             self.checker,
-            floor=scale,
+            floor=self._floor(buffers),
             sample=self._sample(step) if self.samples else None,
+            amplifier=self.bounds.amplifier,
         )
         on_its_way = ForwardStep(self, step, buffers.shared, answers)
         on_its_way.to_its_end(buffers)
-        self._count_wrong(answers.accused, buffers.parts)
-        return on_its_way.collected(answers.condition, answers.gain)
+        self._count_wrong(answers.accused)
+        self._reached(buffers)
+        return on_its_way.collected(answers.condition, answers.amplification)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
         on_its_way = AdjointStep(self, step, buffers.coded, self.manifest.columns)
         on_its_way.to_its_end(buffers)
-        done = on_its_way.collected(buffers.codec.condition, buffers.codec.gain)
+        amplification = self.bounds.of_plan(step.plan)
+        terms = on_its_way.errors(self.bounds)
+        done = on_its_way.collected(buffers.codec.condition, amplification)._replace(terms=terms)
         if not np.isfinite(done.answers.values).all():
             raise MachineError(
                 f"the answers, added up, to step {step.number} are not finite: X' v is too large "
                 "for float64"
             )
-        self._count_wrong(on_its_way.refused, done.answers.values)
+        self._count_wrong(on_its_way.refused)
         return done
+
+    def _floor(self, buffers: Buffers) -> float:
+        """What the rounding of X W is relative to is at least this."""
+        return self._reach * float(np.linalg.norm(buffers.shared))
+
+    def _reached(self, buffers: Buffers) -> None:
+        """Keep how large rounding can be, for steps whose products cancel."""
+        length = float(np.linalg.norm(buffers.shared))
+        if self.checker is not None and length:
+            scale = likely_scale(buffers.parts, buffers.work.reshape(buffers.parts.shape))
+            self._reach = max(self._reach, scale / length)
 
     def _sample(self, step: Step) -> list[int]:
         """Rows to be compared; none where no machine is to spare."""
@@ -147,15 +162,8 @@ class ResilientMaster(Master):
         rows: list[int] = self._random.integers(self.manifest.rows_per_shard, size=_SAMPLE).tolist()
         return rows
 
-    def _count_wrong(self, machines: Collection[int], result: NDArray[np.float64]) -> None:
-        """Ask a machine no more that was wrong in several steps.
-
-        Where the result is nearly too large for the shards' dtype, an answer may be too large
-        that none of the others can be compared with.
-        """
-        with np.errstate(over="ignore"):
-            if machines and np.abs(result).max() * _MARGIN > np.finfo(self._dtype).max:
-                return
+    def _count_wrong(self, machines: Collection[int]) -> None:
+        """Ask a machine no more that was wrong in several steps."""
         for n in machines:
             self._wrong[n] += 1
             if self._wrong[n] >= _QUARANTINE:

@@ -7,19 +7,19 @@ of its blocks, and `deviation` multiplies them with the sizes of a step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from cec_mpi.core.accuracy.rounding import answer_error, encoding_error, unit_roundoff
+from cec_mpi.core.accuracy.decoding import decoding_errors
+from cec_mpi.core.accuracy.rounding import answer_error, encoding_error, gamma, unit_roundoff
 from cec_mpi.core.code.decoder import Decoder
 
 Floats = NDArray[np.float64]
 
-_KEPT = 1 << 12  # sets of L machines
+_KEPT = 1 << 14  # sets of L machines
 _ROUNDED = 0.41  # root mean square of a number's rounding, in unit roundoffs: 1/3 to 0.58
 
 
@@ -153,8 +153,9 @@ class Amplifier:
 
     def __init__(self, generator: Floats, errors: AnswerErrors) -> None:
         self.errors = errors
+        self._generator = generator
         self._lengths: Floats = np.linalg.norm(generator, axis=1)
-        self._of = lru_cache(_KEPT)(self._worked_out)
+        self._known: dict[tuple[int, ...], Amplification] = {}
 
     def of(self, decoder: Decoder, machines: tuple[int, ...]) -> Amplification:
         """What a decoder makes of the errors of its machines.
@@ -175,18 +176,22 @@ class Amplifier:
         worst ``max_l sum_n |D[l, n]| e_n``, and with independent e_n of these deviations
         ``max_l sqrt(sum_n D[l, n]**2 e_n**2)``.
         """
-        return self._of(decoder, machines)
+        found = self._known.get(machines)
+        if found is None:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            found = self._known[machines] = self._worked_out(decoder, machines)
+        return found
 
     def _worked_out(self, decoder: Decoder, machines: tuple[int, ...]) -> Amplification:
-        rows = np.asarray(machines)[list(decoder.order)] - 1
-        sizes, errors = decoder.inverse_sizes, self.errors
-        given, coded = decoder.transposed_rounding
+        rows, errors = np.asarray(machines)[list(decoder.order)] - 1, self.errors
+        sizes, decoding, given, coded = decoding_errors(decoder, self._generator[rows])
         squares = sizes**2
         decoded = unit_roundoff(np.float64) * len(rows) ** 0.5
         return Amplification(
             worst=float((sizes @ errors.worst[rows]).max()),
             growth=float(sizes.sum(axis=1).max()),
-            decoding=decoder.rounding,
+            decoding=decoding,
             given=given,
             coded=coded,
             stored=_longest(squares, errors.stored[rows]),
@@ -208,12 +213,12 @@ def largest(found: Iterable[Amplification]) -> Amplification:
 
 
 class TransposedErrors(NamedTuple):
-    """The errors of the machines' parts of X' V, all relative to the coefficients that they had.
+    """Errors of parts of X' V, relative to the coefficients that machines multiplied rows with.
 
     Attributes
     ----------
     worst, stored, summed : float
-        The largest of these machines: see `AnswerErrors`.
+        See `AnswerErrors`; of several parts the largest.
     """
 
     worst: float
@@ -221,20 +226,59 @@ class TransposedErrors(NamedTuple):
     summed: float
 
 
-def transposed_errors(errors: AnswerErrors, machines: Iterable[int]) -> TransposedErrors:
+def transposed_errors(errors: AnswerErrors, machines: Sequence[int]) -> TransposedErrors:
     """The largest errors of these machines, with the rounding of their coefficients.
 
     Parameters
     ----------
     errors : AnswerErrors
-        Of sums of the rows that a machine computes, and of all machines.
-    machines : iterable of int
+        Of sums of the rows that a machine computes, and of all that is added up.
+    machines : sequence of int
     """
-    rows = np.fromiter(machines, dtype=np.int64) - 1
+    rows = np.asarray(machines) - 1
     return TransposedErrors(
         float((errors.worst + errors.coded)[rows].max()),
         float(np.hypot(errors.stored, errors.coded)[rows].max()),
         float(errors.summed[rows].max()),
+    )
+
+
+def stand_in_errors(
+    generator: Floats,
+    machine: int,
+    others: Sequence[int],
+    weights: Floats,
+    parts: Sequence[TransposedErrors],
+) -> TransposedErrors:
+    """Errors of a part that was made of those of others, relative to its own coefficients.
+
+    Parameters
+    ----------
+    generator : (N, L) ndarray of float
+    machine : int
+        Whose part it is.
+    others : (L,) sequence of int
+    weights : (L,) ndarray of float
+        ``shard_machine = sum over m of weights[m] * shard_m``: see `MDSCode.stand_in_weights`.
+    parts : (L,) sequence of TransposedErrors
+        Of the others' parts.
+
+    Examples
+    --------
+    >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> part = TransposedErrors(1e-8, 1e-9, 0.0)
+    >>> round(stand_in_errors(generator, 3, (1, 2), np.ones(2), (part, part)).worst, 12)
+    2e-08
+    """
+    rows, wanted, sizes = generator[np.asarray(others) - 1], generator[machine - 1], np.abs(weights)
+    left = np.abs(weights @ rows - wanted) + float(gamma(len(rows) + 2, np.float64)) * (
+        sizes @ np.abs(rows) + np.abs(wanted)
+    )
+    worst, stored, summed = np.array(parts).T
+    return TransposedErrors(
+        float(sizes @ worst + left.sum()),
+        float(np.linalg.norm(sizes * stored) + np.linalg.norm(left)),
+        float(np.linalg.norm(sizes * summed)),
     )
 
 

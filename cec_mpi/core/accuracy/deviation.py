@@ -61,8 +61,8 @@ class Lengths(NamedTuple):
     typical: Floats
 
 
-class ColumnSizes:
-    """The sizes of the columns of X, for the terms of its products.
+class TermSizes:
+    """How large the terms of products are, from the sizes of the columns of X.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class ColumnSizes:
 
     Examples
     --------
-    >>> sizes = ColumnSizes([4.0, 1.0], [2.0, 1.0])
+    >>> sizes = TermSizes([4.0, 1.0], [2.0, 1.0])
     >>> found = sizes.of(np.array([[3.0], [-3.0]]))
     >>> scale = found.unit[0] * 2.0**sizes.exponent
     >>> float(found.total[0] * scale), float(found.typical_total[0] * scale)
@@ -91,34 +91,38 @@ class ColumnSizes:
         self._squares: Floats = sizes**2
         self._most = sizes.max(axis=1, initial=0.0)[:, None]
 
-    def of(self, W: NDArray[np.floating]) -> Lengths:
+    def of(self, W: NDArray[np.floating], work: Floats | None = None) -> Lengths:
         """The sizes of the terms of X W, of which each column of X has its own.
 
         Parameters
         ----------
         W : (r, k) ndarray of float
+        work : (r, k) ndarray of float64, optional
+            Scratch.
 
         Returns
         -------
         Lengths
         """
-        sizes, unit = _relative(W)
+        sizes, unit = _relative(W, work)
         plain, total, typical_total = self._sums @ sizes
         longest, typical = np.sqrt(self._squares @ np.multiply(sizes, sizes, out=sizes))
         return Lengths(unit, plain, total, typical_total, longest, typical)
 
-    def of_transposed(self, V: NDArray[np.floating]) -> Lengths:
+    def of_transposed(self, V: NDArray[np.floating], work: Floats | None = None) -> Lengths:
         """The sizes of the terms of any column of X' V.
 
         Parameters
         ----------
         V : (m, k) ndarray of float
+        work : (m, k) ndarray of float64, optional
+            Scratch.
 
         Returns
         -------
         Lengths
         """
-        sizes, unit = _relative(V)
+        sizes, unit = _relative(V, work)
         plain = sizes.sum(axis=0)
         totals = self._most * plain
         longest = self._most * np.sqrt(np.einsum("ij,ij->j", sizes, sizes))
@@ -128,12 +132,11 @@ class ColumnSizes:
 def of_product(
     found: Amplification,
     errors: AnswerErrors,
-    sizes: ColumnSizes,
+    sizes: TermSizes,
     lengths: Lengths,
     decoded: Floats,
     result: Floats,
     rows: int,
-    exponent: int = 0,
 ) -> Deviation:
     """How far X W is from exact.
 
@@ -143,16 +146,15 @@ def of_product(
         Of the decoders that were used.
     errors : AnswerErrors
         Of sums of r terms.
-    sizes : ColumnSizes
+    sizes : TermSizes
         Of what was encoded.
     lengths : Lengths
-        Of W: see `ColumnSizes.of`.
+        Of W: see `TermSizes.of`.
     decoded, result : (k,) ndarray of float
-        The largest number of each column as it was decoded, and of X W.
+        The largest number of each column as it was decoded; and of X W, over the most that a
+        row was divided by before it was encoded.
     rows : int
         Of X W.
-    exponent : int
-        A row of X W is at most two to this power times what it was decoded to.
 
     Returns
     -------
@@ -179,14 +181,14 @@ def of_product(
         + found.decoded * numbers
         + underflow
     )
-    return _over(result, bound, estimate, lengths, sizes.exponent + exponent)
+    return _over(result, bound, estimate, lengths, sizes.exponent)
 
 
 def of_transposed_product(
     found: Amplification,
     terms: TransposedErrors,
     errors: AnswerErrors,
-    sizes: ColumnSizes,
+    sizes: TermSizes,
     given: Lengths,
     coded: Lengths,
     result: Floats,
@@ -202,11 +204,11 @@ def of_transposed_product(
         Of the machines that computed.
     errors : AnswerErrors
         Of sums of the rows that a machine computes, and of all machines.
-    sizes : ColumnSizes
+    sizes : TermSizes
         Of what was encoded.
     given, coded : Lengths
         Of V, as it is multiplied with what was encoded, and of the machines' coefficients: see
-        `ColumnSizes.of_transposed`.
+        `TermSizes.of_transposed`.
     result : (k,) ndarray of float
         The largest number of each column of X' V.
     columns : int
@@ -269,8 +271,8 @@ def _over(
     return Deviation(most, min(most, likely))
 
 
-def _relative(columns: NDArray[np.floating]) -> tuple[Floats, Floats]:
-    sizes = np.abs(columns, dtype=np.float64)
+def _relative(columns: NDArray[np.floating], work: Floats | None) -> tuple[Floats, Floats]:
+    sizes: Floats = np.abs(columns, out=work) if work is not None else abs(columns.astype(float))
     unit = sizes.max(axis=0, initial=0.0)
     unit[unit == 0] = 1.0
     sizes /= unit

@@ -14,7 +14,6 @@ Floats = NDArray[np.float64]
 
 _DEVIATIONS = 8.0  # standard deviations of a sum's rounding that are taken for a bound
 _LUCK = 6.0  # one in 10**6 samples of answers may all be smaller than they are taken to be
-_UNDERESTIMATE = 3.0  # at most by this factor LAPACK's condition number is too small
 _LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -163,51 +162,6 @@ def likely_scale(parts: Floats, work: Floats | None = None) -> float:
     if not samples:
         return 0.0
     return min(float(sizes.max()) * float(10.0 ** (_LUCK / samples)), _LARGEST)
-
-
-def decode_error_bound(
-    condition: float, gain: float, errors: ArrayLike, largest: float, scale: float
-) -> float:
-    """Bound the relative error of what the answers of L machines are decoded to.
-
-    Parameters
-    ----------
-    condition : float
-        `Decoder.condition`; of several decoders the largest.
-    gain : float
-        `Decoder.gain`, the 1-norm of ``inv(G_P)``; of several decoders the largest.
-    errors : (L,) array_like of float
-        Of the answers, relative to S: see `answer_error`. Of several blocks the largest.
-    largest : float
-        The largest 1-norm of the L numbers X_1 w .. X_L w at a row, as decoded.
-    scale : float
-        The largest S of the rows, or a bound of it; with `likely_scale` the result is as
-        likely a bound as that.
-
-    Returns
-    -------
-    float
-        Bound of ``max_i norm1(x_i - exact x_i) / max_i norm1(exact x_i)``, where x_i are the
-        L numbers at row i; infinite where they are no more than rounding.
-
-    Notes
-    -----
-    ``x - exact x = inv(G_P) e`` with ``norm1(e) <= S sum(errors)``, and decoding in float64
-    adds about L**2 roundings times the condition number. LAPACK estimates condition number
-    and norm, at most about 3 times too small.
-
-    Examples
-    --------
-    >>> bound = decode_error_bound(2.0, 1.0, [1e-8, 1e-8], largest=3.0, scale=5.0)
-    >>> round(bound, 12)
-    1e-07
-    """
-    each = np.asarray(errors, dtype=np.float64)
-    decoding = condition * float(gamma(4 * each.size**2, np.float64)) * each.size * largest
-    wrong = _UNDERESTIMATE * (scale * gain * float(each.sum()) + decoding)
-    if not wrong:
-        return 0.0
-    return wrong / (largest - wrong) if wrong < largest < np.inf else float("inf")
 
 
 def _summing(terms: int, dtype: DTypeLike) -> float:

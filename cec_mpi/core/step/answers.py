@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.accuracy.amplification import Amplification, Amplifier, largest
 from cec_mpi.core.accuracy.locating import Observation, ParityChecker
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.replan import Missing
@@ -73,11 +74,15 @@ class RowAnswers:
         With a checker: only these rows are compared.
     floor : float
         For the checker: what the scale of the answers is at least.
+    amplifier : Amplifier, optional
+        Says what decoders make of errors.
 
     Attributes
     ----------
-    condition, gain : float
-        The largest condition number that was decoded with, and norm of an inverse.
+    condition : float
+        The largest condition number that was decoded with.
+    amplification : Amplification
+        The largest of what the decoders make of errors of answers.
     undecoded : int
         Rows that wait for more answers.
     accused : set of int
@@ -114,7 +119,10 @@ class RowAnswers:
         checker: ParityChecker | None = None,
         floor: float = 0.0,
         sample: Sequence[int] | None = None,
+        amplifier: Amplifier | None = None,
     ) -> None:
+        self._amplifier = amplifier
+        self._last = Amplification()
         self._checker = checker
         self._floor = floor
         self._decoders = decoders
@@ -126,7 +134,8 @@ class RowAnswers:
         compared = checker is not None and sample is None
         self._segments = [_Segment(0, rows, recovery + compared)]
         self.accused: set[int] = set()
-        self.condition, self.gain = 1.0, 0.0
+        self.condition = 1.0
+        self.amplification = Amplification()
         self.undecoded = rows
         for row in sample or ():
             for segment in self._between(row, row + 1):
@@ -269,7 +278,11 @@ class RowAnswers:
             row[:] = segment.given[machines[which]]
         decoder.decode(block, self._parts[:, segment.start * k : segment.stop * k])
         self.condition = max(self.condition, decoder.condition)
-        self.gain = max(self.gain, decoder.gain)
+        if self._amplifier is not None:
+            found = self._amplifier.of(decoder, tuple(machines))
+            if found is not self._last:
+                self.amplification = largest((self.amplification, found))
+                self._last = found
         self.undecoded -= segment.stop - segment.start
         segment.decoded, segment.used = True, tuple(machines)
         if self._checker is None:

@@ -11,9 +11,11 @@ from cec_mpi.core.accuracy.amplification import (
     Amplifier,
     answer_errors,
     largest,
+    stand_in_errors,
     transposed_errors,
 )
-from cec_mpi.core.accuracy.deviation import ColumnSizes, of_product, of_transposed_product
+from cec_mpi.core.accuracy.decoding import decoding_errors
+from cec_mpi.core.accuracy.deviation import TermSizes, of_product, of_transposed_product
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import make_code
@@ -41,7 +43,7 @@ class Stored:
         self.shards = np.empty((code.machines, *parts.shape[1:]), kind.dtype)
         code.encode(parts, self.shards)
         kept = parts.reshape(X.shape).astype(np.float64)
-        self.sizes = ColumnSizes(np.abs(kept).max(axis=0), np.sqrt((kept**2).mean(axis=0)))
+        self.sizes = TermSizes(np.abs(kept).max(axis=0), np.sqrt((kept**2).mean(axis=0)))
 
     def product(self, machines, W):
         """X W of W of shape (r, k), the true largest error of it, and both figures."""
@@ -204,28 +206,42 @@ def test_a_plan_is_as_good_as_its_worst_block():
 
 
 @pytest.mark.parametrize("condition", [1e2, 1e6, 1e11, 1e14])
-def test_an_inverse_is_not_larger_than_its_decoder_says(condition):
+def test_an_inverse_is_not_larger_than_it_is_said_to_be(condition):
     rng = np.random.default_rng(0)
     left, right = (np.linalg.qr(rng.standard_normal((12, 12)))[0] for _ in range(2))
     matrix = left * np.logspace(0, -np.log10(condition), 12) @ right
     decoder = Decoder(matrix, range(1, 13))
-    exact = inverted(matrix[list(decoder.order)])
-    assert (np.abs(exact) <= decoder.inverse_sizes * (1 + 1e-12)).all()
-    assert decoder.inverse_sizes.max() < 1.5 * np.abs(exact).max()
-    given, coded = decoder.transposed_rounding
-    v = rng.standard_normal((12, 4))
-    u = np.empty_like(v)
-    decoder.decode_transposed(v, u)
-    left_over = np.abs(matrix[list(decoder.order)].T.astype(WIDE) @ u - v).sum(axis=0)
-    assert (left_over <= given * np.abs(v).sum(axis=0) + coded * np.abs(u).sum(axis=0)).all()
+    matrix = matrix[list(decoder.order)]
+    found, exact = decoding_errors(decoder, matrix), inverted(matrix)
+    assert (np.abs(exact) <= found.sizes * (1 + 1e-12)).all()
+    assert found.sizes.max() < 1.5 * np.abs(exact).max()
+    a, decoded, u = rng.standard_normal((12, 4)), np.empty((12, 4)), np.empty((12, 4))
+    decoder.decode(a.copy(), decoded)
+    true = exact.astype(WIDE) @ a
+    lost = 1e-13 * np.abs(exact).max()  # of the exact inverse, when it was made float64
+    assert (np.abs(decoded - true) <= found.decoding * np.abs(decoded).max(axis=0) + lost).all()
+    decoder.decode_transposed(a, u)
+    left_over = np.abs(matrix.T.astype(WIDE) @ u - a).sum(axis=0)
+    allowed = found.given * np.abs(a).sum(axis=0) + found.coded * np.abs(u).sum(axis=0)
+    assert (left_over <= allowed).all()
 
 
-def test_what_is_no_inverse_has_no_sizes():
-    matrix = np.diag([1.0, 1.0, 0.0]) + 1e-18
-    matrix[2] = matrix[0] + matrix[1]
-    matrix[2, 2] += 2e-16
-    decoder = Decoder(np.vstack((matrix, np.ones(3))), (1, 2, 3))
-    assert decoder.inverse_sizes.max() > 1e15
+def test_a_matrix_that_is_all_but_singular_has_an_inverse_of_any_size():
+    matrix = np.random.default_rng(0).standard_normal((8, 8))
+    matrix[7] = matrix[:7].sum(axis=0)
+    decoder = Decoder(matrix, range(1, 9))
+    assert decoding_errors(decoder, matrix[list(decoder.order)]).sizes.max() == np.inf
+
+
+def test_a_part_that_others_made_has_their_errors():
+    code = make_code(6, 3, "gaussian")
+    errors = answer_errors(code.generator, "float64", "float64", 10)
+    parts = [transposed_errors(errors, (n,)) for n in (1, 2, 4)]
+    weights = code.stand_in_weights(3, (1, 2, 4))
+    found = stand_in_errors(code.generator, 3, (1, 2, 4), weights, parts)
+    least = sum(abs(c) * part.worst for c, part in zip(weights, parts, strict=True))
+    assert least <= found.worst <= 3 * least
+    assert found.stored >= max(abs(weights)) * min(part.stored for part in parts)
 
 
 def inverted(matrix):
