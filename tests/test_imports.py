@@ -41,7 +41,8 @@ HOUSE = {
     "cec_mpi.core": """
         code
         plan accuracy
-        speeds step
+        speeds deviation
+        step
     """,
     "cec_mpi.store": """
         format shard
@@ -99,14 +100,18 @@ HOUSE = {
     """,
     "cec_mpi.core.accuracy": """
         equilibration finite rounding scaling verdict
-        decoding parity recombine
-        amplification locating sensitivity
-        deviation
+        parity recombine
+        locating sensitivity
     """,
     "cec_mpi.core.code": """
         conditioning decoder families
         mds
         extension
+    """,
+    "cec_mpi.core.deviation": """
+        decoding lengths
+        amplification
+        figures
     """,
     "cec_mpi.core.plan": """
         assignment layout load

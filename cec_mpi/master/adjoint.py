@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.amplification import (
+from cec_mpi.core.deviation.amplification import (
     AnswerErrors,
     TransposedErrors,
     stand_in_errors,

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.amplification import Amplification
 from cec_mpi.core.accuracy.finite import NotFinite, Unusable
+from cec_mpi.core.deviation.amplification import Amplification
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.context import Context
 from cec_mpi.master.numbers.buffers import Buffers

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.accuracy.deviation import Deviation
 from cec_mpi.core.accuracy.scaling import Scales, multiplied
+from cec_mpi.core.deviation.figures import Deviation
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.master.numbers.bounds import ErrorBounds

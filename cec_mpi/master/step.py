@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cec_mpi.core.accuracy.amplification import Amplification, TransposedErrors
-from cec_mpi.core.accuracy.deviation import Deviation
 from cec_mpi.core.accuracy.finite import Unusable
+from cec_mpi.core.deviation.amplification import Amplification, TransposedErrors
+from cec_mpi.core.deviation.figures import Deviation
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.planning import Makespans, Planned

@@ -25,17 +25,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cec_mpi.core.accuracy.amplification import Amplifier, answer_errors, transposed_errors
-from cec_mpi.core.accuracy.deviation import (
-    TermSizes,
-    of_product,
-    of_transposed_product,
-)
 from cec_mpi.core.accuracy.equilibration import equilibrate
 from cec_mpi.core.accuracy.rounding import answer_error, gamma, likely_scale, unit_roundoff
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import MDSCode, make_code
+from cec_mpi.core.deviation.amplification import Amplifier, answer_errors, transposed_errors
+from cec_mpi.core.deviation.figures import of_product, of_transposed_product
+from cec_mpi.core.deviation.lengths import TermSizes, largest_of
 from cec_mpi.errors import CecError
 
 SIZES = [(3, 1), (4, 2), (6, 3), (8, 5), (12, 8), (20, 10), (30, 15), (40, 20), (60, 10)]
@@ -258,14 +255,13 @@ class Store:
         error = relative_error(y[:, 0], self.X @ w.astype(WIDE))
         amplifier, errors = self.amplifier(len(w))
         found = amplifier.of(decoder, tuple(machines))
-        sizes = np.abs(coded)
-        result = (sizes * self.relative).max(axis=0)
+        result = largest_of(coded * self.relative)
         lengths = self.sizes.of(sent[:, None])
         figures = of_product(
-            found, errors, self.sizes, lengths, sizes.max(axis=0), result, len(coded)
+            found, errors, self.sizes, lengths, largest_of(coded), result, len(coded)
         )
         before = self.before(decoder, decoded, len(w))
-        scale = float(self.largest @ np.abs(w)) / result[0]
+        scale = float(self.largest @ np.abs(w)) / result
         return error, before, figures, self.textbook(machines, len(w)) * scale
 
     def transposed_product(self, machines, v):
@@ -291,7 +287,7 @@ class Store:
             self.sizes,
             of(given),
             of(coded.reshape(-1, 1)),
-            np.abs(z).max(keepdims=True),
+            largest_of(z[:, None]),
             len(z),
         )
         scale = float(self.largest.max() * np.abs(given).sum() / np.abs(z).max())

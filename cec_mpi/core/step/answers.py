@@ -9,9 +9,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.amplification import Amplification, Amplifier, largest
 from cec_mpi.core.accuracy.locating import Observation, ParityChecker
 from cec_mpi.core.code.mds import MDSCode
+from cec_mpi.core.deviation.amplification import Amplification, Amplifier, largest
 from cec_mpi.core.plan.replan import Missing
 
 Floats = NDArray[np.float64]

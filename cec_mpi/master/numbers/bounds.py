@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.amplification import (
+from cec_mpi.core.accuracy.rounding import answer_error, encoding_error
+from cec_mpi.core.deviation.amplification import (
     Amplification,
     Amplifier,
     AnswerErrors,
@@ -16,14 +17,8 @@ from cec_mpi.core.accuracy.amplification import (
     largest,
     transposed_errors,
 )
-from cec_mpi.core.accuracy.deviation import (
-    Deviation,
-    Lengths,
-    TermSizes,
-    of_product,
-    of_transposed_product,
-)
-from cec_mpi.core.accuracy.rounding import answer_error, encoding_error
+from cec_mpi.core.deviation.figures import Deviation, of_product, of_transposed_product
+from cec_mpi.core.deviation.lengths import Lengths, TermSizes, largest_of
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.store.format.manifest import Manifest
@@ -137,11 +132,11 @@ class ErrorBounds:
             With what was decoded; `Buffers.work` is overwritten.
         """
         rows = self._manifest.rows
-        sizes = np.abs(buffers.product, out=buffers.work.reshape(buffers.product.shape))
-        decoded = result = sizes.max(axis=0)
+        decoded = result = largest_of(buffers.product)
         if self._rows is not None:
-            np.multiply(sizes[:rows], self._rows, out=sizes[:rows])
-            result = sizes[:rows].max(axis=0)
+            sizes = buffers.work.reshape(buffers.product.shape)[:rows]
+            np.multiply(buffers.product[:rows], self._rows, out=sizes)
+            result = largest_of(sizes)
         errors = self.amplifier.errors
         return of_product(amplification, errors, self._sizes, lengths, decoded, result, rows)
 
@@ -165,8 +160,7 @@ class ErrorBounds:
             Of V and of the coefficients.
         result : (r, k) ndarray of float64
         """
-        largest_of = np.maximum(result.max(axis=0), -result.min(axis=0))
-        errors = self._of_terms[1]
+        errors, most = self._of_terms[1], largest_of(result)
         return of_transposed_product(
-            amplification, terms, errors, self._sizes, given, coded, largest_of, len(result)
+            amplification, terms, errors, self._sizes, given, coded, most, len(result)
         )

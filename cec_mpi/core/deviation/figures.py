@@ -10,11 +10,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.accuracy.amplification import Amplification, AnswerErrors, TransposedErrors
-
-Floats = NDArray[np.float64]
+from cec_mpi.core.deviation.amplification import Amplification, AnswerErrors, TransposedErrors
+from cec_mpi.core.deviation.lengths import Columns, Lengths, TermSizes
 
 _OWN_ROUNDING = 1 + 1e-6  # of the bound itself, which is computed from up to 10**9 numbers
 _DEVIATIONS = 3.0  # of errors of shards: rows have the same numbers, and the same errors
@@ -37,107 +35,13 @@ class Deviation(NamedTuple):
     estimate: float
 
 
-class Lengths(NamedTuple):
-    """Norms of the columns of a block, (k,) arrays: all but the first relative to it.
-
-    Attributes
-    ----------
-    unit : ndarray of float
-        The largest number of the column, 1 where that is 0.
-    plain : ndarray of float
-        ``sum_j |w_j|``.
-    total, typical_total : ndarray of float
-        ``sum_j c_j |w_j|``, with c the largest entries of what the numbers are multiplied with,
-        and with their root mean squares.
-    longest, typical : ndarray of float
-        ``sqrt(sum_j (c_j w_j)**2)``, and with root mean squares.
-    """
-
-    unit: Floats
-    plain: Floats
-    total: Floats
-    typical_total: Floats
-    longest: Floats
-    typical: Floats
-
-
-class TermSizes:
-    """How large the terms of products are, from the sizes of the columns of X.
-
-    Parameters
-    ----------
-    largest, typical : (r,) array_like of float
-        The largest size of an entry of each column, and the root mean square.
-
-    Attributes
-    ----------
-    exponent : int
-        What is computed with them is relative to two to this power.
-
-    Examples
-    --------
-    >>> sizes = TermSizes([4.0, 1.0], [2.0, 1.0])
-    >>> found = sizes.of(np.array([[3.0], [-3.0]]))
-    >>> scale = found.unit[0] * 2.0**sizes.exponent
-    >>> float(found.total[0] * scale), float(found.typical_total[0] * scale)
-    (15.0, 9.0)
-    """
-
-    def __init__(self, largest: ArrayLike, typical: ArrayLike) -> None:
-        sizes = np.array([largest, typical], dtype=np.float64)
-        self.exponent = int(np.frexp(sizes[0].max(initial=0.0))[1])
-        sizes = np.ldexp(sizes, -self.exponent)
-        self._sums: Floats = np.vstack((np.ones(sizes.shape[1]), sizes))
-        self._squares: Floats = sizes**2
-        self._most = sizes.max(axis=1, initial=0.0)[:, None]
-
-    def of(self, W: NDArray[np.floating], work: Floats | None = None) -> Lengths:
-        """The sizes of the terms of X W, of which each column of X has its own.
-
-        Parameters
-        ----------
-        W : (r, k) ndarray of float
-        work : (r, k) ndarray of float64, optional
-            Scratch.
-
-        Returns
-        -------
-        Lengths
-        """
-        sizes, unit = _relative(W, work)
-        plain, total, typical_total = self._sums @ sizes
-        longest, typical = np.sqrt(self._squares @ np.multiply(sizes, sizes, out=sizes))
-        return Lengths(unit, plain, total, typical_total, longest, typical)
-
-    def of_transposed(self, V: NDArray[np.floating], work: Floats | None = None) -> Lengths:
-        """The sizes of the terms of any column of X' V.
-
-        Parameters
-        ----------
-        V : (m, k) ndarray of float
-        work : (m, k) ndarray of float64, optional
-            Scratch.
-
-        Returns
-        -------
-        Lengths
-        """
-        sizes, unit = _relative(V, work)
-        plain = sizes.sum(axis=0)
-        totals = self._most * plain
-        longest, typical = self._most * np.sqrt(np.einsum("ij,ij->j", sizes, sizes))
-        # No column is longer than its root mean square says, and no number larger than the unit.
-        longest = np.minimum(longest, len(V) ** 0.5 * self._most[1])
-        return Lengths(unit, plain, *totals, longest, typical)
-
-
 def of_product(
     found: Amplification,
     errors: AnswerErrors,
     sizes: TermSizes,
     lengths: Lengths,
-    decoded: Floats,
-    result: Floats,
+    decoded: Columns,
+    result: Columns,
     rows: int,
 ) -> Deviation:
     """How far X W is from exact.
@@ -171,10 +75,10 @@ def of_product(
     `Amplification.decoding`. What underflow makes is added.
     """
     shift = -sizes.exponent
-    each = np.ldexp(1 / lengths.unit, shift)
+    each = _ldexp(1 / lengths.unit, shift)
     numbers = decoded * each
-    underflow = each * errors.products + math.ldexp(errors.entries, shift) * lengths.plain
-    underflow *= 1 + found.growth
+    underflow = each * errors.products + _ldexp(errors.entries, shift) * lengths.plain
+    underflow = underflow * (1 + found.growth)
     bound = (found.worst + errors.source) * lengths.total + found.decoding * numbers + underflow
     stored, summed = _likely(lengths, numbers, rows)
     estimate = (
@@ -193,7 +97,7 @@ def of_transposed_product(
     sizes: TermSizes,
     given: Lengths,
     coded: Lengths,
-    result: Floats,
+    result: Columns,
     columns: int,
 ) -> Deviation:
     """How far X' V is from exact.
@@ -228,11 +132,11 @@ def of_transposed_product(
     are those of the transposed decoders.
     """
     shift = -sizes.exponent
-    each = np.ldexp(1 / coded.unit, shift)
+    each = _ldexp(1 / coded.unit, shift)
     numbers = result * each
     per_unit = given.unit / coded.unit
-    underflow = each * errors.products + math.ldexp(errors.entries, shift) * coded.plain
-    underflow *= len(errors.worst)
+    underflow = each * errors.products + _ldexp(errors.entries, shift) * coded.plain
+    underflow = underflow * len(errors.worst)
     bound = (
         (terms.worst + found.coded) * coded.total
         + (found.given + errors.source) * per_unit * given.total
@@ -249,19 +153,21 @@ def of_transposed_product(
     return _over(result, bound, estimate, coded, sizes.exponent)
 
 
-def _likely(lengths: Lengths, numbers: Floats, count: int) -> tuple[Floats, Floats]:
+def _likely(lengths: Lengths, numbers: Columns, count: int) -> tuple[Columns, Columns]:
     """How large errors of shards, and partial sums, are likely to be in one of so many sums."""
     of_many = math.sqrt(2 * math.log(4 * count))  # the largest of normal numbers, in deviations
-    length = np.maximum(of_many * lengths.typical, lengths.longest)
-    summed = np.maximum(_COHERENT * numbers - (_COHERENT - 1) * length, length)
-    summed = np.maximum(summed, _PARTIAL * lengths.typical_total)
-    return _DEVIATIONS * np.maximum(length, numbers), summed
+    length = _most(of_many * lengths.typical, lengths.longest)
+    summed = _most(_COHERENT * numbers - (_COHERENT - 1) * length, length)
+    summed = _most(summed, _PARTIAL * lengths.typical_total)
+    return _DEVIATIONS * _most(length, numbers), summed
 
 
 def _over(
-    result: Floats, bound: Floats, estimate: Floats, lengths: Lengths, exponent: int
+    result: Columns, bound: Columns, estimate: Columns, lengths: Lengths, exponent: int
 ) -> Deviation:
     """Relative to the results; the worst of all columns."""
+    if not isinstance(result, np.ndarray):
+        return _of_one(result, bound, estimate, lengths, exponent)
     compared = np.where(result > 0, result, result.max())
     above, upper = np.frexp(lengths.unit)
     below, lower = np.frexp(compared)
@@ -273,9 +179,27 @@ def _over(
     return Deviation(most, min(most, likely))
 
 
-def _relative(columns: NDArray[np.floating], work: Floats | None) -> tuple[Floats, Floats]:
-    sizes: Floats = np.abs(columns, out=work) if work is not None else abs(columns.astype(float))
-    unit = sizes.max(axis=0, initial=0.0)
-    unit[unit == 0] = 1.0
-    sizes /= unit
-    return sizes, unit
+def _of_one(
+    result: float, bound: float, estimate: float, lengths: Lengths, exponent: int
+) -> Deviation:
+    if not lengths.plain:
+        return Deviation(0.0, 0.0)
+    above, upper = math.frexp(lengths.unit)
+    below, lower = math.frexp(result)
+    factor = _ldexp(above / below, upper - lower + exponent) if result else math.inf
+    most = bound * factor * _OWN_ROUNDING
+    return Deviation(most, min(most, estimate * factor))
+
+
+def _most(some: Columns, others: Columns) -> Columns:
+    return max(some, others) if isinstance(some, float) else np.maximum(some, others)
+
+
+def _ldexp(value: Columns, exponent: int) -> Columns:
+    if not isinstance(value, float):
+        with np.errstate(over="ignore"):
+            return np.ldexp(value, exponent)
+    try:
+        return math.ldexp(value, exponent)
+    except OverflowError:
+        return math.inf

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from cec_mpi.core.accuracy.decoding import decoding_errors
 from cec_mpi.core.accuracy.rounding import answer_error, encoding_error, gamma, unit_roundoff
 from cec_mpi.core.code.decoder import Decoder
+from cec_mpi.core.deviation.decoding import decoding_errors
 
 Floats = NDArray[np.float64]
 

@@ -7,18 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.accuracy.amplification import (
+from cec_mpi.core.code.decoder import Decoder
+from cec_mpi.core.code.families import FAMILIES
+from cec_mpi.core.code.mds import make_code
+from cec_mpi.core.deviation.amplification import (
     Amplifier,
     answer_errors,
     largest,
     stand_in_errors,
     transposed_errors,
 )
-from cec_mpi.core.accuracy.decoding import decoding_errors
-from cec_mpi.core.accuracy.deviation import TermSizes, of_product, of_transposed_product
-from cec_mpi.core.code.decoder import Decoder
-from cec_mpi.core.code.families import FAMILIES
-from cec_mpi.core.code.mds import make_code
+from cec_mpi.core.deviation.decoding import decoding_errors
+from cec_mpi.core.deviation.figures import of_product, of_transposed_product
+from cec_mpi.core.deviation.lengths import TermSizes, largest_of
 
 WIDE = np.longdouble
 
@@ -54,7 +55,7 @@ class Stored:
         decoded = np.empty_like(values)
         decoder.decode(values, decoded)
         y = decoded.reshape(-1, columns)
-        size = np.abs(y).max(axis=0)
+        size = largest_of(y)
         errors = self.errors(len(W))
         found = Amplifier(self.code.generator, errors).of(decoder, tuple(machines))
         figures = of_product(found, errors, self.sizes, self.sizes.of(W), size, size, len(y))
@@ -80,7 +81,7 @@ class Stored:
             self.sizes,
             of(V),
             of(coded.reshape(-1, columns)),
-            np.abs(result).max(axis=0),
+            largest_of(result),
             len(result),
         )
         return result, wrong(result, self.X.astype(WIDE).T @ V.astype(WIDE)), figures
