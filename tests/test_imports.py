@@ -41,7 +41,8 @@ HOUSE = {
     "cec_mpi.core": """
         code
         plan accuracy
-        speeds step
+        speeds deviation
+        step
     """,
     "cec_mpi.store": """
         format shard
@@ -108,6 +109,11 @@ HOUSE = {
         conditioning
         mds
         extension
+    """,
+    "cec_mpi.core.deviation": """
+        decoding lengths
+        amplification
+        figures
     """,
     "cec_mpi.core.plan": """
         assignment layout load

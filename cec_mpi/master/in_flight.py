@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.finite import NotFinite, Unusable
+from cec_mpi.core.deviation.amplification import Amplification
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.context import Context
 from cec_mpi.master.numbers.buffers import Buffers
@@ -174,13 +175,13 @@ class StepInFlight(ABC):
         usable = self.roster.machines(State.IDLE) | computing
         return (self.machines & usable) - set(self.refused)
 
-    def collected(self, condition: float, gain: float) -> Multiplied:
+    def collected(self, condition: float, amplification: Amplification) -> Multiplied:
         """What the machines did, for the records; their buffers can be used again."""
         totals = self.totals
         self.step.bytes["collect"] = sum(job.values.nbytes for job in totals.jobs)
         self.end.release(totals.jobs)
         answers = Answers(self.result(), totals.seconds, totals.load_seconds, totals.load_bytes, [])
-        return Multiplied(answers, condition, gain, totals.rows.tolist())
+        return Multiplied(answers, condition, amplification, totals.rows.tolist())
 
     def result(self) -> NDArray[Any]:
         """The sum of the answers to X' V; nothing for X W, which is decoded already."""

@@ -36,15 +36,19 @@ class LockstepMaster(Master):
         self._end = end
         self._rows: list[int] = []
 
-    def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
+    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
         answers = self._exchange(step, buffers.shared, buffers)
         with step.timed("code"):
             buffers.codec.decode(answers.values, buffers.parts)
-        return Multiplied(answers, buffers.codec.condition, buffers.codec.gain, self._rows)
+        return self._done(step, answers, buffers)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
         answers = self._exchange(step, buffers.coded, buffers)
-        return Multiplied(answers, buffers.codec.condition, buffers.codec.gain, self._rows)
+        return self._done(step, answers, buffers)
+
+    def _done(self, step: Step, answers: Answers, buffers: Buffers) -> Multiplied:
+        amplification = self.bounds.of_plan(step.plan)
+        return Multiplied(answers, buffers.codec.condition, amplification, self._rows)
 
     def _exchange(self, step: Step, values: NDArray[Any], buffers: Buffers) -> Answers:
         """Announce, share and collect; the codec is prepared while the machines compute."""

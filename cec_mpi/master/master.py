@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.accuracy.scaling import Scales, multiplied
+from cec_mpi.core.deviation.figures import Deviation
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.master.numbers.bounds import ErrorBounds
@@ -98,7 +99,7 @@ class Master(ABC):
         self.arithmetic = store.arithmetic
         self._tell_closed = close
         self._store = store.number
-        self.bounds = ErrorBounds(manifest, store.arithmetic)
+        self.bounds = ErrorBounds(manifest, store.scaling, store.arithmetic)
         rows, largest = store.scaling.exponents, store.scaling.largest
         self.scales = Scales(largest, store.arithmetic, None if rows is None else rows.reshape(-1))
         self._closed = False
@@ -229,14 +230,10 @@ class Master(ABC):
         buffers = self._buffers_for(columns)
         buffers.take(name, W, self.scales)
         step = self._begin(Product(False, columns))
-        with np.errstate(over="ignore", invalid="ignore"):
-            length = float(np.linalg.norm(buffers.shared))
-            length = length if np.isfinite(length) else 0.0
-            done = self._multiply(step, buffers, self.bounds.least_scale(length))
-            bound = self.bounds.of_product(
-                done.condition, done.gain, buffers, length, self.scales.relative
-            )
-        self._end_of(step, done, bound)
+        lengths = self.bounds.lengths(buffers)
+        done = self._multiply(step, buffers)
+        deviation = self.bounds.of_product(done.amplification, lengths, buffers)
+        self._end_of(step, done, deviation)
         y = self.scales.with_rows(
             buffers.product[: self.shape[0]], buffers.exponents, _as_block(out)
         )
@@ -252,14 +249,17 @@ class Master(ABC):
         with step.timed("code"):
             buffers.prepare(step.plan)
             buffers.codec.coefficients(buffers.parts, buffers.coded)
+        lengths = self.bounds.transposed_lengths(buffers)
         done = self._multiply_transposed(step, buffers)
-        self._end_of(step, done)
         values = done.answers.values.reshape(-1, columns)
+        terms = done.terms or self.bounds.of_machines(step.plan)
+        deviation = self.bounds.of_transposed_product(done.amplification, terms, *lengths, values)
+        self._end_of(step, done, deviation)
         return buffers.checked(multiplied(values, buffers.exponents, _as_block(out)), "X' v")
 
     @abstractmethod
-    def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
-        """From what is shared to the parts of X W, whose rounding has at least this scale."""
+    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
+        """From what is shared to the parts of X W."""
 
     @abstractmethod
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
@@ -273,12 +273,12 @@ class Master(ABC):
         self._check_open()
         return Step(product, self.steps.plan(self.steps.next()))
 
-    def _end_of(self, step: Step, done: Multiplied, error_bound: float | None = None) -> None:
+    def _end_of(self, step: Step, done: Multiplied, deviation: Deviation) -> None:
         """Learn from a step, and record it."""
         seconds = done.answers.seconds
         self._condition = done.condition
         known = self.steps.learn(step.planned, step.product, done.rows, seconds)
-        self.recorder.step(step.record(done, known, self._store, error_bound))
+        self.recorder.step(step.record(done, known, self._store, deviation))
 
     def _buffers_for(self, columns: int) -> Buffers:
         """Arrays for products with this many columns; those of one and of the last are kept."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.core.accuracy.locating import ParityChecker
+from cec_mpi.core.accuracy.rounding import likely_scale
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.core.step.decoders import Decoders
@@ -69,6 +70,7 @@ class ResilientMaster(Master):
             self.checker = ParityChecker(
                 code.generator, self.arithmetic, self.manifest.columns, self.bounds.shards
             )
+        self._reach = 0.0  # the largest scale of X W so far, over norm(W)
         self._has_warned = False  # of a store that is damaged
         self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
         self.up: set[int] = set()  # machines that are up, lost or not
@@ -109,7 +111,7 @@ class ResilientMaster(Master):
             self.steps.schedule.gate()
             patience.pause()
 
-    def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
+    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
         manifest, columns = self.manifest, step.product.columns
         answers = RowAnswers(
             self._decoders,
@@ -119,22 +121,37 @@ class ResilientMaster(Master):
             buffers.parts,
             buffers.work,
             self.checker,
-            floor=scale,
+            floor=self._floor(buffers),
             sample=self._sample(step) if self.samples else None,
+            amplifier=self.bounds.amplifier,
         )
         on_its_way = ForwardStep(self, step, buffers.shared, answers)
         on_its_way.to_its_end(buffers)
         self._count_wrong(answers.accused)
-        return on_its_way.collected(answers.condition, answers.gain)
+        self._reached(buffers)
+        return on_its_way.collected(answers.condition, answers.amplification)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
         on_its_way = AdjointStep(self, step, buffers.coded, self.manifest.columns)
         on_its_way.to_its_end(buffers)
-        done = on_its_way.collected(buffers.codec.condition, buffers.codec.gain)
+        amplification = self.bounds.of_plan(step.plan)
+        terms = on_its_way.errors(self.bounds)
+        done = on_its_way.collected(buffers.codec.condition, amplification)._replace(terms=terms)
         if not np.isfinite(done.answers.values).all():
             raise MachineError(f"the answers, added up, to step {step.number} are not finite")
         self._count_wrong(on_its_way.refused)
         return done
+
+    def _floor(self, buffers: Buffers) -> float:
+        """What the rounding of X W is relative to is at least this."""
+        return self._reach * float(np.linalg.norm(buffers.shared))
+
+    def _reached(self, buffers: Buffers) -> None:
+        """Keep how large rounding can be, for steps whose products cancel."""
+        length = float(np.linalg.norm(buffers.shared))
+        if self.checker is not None and length:
+            scale = likely_scale(buffers.parts, buffers.work.reshape(buffers.parts.shape))
+            self._reach = max(self._reach, scale / length)
 
     def _sample(self, step: Step) -> list[int]:
         """Rows to be compared; none where no machine is to spare."""

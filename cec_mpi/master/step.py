@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from cec_mpi.core.accuracy.finite import Unusable
+from cec_mpi.core.deviation.amplification import Amplification, TransposedErrors
+from cec_mpi.core.deviation.figures import Deviation
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.planning import Makespans, Planned
@@ -50,7 +52,7 @@ class Step:
         self._seconds = {"announce": 0.0, "share": 0.0, "collect": 0.0, "code": 0.0}
 
     def record(
-        self, done: Multiplied, known: Makespans, store: int, error_bound: float | None
+        self, done: Multiplied, known: Makespans, store: int, deviation: Deviation
     ) -> StepRecord:
         """What happened, for the records of the store with this number."""
         answers = done.answers
@@ -79,7 +81,8 @@ class Step:
             bound=known.bound,
             hindsight_makespan=known.hindsight,
             condition=done.condition,
-            error_bound=error_bound,
+            error_bound=deviation.bound,
+            error_estimate=deviation.estimate,
             assignment=self.plan.bounds(len(done.rows)),
         )
 
@@ -126,13 +129,18 @@ class Multiplied(NamedTuple):
     ----------
     answers : Answers
         What the machines did; for X' V with the result.
-    condition, gain : float
-        The largest condition number, and norm of an inverse, that was decoded with.
+    condition : float
+        The largest condition number that was decoded with.
+    amplification : Amplification
+        The most that the decoders make of errors of answers.
     rows : list of int
         That machines 1..N computed.
+    terms : TransposedErrors or None
+        Of X' V: errors of the terms that were added up.
     """
 
     answers: Answers
     condition: float
-    gain: float
+    amplification: Amplification
     rows: list[int]
+    terms: TransposedErrors | None = None

@@ -170,8 +170,15 @@ def made(store):
         schedule = Schedule(Listed([everyone]), everyone)
         speeds = GivenSpeeds([1.0] * MACHINES, RECOVERY, rows)
         steps = StepPlanner(schedule, speeds, MACHINES, RECOVERY, rows)
-        scaling = read_scaling(path, manifest)
-        store = OpenStore(path, manifest, scaling, steps, recorder, 0, np.dtype(np.float64))
+        store = OpenStore(
+            path,
+            manifest,
+            read_scaling(path, manifest),
+            steps,
+            recorder,
+            0,
+            np.dtype(np.float64),
+        )
         return ResilientMaster(End(hub, path), options, store), hub
 
     return X, make, recorder

@@ -1,4 +1,4 @@
-"""What rounding does, and who is wrong: certified bounds, parity, naming the culprit.
+"""What rounding does, and who is wrong: scaling, parity, naming the culprit.
 
 May import: `core.code`.
 """

@@ -77,7 +77,7 @@ class ParityChecker:
         shard_errors: ArrayLike | None = None,
     ) -> None:
         self._generator = generator
-        self._errors = answer_error(generator, dtype, columns, shard_errors)
+        self._errors = answer_error(generator, dtype, dtype, columns, shard_errors)
         self._tiny = float(np.finfo(dtype).tiny) * (columns + 1)
         self.parity = lru_cache(_KEPT)(self._parity)
 

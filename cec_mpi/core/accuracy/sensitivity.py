@@ -106,7 +106,7 @@ def measure_sensitivity(
     machines, recovery = generator.shape
     if machines <= recovery:
         return Sensitivity(np.inf, np.inf, np.inf, 0.0, (), 0, True)
-    errors = answer_error(generator, dtype, columns)
+    errors = answer_error(generator, dtype, dtype, columns)
     sizes = np.abs(generator).sum(axis=1)
     every = comb(machines, recovery)
     budget = max(_LEAST_SAMPLE, int(_WORK / (recovery**2 * machines)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +34,6 @@ class Decoder:
         `machines`: the row exchanges of a factorisation, where it decodes with one.
     condition : float
         Condition number (1-norm, as estimated by LAPACK) of the L x L matrix.
-    gain : float
-        The 1-norm of its inverse, estimated likewise: how much errors of answers can grow.
 
     Raises
     ------
@@ -71,7 +68,6 @@ class Decoder:
         norm = float(np.abs(matrix).sum(axis=0).max())
         reciprocal, _ = lapack.dgecon(factors, norm)
         self.condition = 1 / reciprocal if reciprocal > 0 else float("inf")
-        self.gain = self.condition / norm
         self._triangular_solve = blas.dtrsm
         self._pivots = pivots
         self._matrix: Floats = factors
@@ -87,15 +83,19 @@ class Decoder:
                 order[row], order[pivot] = order[pivot], order[row]
         self.order: tuple[int, ...] = tuple(order)
 
-    @cached_property
-    def inverse_sizes(self) -> Floats:
-        """The absolute values of the inverse, (L, L), for answers in the order of `order`."""
-        if self._inverted:
-            return np.abs(self._matrix)
+    @property
+    def factors(self) -> Floats | None:
+        """L and U of the rows of G in the order of `order`, if it decodes with them."""
+        return None if self._inverted else self._matrix
+
+    def inverse(self) -> Floats:
+        """The computed inverse, (L, L), for answers in the order of `order`."""
         from scipy.linalg import lapack
 
-        inverse, _ = lapack.dgetri(self._matrix, self._pivots)
-        return np.ascontiguousarray(np.abs(inverse[:, self.order]))
+        if self._inverted:
+            return self._matrix
+        inverse: Floats = lapack.dgetri(self._matrix, self._pivots)[0][:, list(self.order)]
+        return inverse
 
     def decode(self, values: Floats, out: Floats) -> None:
         """Decode without allocating: ``out <- inv(G_P) @ values``.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.locating import Observation, ParityChecker
+from cec_mpi.core.deviation.amplification import Amplification, Amplifier, largest
 from cec_mpi.core.plan.replan import Missing
 from cec_mpi.core.step.decoders import Decoders
 from cec_mpi.core.step.segment import Segment
@@ -42,6 +43,8 @@ class RowAnswers:
         With a checker: only these rows are compared.
     floor : float
         For the checker: what the scale of the answers is at least.
+    amplifier : Amplifier, optional
+        Says what decoders make of errors.
 
     Attributes
     ----------
@@ -81,7 +84,9 @@ class RowAnswers:
         checker: ParityChecker | None = None,
         floor: float = 0.0,
         sample: Sequence[int] | None = None,
+        amplifier: Amplifier | None = None,
     ) -> None:
+        self._amplifier = amplifier
         self._checker = checker
         self._floor = floor
         self._decoders = decoders
@@ -104,9 +109,12 @@ class RowAnswers:
         return max((s.decoder.condition for s in self._segments if s.decoder), default=1.0)
 
     @property
-    def gain(self) -> float:
-        """The largest norm of an inverse that a row is decoded with by now; 0 before."""
-        return max((s.decoder.gain for s in self._segments if s.decoder), default=0.0)
+    def amplification(self) -> Amplification:
+        """The largest of what decoding makes of errors of answers, by now; 0 without amplifier."""
+        used = {s.used: s.decoder for s in self._segments if s.decoder}
+        if self._amplifier is None or not used:
+            return Amplification()
+        return largest(self._amplifier.of(decoder, machines) for machines, decoder in used.items())
 
     def expect(self, machine: int, start: int, stop: int) -> None:
         """A machine was asked for rows ``start <= row < stop``."""

@@ -7,14 +7,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.rounding import (
-    answer_error,
-    decode_error_bound,
-    encoding_error,
-    likely_scale,
+from cec_mpi.core.accuracy.rounding import answer_error, encoding_error
+from cec_mpi.core.deviation.amplification import (
+    Amplification,
+    Amplifier,
+    AnswerErrors,
+    TransposedErrors,
+    answer_errors,
+    largest,
+    transposed_errors,
 )
+from cec_mpi.core.deviation.figures import Deviation, of_product, of_transposed_product
+from cec_mpi.core.deviation.lengths import Lengths, TermSizes, largest_of
+from cec_mpi.core.plan.planner import Plan
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.scaling import Scaling
 
 Floats = NDArray[np.float64]
 
@@ -25,6 +33,7 @@ class ErrorBounds:
     Parameters
     ----------
     manifest : Manifest
+    scaling : Scaling
     arithmetic : numpy.dtype
         What products are computed in.
 
@@ -34,21 +43,38 @@ class ErrorBounds:
         Of encoding, or of what was rebuilt from others.
     answers : (N,) ndarray
         See `answer_error`.
+    amplifier : Amplifier
+        Of errors of answers to X W.
     """
 
-    def __init__(self, manifest: Manifest, arithmetic: np.dtype[Any]) -> None:
+    amplifier: Amplifier
+    answers: Floats
+
+    def __init__(self, manifest: Manifest, scaling: Scaling, arithmetic: np.dtype[Any]) -> None:
         self._manifest = manifest
         self._arithmetic = arithmetic
+        self._sizes = TermSizes(scaling.largest, scaling.typical)
+        self._rows: Floats | None = None  # what rows were divided by, over the most of it
+        if scaling.exponents is not None:
+            exponents = scaling.exponents.reshape(-1, 1)[: manifest.rows].astype(np.int64)
+            self._rows = np.ldexp(1.0, exponents - exponents.max())
         rebuilt = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in manifest.shards]
         exact = encoding_error(manifest.code.generator, manifest.dtype)
         self.shards: Floats = np.maximum(exact, rebuilt)
-        self._reach = 0.0  # the largest scale of X W so far, over norm(W)
         self._update()
 
     def _update(self) -> None:
-        generator, columns = self._manifest.code.generator, self._manifest.columns
-        self.answers = answer_error(generator, self._arithmetic, columns, self.shards)
-        self._largest = float(self.answers.max())
+        manifest = self._manifest
+        generator, dtype, columns = manifest.code.generator, manifest.dtype, manifest.columns
+        self.answers = answer_error(generator, dtype, self._arithmetic, columns, self.shards)
+        self.amplifier = Amplifier(generator, self._errors(columns))
+        self._of_plan: tuple[Plan | None, Amplification] = None, Amplification()
+        self._of_terms: tuple[int, AnswerErrors] = 0, self.amplifier.errors
+
+    def _errors(self, terms: int) -> AnswerErrors:
+        manifest = self._manifest
+        generator, dtype = manifest.code.generator, manifest.dtype
+        return answer_errors(generator, dtype, self._arithmetic, terms, self.shards)
 
     def allow(self, machine: int, bound: float) -> bool:
         """Expect this error of a machine's shard from now on; False where it was expected."""
@@ -58,42 +84,83 @@ class ErrorBounds:
             return True
         return False
 
-    def least_scale(self, length: float) -> float:
-        """What the rounding of X W is relative to is at least this, for a W of this norm."""
-        return self._reach * length
+    def of_plan(self, plan: Plan) -> Amplification:
+        """The most that the decoders of a plan make of errors."""
+        known, found = self._of_plan
+        if known is not plan:
+            decoders = plan.decoders(self._manifest.code)
+            machines = map(tuple, plan.assignment.machines.tolist())
+            found = largest(map(self.amplifier.of, decoders, machines))
+            self._of_plan = plan, found
+        return found
+
+    def of_terms(self, plan: Plan, parts: int) -> AnswerErrors:
+        """Errors of what machines sum up for X' V, in an assignment and so many parts."""
+        terms = int(plan.assignment.loads.max()) + parts
+        if terms != self._of_terms[0]:
+            self._of_terms = terms, self._errors(terms)
+        return self._of_terms[1]
+
+    def of_machines(self, plan: Plan) -> TransposedErrors:
+        """The largest errors of a plan's machines, each of which has one part of X' V."""
+        machines = plan.assignment.available
+        return transposed_errors(self.of_terms(plan, len(machines)), machines)
+
+    def lengths(self, buffers: Buffers) -> Lengths:
+        """Of W, before it is sent: machines that are late can make it change."""
+        return self._sizes.of(buffers.shared.T, buffers.sizes.T)
+
+    def transposed_lengths(self, buffers: Buffers) -> tuple[Lengths, Lengths]:
+        """Of V and of the machines' coefficients, before these are sent."""
+        given = buffers.product
+        work = buffers.work.reshape(given.shape)
+        coded = buffers.coded.reshape(given.shape)
+        return self._sizes.of_transposed(given, work), self._sizes.of_transposed(coded, work)
 
     def of_product(
-        self,
-        condition: float,
-        gain: float,
-        buffers: Buffers,
-        length: float,
-        relative: Floats | None = None,
-    ) -> float:
-        """Of X W: rounding can be as large as in any step so far, for a W as long as this.
+        self, amplification: Amplification, lengths: Lengths, buffers: Buffers
+    ) -> Deviation:
+        """How far X W is from exact.
 
         Parameters
         ----------
-        condition, gain : float
-            The largest that it was decoded with.
+        amplification : Amplification
+            Of the decoders.
+        lengths : Lengths
+            Of W.
         buffers : Buffers
-            With X W.
-        length : float
-            Norm of W, 0 where it overflows: only this step tells then.
-        relative : (L * R, 1) ndarray of float64, optional
-            What rows of X are multiplied with, of which the largest is 1. The error may be in
-            that one.
+            With what was decoded; `Buffers.work` is overwritten.
         """
-        sizes = buffers.work.reshape(buffers.parts.shape)
-        scale = likely_scale(buffers.parts, sizes)
-        if length:
-            self._reach = max(self._reach, scale / length)
-        errors = [self._largest] * len(sizes)
-        largest, scale = float(sizes.max()), max(scale, self.least_scale(length))
-        bound = decode_error_bound(condition, gain, errors, largest, scale)
-        if relative is None or not bound < np.inf:
-            return bound
-        rows = buffers.work.reshape(buffers.product.shape)
-        after = float(np.multiply(rows, relative, out=rows).max())
-        wrong = largest * (bound / (1 + bound))
-        return wrong / (after - wrong) if wrong < after else (np.inf if wrong else 0.0)
+        rows = self._manifest.rows
+        decoded = result = largest_of(buffers.product)
+        if self._rows is not None:
+            sizes = buffers.work.reshape(buffers.product.shape)[:rows]
+            np.multiply(buffers.product[:rows], self._rows, out=sizes)
+            result = largest_of(sizes)
+        errors = self.amplifier.errors
+        return of_product(amplification, errors, self._sizes, lengths, decoded, result, rows)
+
+    def of_transposed_product(
+        self,
+        amplification: Amplification,
+        terms: TransposedErrors,
+        given: Lengths,
+        coded: Lengths,
+        result: Floats,
+    ) -> Deviation:
+        """How far X' V is from exact.
+
+        Parameters
+        ----------
+        amplification : Amplification
+            Of the decoders.
+        terms : TransposedErrors
+            Of the machines.
+        given, coded : Lengths
+            Of V and of the coefficients.
+        result : (r, k) ndarray of float64
+        """
+        errors, most = self._of_terms[1], largest_of(result)
+        return of_transposed_product(
+            amplification, terms, errors, self._sizes, given, coded, most, len(result)
+        )

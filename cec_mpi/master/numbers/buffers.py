@@ -26,6 +26,8 @@ class Buffers:
         W as it is sent: divided by powers of two.
     exponents : (k,) ndarray of int64
         Of these powers, of the step: each column of W or V has its own.
+    sizes : (k, r) ndarray of float64
+        Scratch.
     coded : (L * R * k,) ndarray
         The machines' coefficients of an adjoint.
     good : (L * R * k,) ndarray of bool
@@ -46,7 +48,7 @@ class Buffers:
         self.shared = np.empty((columns, manifest.columns), arithmetic)
         self.exponents = np.zeros(columns, dtype=np.int64)
         self._given = np.empty(self.shared.shape)
-        self._sizes = np.empty(self.shared.shape)
+        self.sizes = np.empty(self.shared.shape)
         self._finite = np.empty(self.shared.shape, dtype=bool)
         self.coded = np.empty(size, arithmetic)
         self.good = np.empty(size, dtype=bool)
@@ -66,7 +68,7 @@ class Buffers:
             It is not of finite real numbers.
         """
         _convert(name, W, self._given.T, self._finite.T)
-        self.exponents[:] = scales.of_product(self._given, self._sizes)
+        self.exponents[:] = scales.of_product(self._given, self.sizes)
         multiplied(self._given, -self.exponents[:, np.newaxis], self.shared)
 
     def take_adjoint(self, name: str, V: NDArray[Any], scales: Scales) -> None:

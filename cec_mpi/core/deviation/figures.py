@@ -1,0 +1,205 @@
+"""How far the product of a step can be from exact, and how far it is likely to be.
+
+Both figures are relative to the largest entry of a result, column by column of a block. The
+bound is certain: it holds for any roundings. The estimate takes them for independent.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from cec_mpi.core.deviation.amplification import Amplification, AnswerErrors, TransposedErrors
+from cec_mpi.core.deviation.lengths import Columns, Lengths, TermSizes
+
+_OWN_ROUNDING = 1 + 1e-6  # of the bound itself, which is computed from up to 10**9 numbers
+_DEVIATIONS = 3.0  # of errors of shards: rows have the same numbers, and the same errors
+_COHERENT = 3.0  # sums of terms of one sign round with a bias
+_PARTIAL = 0.2  # of the sum of all sizes: what partial sums come to that cancel in the end
+
+
+class Deviation(NamedTuple):
+    """Of the result of a step, over its largest entry; of a block the worst column.
+
+    Attributes
+    ----------
+    bound : float
+        The error is not larger, whatever the roundings were.
+    estimate : float
+        The error is hardly ever larger, and hardly ever much smaller.
+    """
+
+    bound: float
+    estimate: float
+
+
+def of_product(
+    found: Amplification,
+    errors: AnswerErrors,
+    sizes: TermSizes,
+    lengths: Lengths,
+    decoded: Columns,
+    result: Columns,
+    rows: int,
+) -> Deviation:
+    """How far X W is from exact.
+
+    Parameters
+    ----------
+    found : Amplification
+        Of the decoders that were used.
+    errors : AnswerErrors
+        Of sums of r terms.
+    sizes : TermSizes
+        Of what was encoded.
+    lengths : Lengths
+        Of W: see `TermSizes.of`.
+    decoded, result : (k,) ndarray of float
+        The largest number of each column as it was decoded; and of X W, over the most that a
+        row was divided by before it was encoded.
+    rows : int
+        Of X W.
+
+    Returns
+    -------
+    Deviation
+        A column of zeros is compared with the largest number of the others; infinite where all
+        are zeros, and W is not. It is 0 only where W is zeros.
+
+    Notes
+    -----
+    With S the scale of a column and x the largest decoded number, ``(a + u) S + b x`` bounds
+    the error, where a is `Amplification.worst`, u S the rounding of X itself, and b
+    `Amplification.decoding`. What underflow makes is added.
+    """
+    shift = -sizes.exponent
+    each = _ldexp(1 / lengths.unit, shift)
+    numbers = decoded * each
+    underflow = each * errors.products + _ldexp(errors.entries, shift) * lengths.plain
+    underflow = underflow * (1 + found.growth)
+    bound = (found.worst + errors.source) * lengths.total + found.decoding * numbers + underflow
+    stored, summed = _likely(lengths, numbers, rows)
+    estimate = (
+        (found.stored + errors.likely_source) * stored
+        + found.summed * summed
+        + found.decoded * numbers
+        + underflow
+    )
+    return _over(result, bound, estimate, lengths, sizes.exponent)
+
+
+def of_transposed_product(
+    found: Amplification,
+    terms: TransposedErrors,
+    errors: AnswerErrors,
+    sizes: TermSizes,
+    given: Lengths,
+    coded: Lengths,
+    result: Columns,
+    columns: int,
+) -> Deviation:
+    """How far X' V is from exact.
+
+    Parameters
+    ----------
+    found : Amplification
+        Of the decoders that were used.
+    terms : TransposedErrors
+        Of the machines that computed.
+    errors : AnswerErrors
+        Of sums of the rows that a machine computes, and of all machines.
+    sizes : TermSizes
+        Of what was encoded.
+    given, coded : Lengths
+        Of V, as it is multiplied with what was encoded, and of the machines' coefficients: see
+        `TermSizes.of_transposed`.
+    result : (k,) ndarray of float
+        The largest number of each column of X' V.
+    columns : int
+        Of X.
+
+    Returns
+    -------
+    Deviation
+        As `of_product`.
+
+    Notes
+    -----
+    With u the coefficients, ``e norm1(u) + a norm1(v) + b norm1(u)`` bounds the error over
+    the largest entry of a column of X, where e is the largest error of a machine, and a and b
+    are those of the transposed decoders.
+    """
+    shift = -sizes.exponent
+    each = _ldexp(1 / coded.unit, shift)
+    numbers = result * each
+    per_unit = given.unit / coded.unit
+    underflow = each * errors.products + _ldexp(errors.entries, shift) * coded.plain
+    underflow = underflow * len(errors.worst)
+    bound = (
+        (terms.worst + found.coded) * coded.total
+        + (found.given + errors.source) * per_unit * given.total
+        + underflow
+    )
+    stored, summed = _likely(coded, numbers, columns)
+    length, _ = _likely(given, numbers / per_unit, columns)
+    estimate = (
+        terms.stored * stored
+        + terms.summed * summed
+        + (errors.likely_source + found.decoded) * per_unit * length
+        + underflow
+    )
+    return _over(result, bound, estimate, coded, sizes.exponent)
+
+
+def _likely(lengths: Lengths, numbers: Columns, count: int) -> tuple[Columns, Columns]:
+    """How large errors of shards, and partial sums, are likely to be in one of so many sums."""
+    of_many = math.sqrt(2 * math.log(4 * count))  # the largest of normal numbers, in deviations
+    length = _most(of_many * lengths.typical, lengths.longest)
+    summed = _most(_COHERENT * numbers - (_COHERENT - 1) * length, length)
+    summed = _most(summed, _PARTIAL * lengths.typical_total)
+    return _DEVIATIONS * _most(length, numbers), summed
+
+
+def _over(
+    result: Columns, bound: Columns, estimate: Columns, lengths: Lengths, exponent: int
+) -> Deviation:
+    """Relative to the results; the worst of all columns."""
+    if not isinstance(result, np.ndarray):
+        return _of_one(result, bound, estimate, lengths, exponent)
+    compared = np.where(result > 0, result, result.max())
+    above, upper = np.frexp(lengths.unit)
+    below, lower = np.frexp(compared)
+    with np.errstate(divide="ignore", over="ignore"):
+        factor = np.ldexp(above / below, upper - lower + exponent)
+        factor[lengths.plain == 0] = 0.0
+        most = float((bound * factor).max()) * _OWN_ROUNDING
+        likely = float((estimate * factor).max())
+    return Deviation(most, min(most, likely))
+
+
+def _of_one(
+    result: float, bound: float, estimate: float, lengths: Lengths, exponent: int
+) -> Deviation:
+    if not lengths.plain:
+        return Deviation(0.0, 0.0)
+    above, upper = math.frexp(lengths.unit)
+    below, lower = math.frexp(result)
+    factor = _ldexp(above / below, upper - lower + exponent) if result else math.inf
+    most = bound * factor * _OWN_ROUNDING
+    return Deviation(most, min(most, estimate * factor))
+
+
+def _most(some: Columns, others: Columns) -> Columns:
+    return max(some, others) if isinstance(some, float) else np.maximum(some, others)
+
+
+def _ldexp(value: Columns, exponent: int) -> Columns:
+    if not isinstance(value, float):
+        with np.errstate(over="ignore"):
+            return np.ldexp(value, exponent)
+    try:
+        return math.ldexp(value, exponent)
+    except OverflowError:
+        return math.inf
