@@ -104,7 +104,9 @@ HOUSE = {
         locating sensitivity
     """,
     "cec_mpi.core.code": """
-        conditioning decoder families
+        exchanges families refining
+        choosing decoder worst
+        conditioning
         mds
         extension
     """,

@@ -42,7 +42,8 @@ def _text(name: str, manifest: Manifest) -> str:
     lines = [
         f"{name}: {described(manifest)}",
         *([column_line(manifest)] if manifest.column_names else []),
-        f"condition numbers: measured on {which}{plural(measured.measured, 'set')} of machines",
+        f"condition numbers: measured on {which}{plural(measured.measured, 'set')} of machines"
+        + ("" if measured.complete else f"; the worst of {measured.searched} that were compared"),
         *_wrong_answers(manifest),
         f"rows: {'as they are' if manifest.row_exponents is None else 'divided by powers of two'}",
         f"shards: {plural(sum(shard.bytes for shard in manifest.shards), 'byte')} in all; each in "
@@ -124,6 +125,7 @@ def _facts(name: str, store: Store) -> dict[str, Any]:
             "worst": _finite(measured.worst),
             "measured": measured.measured,
             "complete": measured.complete,
+            "searched": measured.searched,
         },
         "wrong_answers": _seen_errors(manifest),
         "bytes": sum(shard.bytes for shard in manifest.shards),

@@ -85,8 +85,9 @@ def described(manifest: Manifest) -> str:
         f"{manifest.rows} x {manifest.columns} {manifest.dtype} on "
         f"{plural(code.machines, 'machine')}, any "
         f"{code.recovery} of them enough; {plural(manifest.rows_per_shard, 'row')} per shard; "
-        f"{family} code, condition number "
-        f"{code.conditioning.median:.1f} (worst {code.conditioning.worst:.1f})"
+        f"{family} code, condition number {code.conditioning.median:.1f} "
+        f"({'worst' if code.conditioning.complete else 'worst found'} "
+        f"{code.conditioning.worst:.1f})"
     )
 
 

@@ -40,9 +40,6 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         Shape (q, r) of X.
     dtype : numpy.dtype
         float64.
-    accuracy : float
-        Relative error that a product can have: the machine epsilon of the shards times
-        the worst condition number of the code.
     attainable : float
         What products with the same vector usually differ by, relative to the norm of X, when
         other machines answer, or with ``precision="shard"`` always: a tolerance below it may not
@@ -64,10 +61,19 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         self._session = session
         self._master = master
         self._close = close
-        self.accuracy = master.accuracy
         self.attainable = master.attainable
         self.column_names = master.manifest.column_names
         super().__init__(master.dtype, master.shape)
+
+    @property
+    def accuracy(self) -> float:
+        """Relative error that a product can have, with the machines that were used last.
+
+        The machine epsilon of the shards times the largest condition number that the last step
+        decoded with; before the first step times the worst of the code, which for many machines
+        is the worst that was found.
+        """
+        return self._master.accuracy
 
     @property
     def available(self) -> tuple[int, ...]:

@@ -84,6 +84,10 @@ class StepInFlight(ABC):
     def take(self, job: Job) -> None:
         """Use an answer."""
 
+    def use_the_time(self) -> bool:
+        """Do something useful while there is nothing to do but to wait; whether there was any."""
+        return False
+
     @abstractmethod
     def drop(self, machine: int) -> None:
         """Expect nothing more of a machine."""
@@ -148,6 +152,8 @@ class StepInFlight(ABC):
                     if not self.outstanding:
                         raise RuntimeError(f"step {step.number} waits for nobody")
                 self._look_at_the_clock()
+                if self.use_the_time():
+                    continue
                 self.master.steps.schedule.gate()
                 patience.pause()
 

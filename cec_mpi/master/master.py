@@ -69,9 +69,6 @@ class Master(ABC):
         Shape (q, r) of X.
     dtype : numpy.dtype
         float64: answers are decoded in double precision whatever the shards are.
-    accuracy : float
-        Relative error that products can have: the machine epsilon of the shards times the
-        worst condition number of the code.
     attainable : float
         What products differ by, relative to X, in a store of this kind: the machine epsilon
         times the condition number of a usual set of machines. Where it is always the same set,
@@ -90,7 +87,7 @@ class Master(ABC):
         manifest = store.manifest
         self.shape = (manifest.rows, manifest.columns)
         self.dtype = np.dtype(np.float64)
-        self.accuracy = manifest.code.conditioning.worst * float(np.finfo(manifest.dtype).eps)
+        self._condition = manifest.code.conditioning.worst  # of decoders in use, once there are any
         code = manifest.code
         changes = code.machines > code.recovery  # of the machines that answer
         rounds = manifest.dtype if changes else store.arithmetic
@@ -192,6 +189,15 @@ class Master(ABC):
         return self._until_it_ends(self._adjoint, "V", block_of("V", V, self.shape[0]), None)
 
     @property
+    def accuracy(self) -> float:
+        """Relative error that products can have: that of the numbers of shards, as decoded.
+
+        The machine epsilon of the shards times the largest condition number of the decoders that
+        the last step used; before the first step times the worst of the code, exact or found.
+        """
+        return self._condition * float(np.finfo(self.manifest.dtype).eps)
+
+    @property
     def closed(self) -> bool:
         """Whether it makes no more steps."""
         return self._closed
@@ -270,6 +276,7 @@ class Master(ABC):
     def _end_of(self, step: Step, done: Multiplied, deviation: Deviation) -> None:
         """Learn from a step, and record it."""
         seconds = done.answers.seconds
+        self._condition = done.condition
         known = self.steps.learn(step.planned, step.product, done.rows, seconds)
         self.recorder.step(step.record(done, known, self._store, deviation))
 

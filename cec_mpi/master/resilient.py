@@ -15,7 +15,8 @@ import numpy as np
 from cec_mpi.core.accuracy.locating import ParityChecker
 from cec_mpi.core.accuracy.rounding import likely_scale
 from cec_mpi.core.plan.planner import Plan
-from cec_mpi.core.step.answers import Decoders, RowAnswers
+from cec_mpi.core.step.answers import RowAnswers
+from cec_mpi.core.step.decoders import Decoders
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.adjoint import AdjointStep

@@ -95,17 +95,21 @@ def pagerank(
     jump = _jump(personalization, size)
     warn_of_tolerance(X, "pagerank", tol)
     add_up, follow = (X.matvec, X.rmatvec) if links == "rows" else (X.rmatvec, X.matvec)
-    state = restored(checkpoint, scores=(size,), degrees=(size,), iterations=())
+    state = restored(checkpoint, scores=(size,), degrees=(size,), accuracy=(), iterations=())
     if state:
         scores, degrees, made = state["scores"], state["degrees"], int(state["iterations"])
+        accuracy = float(state["accuracy"])
     else:
         scores, degrees, made = jump, add_up(np.ones(size)), 0
-    linked = _linked(degrees, _accuracy(X), links)
+        accuracy = _accuracy(X)  # of the product just made
+    linked = _linked(degrees, accuracy, links)
     share = np.divide(1.0, degrees, out=np.zeros(size), where=linked)
     converged = False
     most = max(most, made + 1)
     while not converged and made < most:
-        checkpoint.save(scores=scores, degrees=degrees, iterations=made)
+        checkpoint.save(
+            scores=scores, degrees=degrees, accuracy=np.float64(accuracy), iterations=made
+        )
         before = scores
         followed = follow(scores * share) + scores[~linked].sum() * jump
         scores = np.maximum(damping * followed + (1 - damping) * jump, 0.0)

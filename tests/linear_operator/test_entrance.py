@@ -229,3 +229,22 @@ def test_errors_that_come_of_none_are_known(statement):
 @pytest.mark.parametrize("statement", OF_OTHER_THINGS.values(), ids=OF_OTHER_THINGS)
 def test_errors_of_a_machines_own_are_left_alone(statement):
     assert not outcome(statement)
+
+
+def test_accuracy_is_that_of_the_decoders_in_use(X, tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    manifest = cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 8, 4, code="chebyshev")
+    code, eps = manifest.code, np.finfo(np.float64).eps
+    worst = code.conditioning.worst_machines
+    with cec_mpi.open_operator(tmp_path / "store", None, speeds=[1.0] * 8) as op:
+        assert op.accuracy == eps * code.conditioning.worst
+        X_w = op @ W
+        usual = op.accuracy
+        assert usual < eps * code.conditioning.worst / 2
+        op.available = worst
+        op.H @ B
+        rows = code.generator[[n - 1 for n in worst]]
+        assert op.accuracy == pytest.approx(eps * np.linalg.cond(rows, 1), rel=0.5)
+        op.available = None
+        assert np.allclose(op @ W, X_w)
+        assert op.accuracy == usual

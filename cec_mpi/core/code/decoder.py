@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.code.refining import refined_inverse
 from cec_mpi.errors import InputError
 
 Floats = NDArray[np.float64]
 
-# Up to here a product with the inverse is as accurate as a solve, and several times as fast.
+# Up to here the inverse is used as it is computed, and beyond as it is refined: a product with it
+# is more accurate then than triangular solves are, and several times as fast.
 _WELL_CONDITIONED = 1e4
 
 
@@ -29,7 +32,7 @@ class Decoder:
     ----------
     order : tuple of int
         The order in which `decode` wants the machines' answers, as indices into
-        `machines`: the row exchanges of the factorisation, done for free.
+        `machines`: the row exchanges of a factorisation, where it decodes with one.
     condition : float
         Condition number (1-norm, as estimated by LAPACK) of the L x L matrix.
     gain : float
@@ -72,12 +75,14 @@ class Decoder:
         self._triangular_solve = blas.dtrsm
         self._pivots = pivots
         self._matrix: Floats = factors
-        self._inverted = self.condition <= _WELL_CONDITIONED
         order = list(range(recovery))
-        if self._inverted:
-            inverse, _ = lapack.dgetri(factors, pivots)
+        computed: Floats = lapack.dgetri(factors, pivots)[0]
+        good = self.condition <= _WELL_CONDITIONED
+        inverse = computed if good else refined_inverse(matrix, computed)
+        self._inverted = inverse is not None
+        if inverse is not None:
             self._matrix = np.ascontiguousarray(inverse)
-        else:
+        else:  # nearly singular: solves are of more use than a product
             for row, pivot in enumerate(pivots.tolist()):
                 order[row], order[pivot] = order[pivot], order[row]
         self.order: tuple[int, ...] = tuple(order)
@@ -95,6 +100,16 @@ class Decoder:
             return self._matrix
         inverse: Floats = lapack.dgetri(self._matrix, self._pivots)[0][:, list(self.order)]
         return inverse
+
+    @cached_property
+    def inverse_sizes(self) -> Floats:
+        """The absolute values of the inverse, (L, L), for answers in the order of `order`."""
+        if self._inverted:
+            return np.abs(self._matrix)
+        from scipy.linalg import lapack
+
+        inverse, _ = lapack.dgetri(self._matrix, self._pivots)
+        return np.ascontiguousarray(np.abs(inverse[:, self.order]))
 
     def decode(self, values: Floats, out: Floats) -> None:
         """Decode without allocating: ``out <- inv(G_P) @ values``.

@@ -4,51 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.locating import Observation, ParityChecker
-from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.deviation.amplification import Amplification, Amplifier, largest
 from cec_mpi.core.plan.replan import Missing
+from cec_mpi.core.step.decoders import Decoders
+from cec_mpi.core.step.segment import Segment
 
 Floats = NDArray[np.float64]
 
-_DECODER_NUMBERS = 1 << 24  # in decoders that are remembered (128 MiB)
-
-
-class Decoders:
-    """The decoders of a code, factored when first needed; those used longest ago are forgotten.
-
-    Parameters
-    ----------
-    code : MDSCode
-    """
-
-    def __init__(self, code: MDSCode) -> None:
-        most = max(16, _DECODER_NUMBERS // code.recovery**2)
-        self.of = lru_cache(most)(code.decoder)  # by the numbers of L machines, ascending
-
-
-class _Segment:
-    """Rows ``start <= row < stop`` that have the same answers throughout."""
-
-    __slots__ = ("decoded", "enough", "expected", "given", "needed", "start", "stop", "used")
-
-    def __init__(self, start: int, stop: int, enough: int) -> None:
-        self.start, self.stop = start, stop
-        self.enough = enough  # answers that agree: L, or more where they are compared
-        self.needed = enough  # answers, before they are looked at
-        self.used: tuple[int, ...] = ()  # machines whose answers were decoded
-        self.expected: set[int] = set()
-        self.given: dict[int, NDArray[np.floating]] = {}
-        self.decoded = False
-
-    @property
-    def is_doubtful(self) -> bool:
-        return not self.decoded and self.needed > self.enough
+_WELL_CONDITIONED = 10.0  # up to here another set of machines is not worth looking for
+_BETTER = 2.0  # times the condition number, for which rows are decoded again
 
 
 class RowAnswers:
@@ -79,10 +48,6 @@ class RowAnswers:
 
     Attributes
     ----------
-    condition : float
-        The largest condition number that was decoded with.
-    amplification : Amplification
-        The largest of what the decoders make of errors of answers.
     undecoded : int
         Rows that wait for more answers.
     accused : set of int
@@ -122,7 +87,6 @@ class RowAnswers:
         amplifier: Amplifier | None = None,
     ) -> None:
         self._amplifier = amplifier
-        self._last = Amplification()
         self._checker = checker
         self._floor = floor
         self._decoders = decoders
@@ -132,14 +96,25 @@ class RowAnswers:
         self._work = work
         self._starts = [0]
         compared = checker is not None and sample is None
-        self._segments = [_Segment(0, rows, recovery + compared)]
+        self._segments = [Segment(0, rows, recovery + compared)]
         self.accused: set[int] = set()
-        self.condition = 1.0
-        self.amplification = Amplification()
         self.undecoded = rows
         for row in sample or ():
             for segment in self._between(row, row + 1):
                 segment.enough = segment.needed = recovery + 1
+
+    @property
+    def condition(self) -> float:
+        """The largest condition number that a row is decoded with by now; 1 before."""
+        return max((s.decoder.condition for s in self._segments if s.decoder), default=1.0)
+
+    @property
+    def amplification(self) -> Amplification:
+        """The largest of what the decoders that are used by now make of errors of answers."""
+        used = {s.used: s.decoder for s in self._segments if s.decoder}
+        if self._amplifier is None or not used:
+            return Amplification()
+        return largest(self._amplifier.of(each, machines) for machines, each in used.items())
 
     def expect(self, machine: int, start: int, stop: int) -> None:
         """A machine was asked for rows ``start <= row < stop``."""
@@ -163,11 +138,35 @@ class RowAnswers:
         k = self._columns
         for segment in self._between(start, stop):
             segment.expected.discard(machine)
-            if not segment.decoded and machine not in self.accused:
-                segment.given[machine] = values[
-                    (segment.start - start) * k : (segment.stop - start) * k
-                ]
-                self._look_at(segment)
+            if machine in self.accused or (segment.decoded and self._checker is not None):
+                continue
+            segment.given[machine] = values[
+                (segment.start - start) * k : (segment.stop - start) * k
+            ]
+            self._look_at(segment)
+
+    def improve(self) -> bool:
+        """Decode some rows again if answers that came later make that more exact; one look.
+
+        For while there is nothing else to do but to wait for other answers.
+
+        Returns
+        -------
+        bool
+            Whether there was anything to look at; there may be more.
+        """
+        worst, where = _WELL_CONDITIONED, None
+        for segment in self._segments:
+            late = len(segment.given) > segment.seen
+            if late and segment.decoder and segment.decoder.condition > worst:
+                worst, where = segment.decoder.condition, segment
+        if where is None:
+            return False
+        where.seen = len(where.given)
+        machines = self._decoders.choose(tuple(sorted(where.given)))
+        if self._decoders.of(machines).condition * _BETTER < worst:
+            self._decode_from(where, machines)
+        return True
 
     def do_without(self, machine: int) -> None:
         """A machine is wrong: what of its answers is not decoded yet is not used."""
@@ -200,7 +199,7 @@ class RowAnswers:
             if segment.is_doubtful
         ]
 
-    def _between(self, start: int, stop: int) -> list[_Segment]:
+    def _between(self, start: int, stop: int) -> list[Segment]:
         """The segments of these rows, cut so that they are of these rows only."""
         if start >= stop:
             return []
@@ -216,18 +215,18 @@ class RowAnswers:
         if row == before.stop:
             return place
         size = (row - before.start) * self._columns
-        after = _Segment(row, before.stop, before.enough)
+        after = Segment(row, before.stop, before.enough)
         after.needed, after.used = before.needed, before.used
         after.expected = set(before.expected)
         after.given = {machine: values[size:] for machine, values in before.given.items()}
-        after.decoded = before.decoded
+        after.decoded, after.decoder, after.seen = before.decoded, before.decoder, before.seen
         before.stop = row
         before.given = {machine: values[:size] for machine, values in before.given.items()}
         self._starts.insert(place, row)
         self._segments.insert(place, after)
         return place
 
-    def _look_at(self, segment: _Segment) -> None:
+    def _look_at(self, segment: Segment) -> None:
         """Decode rows that have enough answers, if these agree."""
         if segment.decoded or len(segment.given) < segment.needed:
             return
@@ -241,7 +240,7 @@ class RowAnswers:
                 return
         self._decode(segment)
 
-    def _seen(self, segment: _Segment) -> Observation:
+    def _seen(self, segment: Segment) -> Observation:
         machines = tuple(sorted(segment.given))
         answers = np.array([segment.given[n] for n in machines], dtype=np.float64)
         return Observation(machines, answers, floor=self._floor)
@@ -268,22 +267,18 @@ class RowAnswers:
         for segment in self._segments:
             self._look_at(segment)
 
-    def _decode(self, segment: _Segment) -> None:
+    def _decode(self, segment: Segment) -> None:
+        """Decode rows from those of their answers that are decoded best."""
+        self._decode_from(segment, self._decoders.choose(tuple(sorted(segment.given))))
+        self.undecoded -= segment.stop - segment.start
+        segment.decoded, segment.seen = True, len(segment.given)
+
+    def _decode_from(self, segment: Segment, machines: tuple[int, ...]) -> None:
         recovery, k = self._recovery, self._columns
-        machines = sorted(segment.given)[:recovery]
-        decoder = self._decoders.of(tuple(machines))
+        decoder = self._decoders.of(machines)
         size = (segment.stop - segment.start) * k
         block = self._work[: recovery * size].reshape(recovery, size)
         for row, which in zip(block, decoder.order, strict=True):
             row[:] = segment.given[machines[which]]
         decoder.decode(block, self._parts[:, segment.start * k : segment.stop * k])
-        self.condition = max(self.condition, decoder.condition)
-        if self._amplifier is not None:
-            found = self._amplifier.of(decoder, tuple(machines))
-            if found is not self._last:
-                self.amplification = largest((self.amplification, found))
-                self._last = found
-        self.undecoded -= segment.stop - segment.start
-        segment.decoded, segment.used = True, tuple(machines)
-        if self._checker is None:
-            segment.given = {}
+        segment.used, segment.decoder = machines, decoder

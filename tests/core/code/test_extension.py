@@ -34,3 +34,11 @@ def test_the_row_is_of_the_kind_of_the_shards_and_repeatable():
     row = add_row(code, np.float32).generator[-1]
     assert np.array_equal(row, row.astype(np.float32))
     assert np.array_equal(row, add_row(code, np.float32).generator[-1])
+
+
+def test_what_was_found_of_the_other_machines_is_not_forgotten():
+    code = make_code(60, 4, "gaussian")
+    bigger = add_row(code, np.float64)
+    assert not bigger.conditioning.complete
+    assert bigger.conditioning.worst >= code.conditioning.worst * (1 - 1e-9)
+    assert bigger.conditioning.worst <= 100 * code.conditioning.worst

@@ -135,6 +135,14 @@ def test_condition_of_a_decoder_is_close_to_the_1_norm_condition_number(family):
         assert 0.3 * true <= code.decoder(chosen).condition <= 1.000001 * true
 
 
+@pytest.mark.parametrize("condition", [10.0, 1e6, 1e12])
+def test_a_decoder_knows_the_sizes_of_its_inverse(condition):
+    code = MDSCode(with_condition(condition, 6, 2))
+    decoder = code.decoder((2, 1, 4, 3, 6, 5))
+    expected = np.abs(np.linalg.inv(code.generator[[1, 0, 3, 2, 5, 4]]))[:, decoder.order]
+    assert np.allclose(decoder.inverse_sizes, expected, rtol=1e-14 * condition, atol=0)
+
+
 # --- conditioning -------------------------------------------------------------------------
 
 
@@ -179,7 +187,7 @@ def test_a_sample_holds_every_run_of_consecutive_machines(first):
     generator = rng.standard_normal((30, 15))
     run = np.arange(first, first + 15) % 30
     generator[run[0]] = rng.standard_normal(14) @ generator[run[1:]]
-    generator[run[0]] += 1e-6 * rng.standard_normal(15)
+    generator[run[0]] += 1e-10 * rng.standard_normal(15)
     found = measure_conditioning(generator)
     assert not found.complete
     assert found.worst_machines == tuple(sorted((run + 1).tolist()))
@@ -220,6 +228,13 @@ def test_auto_is_no_worse_than_any_family(machines, recovery, systematic):
 def test_float32_is_refused_where_it_would_decode_to_noise():
     code = MDSCode(np.vander(np.arange(1.0, 11.0), 5), "vandermonde")
     with pytest.raises(InputError, match=r"float32 .* vandermonde .* 6, 7, 8, 9, 10 .* 2.0e\+07"):
+        code.check_precision(np.float32)
+    code.check_precision(np.float64)
+
+
+def test_float32_is_refused_where_a_search_finds_sets_that_decode_to_noise():
+    code = make_code(30, 15, "gaussian")  # of 2,000 sets none is above 6e4
+    with pytest.raises(InputError, match="float32 shards of the gaussian code"):
         code.check_precision(np.float32)
     code.check_precision(np.float64)
 

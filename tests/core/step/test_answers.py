@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from cec_mpi import make_code
 from cec_mpi.core.accuracy.locating import ParityChecker
+from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.plan.replan import replan
-from cec_mpi.core.step.answers import Decoders, RowAnswers
+from cec_mpi.core.step.answers import RowAnswers
+from cec_mpi.core.step.decoders import Decoders
 
 
 class Step:
@@ -35,6 +37,9 @@ class Step:
 
     def error(self):
         return np.abs(self.parts - self.exact).max()
+
+    def error_of(self, rows):
+        return np.abs(self.parts - self.exact)[:, : rows * self.columns].max()
 
 
 @settings(deadline=None, max_examples=150)
@@ -159,3 +164,81 @@ def test_a_shard_is_a_sum_of_others(lost):
     others = tuple(n for n in (2, 3, 5, 6) if n != lost)[:3]
     made = code.stand_in_weights(lost, others) @ shards[[n - 1 for n in others]]
     assert np.allclose(made, shards[lost - 1], atol=1e-12)
+
+
+# --- which answers are decoded --------------------------------------------------------------
+
+
+def nearly_singular_step(rows=10, **options):
+    """Machines 1 and 2 have nearly the same shard: together with 3 they decode badly."""
+    step = Step(6, 3, rows, 1, **options)
+    generator = step.code.generator.copy()
+    generator[1] = generator[0] + 1e-6 * np.array([1.0, 2.0, 4.0])
+    step.code = MDSCode(generator)
+    step.right = generator @ step.exact
+    checker = ParityChecker(generator, "float64", 30) if options.get("check") else None
+    work = np.empty(step.parts.size)
+    step.answers = RowAnswers(Decoders(step.code), 3, rows, 1, step.parts, work, checker)
+    return step
+
+
+def test_answers_that_come_while_others_are_awaited_make_rows_more_exact():
+    step = nearly_singular_step()
+    for machine in (1, 2, 3):
+        step.give(machine, 0, 8)
+    assert step.answers.condition > 1e5
+    before = step.error_of(8)
+    step.give(4, 0, 5)
+    assert step.answers.improve()
+    assert step.answers.condition > 1e5  # of rows 5..7
+    assert not step.answers.improve()
+    step.give(5, 0, 8)
+    while step.answers.improve():
+        pass
+    assert step.answers.condition < 100
+    assert step.error_of(8) < 1e-3 * before
+    assert step.answers.undecoded == 2
+
+
+def test_where_answers_are_compared_the_best_of_those_that_agree_are_decoded():
+    step = nearly_singular_step(check=True)
+    for machine in (1, 2, 3, 6):
+        step.give(machine, 0, 10)
+    assert step.answers.undecoded == 0
+    assert step.answers.condition < 100
+    step.give(5, 0, 10, wrong=1.0)  # was not compared
+    assert not step.answers.improve()
+    assert step.error() < 1e-13
+
+
+def test_a_machine_that_is_refused_makes_nothing_more_exact():
+    step = nearly_singular_step()
+    for machine in (1, 2, 3):
+        step.give(machine, 0, 10)
+    step.answers.do_without(4)
+    step.give(4, 0, 10, wrong=np.nan)
+    assert not step.answers.improve()
+    step.answers.do_without(2)
+    step.give(5, 0, 10)
+    assert not step.answers.improve()
+    assert np.isfinite(step.parts).all()
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_rows_that_are_improved_stay_right(data):
+    machines = data.draw(st.integers(2, 9), "machines")
+    recovery = data.draw(st.integers(1, machines - 1), "recovery")
+    copies = data.draw(st.integers(recovery + 1, machines), "copies")
+    step = Step(machines, recovery, 30, 2)
+    plan = plan_step(range(1, machines + 1), [1.0 + n for n in range(machines)], copies, 30)
+    jobs = [(n, a, b) for n in plan.assignment.available for a, b in plan.assignment.intervals(n)]
+    data.draw(st.randoms(use_true_random=False)).shuffle(jobs)
+    for job in jobs:
+        step.answers.expect(*job)
+    while step.answers.undecoded:
+        step.give(*jobs.pop())
+        before = step.answers.condition
+        while data.draw(st.booleans(), "idle") and step.answers.improve():
+            assert step.answers.condition <= before
+    assert step.error() <= 1e-13 * step.answers.condition

@@ -1,0 +1,76 @@
+"""Of more than L machines those are chosen that decode best."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.core.code.choosing import choose_machines
+from cec_mpi.core.code.exchanges import norms_after
+from cec_mpi.core.code.mds import make_code
+
+
+def norm(generator, machines):
+    return np.linalg.norm(np.linalg.inv(generator[[n - 1 for n in machines]]))
+
+
+def best(generator, machines, recovery):
+    return min(norm(generator, some) for some in combinations(machines, recovery))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    size=st.sampled_from([(6, 3), (10, 5), (20, 16), (9, 1)]),
+    family=st.sampled_from(["fourier", "gaussian", "chebyshev"]),
+    seed=st.integers(0, 100),
+)
+def test_with_one_to_spare_no_set_is_better(size, family, seed):
+    code = make_code(*size, family)
+    rng = np.random.default_rng(seed)
+    given_ = 1 + rng.choice(code.machines, code.recovery + 1, replace=False)
+    chosen = choose_machines(code.generator, given_.tolist())
+    assert list(chosen) == sorted(set(chosen) & set(given_.tolist()))
+    assert len(chosen) == code.recovery
+    expected = best(code.generator, given_, code.recovery)
+    assert norm(code.generator, chosen) <= 1.000001 * expected
+
+
+@pytest.mark.parametrize("spare", [2, 3, 4])
+def test_with_more_to_spare_it_is_close_to_the_best(spare):
+    code = make_code(12, 6, "gaussian")
+    ratios = []
+    for seed in range(30):
+        machines = 1 + np.random.default_rng(seed).choice(12, 6 + spare, replace=False)
+        chosen = choose_machines(code.generator, machines.tolist())
+        ratios.append(norm(code.generator, chosen) / best(code.generator, machines, 6))
+    assert max(ratios) < 2
+    assert np.median(ratios) < 1.05
+
+
+def test_with_none_to_spare_there_is_no_choice():
+    code = make_code(7, 4)
+    assert choose_machines(code.generator, (6, 1, 7, 3)) == (1, 3, 6, 7)
+
+
+def test_singular_machines_are_chosen_too_where_there_are_no_others():
+    generator = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0], [0.0, 0.0]])
+    assert len(choose_machines(generator, (1, 2, 3, 4))) == 2
+
+
+def test_norms_of_all_exchanges_are_those_of_the_inverses():
+    generator = np.random.default_rng(1).standard_normal((7, 3))
+    sets = np.array([[0, 2, 5], [1, 3, 4]])
+    after, before = norms_after(generator, sets, np.inf)
+    for rows, found, now in zip(sets, after, before, strict=True):
+        assert now == pytest.approx(np.linalg.norm(np.linalg.inv(generator[rows])) ** 2)
+        for n in range(7):
+            for place in range(3):
+                changed = rows.copy()
+                changed[place] = n
+                if n in rows:
+                    assert found[n, place] == np.inf
+                else:
+                    expected = np.linalg.norm(np.linalg.inv(generator[changed])) ** 2
+                    assert found[n, place] == pytest.approx(expected, rel=1e-9)
