@@ -261,7 +261,7 @@ class Store:
             found, errors, self.sizes, lengths, largest_of(coded), result, len(coded)
         )
         before = self.before(decoder, decoded, len(w))
-        scale = float(self.largest @ np.abs(w)) / result
+        scale = float(self.largest @ np.abs(w)) / np.float64(result)
         return error, before, figures, self.textbook(machines, len(w)) * scale
 
     def transposed_product(self, machines, v):

@@ -76,7 +76,8 @@ def decoding_errors(decoder: Decoder, matrix: Floats) -> DecodingErrors:
     left += float(gamma(recovery + 2, np.float64)) * products
     worst = float(left.sum(axis=1).max()) + recovery * unit_roundoff(np.float64)
     if worst >= _DOUBTFUL:
-        worst = _in_wider_type(inverse, matrix, products)
+        left = _in_wider_type(inverse, matrix, products)
+        worst = float(left.sum(axis=1).max())
     certain = sizes + worst / (1 - worst) * sizes.max(axis=0) if worst < 1 else sizes + np.inf
     if decoder.factors is None:
         growth = float(gamma(recovery, np.float64)) * products.sum(axis=1)
@@ -89,9 +90,10 @@ def decoding_errors(decoder: Decoder, matrix: Floats) -> DecodingErrors:
     return DecodingErrors(certain, float((certain @ solved).max()), 0.0, float(solved.max()))
 
 
-def _in_wider_type(inverse: Floats, matrix: Floats, products: Floats) -> float:
-    """The largest row sum of ``|I - Z G_P|``, of long doubles."""
+def _in_wider_type(inverse: Floats, matrix: Floats, products: Floats) -> Floats:
+    """A bound of ``|I - Z G_P|``, of long doubles."""
     wide = inverse.astype(np.longdouble) @ matrix
     np.fill_diagonal(wide, wide.diagonal() - 1)
     rounding = len(matrix) * float(np.finfo(np.longdouble).eps) * (products + 1)
-    return float((np.abs(wide) + rounding).sum(axis=1).max())
+    found: Floats = (np.abs(wide) + rounding).astype(np.float64)
+    return found

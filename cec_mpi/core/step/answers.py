@@ -110,11 +110,11 @@ class RowAnswers:
 
     @property
     def amplification(self) -> Amplification:
-        """The largest of what decoding makes of errors of answers, by now; 0 without amplifier."""
+        """The largest of what the decoders that are used by now make of errors of answers."""
         used = {s.used: s.decoder for s in self._segments if s.decoder}
         if self._amplifier is None or not used:
             return Amplification()
-        return largest(self._amplifier.of(decoder, machines) for machines, decoder in used.items())
+        return largest(self._amplifier.of(each, machines) for machines, each in used.items())
 
     def expect(self, machine: int, start: int, stop: int) -> None:
         """A machine was asked for rows ``start <= row < stop``."""
