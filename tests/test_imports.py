@@ -99,7 +99,8 @@ HOUSE = {
     "cec_mpi.core.accuracy": """
         finite rounding verdict
         parity recombine
-        locating sensitivity
+        evidence sensitivity
+        locating
     """,
     "cec_mpi.core.code": """
         conditioning decoder families

@@ -105,6 +105,10 @@ class StepInFlight(ABC):
     def next_job(self, machine: int) -> None:
         """Give a machine that has answered what else was put aside for it."""
 
+    def settle(self) -> bool:
+        """Make do with what is there, where nothing more can be had; whether that helped."""
+        return False
+
     def disagreement(self) -> MachineError | None:
         """Why there are too few machines, if it is another reason than losses."""
         return None
@@ -241,6 +245,8 @@ class StepInFlight(ABC):
             # Machines that are late may answer after all, and others may join.
             self.hub.start_processes(soon=True)
             if self.outstanding or self.hub.joining() & self.master.up or self._busy_before():
+                return
+            if self.settle():
                 return
             if self.refused:
                 first = next(iter(self.refused.values()))

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import numpy as np
-
+from cec_mpi.core.accuracy.sensitivity import measure_sensitivity
 from cec_mpi.errors import InputError
 from cec_mpi.machine.faults import read_faults
 from cec_mpi.options import values
@@ -32,6 +31,7 @@ class Running(Enum):
     BY_MESSAGES = "ranks of which none that is late or lost holds up the others"
 
 
+_UNSEEN = 1e-3  # error of an answer, relative to X w, that every check has to show
 _PATIENT = Deadline(factor=10.0, least=2.0)  # where losing a machine may show in no other way
 
 
@@ -186,10 +186,28 @@ class Losses(Group):
 
 def _check_sensitivity(check: Check, manifest: Manifest) -> None:
     """Refuse to look for wrong answers with a code that does not show them."""
-    seen = manifest.sensitivity
-    if seen is not None and seen.detectable * float(np.finfo(manifest.dtype).eps) >= 1:
+    code, dtype, columns = manifest.code, manifest.dtype, manifest.columns
+    total, recovery = code.machines, code.recovery
+    if total == recovery:
         raise InputError(
-            f"check {check}: this code ({manifest.code.family}, {manifest.dtype}) does not show a "
-            f"wrong answer of machine {seen.machines[0]} beside all sets of others: encode with "
-            "dtype float64, or another code"
+            f"check {check}: expected more than {recovery} machines (N > L), whose answers can be "
+            "compared: encode with more machines, or a smaller L"
+        )
+
+    def unseen(in_dtype: str) -> float:
+        found = manifest.sensitivity if in_dtype == dtype else None
+        if found is None:
+            found = measure_sensitivity(code.generator, in_dtype, columns)
+        return found.unseen(in_dtype, columns)
+
+    size = unseen(dtype)
+    if size > _UNSEEN:
+        helps = "a smaller L, or another code"
+        if dtype != "float64" and unseen("float64") <= _UNSEEN:
+            helps = f"dtype float64, {helps}"
+        missed = f"errors of up to {size:.1g} of X w" if size < 1 else "errors as large as X w"
+        raise InputError(
+            f"check {check}: with this code ({code.family}, N = {total}, L = {recovery}) in "
+            f"{dtype} some {recovery + 1} machines do not show {missed}, expected at most "
+            f"{_UNSEEN:g}: encode with {helps}"
         )

@@ -1,6 +1,7 @@
-"""Naming the machine that is wrong: two answers to spare do it, in one block or in several.
+"""Naming the machine that is wrong, and nobody where two others may be.
 
-Without the wrong machine, and only then, the parity checks of the rest agree.
+Without the wrong machine the parity checks of the rest agree. They do so without any two of
+L + 2, too; of L + 3 answers only without the one.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from cec_mpi.core.accuracy.evidence import Evidence, pairs_besides
 from cec_mpi.core.accuracy.parity import Parity
-from cec_mpi.core.accuracy.rounding import answer_error
-from cec_mpi.core.accuracy.verdict import Verdict, suspects
+from cec_mpi.core.accuracy.rounding import answer_error, likely_scale
+from cec_mpi.core.accuracy.verdict import Verdict
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -36,12 +39,15 @@ class Observation:
         S, or a bound of it.
     floor : float
         What S is at least, where it is estimated.
+    columns : int
+        How many numbers each row of the shards has in `answers`: k, one after the other.
     """
 
     machines: tuple[int, ...]
     answers: NDArray[np.floating]
     scale: float | Floats | None = None
     floor: float = 0.0
+    columns: int = 1
 
 
 class ParityChecker:
@@ -59,13 +65,15 @@ class ParityChecker:
 
     Examples
     --------
-    >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
+    >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0], [1.0, 2.0]])
     >>> checker = ParityChecker(generator, np.float64, columns=1)
     >>> answers = generator @ [[5.0], [7.0]]
     >>> answers[2] += 0.5
     >>> checker.inconsistent((1, 2, 3), answers[:3])
     array([ True])
-    >>> checker.locate([Observation((1, 2, 3, 4), answers)])
+    >>> checker.locate([Observation((1, 2, 3, 4), answers[:4])])
+    Verdict(agree=False, wrong=())
+    >>> checker.locate([Observation((1, 2, 3, 4, 5), answers)])
     Verdict(agree=False, wrong=(3,))
     """
 
@@ -110,31 +118,42 @@ class ParityChecker:
         -------
         (rows,) ndarray of bool
         """
-        least = self._tiny * len(machines) ** 0.5
+        least = self._least(len(machines))
         return self.parity(tuple(machines)).inconsistent(answers, scale, floor, least)
 
-    def locate(self, observations: Sequence[Observation], most: int = 1) -> Verdict:
-        """Name the machine without which all observations are consistent.
+    def _least(self, count: int) -> float:
+        """What underflow can make of the checks of so many answers."""
+        return self._tiny * float(count**0.5)
+
+    def locate(self, observations: Sequence[Observation], luck: float = 0.0) -> Verdict:
+        """Name the machine that is wrong, if it is certain that no two others are.
 
         Parameters
         ----------
         observations : sequence of Observation
             Blocks of a step, or of several steps: the same machine must explain them all.
-        most : int
-            How many machines may be wrong at once.
+        luck : float
+            How likely two machines that are wrong may be taken for one that is right; 0 where
+            further answers can be had, which leave no room for that.
 
         Returns
         -------
         Verdict
-            Nobody is named where no machine explains it or several would, nor where the
-            failing observations have fewer than 2 answers to spare for each wrong machine.
+            Nobody is named where no machine explains it, or several would, nor where two
+            others may have done it.
 
         Notes
         -----
-        Two observations of L + 1 machines each that fail may have one machine in common, but
-        two others may as well be wrong, one in each. So they can clear machines, not name
-        one. An error that any L + 1 machines detect (`Sensitivity`) is named by any L + 2:
-        without another machine these are L + 1 with the wrong one among them, and fail.
+        A set of machines explains the observations if without it all checks of the rest are
+        fulfilled. Rounding raises no alarm, so whoever is wrong is an explanation. Machine n is
+        named if all explanations by one or by two machines have n among them: then it is wrong,
+        whatever the errors are, as long as not more than two machines are.
+
+        That takes L + 3 answers: without two of them one check is left, and it sees n, if n's
+        error is one that any L + 1 machines see (`Sensitivity`). Of L + 2 answers any two may
+        be wrong, since L always agree. But then their errors have to cancel, up to rounding,
+        in the check of the others and n. `luck` is how likely that may be: see
+        `Coincidence`.
         """
         failing: dict[tuple[int, frozenset[int]], bool] = {}
 
@@ -147,19 +166,47 @@ class ParityChecker:
 
         everything = range(len(observations))
         present = sorted({n for seen in observations for n in seen.machines})
+        found = [n for n in present if not any(fails(index, (n,)) for index in everything)]
         alarmed = any(fails(index, ()) for index in everything)
+        if not alarmed and len(found) == len(present):  # nobody is missed
+            return Verdict(agree=True)
+        if len(found) != 1:
+            return Verdict(agree=False)
+        if self._excludes_others(observations, found[0], luck):
+            return Verdict(agree=False, wrong=(found[0],))
+        return Verdict(agree=False)
 
-        def explain(wrong: tuple[int, ...]) -> bool:
-            return not any(fails(index, wrong) for index in everything)
+    def _excludes_others(
+        self, observations: Sequence[Observation], named: int, luck: float
+    ) -> bool:
+        """Whether two others cannot have done it, or with no more luck than this."""
+        recovery = self._generator.shape[1]
+        more = [seen for seen in observations if len(seen.machines) > recovery]
+        evidence = [self._evidence(seen, named) for seen in more]
+        present = sorted({n for seen in observations for n in seen.machines})
+        total = 0.0
+        for pair in pairs_besides(named, present):
+            if not any(one.excludes(pair) for one in evidence):
+                total += prod([one.luck(named, pair) for one in evidence]) if luck else 1.0
+            if total > luck:
+                return False
+        return True
 
-        for found in suspects(present, most, explain):
-            if not alarmed and len(found) == len(present):  # nobody is missed
-                return Verdict(agree=True)
-            alarmed = True
-            if found:
-                named = len(found) == 1 and self._witnessed(observations, found[0])
-                return Verdict(agree=False, wrong=found[0] if named else ())
-        return Verdict(agree=not alarmed)
+    def _evidence(self, seen: Observation, named: int) -> Evidence:
+        answers = np.asarray(seen.answers)
+        scale = np.broadcast_to(self._scale(seen, named), answers.shape[1:])
+        least = self._least(len(seen.machines))
+        return Evidence(self.parity, seen.machines, answers, scale, least, seen.columns)
+
+    def _scale(self, seen: Observation, named: int) -> Floats:
+        """S as given, or as the answers of the others have it."""
+        if seen.scale is not None:
+            return np.asarray(seen.scale, dtype=np.float64)
+        kept = [k for k, n in enumerate(seen.machines) if n != named]
+        if len(kept) <= self._generator.shape[1]:
+            kept = list(range(len(seen.machines)))
+        parity = self.parity(tuple(seen.machines[k] for k in kept))
+        return np.asarray(max(likely_scale(parity.parts @ seen.answers[kept]), seen.floor))
 
     def _fails(self, seen: Observation, without: Collection[int]) -> bool:
         """Whether the rest of the machines disagree; L cannot."""
@@ -169,9 +216,3 @@ class ParityChecker:
         machines = tuple(seen.machines[k] for k in kept)
         failed = self.inconsistent(machines, seen.answers[kept], seen.scale, seen.floor)
         return bool(failed.any())
-
-    def _witnessed(self, observations: Sequence[Observation], wrong: tuple[int, ...]) -> bool:
-        """Whether each is among the machines of an observation that can name as many."""
-        enough = self._generator.shape[1] + 2 * len(wrong)
-        witnesses = [set(seen.machines) for seen in observations if len(seen.machines) >= enough]
-        return all(any(n in machines for machines in witnesses) for n in wrong)

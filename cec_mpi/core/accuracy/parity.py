@@ -39,6 +39,8 @@ class Parity:
     Attributes
     ----------
     machines : tuple of int
+    recovery : int
+        L.
     checks : (m - L, m) ndarray of float
         C: orthonormal rows with ``C G_P = 0``.
     parts : (L, m) ndarray of float
@@ -80,6 +82,7 @@ class Parity:
         matrix = generator[rows]
         basis, _ = np.linalg.qr(matrix, mode="complete")
         self.machines = tuple(int(n) for n in machines)
+        self.recovery = recovery
         self.checks: Floats = np.ascontiguousarray(basis[:, recovery:].T)
         sizes = np.abs(matrix).sum(axis=1)
         self.tolerance = float(

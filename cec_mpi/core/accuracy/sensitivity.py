@@ -40,7 +40,8 @@ class Sensitivity:
         seen by any L + 1 machines; infinite where there are no L + 1 machines, or where some
         of them see nothing.
     locatable : float
-        From here on any L + 2 machines name the wrong one; infinite where there are none.
+        From here on any L + 3 machines name the wrong one, if not more than two are wrong;
+        infinite where there are none.
     least_weight : float
         The smallest weight of a machine among L + 1.
     machines : tuple of int
@@ -60,6 +61,24 @@ class Sensitivity:
     measured: int
     complete: bool
 
+    def unseen(self, dtype: DTypeLike, columns: int) -> float:
+        """The largest error of an answer that L + 1 machines may miss, relative to X w.
+
+        Parameters
+        ----------
+        dtype : dtype
+            Of the shards.
+        columns : int
+            Of X, r.
+
+        Returns
+        -------
+        float
+            `detectable`, with r terms of changing sign and like size in each row: they add up
+            to about ``S / sqrt(r)``.
+        """
+        return self.detectable * float(np.finfo(dtype).eps) * float(columns**0.5)
+
 
 def measure_sensitivity(
     generator: Floats,
@@ -68,7 +87,7 @@ def measure_sensitivity(
     badly_conditioned: Sequence[int] | None = None,
     largest: int = _MOST_SUBSETS,
 ) -> Sensitivity:
-    """Measure what any L + 1 machines detect, and any L + 2 locate.
+    """Measure what any L + 1 machines detect, and any L + 3 locate.
 
     Parameters
     ----------
@@ -140,7 +159,7 @@ def measure_sensitivity(
     return Sensitivity(
         median=float(np.median(found)),
         detectable=detectable,
-        locatable=detectable if machines >= recovery + 2 else np.inf,
+        locatable=detectable if machines >= recovery + 3 else np.inf,
         least_weight=least_weight,
         machines=tuple(n + 1 for n in where),
         measured=found.size,

@@ -68,7 +68,7 @@ class RowAnswers:
         Scratch.
     checker : ParityChecker, optional
         Then rows are decoded when L + 1 machines agree. Where they do not, further machines
-        are needed, until two to spare or more name the wrong one.
+        are needed, until it is certain which one is wrong: with three to spare it is.
     sample : sequence of int, optional
         With a checker: only these rows are compared.
     floor : float
@@ -191,6 +191,24 @@ class RowAnswers:
             if segment.is_doubtful
         ]
 
+    def settle(self, luck: float) -> bool:
+        """Where no further answers can be had: do without the machine that is wrong by all odds.
+
+        Parameters
+        ----------
+        luck : float
+            See `ParityChecker.locate`.
+
+        Returns
+        -------
+        bool
+            Somebody was found.
+        """
+        before = len(self.accused)
+        if self.doubtful():
+            self._name_the_wrong(luck)
+        return len(self.accused) > before
+
     def _between(self, start: int, stop: int) -> list[_Segment]:
         """The segments of these rows, cut so that they are of these rows only."""
         if start >= stop:
@@ -235,13 +253,13 @@ class RowAnswers:
     def _seen(self, segment: _Segment) -> Observation:
         machines = tuple(sorted(segment.given))
         answers = np.array([segment.given[n] for n in machines], dtype=np.float64)
-        return Observation(machines, answers, floor=self._floor)
+        return Observation(machines, answers, floor=self._floor, columns=self._columns)
 
-    def _name_the_wrong(self) -> None:
+    def _name_the_wrong(self, luck: float = 0.0) -> None:
         """Do without the machine that explains all rows that disagree, if only one does."""
         assert self._checker is not None
         doubtful = [segment for segment in self._segments if segment.is_doubtful]
-        verdict = self._checker.locate([self._seen(segment) for segment in doubtful])
+        verdict = self._checker.locate([self._seen(segment) for segment in doubtful], luck)
         if verdict.wrong:
             self._do_without(verdict.wrong)
 

@@ -186,7 +186,7 @@ def test_how_small_an_error_the_code_sees_is_recorded(tmp_path, machines, recove
     assert manifest.sensitivity == measured
     text = (tmp_path / "store" / "manifest.json").read_text()
     assert "Infinity" not in text
-    assert (json.loads(text)["parity"]["locatable"] is None) == (machines < recovery + 2)
+    assert (json.loads(text)["parity"]["locatable"] is None) == (machines < recovery + 3)
 
 
 @pytest.mark.parametrize("family", ["auto", "gaussian", "orthonormal"])
