@@ -15,10 +15,12 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.master.numbers.bounds import ErrorBounds
 from cec_mpi.master.numbers.buffers import Buffers, block_of, checked_out, column, take
+from cec_mpi.master.numbers.row_scales import RowScales
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.scaling import Scaling
 
 Floats = NDArray[np.float64]
 
@@ -32,6 +34,8 @@ class OpenStore:
     path : Path
         As it was opened.
     manifest : Manifest
+    scaling : Scaling
+        What rows of X were divided by, and sizes of columns.
     steps : StepPlanner
     recorder : Recorder
     number : int
@@ -40,6 +44,7 @@ class OpenStore:
 
     path: Path
     manifest: Manifest
+    scaling: Scaling
     steps: StepPlanner
     recorder: Recorder
     number: int
@@ -83,6 +88,7 @@ class Master(ABC):
         self._tell_closed = close
         self._store = store.number
         self.bounds = ErrorBounds(manifest)
+        self._row_scales = RowScales(store.scaling)
         self._closed = False
         self._buffers: dict[int, Buffers] = {}
 
@@ -207,6 +213,7 @@ class Master(ABC):
             length = length if np.isfinite(length) else 0.0
             done = self._multiply(step, buffers, self.bounds.least_scale(length))
             bound = self.bounds.of_product(done.condition, done.gain, buffers, length)
+            bound = self._row_scales.undo(buffers.parts, buffers.work, bound)
         self._end_of(step, done, bound)
         y = buffers.product[: self.shape[0]]
         if out is None:
@@ -221,6 +228,7 @@ class Master(ABC):
         buffers = self._buffers_for(columns)
         take(name, V, buffers.product[:rows])
         buffers.product[rows:] = 0
+        self._row_scales.multiply(buffers.parts)
         step = self._begin(Product(True, columns))
         with step.timed("code"), np.errstate(over="ignore"):
             buffers.prepare(step.plan)
