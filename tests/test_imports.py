@@ -41,7 +41,7 @@ HOUSE = {
     "cec_mpi.core": """
         code
         plan accuracy
-        speeds step
+        checks speeds step
     """,
     "cec_mpi.store": """
         format shard
@@ -101,6 +101,9 @@ HOUSE = {
         parity recombine
         evidence sensitivity
         locating
+    """,
+    "cec_mpi.core.checks": """
+        terms
     """,
     "cec_mpi.core.code": """
         conditioning decoder families
@@ -162,6 +165,7 @@ HOUSE = {
         context step
         in_flight master
         adjoint forward lockstep
+        checked
         resilient
     """,
     "cec_mpi.master.numbers": """

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.errors import InfeasibleError
+from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.context import Context
 from cec_mpi.master.in_flight import StepInFlight
 from cec_mpi.master.step import Step
@@ -44,13 +45,19 @@ class _Term:
         above = self.stands_in_for
         return not self.is_known and (above is None or above.is_wanted)
 
-    def add_to(self, total: NDArray[np.float64]) -> None:
-        """Add its value."""
+    def used(self) -> Iterator[_Term]:
+        """Those whose values count."""
         if self.value is not None:
-            total += self.value
+            yield self
         else:
             for term in self.made_of:
-                term.add_to(total)
+                yield from term.used()
+
+    def add_to(self, total: NDArray[np.float64]) -> None:
+        """Add its value."""
+        for term in self.used():
+            assert term.value is not None
+            total += term.value
 
 
 class AdjointStep(StepInFlight):
@@ -70,7 +77,10 @@ class AdjointStep(StepInFlight):
         self._missing: list[_Term] = []  # to be had from others
 
     def first_jobs(self) -> None:
-        """Give the jobs of the plan."""
+        """Give the jobs of the plan; where that was done already, those for what is missing."""
+        if self._terms:
+            self._hand_on()
+            return
         k = self.step.product.columns
         position = 0
         for n, intervals in self.master.intervals_of(self.step.plan).items():
@@ -128,6 +138,35 @@ class AdjointStep(StepInFlight):
         for term in self._terms:
             term.add_to(total)
         return total
+
+    def used(self) -> list[_Term]:
+        """The terms whose values count."""
+        return [each for term in self._terms for each in term.used()]
+
+    def leave_answered(self) -> None:
+        """Wait no more for jobs that were answered while something else was asked."""
+        busy = self.hub.busy()
+        self.outstanding = {n: job for n, job in self.outstanding.items() if busy.get(n) is job}
+
+    def reject(self, machine: int) -> None:
+        """Use nothing of a machine, and have its terms from others."""
+        self._aside.pop(machine, None)
+        for term in self.used():
+            if term.machine == machine:
+                term.value, term.lost = None, True
+                if not term.is_known:
+                    term.made_of = []  # which were left when it was there
+                self._missing.append(term)
+
+    def disagreement(self) -> MachineError | None:
+        """Who is wrong, and cannot be done without."""
+        if not self.wrong:
+            return None
+        numbers = ", ".join(map(str, sorted(self.wrong)))
+        return MachineError(
+            f"step {self.step.number} is refused: machine {numbers} answered wrong numbers, and "
+            "too few others are there to compute its part of X' v"
+        )
 
     def _give(self, term: _Term) -> None:
         self.ask(term.machine, term.intervals, term.coefficients)

@@ -8,17 +8,20 @@ import warnings
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.locating import ParityChecker
+from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.answers import Decoders, RowAnswers
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.adjoint import AdjointStep
+from cec_mpi.master.checked import CheckedAdjoint
 from cec_mpi.master.forward import ForwardStep
 from cec_mpi.master.master import Master, OpenStore
 from cec_mpi.master.numbers.buffers import Buffers
@@ -66,9 +69,19 @@ class ResilientMaster(Master):
         self.checker: ParityChecker | None = None
         self.samples = options.check == "sample"
         self._random = np.random.default_rng(options.seed)
+        self._largest = store.scaling.largest
+        self.terms: TermChecks | None = None
         if options.check != "none":
+            manifest = self.manifest
             self.checker = ParityChecker(
-                code.generator, self._dtype, self.manifest.columns, self.bounds.shards
+                code.generator, self._dtype, manifest.columns, self.bounds.shards
+            )
+            self.terms = TermChecks(
+                np.abs(code.generator).sum(axis=1) + self.bounds.shards,
+                self._largest,
+                manifest.rows_per_shard,
+                self._dtype,
+                self._random,
             )
         self._has_warned = False  # of a store that is damaged
         self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
@@ -120,8 +133,8 @@ class ResilientMaster(Master):
             buffers.parts,
             buffers.work,
             self.checker,
-            floor=scale,
-            sample=self._sample(step) if self.samples else None,
+            self._largest @ np.abs(buffers.shared.T),
+            self._sample(step) if self.samples else None,
         )
         on_its_way = ForwardStep(self, step, buffers.shared, answers)
         on_its_way.to_its_end(buffers)
@@ -130,15 +143,35 @@ class ResilientMaster(Master):
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
         on_its_way = AdjointStep(self, step, buffers.coded, self.manifest.columns)
-        on_its_way.to_its_end(buffers)
+        if self.terms is None:
+            on_its_way.to_its_end(buffers)
+        else:
+            probes = partial(self._probe_answers, self.terms.scale)
+            CheckedAdjoint(self, self.terms, probes).to_its_end(on_its_way, buffers)
         done = on_its_way.collected(buffers.codec.condition, buffers.codec.gain)
         if not np.isfinite(done.answers.values).all():
             raise MachineError(
                 f"the answers, added up, to step {step.number} are not finite: X' v is too large "
                 "for float64"
             )
-        self._count_wrong(on_its_way.refused, done.answers.values)
+        self._count_wrong(on_its_way.refused.keys() | on_its_way.wrong, done.answers.values)
         return done
+
+    def _probe_answers(self, scale: float, step: Step) -> RowAnswers:
+        """Take answers to a probe, which are compared where machines are to spare."""
+        recovery, rows = self.manifest.code.recovery, self.manifest.rows_per_shard
+        spare = len(step.moment.available) > recovery
+        return RowAnswers(
+            self._decoders,
+            recovery,
+            rows,
+            1,
+            np.empty((recovery, rows)),
+            np.empty(recovery * rows),
+            self.checker if spare else None,
+            np.array([scale]),
+            self._sample(step) if self.samples else None,
+        )
 
     def _sample(self, step: Step) -> list[int]:
         """Rows to be compared; none where no machine is to spare."""
@@ -191,6 +224,8 @@ class ResilientMaster(Master):
 
     def _note_mended(self, events: list[dict[str, Any]], machine: int, mended: Mended) -> None:
         """A machine has computed rows of its shard from others: what it answers is less exact."""
+        if mended.rows and self.terms is not None:
+            self.terms.forget(machine)
         if self.bounds.allow(machine, mended.error_bound) and self.checker is not None:
             self.checker.allow(self.bounds.answers)
         if not mended.rows:

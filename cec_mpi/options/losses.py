@@ -64,8 +64,9 @@ class Losses(Group):
         use, or at all.
     check : {"none", "parity", "sample"}
         With "parity", rows of X W need L + 1 answers that agree; the machine whose answers
-        are wrong is named by one more, and replaced. Needs ``stragglers`` of at least 1.
-        With "sample" this holds for four random rows of the shards in each step.
+        are wrong is named by L + 3, and replaced. Needs ``stragglers`` of at least 1.
+        With "sample" this holds for four random rows of the shards in each step. With both,
+        each machine's term of X' V is compared with its answer to a random vector.
     inject : str
         Faults of machines, as ``kill:3@10`` (see `read_faults`).
     """

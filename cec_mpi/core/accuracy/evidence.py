@@ -66,14 +66,14 @@ class Evidence:
     def excludes(self, pair: tuple[int, int]) -> bool:
         """Whether the others disagree without these two, so that somebody else is wrong."""
         kept = [k for k, n in enumerate(self._machines) if n not in pair]
-        if not self._rows.size or len(kept) <= self._parity.recovery:
+        if len(kept) <= self._parity.recovery:
             return False
         if len(kept) == len(self._machines) - 2:
             first, second = (self._places[n] for n in pair)
             if self._clear[first, second]:
                 return True
         rest = self._parity_of(tuple(self._machines[k] for k in kept))
-        return bool(rest.inconsistent(self._answers[kept], self._scale, least=self._least).any())
+        return bool(rest.inconsistent(self._answers[kept], self._scale, self._least).any())
 
     def luck(self, named: int, pair: tuple[int, int]) -> float:
         """How likely errors of these two, being wrong, look like an error of the one named.

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from cec_mpi.core.accuracy.evidence import Evidence, pairs_besides
 from cec_mpi.core.accuracy.parity import Parity
-from cec_mpi.core.accuracy.rounding import answer_error, likely_scale
+from cec_mpi.core.accuracy.rounding import answer_error
 from cec_mpi.core.accuracy.verdict import Verdict
 
 Floats = NDArray[np.float64]
@@ -35,18 +35,15 @@ class Observation:
         P, at least L machines.
     answers : (m, rows) ndarray of float
         In the order of the machines.
-    scale : float or (rows,) ndarray of float, optional
+    scale : float or (rows,) ndarray of float
         S, or a bound of it.
-    floor : float
-        What S is at least, where it is estimated.
     columns : int
         How many numbers each row of the shards has in `answers`: k, one after the other.
     """
 
     machines: tuple[int, ...]
     answers: NDArray[np.floating]
-    scale: float | Floats | None = None
-    floor: float = 0.0
+    scale: float | Floats
     columns: int = 1
 
 
@@ -69,11 +66,11 @@ class ParityChecker:
     >>> checker = ParityChecker(generator, np.float64, columns=1)
     >>> answers = generator @ [[5.0], [7.0]]
     >>> answers[2] += 0.5
-    >>> checker.inconsistent((1, 2, 3), answers[:3])
+    >>> checker.inconsistent((1, 2, 3), answers[:3], 7.0)
     array([ True])
-    >>> checker.locate([Observation((1, 2, 3, 4), answers[:4])])
+    >>> checker.locate([Observation((1, 2, 3, 4), answers[:4], 7.0)])
     Verdict(agree=False, wrong=())
-    >>> checker.locate([Observation((1, 2, 3, 4, 5), answers)])
+    >>> checker.locate([Observation((1, 2, 3, 4, 5), answers, 7.0)])
     Verdict(agree=False, wrong=(3,))
     """
 
@@ -101,8 +98,7 @@ class ParityChecker:
         self,
         machines: Sequence[int],
         answers: NDArray[np.floating],
-        scale: ArrayLike | None = None,
-        floor: float = 0.0,
+        scale: ArrayLike,
     ) -> Bools:
         """Which rows fail the checks of these machines: see `Parity.inconsistent`.
 
@@ -111,15 +107,14 @@ class ParityChecker:
         machines : (m,) sequence of int
             More than L.
         answers : (m, rows) ndarray of float
-        scale : float or (rows,) array_like of float, optional
-        floor : float
+        scale : float or (rows,) array_like of float
 
         Returns
         -------
         (rows,) ndarray of bool
         """
         least = self._least(len(machines))
-        return self.parity(tuple(machines)).inconsistent(answers, scale, floor, least)
+        return self.parity(tuple(machines)).inconsistent(answers, scale, least)
 
     def _least(self, count: int) -> float:
         """What underflow can make of the checks of so many answers."""
@@ -182,7 +177,7 @@ class ParityChecker:
         """Whether two others cannot have done it, or with no more luck than this."""
         recovery = self._generator.shape[1]
         more = [seen for seen in observations if len(seen.machines) > recovery]
-        evidence = [self._evidence(seen, named) for seen in more]
+        evidence = [self._evidence(seen) for seen in more]
         present = sorted({n for seen in observations for n in seen.machines})
         total = 0.0
         for pair in pairs_besides(named, present):
@@ -192,21 +187,11 @@ class ParityChecker:
                 return False
         return True
 
-    def _evidence(self, seen: Observation, named: int) -> Evidence:
+    def _evidence(self, seen: Observation) -> Evidence:
         answers = np.asarray(seen.answers)
-        scale = np.broadcast_to(self._scale(seen, named), answers.shape[1:])
+        scale = np.broadcast_to(np.asarray(seen.scale, dtype=np.float64), answers.shape[1:])
         least = self._least(len(seen.machines))
         return Evidence(self.parity, seen.machines, answers, scale, least, seen.columns)
-
-    def _scale(self, seen: Observation, named: int) -> Floats:
-        """S as given, or as the answers of the others have it."""
-        if seen.scale is not None:
-            return np.asarray(seen.scale, dtype=np.float64)
-        kept = [k for k, n in enumerate(seen.machines) if n != named]
-        if len(kept) <= self._generator.shape[1]:
-            kept = list(range(len(seen.machines)))
-        parity = self.parity(tuple(seen.machines[k] for k in kept))
-        return np.asarray(max(likely_scale(parity.parts @ seen.answers[kept]), seen.floor))
 
     def _fails(self, seen: Observation, without: Collection[int]) -> bool:
         """Whether the rest of the machines disagree; L cannot."""
@@ -214,5 +199,5 @@ class ParityChecker:
         if len(kept) <= self._generator.shape[1]:
             return False
         machines = tuple(seen.machines[k] for k in kept)
-        failed = self.inconsistent(machines, seen.answers[kept], seen.scale, seen.floor)
+        failed = self.inconsistent(machines, seen.answers[kept], seen.scale)
         return bool(failed.any())

@@ -110,7 +110,7 @@ def answer_error(
     matrix = np.asarray(generator, dtype=np.float64)
     given = encoding_error(matrix, dtype) if shard_errors is None else np.asarray(shard_errors)
     sizes = np.abs(matrix).sum(axis=1) + given
-    return np.asarray(given + _summing(columns, dtype) * sizes, dtype=np.float64)
+    return np.asarray(given + summing_error(columns, dtype) * sizes, dtype=np.float64)
 
 
 def likely_scale(parts: Floats, work: Floats | None = None) -> float:
@@ -198,8 +198,8 @@ def decode_error_bound(
     return wrong / (largest - wrong) if wrong < largest < np.inf else float("inf")
 
 
-def _summing(terms: int, dtype: DTypeLike) -> float:
-    """Relative error of a sum of products, in the dtype."""
+def summing_error(terms: int, dtype: DTypeLike) -> float:
+    """Relative error of a sum of so many products, in the dtype: see `answer_error`."""
     worst = float(gamma(terms, dtype))
     likely = _DEVIATIONS * terms**0.5 * unit_roundoff(dtype)
     return min(worst, likely) if terms > 1 else worst

@@ -111,9 +111,7 @@ def measure_sensitivity(
     Let W be L machines, n a further one and ``h = g_n inv(G_W)``. The only check of W and n
     is ``(-h, 1) / sqrt(1 + norm(h)**2)``, so n has weight ``p = 1 / sqrt(1 + norm(h)**2)``.
     An error E of n makes ``norm(C a) >= p E - t S`` with t the tolerance, and fails if that
-    exceeds t S' where S' is the scale that is used. A scale that is estimated from the
-    answers grows with E: ``S' <= S + k E`` with k the largest entry of column n of
-    ``pinv(G_P)``, which is ``p**2 inv(G_W) h'``. So E is seen if ``E > 2 t S / (p - k t)``.
+    exceeds t S. So E is seen if ``E > 2 t S / p``.
 
     Examples
     --------
@@ -140,13 +138,13 @@ def measure_sensitivity(
     sizes_seen: list[Floats] = []
     while batch := list(islice(subsets, max(1, _BATCH // (recovery * machines)))):
         chosen = np.array(batch)
-        weights, gains = _weights(generator, chosen)
+        weights = _weights(generator, chosen)
         inside = np.zeros(weights.shape, dtype=bool)
         np.put_along_axis(inside, chosen, True, axis=1)
         squares = (errors[chosen] ** 2).sum(axis=1)[:, None] + errors**2
         computing = (sizes[chosen] ** 2).sum(axis=1)[:, None] + sizes**2
         tolerance = np.sqrt(squares) + checking_error(recovery + 1, recovery) * np.sqrt(computing)
-        size = _detectable(weights, gains, tolerance)
+        size = _detectable(weights, tolerance)
         size[inside] = 0.0
         sizes_seen.append(size.max(axis=1))
         least_weight = min(least_weight, float(weights[~inside].min()))
@@ -167,8 +165,8 @@ def measure_sensitivity(
     )
 
 
-def _weights(generator: Floats, chosen: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Weights of all machines beside each L of them, and how an error of theirs is decoded."""
+def _weights(generator: Floats, chosen: NDArray[np.int64]) -> Floats:
+    """Weights of all machines beside each L of them."""
     matrices = generator[chosen]
     with np.errstate(all="ignore"):
         try:
@@ -177,16 +175,14 @@ def _weights(generator: Floats, chosen: NDArray[np.int64]) -> tuple[Floats, Floa
             inverses = np.linalg.pinv(matrices)
             singular = np.linalg.matrix_rank(matrices) < generator.shape[1]
             inverses[singular] = np.inf
-        coefficients = generator @ inverses
-        squares = 1 + (coefficients**2).sum(axis=2)
-        parts = np.abs(coefficients @ inverses.transpose(0, 2, 1)).max(axis=2)
-        weights, gains = 1 / np.sqrt(squares), parts / squares
-    return np.nan_to_num(weights, nan=0.0), np.nan_to_num(gains, nan=0.0)
+        squares = 1 + ((generator @ inverses) ** 2).sum(axis=2)
+        weights = 1 / np.sqrt(squares)
+    found: Floats = np.nan_to_num(weights, nan=0.0)
+    return found
 
 
-def _detectable(weights: Floats, gains: Floats, tolerance: Floats) -> Floats:
-    """The smallest errors that are always seen: ``2 t / (p - k t)``, or infinite."""
-    seen = weights - gains * tolerance
+def _detectable(weights: Floats, tolerance: Floats) -> Floats:
+    """The smallest errors that are always seen, ``2 t / p``; infinite where all are rounding."""
     sizes = np.full(weights.shape, np.inf)
-    np.divide(2 * tolerance, seen, out=sizes, where=seen > 0)
+    np.divide(2 * tolerance, weights, out=sizes, where=weights > 0)
     return sizes

@@ -71,8 +71,8 @@ class RowAnswers:
         are needed, until it is certain which one is wrong: with three to spare it is.
     sample : sequence of int, optional
         With a checker: only these rows are compared.
-    floor : float
-        For the checker: what the scale of the answers is at least.
+    scale : (k,) ndarray of float, optional
+        For the checker, which needs it: S of each column, or a bound of it.
 
     Attributes
     ----------
@@ -112,11 +112,11 @@ class RowAnswers:
         parts: Floats,
         work: Floats,
         checker: ParityChecker | None = None,
-        floor: float = 0.0,
+        scale: Floats | None = None,
         sample: Sequence[int] | None = None,
     ) -> None:
         self._checker = checker
-        self._floor = floor
+        self._scale = scale
         self._decoders = decoders
         self._recovery = recovery
         self._columns = columns
@@ -243,7 +243,7 @@ class RowAnswers:
         if segment.enough > self._recovery:
             assert self._checker is not None
             seen = self._seen(segment)
-            failed = self._checker.inconsistent(seen.machines, seen.answers, floor=self._floor)
+            failed = self._checker.inconsistent(seen.machines, seen.answers, seen.scale)
             if failed.any():
                 segment.needed = max(len(segment.given), segment.enough) + 1
                 self._name_the_wrong()
@@ -253,7 +253,9 @@ class RowAnswers:
     def _seen(self, segment: _Segment) -> Observation:
         machines = tuple(sorted(segment.given))
         answers = np.array([segment.given[n] for n in machines], dtype=np.float64)
-        return Observation(machines, answers, floor=self._floor, columns=self._columns)
+        assert self._scale is not None
+        scale = np.tile(self._scale, segment.stop - segment.start)
+        return Observation(machines, answers, scale, self._columns)
 
     def _name_the_wrong(self, luck: float = 0.0) -> None:
         """Do without the machine that explains all rows that disagree, if only one does."""

@@ -79,7 +79,7 @@ def test_a_machine_that_is_not_finite_is_done_without(size, data, compared, orde
     parts, work = np.full((recovery, 60), np.nan), np.empty(recovery * 60)
     sample = order.sample(range(30), 3) if compared == "sample" and checker else None
     answers = RowAnswers(
-        Decoders(code), recovery, 30, 2, parts, work, checker, floor=1.0, sample=sample
+        Decoders(code), recovery, 30, 2, parts, work, checker, np.full(2, 50.0), sample
     )
     speeds, seen, jobs = [1.0] * machines, NotFinite(2), []
 

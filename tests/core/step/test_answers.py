@@ -24,7 +24,15 @@ class Step:
         checker = ParityChecker(self.code.generator, "float64", 30) if check else None
         work = np.empty(self.parts.size)
         self.answers = RowAnswers(
-            Decoders(self.code), recovery, rows, columns, self.parts, work, checker, sample=sample
+            Decoders(self.code),
+            recovery,
+            rows,
+            columns,
+            self.parts,
+            work,
+            checker,
+            np.full(columns, 10.0),
+            sample,
         )
 
     def give(self, machine, start, stop, wrong=0.0):
