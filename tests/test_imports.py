@@ -41,12 +41,14 @@ HOUSE = {
     "cec_mpi.core": """
         code
         plan accuracy
-        checks speeds step
+        checks speeds
+        step
     """,
     "cec_mpi.store": """
         format shard
-        sources dense
-        work plain
+        sources work
+        dense
+        plain
         rebuilding reader
         degraded making staging
         operations
@@ -97,13 +99,15 @@ HOUSE = {
         doctor encode info plan store top
     """,
     "cec_mpi.core.accuracy": """
-        equilibration finite rounding verdict
-        parity recombine
-        evidence sensitivity
-        locating
+        equilibration finite rounding scaling verdict
+        decoding recombine
+        amplification
+        deviation
     """,
     "cec_mpi.core.checks": """
-        terms
+        parity
+        evidence sensitivity
+        locating terms
     """,
     "cec_mpi.core.code": """
         conditioning decoder families
@@ -169,11 +173,12 @@ HOUSE = {
         resilient
     """,
     "cec_mpi.master.numbers": """
-        buffers row_scales
+        row_scales
+        buffers
         bounds
     """,
     "cec_mpi.options": """
-        deadline option speeds values
+        checks deadline option speeds values
         available emulated losses sharing
         machines
         session

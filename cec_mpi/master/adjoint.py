@@ -10,9 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.accuracy.amplification import (
+    AnswerErrors,
+    TransposedErrors,
+    stand_in_errors,
+    transposed_errors,
+)
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.context import Context
 from cec_mpi.master.in_flight import StepInFlight
+from cec_mpi.master.numbers.bounds import ErrorBounds
 from cec_mpi.master.step import Step
 from cec_mpi.text import plural
 from cec_mpi.wire.jobs import Intervals, Job
@@ -30,6 +37,7 @@ class _Term:
     coefficients: NDArray[Any]
     stands_in_for: _Term | None = None
     made_of: list[_Term] = field(default_factory=list)
+    weights: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # of these
     value: NDArray[Any] | None = None
     lost: bool = False  # its machine will not answer
 
@@ -52,6 +60,19 @@ class _Term:
         else:
             for term in self.made_of:
                 yield from term.used()
+
+    @property
+    def parts(self) -> int:
+        """How many answers it is the sum of."""
+        return len(list(self.used()))
+
+    def errors(self, generator: NDArray[np.float64], errors: AnswerErrors) -> TransposedErrors:
+        """How far it is from exact, relative to its coefficients."""
+        if self.value is not None:
+            return transposed_errors(errors, (self.machine,))
+        others = [term.machine for term in self.made_of]
+        parts = [term.errors(generator, errors) for term in self.made_of]
+        return stand_in_errors(generator, self.machine, others, self.weights, parts)
 
     def add_to(self, total: NDArray[np.float64]) -> None:
         """Add its value."""
@@ -168,6 +189,16 @@ class AdjointStep(StepInFlight):
             "too few others are there to compute its part of X' v"
         )
 
+    def errors(self, bounds: ErrorBounds) -> TransposedErrors | None:
+        """The largest errors of the terms; None where all are as they were planned."""
+        if all(term.value is not None for term in self._terms):
+            return None
+        generator = self.master.manifest.code.generator
+        errors = bounds.of_terms(self.step.plan, sum(term.parts for term in self._terms))
+        return TransposedErrors(
+            *map(max, zip(*(term.errors(generator, errors) for term in self._terms), strict=True))
+        )
+
     def _give(self, term: _Term) -> None:
         self.ask(term.machine, term.intervals, term.coefficients)
         self._asked[self.outstanding[term.machine]] = term
@@ -175,7 +206,7 @@ class AdjointStep(StepInFlight):
     def _make_of_others(self, term: _Term) -> None:
         code, dtype = self.master.manifest.code, self._coded.dtype
         others = self._others(term.machine)
-        weights = code.stand_in_weights(term.machine, others)
+        weights = term.weights = code.stand_in_weights(term.machine, others)
         for machine, weight in zip(others, weights, strict=True):
             part = (weight * term.coefficients).astype(dtype, copy=False)
             made = _Term(machine, term.intervals, part, stands_in_for=term)

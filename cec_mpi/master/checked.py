@@ -84,7 +84,7 @@ class CheckedAdjoint:
         probing.machines = on_its_way.machines - set(on_its_way.outstanding)
         probing.wrong = set(on_its_way.wrong)
         probing.to_its_end(buffers)
-        probing.collected(answers.condition, answers.gain)
+        self._master.end.release(probing.totals.jobs)
         on_its_way.leave_answered()
         for machine in answers.accused:
             self._checks.forget(machine)

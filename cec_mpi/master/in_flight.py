@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.accuracy.amplification import Amplification
 from cec_mpi.core.accuracy.finite import NotFinite, Unusable
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.context import Context
@@ -173,13 +174,13 @@ class StepInFlight(ABC):
         usable = self.roster.machines(State.IDLE) | computing
         return (self.machines & usable) - set(self.refused) - self.wrong
 
-    def collected(self, condition: float, gain: float) -> Multiplied:
+    def collected(self, condition: float, amplification: Amplification) -> Multiplied:
         """What the machines did, for the records; their buffers can be used again."""
         totals = self.totals
         self.step.count("collect", sum(job.values.nbytes for job in totals.jobs))
         self.end.release(totals.jobs)
         answers = Answers(self.result(), totals.seconds, totals.load_seconds, totals.load_bytes, [])
-        return Multiplied(answers, condition, gain, totals.rows.tolist())
+        return Multiplied(answers, condition, amplification, totals.rows.tolist())
 
     def result(self) -> NDArray[Any]:
         """The sum of the answers to X' V; nothing for X W, which is decoded already."""
@@ -225,7 +226,7 @@ class StepInFlight(ABC):
     def _refuse(self, found: Unusable) -> None:
         """Have the rows of an answer that is not finite from others, if it is a machine's error."""
         if found.other is not None:
-            raise self.step.too_large(found, self.master.manifest.dtype)
+            raise self.step.too_large(found, self.master.arithmetic)
         number, reason = found.machine, self.step.answered(found)
         log.error("machine %d %s in step %d", number, reason, self.step.number)
         self.step.events.append({"wrong": number, "reason": reason})
@@ -251,7 +252,7 @@ class StepInFlight(ABC):
                 return
             if self.refused:
                 first = next(iter(self.refused.values()))
-                raise self.step.cannot_replace(first, self.master.manifest.dtype) from None
+                raise self.step.cannot_replace(first, self.master.arithmetic) from None
             disagreement = self.disagreement()
             if disagreement is not None:
                 raise disagreement from None

@@ -36,15 +36,19 @@ class LockstepMaster(Master):
         self._end = end
         self._rows: list[int] = []
 
-    def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
+    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
         answers = self._exchange(step, buffers.shared, buffers)
         with step.timed("code"):
             buffers.codec.decode(answers.values, buffers.parts)
-        return Multiplied(answers, buffers.codec.condition, buffers.codec.gain, self._rows)
+        return self._done(step, answers, buffers)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
         answers = self._exchange(step, buffers.coded, buffers)
-        return Multiplied(answers, buffers.codec.condition, buffers.codec.gain, self._rows)
+        return self._done(step, answers, buffers)
+
+    def _done(self, step: Step, answers: Answers, buffers: Buffers) -> Multiplied:
+        amplification = self.bounds.of_plan(step.plan)
+        return Multiplied(answers, buffers.codec.condition, amplification, self._rows)
 
     def _exchange(self, step: Step, values: NDArray[Any], buffers: Buffers) -> Answers:
         """Announce, share and collect; the codec is prepared while the machines compute."""
@@ -84,7 +88,7 @@ class LockstepMaster(Master):
 
     def _not_finite(self, step: Step, values: NDArray[Any]) -> MachineError:
         """Whose error it is that answers to X W are not finite."""
-        columns, dtype = step.product.columns, self.manifest.dtype
+        columns, dtype = step.product.columns, self.arithmetic
         answers, place, found = NotFinite(columns), 0, []
         for machine in step.plan.assignment.available:
             end = place + self._rows[machine - 1] * columns
@@ -98,7 +102,7 @@ class LockstepMaster(Master):
 
     def _not_finite_sum(self, step: Step, answers: Answers) -> MachineError:
         """Whose error it is that X' V is not finite."""
-        what = f"X' v is too large for {self._dtype}"
+        what = f"X' v is too large for {self.arithmetic}"
         if len(answers.not_finite) == 1:
             machine = answers.not_finite[0]
             return MachineError(

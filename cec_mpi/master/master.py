@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cec_mpi.core.accuracy.deviation import Deviation
+from cec_mpi.core.accuracy.scaling import Scales
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.master.numbers.bounds import ErrorBounds
-from cec_mpi.master.numbers.buffers import Buffers, block_of, checked_out, column, take
+from cec_mpi.master.numbers.buffers import Buffers, block_of, checked_out, column
 from cec_mpi.master.numbers.row_scales import RowScales
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
@@ -40,6 +42,8 @@ class OpenStore:
     recorder : Recorder
     number : int
         Which of the session's stores this is, for the records.
+    arithmetic : numpy.dtype
+        What vectors and answers travel, and products are computed, in.
     """
 
     path: Path
@@ -48,6 +52,7 @@ class OpenStore:
     steps: StepPlanner
     recorder: Recorder
     number: int
+    arithmetic: np.dtype[Any]
 
 
 class Master(ABC):
@@ -70,6 +75,8 @@ class Master(ABC):
         worst condition number of the code.
     manifest : Manifest
         Of the store.
+    arithmetic : numpy.dtype
+        What vectors and answers travel, and products are computed, in.
     path : Path
         Of the store, as it was opened.
     """
@@ -85,10 +92,12 @@ class Master(ABC):
         self.recorder = store.recorder
         self.steps = store.steps
         self.manifest = manifest
+        self.arithmetic = store.arithmetic
         self._tell_closed = close
         self._store = store.number
-        self.bounds = ErrorBounds(manifest)
-        self._row_scales = RowScales(store.scaling)
+        self.bounds = ErrorBounds(manifest, store.scaling, store.arithmetic)
+        self._row_scales = RowScales(store.scaling, manifest.rows)
+        self.scales = Scales(store.scaling.largest, store.arithmetic)
         self._closed = False
         self._buffers: dict[int, Buffers] = {}
 
@@ -206,46 +215,33 @@ class Master(ABC):
         columns = W.shape[1]
         out = checked_out(out, self.shape[0])
         buffers = self._buffers_for(columns)
-        take(name, W, buffers.shared.T, buffers.finite.T)
+        buffers.take(name, W, self.scales)
         step = self._begin(Product(False, columns))
-        with np.errstate(over="ignore", invalid="ignore"):
-            length = float(np.linalg.norm(buffers.shared))
-            length = length if np.isfinite(length) else 0.0
-            done = self._multiply(step, buffers, self.bounds.least_scale(length))
-            bound = self.bounds.of_product(done.condition, done.gain, buffers, length)
-            bound = self._row_scales.undo(buffers.parts, buffers.work, bound)
-        self._end_of(step, done, bound)
-        y = buffers.product[: self.shape[0]]
-        if out is None:
-            return y.copy()
-        np.copyto(out, y[:, 0])
-        return out
+        done = self._multiply(step, buffers)
+        deviation = self.bounds.of_product(done.amplification, buffers, self._row_scales)
+        self._end_of(step, done, deviation)
+        return buffers.result(buffers.product[: self.shape[0]], "X w", out, self._row_scales)
 
     def _adjoint(self, name: str, V: NDArray[Any], out: Floats | None) -> Floats:
         """X' V; V of shape (q, k)."""
-        rows, columns = V.shape
+        columns = V.shape[1]
         out = checked_out(out, self.shape[1])
         buffers = self._buffers_for(columns)
-        take(name, V, buffers.product[:rows])
-        buffers.product[rows:] = 0
-        self._row_scales.multiply(buffers.parts)
+        buffers.take_adjoint(name, V, self.scales, self._row_scales)
         step = self._begin(Product(True, columns))
-        with step.timed("code"), np.errstate(over="ignore"):
+        with step.timed("code"):
             buffers.prepare(step.plan)
             buffers.codec.coefficients(buffers.parts, buffers.coded)
-        if not np.isfinite(buffers.coded, out=buffers.good).all():
-            raise InputError(f"{name} is too large: its coded numbers overflow {self._dtype}")
         done = self._multiply_transposed(step, buffers)
-        self._end_of(step, done)
-        answers = done.answers
-        if out is None:
-            return answers.values.reshape(-1, columns).copy()
-        np.copyto(out, answers.values)
-        return out
+        values = done.answers.values.reshape(-1, columns)
+        terms = done.terms or self.bounds.of_machines(step.plan)
+        deviation = self.bounds.of_transposed_product(done.amplification, terms, buffers, values)
+        self._end_of(step, done, deviation)
+        return buffers.result(values, "X' v", out)
 
     @abstractmethod
-    def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
-        """From what is shared to the parts of X W, whose rounding has at least this scale."""
+    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
+        """From what is shared to the parts of X W."""
 
     @abstractmethod
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
@@ -259,19 +255,15 @@ class Master(ABC):
         self._check_open()
         return Step(product, self.steps.plan(self.steps.next()))
 
-    def _end_of(self, step: Step, done: Multiplied, error_bound: float | None = None) -> None:
+    def _end_of(self, step: Step, done: Multiplied, deviation: Deviation) -> None:
         """Learn from a step, and record it."""
         seconds = done.answers.seconds
         known = self.steps.learn(step.planned, step.product, done.rows, seconds)
-        self.recorder.step(step.record(done, known, self._store, error_bound))
-
-    @property
-    def _dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.manifest.dtype)
+        self.recorder.step(step.record(done, known, self._store, deviation))
 
     def _buffers_for(self, columns: int) -> Buffers:
         """Arrays for products with this many columns; those of one and of the last are kept."""
         if columns not in self._buffers:
             self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
-            self._buffers[columns] = Buffers(self.manifest, columns)
+            self._buffers[columns] = Buffers(self.manifest, columns, self.arithmetic)
         return self._buffers[columns]

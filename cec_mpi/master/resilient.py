@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.locating import ParityChecker
+from cec_mpi.core.checks.locating import ParityChecker
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.answers import Decoders, RowAnswers
@@ -42,7 +41,6 @@ _LOST_AFTER = 10.0  # deadlines without an answer: the machine is taken for lost
 _LEAST_LOST_AFTER = 5.0  # seconds
 _SAMPLE = 4  # rows that are compared in a step, with check="sample"
 _QUARANTINE = 3  # steps with wrong answers, after which a machine is asked no more
-_MARGIN = 1e3  # between a result and what may have overflown on the way to it
 
 
 class ResilientMaster(Master):
@@ -74,13 +72,13 @@ class ResilientMaster(Master):
         if options.check != "none":
             manifest = self.manifest
             self.checker = ParityChecker(
-                code.generator, self._dtype, manifest.columns, self.bounds.shards
+                code.generator, self.arithmetic, manifest.columns, self.bounds.shards
             )
             self.terms = TermChecks(
                 np.abs(code.generator).sum(axis=1) + self.bounds.shards,
                 self._largest,
                 manifest.rows_per_shard,
-                self._dtype,
+                self.arithmetic,
                 self._random,
             )
         self._has_warned = False  # of a store that is damaged
@@ -123,7 +121,7 @@ class ResilientMaster(Master):
             self.steps.schedule.gate()
             patience.pause()
 
-    def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
+    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
         manifest, columns = self.manifest, step.product.columns
         answers = RowAnswers(
             self._decoders,
@@ -135,11 +133,12 @@ class ResilientMaster(Master):
             self.checker,
             self._largest @ np.abs(buffers.shared.T),
             self._sample(step) if self.samples else None,
+            self.bounds.amplifier,
         )
         on_its_way = ForwardStep(self, step, buffers.shared, answers)
         on_its_way.to_its_end(buffers)
-        self._count_wrong(answers.accused, buffers.parts)
-        return on_its_way.collected(answers.condition, answers.gain)
+        self._count_wrong(answers.accused)
+        return on_its_way.collected(answers.condition, answers.amplification)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
         on_its_way = AdjointStep(self, step, buffers.coded, self.manifest.columns)
@@ -148,13 +147,15 @@ class ResilientMaster(Master):
         else:
             probes = partial(self._probe_answers, self.terms.scale)
             CheckedAdjoint(self, self.terms, probes).to_its_end(on_its_way, buffers)
-        done = on_its_way.collected(buffers.codec.condition, buffers.codec.gain)
+        amplification = self.bounds.of_plan(step.plan)
+        terms = on_its_way.errors(self.bounds)
+        done = on_its_way.collected(buffers.codec.condition, amplification)._replace(terms=terms)
         if not np.isfinite(done.answers.values).all():
             raise MachineError(
                 f"the answers, added up, to step {step.number} are not finite: X' v is too large "
                 "for float64"
             )
-        self._count_wrong(on_its_way.refused.keys() | on_its_way.wrong, done.answers.values)
+        self._count_wrong(on_its_way.refused.keys() | on_its_way.wrong)
         return done
 
     def _probe_answers(self, scale: float, step: Step) -> RowAnswers:
@@ -180,15 +181,8 @@ class ResilientMaster(Master):
         rows: list[int] = self._random.integers(self.manifest.rows_per_shard, size=_SAMPLE).tolist()
         return rows
 
-    def _count_wrong(self, machines: Collection[int], result: NDArray[np.float64]) -> None:
-        """Ask a machine no more that was wrong in several steps.
-
-        Where the result is nearly too large for the shards' dtype, an answer may be too large
-        that none of the others can be compared with.
-        """
-        with np.errstate(over="ignore"):
-            if machines and np.abs(result).max() * _MARGIN > np.finfo(self._dtype).max:
-                return
+    def _count_wrong(self, machines: Collection[int]) -> None:
+        """Ask a machine no more that was wrong in several steps."""
         for n in machines:
             self._wrong[n] += 1
             if self._wrong[n] >= _QUARANTINE:

@@ -8,6 +8,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from cec_mpi.core.accuracy.amplification import Amplification, TransposedErrors
+from cec_mpi.core.accuracy.deviation import Deviation
 from cec_mpi.core.accuracy.finite import Unusable
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
@@ -68,7 +72,7 @@ class Step:
         self.bytes[verb] = self.bytes.get(verb, 0) + size
 
     def record(
-        self, done: Multiplied, known: Makespans, store: int, error_bound: float | None
+        self, done: Multiplied, known: Makespans, store: int, deviation: Deviation
     ) -> StepRecord:
         """What happened, for the records of the store with this number."""
         answers = done.answers
@@ -97,7 +101,8 @@ class Step:
             bound=known.bound,
             hindsight_makespan=known.hindsight,
             condition=done.condition,
-            error_bound=error_bound,
+            error_bound=deviation.bound,
+            error_estimate=deviation.estimate,
             assignment=self.plan.bounds(len(done.rows)),
         )
 
@@ -105,7 +110,7 @@ class Step:
         """What a machine answered that is not finite, and where."""
         return f"answered {found.value} {self._at(found)}"
 
-    def too_large(self, found: Unusable, dtype: str) -> MachineError:
+    def too_large(self, found: Unusable, dtype: np.dtype[Any]) -> MachineError:
         """Two machines are not finite at one place: it is not their error, most likely."""
         other = found.other
         assert other is not None
@@ -116,7 +121,7 @@ class Step:
             "machines out)"
         )
 
-    def cannot_replace(self, found: Unusable, dtype: str, why: str = "") -> MachineError:
+    def cannot_replace(self, found: Unusable, dtype: np.dtype[Any], why: str = "") -> MachineError:
         """One machine is not finite, and no other can say whose error it is."""
         why = why or "no other machine is there to compute its rows"
         return MachineError(
@@ -150,13 +155,18 @@ class Multiplied(NamedTuple):
     ----------
     answers : Answers
         What the machines did; for X' V with the result.
-    condition, gain : float
-        The largest condition number, and norm of an inverse, that was decoded with.
+    condition : float
+        The largest condition number that was decoded with.
+    amplification : Amplification
+        The most that the decoders make of errors of answers.
     rows : list of int
         That machines 1..N computed.
+    terms : TransposedErrors or None
+        Of X' V: errors of the terms that were added up.
     """
 
     answers: Answers
     condition: float
-    gain: float
+    amplification: Amplification
     rows: list[int]
+    terms: TransposedErrors | None = None

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from cec_mpi.core.accuracy.sensitivity import measure_sensitivity
 from cec_mpi.errors import InputError
 from cec_mpi.machine.faults import read_faults
 from cec_mpi.options import values
@@ -31,7 +30,6 @@ class Running(Enum):
     BY_MESSAGES = "ranks of which none that is late or lost holds up the others"
 
 
-_UNSEEN = 1e-3  # error of an answer, relative to X w, that every check has to show
 _PATIENT = Deadline(factor=10.0, least=2.0)  # where losing a machine may show in no other way
 
 
@@ -170,8 +168,6 @@ class Losses(Group):
         ):
             if wants_more and not self.goes_on:
                 raise InputError(f"{given}: expected on_loss='continue' (--on-loss continue) too")
-        if self.check != "none":
-            _check_sensitivity(self.check, manifest)
         if self.check == "parity" and self.stragglers < 1:
             raise InputError(
                 "check parity: expected stragglers of at least 1 (--stragglers 1): each row needs "
@@ -183,32 +179,3 @@ class Losses(Group):
         if self.deadline is not None:
             return {"deadline": as_deadline(self.deadline)}
         return {"deadline": _PATIENT if self.goes_on else None}
-
-
-def _check_sensitivity(check: Check, manifest: Manifest) -> None:
-    """Refuse to look for wrong answers with a code that does not show them."""
-    code, dtype, columns = manifest.code, manifest.dtype, manifest.columns
-    total, recovery = code.machines, code.recovery
-    if total == recovery:
-        raise InputError(
-            f"check {check}: expected more than {recovery} machines (N > L), whose answers can be "
-            "compared: encode with more machines, or a smaller L"
-        )
-
-    def unseen(in_dtype: str) -> float:
-        found = manifest.sensitivity if in_dtype == dtype else None
-        if found is None:
-            found = measure_sensitivity(code.generator, in_dtype, columns)
-        return found.unseen(in_dtype, columns)
-
-    size = unseen(dtype)
-    if size > _UNSEEN:
-        helps = "a smaller L, or another code"
-        if dtype != "float64" and unseen("float64") <= _UNSEEN:
-            helps = f"dtype float64, {helps}"
-        missed = f"errors of up to {size:.1g} of X w" if size < 1 else "errors as large as X w"
-        raise InputError(
-            f"check {check}: with this code ({code.family}, N = {total}, L = {recovery}) in "
-            f"{dtype} some {recovery + 1} machines do not show {missed}, expected at most "
-            f"{_UNSEEN:g}: encode with {helps}"
-        )

@@ -66,6 +66,7 @@ class Recorder:
         self._makespans: list[float] = []
         self._ratios: list[float] = []
         self._regrets: list[float] = []
+        self._errors: dict[str, float | None] = {"error_bound": 0.0, "error_estimate": 0.0}
         for step in earlier:
             self._count(step)
             self._count_events(step["events"])
@@ -113,6 +114,8 @@ class Recorder:
             "median_makespan": _median(self._makespans),
             "median_measured_over_predicted": _median(self._ratios),
             "median_regret": _median(self._regrets),
+            "error_bound": self._errors["error_bound"],
+            "error_estimate": self._errors["error_estimate"],
         }
 
     def _count(self, step: Mapping[str, Any]) -> None:
@@ -125,6 +128,11 @@ class Recorder:
             self._ratios.append(measured / step["predicted_makespan"])
         if step["hindsight_makespan"]:
             self._regrets.append(measured / step["hindsight_makespan"] - 1)
+        for name, most in self._errors.items():
+            if most is not None:
+                size = step[name]
+                finite = size is not None and math.isfinite(size)
+                self._errors[name] = max(most, size) if finite else None
 
     def _count_events(self, events: Sequence[Mapping[str, Any]]) -> None:
         for event in events:  # what happened comes first, and says to which machine

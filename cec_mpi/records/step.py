@@ -89,10 +89,11 @@ class StepRecord:
     condition : float
         The largest condition number that the step was decoded with; null in the file where
         it is infinite.
-    error_bound : float or None
-        For X W a bound of the error of a row of the L parts over the largest row, both in the
-        1-norm (see `decode_error_bound`): certain only as far as rounding was not larger than
-        in all steps before. None for X' V.
+    error_bound, error_estimate : float
+        Of the largest error of an entry of the result over its largest entry, in the worst
+        column of a block: what it is not above, whatever the roundings were, and what it is
+        likely to be below and not far from. Null in the file where they are infinite, since
+        the result is zeros.
     events : list of dict
         What happened to machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
         ``{"given up": n, "reason": text}``, ``{"leaving": n, "reason": text}``,
@@ -127,6 +128,7 @@ class StepRecord:
     bytes: dict[str, int]
     condition: Size | None
     error_bound: Size | None
+    error_estimate: Size | None
     assignment: list[list[int]]
     waited_ticks: int = 0
     plan_changed: bool = False

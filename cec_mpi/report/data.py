@@ -27,6 +27,7 @@ _SERIES = {
     "hindsight": "hindsight_makespan",
     "condition": "condition",
     "error_bound": "error_bound",
+    "error_estimate": "error_estimate",
     "bytes": "bytes",
 }
 _LOGARITHMIC = {"residual", "change", "gradient", "tolerance"}

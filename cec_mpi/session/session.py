@@ -266,7 +266,9 @@ class Session:
         emulation = emulation_of(options, opening.machines, opened, hosts)
         steps = StepPlanner.of(manifest, self.schedule, speeds, options.scheme)
         number, self._stores = self._stores, self._stores + 1
-        store = OpenStore(path, manifest, scaling, steps, self._recorder, number)
+        store = OpenStore(
+            path, manifest, scaling, steps, self._recorder, number, opening.arithmetic
+        )
         master = self._make_master(emulation, options, store)
         if number == 0:
             self.unlogged = [each.unlogged for each in opened if each.unlogged]

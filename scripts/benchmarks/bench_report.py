@@ -100,6 +100,7 @@ def records(steps: int, machines: int, change: float, seed: int) -> Any:
             bytes={"announce": 24, "share": 8000, "collect": 80000},
             condition=12.5,
             error_bound=random.uniform(1e-13, 1e-12),
+            error_estimate=random.uniform(1e-15, 1e-14),
             assignment=plan.bounds(machines),
             plan_changed=bool(events),
             events=events,

@@ -24,8 +24,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.locating import Observation, ParityChecker
-from cec_mpi.core.accuracy.sensitivity import measure_sensitivity
+from cec_mpi.core.checks.locating import Observation, ParityChecker
+from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.mds import MDSCode, make_code
 
 Floats = NDArray[np.float64]
@@ -45,7 +45,7 @@ class Coded:
         self.dtype = dtype
         self.code: MDSCode = make_code(machines, recovery, family, seed=0, dtype=dtype)
         self.checker = ParityChecker(self.code.generator, dtype, COLUMNS)
-        seen = measure_sensitivity(self.code.generator, dtype, COLUMNS)
+        seen = measure_sensitivity(self.code.generator, dtype, COLUMNS, arithmetic=dtype)
         self.seen_from = seen.detectable * float(np.finfo(dtype).eps)
 
 

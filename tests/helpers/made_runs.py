@@ -52,6 +52,7 @@ def step_of(number, seconds=(0.1, 0.1, 0.2, 0.2), rows=(50, 50, 50, 50), **more)
         "bytes": {"announce": 8, "share": 80, "collect": 1600},
         "condition": 2.5,
         "error_bound": 1e-12,
+        "error_estimate": 1e-14,
         "assignment": assignment,
     }
     return StepRecord(**{**fields, **more})

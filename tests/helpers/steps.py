@@ -49,6 +49,7 @@ def step(number, machines=6, preempted=(), events=(), **others):
         "plan_changed": False,
         "condition": 1.0,
         "error_bound": None,
+        "error_estimate": None,
         "assignment": [[0, count] if count else [] for count in rows],
         "events": list(events),
         **others,

@@ -180,7 +180,8 @@ def master_of(path, manifest, recorder, spares=0, **options):
     schedule = Schedule(Listed([everyone]), everyone)
     speeds = GivenSpeeds([1.0] * MACHINES, RECOVERY, rows)
     steps = StepPlanner(schedule, speeds, MACHINES, RECOVERY, rows)
-    store = OpenStore(path, manifest, read_scaling(path, manifest), steps, recorder, 0)
+    scaling, arithmetic = read_scaling(path, manifest), np.dtype(np.float64)
+    store = OpenStore(path, manifest, scaling, steps, recorder, 0, arithmetic)
     return ResilientMaster(End(hub, path), options, store), hub
 
 

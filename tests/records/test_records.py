@@ -57,6 +57,7 @@ def record(step, measured=0.5, predicted=None, waited=0, changed=False, events=(
         plan_changed=changed,
         condition=2.5,
         error_bound=1e-12,
+        error_estimate=1e-14,
         events=list(events),
         assignment=[[0, 4], [], [0, 4, 6, 8]],
     )
@@ -109,6 +110,8 @@ def test_the_summary_adds_up_the_steps():
         "median_makespan": pytest.approx(0.55),
         "median_measured_over_predicted": pytest.approx(2.0),
         "median_regret": pytest.approx(0.25),
+        "error_bound": 1e-12,
+        "error_estimate": 1e-14,
     }
 
 

@@ -1,4 +1,4 @@
-"""What rounding does, and who is wrong: certified bounds, parity, naming the culprit.
+"""What rounding does to shards, answers and products: bounds, estimates, scaling.
 
 May import: `core.code`.
 """

@@ -15,7 +15,6 @@ Floats = NDArray[np.float64]
 _DEVIATIONS = 8.0  # standard deviations of a sum's rounding that are taken for a bound
 _LUCK = 6.0  # one in 10**6 samples of answers may all be smaller than they are taken to be
 _LARGEST = float(np.finfo(np.float64).max)
-_UNDERESTIMATE = 3.0  # at most by this factor LAPACK's condition number is too small
 
 
 def unit_roundoff(dtype: DTypeLike) -> float:
@@ -73,20 +72,30 @@ def encoding_error(generator: ArrayLike, dtype: DTypeLike) -> Floats:
 
 
 def answer_error(
-    generator: ArrayLike, dtype: DTypeLike, columns: int, shard_errors: ArrayLike | None = None
+    generator: ArrayLike,
+    dtype: DTypeLike,
+    arithmetic: DTypeLike,
+    columns: int,
+    shard_errors: ArrayLike | None = None,
+    *,
+    certain: bool = False,
 ) -> Floats:
     """Bound the error of each machine's answers: rounding of its shard, and of the product.
 
     Parameters
     ----------
     generator : (N, L) array_like of float
-        Its entries are numbers of the dtype.
+        Its entries are numbers of `dtype`.
     dtype : dtype
-        Of the shards, in which products are summed.
+        Of the shards.
+    arithmetic : dtype
+        In which products are summed.
     columns : int
         Terms of each sum, r.
     shard_errors : (N,) array_like of float, optional
         Error bounds of the shards, relative as in `encoding_error`, which is the default.
+    certain : bool
+        Whether no sum may be worse, however unlikely it is that all roundings add up.
 
     Returns
     -------
@@ -99,103 +108,20 @@ def answer_error(
     ``|s_j| <= (g_n + d_n) max_l |X_l[j]|``. Its error alone gives at most d_n S. A sum of r
     products adds at most ``gamma_r |s| |w| <= gamma_r (g_n + d_n) S``, in any order of
     summation. Rounding errors of many terms mostly cancel: where r > 64, 8 sqrt(r) u takes
-    the place of gamma_r, which is exceeded with probability 2 r exp(-32) (Higham and Mary,
-    A New Approach to Probabilistic Rounding Error Analysis, 2019, Theorem 2.4).
+    the place of gamma_r unless it has to be certain, which is exceeded with probability
+    2 r exp(-32) (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis,
+    2019, Theorem 2.4).
 
     Examples
     --------
-    >>> answer_error([[1.0, 0.0], [1.0, 1.0]], np.float64, columns=1)
+    >>> answer_error([[1.0, 0.0], [1.0, 1.0]], np.float64, np.float64, columns=1)
     array([1.11022302e-16, 6.66133815e-16])
     """
     matrix = np.asarray(generator, dtype=np.float64)
     given = encoding_error(matrix, dtype) if shard_errors is None else np.asarray(shard_errors)
     sizes = np.abs(matrix).sum(axis=1) + given
-    return np.asarray(given + summing_error(columns, dtype) * sizes, dtype=np.float64)
-
-
-def likely_scale(parts: Floats, work: Floats | None = None) -> float:
-    """Estimate S from what a step came to, pooled over its rows.
-
-    Parameters
-    ----------
-    parts : (L, rows) ndarray of float
-        X_1 w .. X_L w, as decoded.
-    work : (L, rows) ndarray of float64, optional
-        Receives their absolute values.
-
-    Returns
-    -------
-    float
-        The largest of these numbers; where they are few, more than that.
-
-    Notes
-    -----
-    Terms of changing sign sum up to about the length of their vector, and their rounding
-    errors to about sqrt(r) u times that: then the largest sum of many bounds them as S
-    does. Of m numbers that are not 0, all can be small by chance: the largest is below q
-    times the typical one with a probability of about ``q ** m``, so it is divided by
-    ``q = 10 ** (-6 / m)``.
-
-    Where w is such that all of X w is much smaller than its terms, rounding does not
-    shrink with it, and the estimate is too small. Who sees many steps can give a floor:
-    the largest quotient of the scale and norm(w) in steps that passed, times norm(w) of
-    this step. That fails only where all steps so far have cancelled.
-
-    Examples
-    --------
-    >>> round(likely_scale(np.array([[3.0] * 50, [-4.0] * 50])), 2)
-    4.59
-    """
-    sizes = np.abs(parts, out=work)
-    samples = int(np.count_nonzero(sizes))
-    if not samples:
-        return 0.0
-    return min(float(sizes.max()) * float(10.0 ** (_LUCK / samples)), _LARGEST)
-
-
-def decode_error_bound(
-    condition: float, gain: float, errors: ArrayLike, largest: float, scale: float
-) -> float:
-    """Bound the relative error of what the answers of L machines are decoded to.
-
-    Parameters
-    ----------
-    condition : float
-        `Decoder.condition`; of several decoders the largest.
-    gain : float
-        `Decoder.gain`, the 1-norm of ``inv(G_P)``; of several decoders the largest.
-    errors : (L,) array_like of float
-        Of the answers, relative to S: see `answer_error`. Of several blocks the largest.
-    largest : float
-        The largest 1-norm of the L numbers X_1 w .. X_L w at a row, as decoded.
-    scale : float
-        The largest S of the rows, or a bound of it; with `likely_scale` the result is as
-        likely a bound as that.
-
-    Returns
-    -------
-    float
-        Bound of ``max_i norm1(x_i - exact x_i) / max_i norm1(exact x_i)``, where x_i are the
-        L numbers at row i; infinite where they are no more than rounding.
-
-    Notes
-    -----
-    ``x - exact x = inv(G_P) e`` with ``norm1(e) <= S sum(errors)``, and decoding in float64
-    adds about L**2 roundings times the condition number. LAPACK estimates condition number
-    and norm, at most about 3 times too small.
-
-    Examples
-    --------
-    >>> bound = decode_error_bound(2.0, 1.0, [1e-8, 1e-8], largest=3.0, scale=5.0)
-    >>> round(bound, 12)
-    1e-07
-    """
-    each = np.asarray(errors, dtype=np.float64)
-    decoding = condition * float(gamma(4 * each.size**2, np.float64)) * each.size * largest
-    wrong = _UNDERESTIMATE * (scale * gain * float(each.sum()) + decoding)
-    if not wrong:
-        return 0.0
-    return wrong / (largest - wrong) if wrong < largest < np.inf else float("inf")
+    error = float(gamma(columns, arithmetic)) if certain else summing_error(columns, arithmetic)
+    return np.asarray(given + error * sizes, dtype=np.float64)
 
 
 def summing_error(terms: int, dtype: DTypeLike) -> float:

@@ -1,4 +1,4 @@
-"""Checks of what machines answer, beside parity: terms of the adjoint.
+"""Wrong answers: how small ones parity and other checks see, and whose they are.
 
-May import: `core.accuracy`.
+May import: `core.accuracy`, `core.code`.
 """

@@ -70,6 +70,7 @@ class Decoder:
         self.condition = 1 / reciprocal if reciprocal > 0 else float("inf")
         self.gain = self.condition / norm
         self._triangular_solve = blas.dtrsm
+        self._pivots = pivots
         self._matrix: Floats = factors
         self._inverted = self.condition <= _WELL_CONDITIONED
         order = list(range(recovery))
@@ -80,6 +81,20 @@ class Decoder:
             for row, pivot in enumerate(pivots.tolist()):
                 order[row], order[pivot] = order[pivot], order[row]
         self.order: tuple[int, ...] = tuple(order)
+
+    @property
+    def factors(self) -> Floats | None:
+        """L and U of the rows of G in the order of `order`, if it decodes with them."""
+        return None if self._inverted else self._matrix
+
+    def inverse(self) -> Floats:
+        """The computed inverse, (L, L), for answers in the order of `order`."""
+        from scipy.linalg import lapack
+
+        if self._inverted:
+            return self._matrix
+        inverse: Floats = lapack.dgetri(self._matrix, self._pivots)[0][:, list(self.order)]
+        return inverse
 
     def decode(self, values: Floats, out: Floats) -> None:
         """Decode without allocating: ``out <- inv(G_P) @ values``.

@@ -9,7 +9,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.locating import Observation, ParityChecker
+from cec_mpi.core.accuracy.amplification import Amplification, Amplifier, largest
+from cec_mpi.core.checks.locating import Observation, ParityChecker
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.replan import Missing
 
@@ -73,11 +74,15 @@ class RowAnswers:
         With a checker: only these rows are compared.
     scale : (k,) ndarray of float, optional
         For the checker, which needs it: S of each column, or a bound of it.
+    amplifier : Amplifier, optional
+        Says what decoders make of errors.
 
     Attributes
     ----------
-    condition, gain : float
-        The largest condition number that was decoded with, and norm of an inverse.
+    condition : float
+        The largest condition number that was decoded with.
+    amplification : Amplification
+        The largest of what the decoders make of errors of answers.
     undecoded : int
         Rows that wait for more answers.
     accused : set of int
@@ -114,7 +119,10 @@ class RowAnswers:
         checker: ParityChecker | None = None,
         scale: Floats | None = None,
         sample: Sequence[int] | None = None,
+        amplifier: Amplifier | None = None,
     ) -> None:
+        self._amplifier = amplifier
+        self._last = Amplification()
         self._checker = checker
         self._scale = scale
         self._decoders = decoders
@@ -126,7 +134,8 @@ class RowAnswers:
         compared = checker is not None and sample is None
         self._segments = [_Segment(0, rows, recovery + compared)]
         self.accused: set[int] = set()
-        self.condition, self.gain = 1.0, 0.0
+        self.condition = 1.0
+        self.amplification = Amplification()
         self.undecoded = rows
         for row in sample or ():
             for segment in self._between(row, row + 1):
@@ -192,18 +201,7 @@ class RowAnswers:
         ]
 
     def settle(self, luck: float) -> bool:
-        """Where no further answers can be had: do without the machine that is wrong by all odds.
-
-        Parameters
-        ----------
-        luck : float
-            See `ParityChecker.locate`.
-
-        Returns
-        -------
-        bool
-            Somebody was found.
-        """
+        """Do without the machine that is wrong by all odds (`ParityChecker.locate`), if one is."""
         before = len(self.accused)
         if self.doubtful():
             self._name_the_wrong(luck)
@@ -260,8 +258,8 @@ class RowAnswers:
     def _name_the_wrong(self, luck: float = 0.0) -> None:
         """Do without the machine that explains all rows that disagree, if only one does."""
         assert self._checker is not None
-        doubtful = [segment for segment in self._segments if segment.is_doubtful]
-        verdict = self._checker.locate([self._seen(segment) for segment in doubtful], luck)
+        doubtful = [self._seen(segment) for segment in self._segments if segment.is_doubtful]
+        verdict = self._checker.locate(doubtful, luck)
         if verdict.wrong:
             self._do_without(verdict.wrong)
 
@@ -289,7 +287,11 @@ class RowAnswers:
             row[:] = segment.given[machines[which]]
         decoder.decode(block, self._parts[:, segment.start * k : segment.stop * k])
         self.condition = max(self.condition, decoder.condition)
-        self.gain = max(self.gain, decoder.gain)
+        if self._amplifier is not None:
+            found = self._amplifier.of(decoder, tuple(machines))
+            if found is not self._last:
+                self.amplification = largest((self.amplification, found))
+                self._last = found
         self.undecoded -= segment.stop - segment.start
         segment.decoded, segment.used = True, tuple(machines)
         if self._checker is None:

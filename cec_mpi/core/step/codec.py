@@ -32,8 +32,8 @@ class Codec:
 
     Attributes
     ----------
-    condition, gain : float
-        The largest condition number, and norm of the inverse, of a block's decoder.
+    condition : float
+        The largest condition number of a block's decoder.
 
     Examples
     --------
@@ -52,7 +52,6 @@ class Codec:
         assignment = plan.assignment
         decoders = plan.decoders(code)
         self.condition = max(decoder.condition for decoder in decoders)
-        self.gain = max(decoder.gain for decoder in decoders)
         self._blocks = [
             _Block(decoder, start * columns, stop * columns, [p * columns for p in places], work)
             for start, stop, places, decoder in zip(

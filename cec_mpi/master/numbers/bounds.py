@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.rounding import (
-    answer_error,
-    decode_error_bound,
-    encoding_error,
-    likely_scale,
+from cec_mpi.core.accuracy.amplification import (
+    Amplification,
+    Amplifier,
+    AnswerErrors,
+    TransposedErrors,
+    answer_errors,
+    largest,
+    transposed_errors,
 )
-from cec_mpi.errors import MachineError
+from cec_mpi.core.accuracy.deviation import (
+    Deviation,
+    TermSizes,
+    of_product,
+    of_transposed_product,
+)
+from cec_mpi.core.accuracy.rounding import answer_error, encoding_error
+from cec_mpi.core.plan.planner import Plan
 from cec_mpi.master.numbers.buffers import Buffers
+from cec_mpi.master.numbers.row_scales import RowScales
 from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.scaling import Scaling
 
 Floats = NDArray[np.float64]
 
@@ -24,6 +38,9 @@ class ErrorBounds:
     Parameters
     ----------
     manifest : Manifest
+    scaling : Scaling
+    arithmetic : numpy.dtype
+        What products are computed in.
 
     Attributes
     ----------
@@ -31,20 +48,34 @@ class ErrorBounds:
         Of encoding, or of what was rebuilt from others.
     answers : (N,) ndarray
         See `answer_error`.
+    amplifier : Amplifier
+        Of errors of answers to X W.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
+    amplifier: Amplifier
+    answers: Floats
+
+    def __init__(self, manifest: Manifest, scaling: Scaling, arithmetic: np.dtype[Any]) -> None:
         self._manifest = manifest
+        self._arithmetic = arithmetic
+        self._sizes = TermSizes(scaling.largest, scaling.typical)
         rebuilt = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in manifest.shards]
         exact = encoding_error(manifest.code.generator, manifest.dtype)
         self.shards: Floats = np.maximum(exact, rebuilt)
-        self._reach = 0.0  # the largest scale of X W so far, over norm(W)
         self._update()
 
     def _update(self) -> None:
-        code, dtype = self._manifest.code, self._manifest.dtype
-        self.answers = answer_error(code.generator, dtype, self._manifest.columns, self.shards)
-        self._largest = float(self.answers.max())
+        manifest = self._manifest
+        generator, dtype, columns = manifest.code.generator, manifest.dtype, manifest.columns
+        self.answers = answer_error(generator, dtype, self._arithmetic, columns, self.shards)
+        self.amplifier = Amplifier(generator, self._errors(columns))
+        self._of_plan: tuple[Plan | None, Amplification] = None, Amplification()
+        self._of_terms: tuple[int, AnswerErrors] = 0, self.amplifier.errors
+
+    def _errors(self, terms: int) -> AnswerErrors:
+        manifest = self._manifest
+        generator, dtype = manifest.code.generator, manifest.dtype
+        return answer_errors(generator, dtype, self._arithmetic, terms, self.shards)
 
     def allow(self, machine: int, bound: float) -> bool:
         """Expect this error of a machine's shard from now on; False where it was expected."""
@@ -54,35 +85,79 @@ class ErrorBounds:
             return True
         return False
 
-    def least_scale(self, length: float) -> float:
-        """What the rounding of X W is relative to is at least this, for a W of this norm."""
-        return self._reach * length
+    def of_plan(self, plan: Plan) -> Amplification:
+        """The most that the decoders of a plan make of errors."""
+        known, found = self._of_plan
+        if known is not plan:
+            decoders = plan.decoders(self._manifest.code)
+            machines = map(tuple, plan.assignment.machines.tolist())
+            found = largest(map(self.amplifier.of, decoders, machines))
+            self._of_plan = plan, found
+        return found
 
-    def of_product(self, condition: float, gain: float, buffers: Buffers, length: float) -> float:
-        """Of X W: rounding can be as large as in any step so far, for a W as long as this.
+    def of_terms(self, plan: Plan, parts: int) -> AnswerErrors:
+        """Errors of what machines sum up for X' V, in an assignment and so many parts."""
+        terms = int(plan.assignment.loads.max()) + parts
+        if terms != self._of_terms[0]:
+            self._of_terms = terms, self._errors(terms)
+        return self._of_terms[1]
+
+    def of_machines(self, plan: Plan) -> TransposedErrors:
+        """The largest errors of a plan's machines, each of which has one part of X' V."""
+        machines = plan.assignment.available
+        return transposed_errors(self.of_terms(plan, len(machines)), machines)
+
+    def of_product(
+        self, amplification: Amplification, buffers: Buffers, row_scales: RowScales
+    ) -> Deviation:
+        """How far X W is from exact.
 
         Parameters
         ----------
-        condition, gain : float
-            The largest that it was decoded with.
+        amplification : Amplification
+            Of the decoders.
         buffers : Buffers
-            With X W.
-        length : float
-            Norm of W, 0 where it overflows: only this step tells then.
-
-        Raises
-        ------
-        MachineError
-            X W is not finite.
+            With W and X W; `Buffers.work` is overwritten.
+        row_scales : RowScales
         """
-        sizes = buffers.work.reshape(buffers.parts.shape)
-        scale = likely_scale(buffers.parts, sizes)
-        if length:
-            self._reach = max(self._reach, scale / length)
-        errors = [self._largest] * len(sizes)
-        largest, scale = float(sizes.max()), max(scale, self.least_scale(length))
-        if not largest < np.inf:
-            raise MachineError(
-                "X w is too large for float64: the answers are finite, and it is not"
-            )
-        return decode_error_bound(condition, gain, errors, largest, scale)
+        rows = self._manifest.rows
+        sizes = np.abs(buffers.product, out=buffers.work.reshape(buffers.product.shape))
+        decoded = result = sizes.max(axis=0)
+        if row_scales.scales:
+            row_scales.multiply(sizes[:rows])
+            result = sizes[:rows].max(axis=0)
+        lengths = self._sizes.of(buffers.shared.T, buffers.sizes.T)
+        errors = self.amplifier.errors
+        return of_product(amplification, errors, self._sizes, lengths, decoded, result, rows)
+
+    def of_transposed_product(
+        self,
+        amplification: Amplification,
+        terms: TransposedErrors,
+        buffers: Buffers,
+        result: Floats,
+    ) -> Deviation:
+        """How far X' V is from exact.
+
+        Parameters
+        ----------
+        amplification : Amplification
+            Of the decoders.
+        terms : TransposedErrors
+            Of the machines.
+        buffers : Buffers
+            With V and the coefficients.
+        result : (r, k) ndarray of float64
+        """
+        columns = result.shape[1]
+        coded, work = buffers.coded.reshape(-1, columns), buffers.work.reshape(-1, columns)
+        return of_transposed_product(
+            amplification,
+            terms,
+            self._of_terms[1],
+            self._sizes,
+            self._sizes.of_transposed(buffers.product, work),
+            self._sizes.of_transposed(coded, work),
+            np.maximum(result.max(axis=0), -result.min(axis=0)),
+            len(result),
+        )

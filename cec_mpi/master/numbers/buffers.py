@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cec_mpi.core.accuracy.scaling import Scales, multiplied
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.codec import Codec
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InputError, MachineError
+from cec_mpi.master.numbers.row_scales import RowScales
 from cec_mpi.store.format.manifest import Manifest
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 class Buffers:
@@ -20,10 +23,16 @@ class Buffers:
 
     Attributes
     ----------
-    shared, finite : (k, r) ndarray
-        W as it is sent, and which of its entries are finite.
-    coded, good : (L * R * k,) ndarray
-        The machines' coefficients of an adjoint, and which numbers are finite.
+    shared : (k, r) ndarray
+        W as it is sent: divided by powers of two.
+    exponents : (k,) ndarray of int64
+        Of these powers, of the step: each column of W or V has its own.
+    sizes : (k, r) ndarray of float64
+        Scratch.
+    coded : (L * R * k,) ndarray
+        The machines' coefficients of an adjoint.
+    good : (L * R * k,) ndarray of bool
+        Scratch: which answers are finite.
     parts : (L, R * k) ndarray of float64
         The rows of X_1 W .. X_L W or of V_1 .. V_L.
     product : (L * R, k) ndarray of float64
@@ -34,12 +43,15 @@ class Buffers:
 
     codec: Codec
 
-    def __init__(self, manifest: Manifest, columns: int) -> None:
-        recovery, rows, dtype = manifest.code.recovery, manifest.rows_per_shard, manifest.dtype
+    def __init__(self, manifest: Manifest, columns: int, arithmetic: np.dtype[Any]) -> None:
+        recovery, rows = manifest.code.recovery, manifest.rows_per_shard
         size = recovery * rows * columns
-        self.shared = np.empty((columns, manifest.columns), dtype)
-        self.finite = np.empty(self.shared.shape, dtype=bool)
-        self.coded = np.empty(size, dtype)
+        self.shared = np.empty((columns, manifest.columns), arithmetic)
+        self.exponents = np.zeros(columns, dtype=np.int64)
+        self._given = np.empty(self.shared.shape)
+        self.sizes = np.empty(self.shared.shape)
+        self._finite = np.empty(self.shared.shape, dtype=bool)
+        self.coded = np.empty(size, arithmetic)
         self.good = np.empty(size, dtype=bool)
         self.parts = np.empty((recovery, rows * columns))
         self.product = self.parts.reshape(recovery * rows, columns)
@@ -47,6 +59,83 @@ class Buffers:
         self._code = manifest.code
         self._columns = columns
         self._plan: Plan | None = None
+
+    def take(self, name: str, W: NDArray[Any], scales: Scales) -> None:
+        """Have W, of shape (r, k), as it is sent.
+
+        Raises
+        ------
+        InputError
+            It is not of finite real numbers.
+        """
+        _convert(name, W, self._given.T, self._finite.T)
+        self.exponents[:] = scales.of_product(self._given, self.sizes)
+        multiplied(self._given, -self.exponents[:, np.newaxis], self.shared)
+
+    def take_adjoint(
+        self, name: str, V: NDArray[Any], scales: Scales, row_scales: RowScales
+    ) -> None:
+        """Have V, of shape (q, k), in the place of the product, divided by powers of two.
+
+        It is multiplied with what the rows of X were divided by.
+
+        Raises
+        ------
+        InputError
+            It is not of finite real numbers.
+        """
+        rows = len(V)
+        given = self.product[:rows]
+        _convert(name, V, given, self.good[: given.size].reshape(given.shape))
+        self.exponents[:] = 0
+        self._scale(given, scales)
+        if row_scales.scales:
+            row_scales.multiply(given)
+            self.exponents += row_scales.most
+            self._scale(given, scales)
+        self.product[rows:] = 0
+
+    def _scale(self, given: Floats, scales: Scales) -> None:
+        work = self.work[: given.size].reshape(given.T.shape)
+        exponents = scales.of_adjoint(given.T, work)
+        multiplied(given, -exponents, given)
+        self.exponents += exponents
+
+    def result(
+        self, values: Floats, what: str, out: Floats | None, row_scales: RowScales | None = None
+    ) -> Floats:
+        """What a product comes to.
+
+        Parameters
+        ----------
+        values : (n, k) ndarray of float64
+            The product with what was sent.
+        what : str
+            Which product, for errors.
+        out : (n,) ndarray of float64, optional
+            Receives it.
+        row_scales : RowScales, optional
+            What rows of X were divided by, for X W, which is overwritten.
+
+        Returns
+        -------
+        (n, k) ndarray of float64
+
+        Raises
+        ------
+        MachineError
+            It is too large for float64.
+        """
+        room = None if out is None else out.reshape(-1, 1)
+        exponents = (
+            self.exponents if row_scales is None else row_scales.undo(values, self.exponents)
+        )
+        found = multiplied(values, exponents, room)
+        scratch = self.good if found.size <= self.good.size else self._finite.reshape(-1)
+        finite = scratch[: found.size].reshape(found.shape)
+        if exponents.max() > 0 and not np.isfinite(found, out=finite).all():
+            raise MachineError(f"{what} is too large for float64")
+        return found
 
     def prepare(self, plan: Plan) -> None:
         """Have the codec of this plan."""
@@ -76,13 +165,8 @@ def block_of(name: str, block: ArrayLike, length: int) -> NDArray[Any]:
     return array
 
 
-def take(
-    name: str,
-    block: NDArray[Any],
-    buffer: NDArray[Any],
-    finite: NDArray[np.bool_] | None = None,
-) -> None:
-    """Convert once to the buffer's dtype, before anything goes on the wire."""
+def _convert(name: str, block: NDArray[Any], buffer: Floats, finite: Bools) -> None:
+    """Convert once to float64, before anything goes on the wire."""
     if block.dtype.kind not in "fiub":
         raise InputError(f"{name} has dtype {block.dtype}: expected real numbers")
     with np.errstate(over="ignore"):

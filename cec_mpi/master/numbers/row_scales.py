@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.errors import MachineError
 from cec_mpi.store.format.scaling import Scaling
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_FAR = 800  # from rows that are smaller by so many powers of two, something could underflow
 
 
 class RowScales:
@@ -20,62 +22,64 @@ class RowScales:
     Parameters
     ----------
     scaling : Scaling
+    rows : int
+        Of X, q.
+
+    Attributes
+    ----------
+    most : int
+        No row of X was divided by more than two to this power.
     """
 
-    def __init__(self, scaling: Scaling) -> None:
-        found = scaling.exponents
-        self._exponents = None if found is None or not found.any() else found
-        self._most = 0 if self._exponents is None else int(self._exponents.max())
+    def __init__(self, scaling: Scaling, rows: int) -> None:
+        self._exponents: Ints | None = None
+        self._powers: Floats | None = None
+        self.most = 0
+        if scaling.exponents is not None and scaling.exponents.any():
+            exponents = scaling.exponents.reshape(-1, 1)[:rows].astype(np.int64)
+            self.most = int(exponents.max())
+            exponents -= self.most
+            self._exponents = exponents
+            if exponents.min() >= -_FAR:
+                self._powers = np.ldexp(1.0, exponents)
 
-    def multiply(self, parts: Floats) -> None:
-        """Multiply rows of X_1 W .. X_L W, or of V_1 .. V_L, with their powers of two.
+    @property
+    def scales(self) -> bool:
+        """Whether any row was divided."""
+        return self._exponents is not None
+
+    def multiply(self, rows: Floats) -> None:
+        """Multiply rows of Z W, or of V, with what they were divided by, over the most of it.
 
         Parameters
         ----------
-        parts : (L, R * k) ndarray of float64
-            Changed in place. What is too large becomes infinite.
+        rows : (q, k) ndarray of float64
+            Changed in place. What is too small becomes 0.
         """
-        if self._exponents is not None:
-            rows = parts.reshape(*self._exponents.shape, -1)
-            with np.errstate(over="ignore", under="ignore"):
-                np.ldexp(rows, self._exponents[..., np.newaxis], out=rows)
+        if self._powers is not None:
+            np.multiply(rows, self._powers, out=rows)
+        elif self._exponents is not None:
+            with np.errstate(under="ignore"):
+                np.ldexp(rows, self._exponents, out=rows)
 
-    def undo(self, parts: Floats, work: Floats, bound: float) -> float:
-        """From Z W to X W, and from the relative error of the one to that of the other.
+    def undo(self, rows: Floats, exponents: Ints) -> Ints:
+        """Begin to make X W of Z W.
 
         Parameters
         ----------
-        parts : (L, R * k) ndarray of float64
-            Z W; receives X W.
-        work : (L * R * k,) ndarray of float64
-            The absolute values of Z W; receives those of X W.
-        bound : float
-            Of the error of Z W, relative to its largest entry.
+        rows : (q, k) ndarray of float64
+            Z W for what was sent of W. Changed in place, as far as it loses nothing.
+        exponents : (k,) ndarray of int64
+            Of what the columns of W were divided by.
 
         Returns
         -------
-        float
-            Of the error of X W, relative to its largest entry: what is wrong with Z W may be
-            in the row that is multiplied with most.
-
-        Raises
-        ------
-        MachineError
-            X W is too large for float64.
+        (k,) or (q, k) ndarray of int64
+            Of the powers of two that are left to multiply the rows with.
         """
         if self._exponents is None:
-            return bound
-        before = float(work.max())
-        self.multiply(parts)
-        after = float(np.abs(parts, out=work.reshape(parts.shape)).max())
-        if not after < np.inf:
-            raise MachineError(
-                "X w is too large for float64: the answers are finite, and it is not"
-            )
-        if not bound < np.inf:
-            return bound
-        with np.errstate(over="ignore"):
-            wrong = float(np.ldexp(before * (bound / (1 + bound)), self._most))
-        if not wrong:
-            return 0.0
-        return wrong / (after - wrong) if wrong < after else float("inf")
+            return exponents
+        if self._powers is None:
+            return self._exponents + (exponents + self.most)
+        self.multiply(rows)
+        return exponents + self.most

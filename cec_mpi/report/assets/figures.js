@@ -166,11 +166,14 @@ function others(parent) {
     lines: linesOf("bytes", "bytes per step", { colour: "measured", range: "range-measured" }),
   });
   add(parent, {
-    title: "Error bound",
-    note: "Largest error of a row over the largest row; logarithmic.",
+    title: "Error",
+    note: "Largest error of an entry over the largest entry: likely, and at most; logarithmic.",
     unit: short,
     log: true,
-    lines: positive(linesOf("error_bound", "error bound", { colour: "measured", range: "range-measured" })),
+    lines: positive([
+      ...linesOf("error_estimate", "estimate", { colour: "measured", range: "range-measured" }),
+      ...linesOf("error_bound", "bound", { colour: "hindsight", dash: [7, 3] }),
+    ]),
   });
   add(parent, {
     title: "Condition",

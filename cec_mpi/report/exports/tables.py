@@ -24,6 +24,7 @@ _COLUMNS = (
     "hindsight_makespan",
     "condition",
     "error_bound",
+    "error_estimate",
     "bytes",
     "plan_changed",
     "available",

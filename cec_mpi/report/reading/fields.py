@@ -39,6 +39,7 @@ NUMBERS = (
     "plan_changed",
     "condition",
     "error_bound",
+    "error_estimate",
 )
 """Fields of a step that are numbers; null is NaN."""
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import xxhash
 
-from cec_mpi.core.accuracy.sensitivity import measure_sensitivity
+from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import CecError, InfeasibleError, InputError

@@ -127,7 +127,8 @@ class Parity:
         --------
         >>> from cec_mpi.core.accuracy.rounding import answer_error
         >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-        >>> parity = Parity(generator, (1, 2, 3), answer_error(generator, np.float64, 1))
+        >>> errors = answer_error(generator, "float64", "float64", 1)
+        >>> parity = Parity(generator, (1, 2, 3), errors)
         >>> answers = generator @ [[5.0, 5.0, 5.0], [7.0, 7.0, 7.0]]
         >>> answers[2] += [0, 1e-9, np.nan]
         >>> parity.inconsistent(answers, scale=7.0)

@@ -14,8 +14,8 @@ from math import comb
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from cec_mpi.core.accuracy.parity import checking_error
 from cec_mpi.core.accuracy.rounding import answer_error
+from cec_mpi.core.checks.parity import checking_error
 from cec_mpi.core.code.conditioning import sample_subsets
 
 Floats = NDArray[np.float64]
@@ -86,6 +86,7 @@ def measure_sensitivity(
     columns: int,
     badly_conditioned: Sequence[int] | None = None,
     largest: int = _MOST_SUBSETS,
+    arithmetic: DTypeLike = "float64",
 ) -> Sensitivity:
     """Measure what any L + 1 machines detect, and any L + 3 locate.
 
@@ -101,6 +102,8 @@ def measure_sensitivity(
     largest : int
         How many sets of L machines are few: all are measured up to here, and of more a
         sample, the same each time.
+    arithmetic : dtype
+        In which products are computed.
 
     Returns
     -------
@@ -118,12 +121,12 @@ def measure_sensitivity(
     >>> from cec_mpi.core.code.mds import make_code
     >>> found = measure_sensitivity(make_code(6, 3).generator, np.float32, columns=100)
     >>> round(found.least_weight, 3), round(found.detectable)
-    (0.236, 1400)
+    (0.236, 51)
     """
     machines, recovery = generator.shape
     if machines <= recovery:
         return Sensitivity(np.inf, np.inf, np.inf, 0.0, (), 0, True)
-    errors = answer_error(generator, dtype, columns)
+    errors = answer_error(generator, dtype, arithmetic, columns)
     sizes = np.abs(generator).sum(axis=1)
     every = comb(machines, recovery)
     budget = max(_LEAST_SAMPLE, int(_WORK / (recovery**2 * machines)))

@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.parity import Parity
+from cec_mpi.core.checks.parity import Parity
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

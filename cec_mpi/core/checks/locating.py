@@ -14,10 +14,10 @@ from math import prod
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from cec_mpi.core.accuracy.evidence import Evidence, pairs_besides
-from cec_mpi.core.accuracy.parity import Parity
 from cec_mpi.core.accuracy.rounding import answer_error
 from cec_mpi.core.accuracy.verdict import Verdict
+from cec_mpi.core.checks.evidence import Evidence, pairs_besides
+from cec_mpi.core.checks.parity import Parity
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -82,7 +82,7 @@ class ParityChecker:
         shard_errors: ArrayLike | None = None,
     ) -> None:
         self._generator = generator
-        self._errors = answer_error(generator, dtype, columns, shard_errors)
+        self._errors = answer_error(generator, dtype, dtype, columns, shard_errors)
         self._tiny = float(np.finfo(dtype).tiny) * (columns + 1)
         self.parity = lru_cache(_KEPT)(self._parity)
 

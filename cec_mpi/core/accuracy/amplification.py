@@ -1,0 +1,288 @@
+"""From the errors of answers to those of the numbers that they are decoded to, block by block.
+
+What does not change from step to step: how much the decoders of a plan make of the errors of
+these machines. Each figure is worked out once for a set of L machines; a plan has the largest
+of its blocks, and `deviation` multiplies them with the sizes of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from cec_mpi.core.accuracy.decoding import decoding_errors
+from cec_mpi.core.accuracy.rounding import answer_error, encoding_error, gamma, unit_roundoff
+from cec_mpi.core.code.decoder import Decoder
+
+Floats = NDArray[np.float64]
+
+_KEPT = 1 << 14  # sets of L machines
+_ROUNDED = 0.41  # root mean square of a number's rounding, in unit roundoffs: 1/3 to 0.58
+
+
+class AnswerErrors(NamedTuple):
+    """Errors of the answers of machines 1..N.
+
+    Attributes
+    ----------
+    worst : (N,) ndarray of float
+        Certified, relative to the scale S: see `answer_error`.
+    stored : (N,) ndarray of float
+        What to expect of the shard's rounding, relative to the length of a row's terms.
+    summed : (N,) ndarray of float
+        What to expect of the sum's rounding, relative to the size of its partial sums.
+    coded : (N,) ndarray of float
+        Certified, of rounding the coefficients of X' V: relative as `worst`.
+    source, likely_source : float
+        Of rounding X to the dtype of the shards, relative to S and to lengths: the same in all
+        shards, so that no decoder enlarges it.
+    products, entries : float
+        What underflow can make of an answer, and of one with shards times w for each unit of
+        ``norm1(w)``.
+    """
+
+    worst: Floats
+    stored: Floats
+    summed: Floats
+    coded: Floats
+    source: float
+    likely_source: float
+    products: float
+    entries: float
+
+
+def answer_errors(
+    generator: Floats,
+    dtype: DTypeLike,
+    arithmetic: DTypeLike,
+    terms: int,
+    shard_errors: ArrayLike | None = None,
+) -> AnswerErrors:
+    """What rounding makes of the answers of each machine, at worst and as it is likely to.
+
+    Parameters
+    ----------
+    generator : (N, L) ndarray of float
+    dtype, arithmetic : dtype
+        Of the shards, and in which products are summed.
+    terms : int
+        Of each sum: r for X W, for X' V the most rows that a machine computes, and the
+        machines that are added up.
+    shard_errors : (N,) array_like of float, optional
+        As in `answer_error`.
+
+    Returns
+    -------
+    AnswerErrors
+
+    Notes
+    -----
+    The L roundings of a number of shard n are taken to be independent, of partial sums that
+    grow like the square root of their number: ``0.41 u sqrt((L + 1) / 2) norm(G[n])``. A sum of
+    r products has r roundings, each of u times a partial sum: ``sqrt(r) u`` (Higham and Mary,
+    2019).
+    """
+    exact = encoding_error(generator, dtype)
+    given = exact if shard_errors is None else np.asarray(shard_errors, dtype=np.float64)
+    lengths = np.linalg.norm(generator, axis=1)
+    terms_of_shards = np.count_nonzero(generator, axis=1)
+    stored = _ROUNDED * unit_roundoff(dtype) * np.sqrt((terms_of_shards + 1) / 2) * lengths
+    stored = np.where(given > exact, np.maximum(given, stored), np.where(exact > 0, stored, 0.0))
+    return AnswerErrors(
+        worst=answer_error(generator, dtype, arithmetic, terms, given, certain=True),
+        stored=stored,
+        summed=terms**0.5 * unit_roundoff(arithmetic) * lengths,
+        coded=unit_roundoff(arithmetic) * (np.abs(generator).sum(axis=1) + given),
+        source=unit_roundoff(dtype),
+        likely_source=_ROUNDED * unit_roundoff(dtype) * (np.dtype(dtype).itemsize < 8),
+        products=(terms + generator.shape[1]) * float(np.finfo(arithmetic).tiny),
+        entries=(generator.shape[1] + 1) * float(np.finfo(dtype).tiny),
+    )
+
+
+class Amplification(NamedTuple):
+    """What decoding makes of errors: of one set of L machines, or the largest of several.
+
+    Attributes
+    ----------
+    worst : float
+        Certified error of the decoded numbers by the errors of answers, relative to S.
+    growth : float
+        The most that an absolute error of 1 in each answer can become.
+    decoding : float
+        Certified error by decoding itself, relative to the decoded numbers.
+    given, coded : float
+        Certified error by the transposed decoder, relative to the 1-norms of V and of the
+        machines' coefficients.
+    stored, summed, decoded : float
+        What to expect, relative to the lengths of rows, to partial sums, and to the decoded
+        numbers.
+    """
+
+    worst: float = 0.0
+    growth: float = 0.0
+    decoding: float = 0.0
+    given: float = 0.0
+    coded: float = 0.0
+    stored: float = 0.0
+    summed: float = 0.0
+    decoded: float = 0.0
+
+
+class Amplifier:
+    """Amplifications of one code, each worked out once.
+
+    Parameters
+    ----------
+    generator : (N, L) ndarray of float
+    errors : AnswerErrors
+
+    Examples
+    --------
+    >>> generator = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    >>> amplifier = Amplifier(generator, answer_errors(generator, np.float64, np.float64, 10))
+    >>> found = amplifier.of(Decoder(generator, (1, 2)), (1, 2))
+    >>> round(found.growth, 6)
+    2.0
+    >>> bool(found.stored < found.worst)
+    True
+    """
+
+    def __init__(self, generator: Floats, errors: AnswerErrors) -> None:
+        self.errors = errors
+        self._generator = generator
+        self._lengths: Floats = np.linalg.norm(generator, axis=1)
+        self._known: dict[tuple[int, ...], Amplification] = {}
+
+    def of(self, decoder: Decoder, machines: tuple[int, ...]) -> Amplification:
+        """What a decoder makes of the errors of its machines.
+
+        Parameters
+        ----------
+        decoder : Decoder
+            Of these machines.
+        machines : (L,) tuple of int
+
+        Returns
+        -------
+        Amplification
+
+        Notes
+        -----
+        With ``D = inv(G_P)`` and e the errors of the answers, decoding makes D e of them: at
+        worst ``max_l sum_n |D[l, n]| e_n``, and with independent e_n of these deviations
+        ``max_l sqrt(sum_n D[l, n]**2 e_n**2)``.
+        """
+        found = self._known.get(machines)
+        if found is None:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            found = self._known[machines] = self._worked_out(decoder, machines)
+        return found
+
+    def _worked_out(self, decoder: Decoder, machines: tuple[int, ...]) -> Amplification:
+        rows, errors = np.asarray(machines)[list(decoder.order)] - 1, self.errors
+        sizes, decoding, given, coded = decoding_errors(decoder, self._generator[rows])
+        squares = sizes**2
+        decoded = unit_roundoff(np.float64) * len(rows) ** 0.5
+        return Amplification(
+            worst=float((sizes @ errors.worst[rows]).max()),
+            growth=float(sizes.sum(axis=1).max()),
+            decoding=decoding,
+            given=given,
+            coded=coded,
+            stored=_longest(squares, errors.stored[rows]),
+            summed=_longest(squares, errors.summed[rows]),
+            decoded=decoded * _longest(squares, self._lengths[rows]),
+        )
+
+
+def largest(found: Iterable[Amplification]) -> Amplification:
+    """The largest of each figure.
+
+    Examples
+    --------
+    >>> found = largest([Amplification(worst=1.0), Amplification(worst=0.5, growth=2.0)])
+    >>> found.worst, found.growth
+    (1.0, 2.0)
+    """
+    return Amplification(*map(max, zip(*found, strict=True)))
+
+
+class TransposedErrors(NamedTuple):
+    """Errors of parts of X' V, relative to the coefficients that machines multiplied rows with.
+
+    Attributes
+    ----------
+    worst, stored, summed : float
+        See `AnswerErrors`; of several parts the largest.
+    """
+
+    worst: float
+    stored: float
+    summed: float
+
+
+def transposed_errors(errors: AnswerErrors, machines: Sequence[int]) -> TransposedErrors:
+    """The largest errors of these machines, with the rounding of their coefficients.
+
+    Parameters
+    ----------
+    errors : AnswerErrors
+        Of sums of the rows that a machine computes, and of all that is added up.
+    machines : sequence of int
+    """
+    rows = np.asarray(machines) - 1
+    return TransposedErrors(
+        float((errors.worst + errors.coded)[rows].max()),
+        float(np.hypot(errors.stored, errors.coded)[rows].max()),
+        float(errors.summed[rows].max()),
+    )
+
+
+def stand_in_errors(
+    generator: Floats,
+    machine: int,
+    others: Sequence[int],
+    weights: Floats,
+    parts: Sequence[TransposedErrors],
+) -> TransposedErrors:
+    """Errors of a part that was made of those of others, relative to its own coefficients.
+
+    Parameters
+    ----------
+    generator : (N, L) ndarray of float
+    machine : int
+        Whose part it is.
+    others : (L,) sequence of int
+    weights : (L,) ndarray of float
+        ``shard_machine = sum over m of weights[m] * shard_m``: see `MDSCode.stand_in_weights`.
+    parts : (L,) sequence of TransposedErrors
+        Of the others' parts.
+
+    Examples
+    --------
+    >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> part = TransposedErrors(1e-8, 1e-9, 0.0)
+    >>> round(stand_in_errors(generator, 3, (1, 2), np.ones(2), (part, part)).worst, 12)
+    2e-08
+    """
+    rows, wanted, sizes = generator[np.asarray(others) - 1], generator[machine - 1], np.abs(weights)
+    left = np.abs(weights @ rows - wanted) + float(gamma(len(rows) + 2, np.float64)) * (
+        sizes @ np.abs(rows) + np.abs(wanted)
+    )
+    worst, stored, summed = np.array(parts).T
+    return TransposedErrors(
+        float(sizes @ worst + left.sum()),
+        float(np.linalg.norm(sizes * stored) + np.linalg.norm(left)),
+        float(np.linalg.norm(sizes * summed)),
+    )
+
+
+def _longest(squares: Floats, deviations: Floats) -> float:
+    with np.errstate(invalid="ignore"):
+        found = float(np.sqrt((squares @ deviations**2).max()))
+    return found if found == found else np.inf  # infinite times 0

@@ -1,0 +1,265 @@
+"""Two figures for each step: the bound always holds, the estimate nearly always, and closely."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.core.accuracy.amplification import (
+    Amplifier,
+    answer_errors,
+    largest,
+    stand_in_errors,
+    transposed_errors,
+)
+from cec_mpi.core.accuracy.decoding import decoding_errors
+from cec_mpi.core.accuracy.deviation import TermSizes, of_product, of_transposed_product
+from cec_mpi.core.code.decoder import Decoder
+from cec_mpi.core.code.families import FAMILIES
+from cec_mpi.core.code.mds import make_code
+
+WIDE = np.longdouble
+
+
+class Kind(NamedTuple):
+    """Of a store, and in which dtype its steps compute."""
+
+    dtype: str
+    arithmetic: str
+
+
+KINDS = [Kind("float32", "float64"), Kind("float32", "float32"), Kind("float64", "float64")]
+
+
+class Stored:
+    """A code, X as it is given, and its shards."""
+
+    def __init__(self, code, kind, X):
+        self.code, self.kind, self.X = code, kind, X
+        self.recovery = code.recovery
+        parts = X.reshape(self.recovery, -1, X.shape[1]).astype(kind.dtype)
+        self.shards = np.empty((code.machines, *parts.shape[1:]), kind.dtype)
+        code.encode(parts, self.shards)
+        kept = parts.reshape(X.shape).astype(np.float64)
+        self.sizes = TermSizes(np.abs(kept).max(axis=0), np.sqrt((kept**2).mean(axis=0)))
+
+    def product(self, machines, W):
+        """X W of W of shape (r, k), the true largest error of it, and both figures."""
+        arithmetic, decoder = self.kind.arithmetic, Decoder(self.code.generator, machines)
+        columns = W.shape[1]
+        answers = np.stack([self.shards[n - 1].astype(arithmetic) @ W for n in machines])
+        values = answers.reshape(self.recovery, -1)[list(decoder.order)].astype(np.float64)
+        decoded = np.empty_like(values)
+        decoder.decode(values, decoded)
+        y = decoded.reshape(-1, columns)
+        size = np.abs(y).max(axis=0)
+        errors = self.errors(len(W))
+        found = Amplifier(self.code.generator, errors).of(decoder, tuple(machines))
+        figures = of_product(found, errors, self.sizes, self.sizes.of(W), size, size, len(y))
+        return y, wrong(y, self.X.astype(WIDE) @ W.astype(WIDE)), figures
+
+    def transposed_product(self, machines, V):
+        """X' V, likewise."""
+        arithmetic, decoder = self.kind.arithmetic, Decoder(self.code.generator, machines)
+        rows, columns = self.shards.shape[1], V.shape[1]
+        coded = np.empty((self.recovery, rows * columns))
+        decoder.decode_transposed(V.reshape(self.recovery, -1), coded)
+        coded = coded.astype(arithmetic).reshape(self.recovery, rows, columns)
+        result = np.zeros((self.X.shape[1], columns))
+        for which, u in zip(decoder.order, coded, strict=True):
+            result += self.shards[machines[which] - 1].astype(arithmetic).T @ u
+        errors = self.errors(rows + self.code.machines)
+        found = Amplifier(self.code.generator, errors).of(decoder, tuple(machines))
+        of = self.sizes.of_transposed
+        figures = of_transposed_product(
+            found,
+            transposed_errors(errors, machines),
+            errors,
+            self.sizes,
+            of(V),
+            of(coded.reshape(-1, columns)),
+            np.abs(result).max(axis=0),
+            len(result),
+        )
+        return result, wrong(result, self.X.astype(WIDE).T @ V.astype(WIDE)), figures
+
+    def errors(self, terms):
+        return answer_errors(self.code.generator, *self.kind, terms)
+
+
+def wrong(result, exact):
+    """The error of the worst column over its largest entry."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float((np.abs(result - exact).max(axis=0) / np.abs(result).max(axis=0)).max())
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def chosen(code, seed):
+    rng = np.random.default_rng(seed)
+    return (np.sort(rng.choice(code.machines, code.recovery, replace=False)) + 1).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_the_error_is_below_the_bound_and_mostly_below_the_estimate(family, kind):
+    ratios = []
+    for seed in range(12):
+        machines, recovery = [(3, 1), (6, 3), (12, 8)][seed % 3]
+        code = make_code(
+            machines, recovery, family, systematic=seed % 2 == 0, seed=seed, dtype=kind.dtype
+        )
+        stored = Stored(code, kind, normal(seed, recovery * 10, 40 * (1 + seed)))
+        W = normal(seed + 1, 40 * (1 + seed), 3).astype(kind.arithmetic)
+        V = normal(seed + 2, recovery * 10, 2).astype(kind.arithmetic)
+        basis = chosen(code, seed)
+        for _, error, figures in (
+            stored.product(basis, W),
+            stored.transposed_product(basis, V),
+        ):
+            assert 0 < error <= figures.bound
+            assert figures.estimate <= figures.bound
+            ratios.append(figures.estimate / error)
+    assert min(ratios) > 1
+    assert np.median(ratios) < 40
+
+
+@given(
+    size=st.sampled_from([(3, 1), (4, 2), (6, 3), (9, 6), (10, 10)]),
+    family=st.sampled_from(sorted(FAMILIES)),
+    kind=st.sampled_from(KINDS),
+    cancelled=st.booleans(),
+    columns=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_roundings_are_above_the_bound(size, family, kind, cancelled, columns, seed):
+    rng = np.random.default_rng(seed)
+    code = make_code(*size, family, seed=seed, dtype=kind.dtype)
+    X = rng.standard_normal((size[1] * 4, 16)) * 10.0 ** rng.uniform(-8, 8, (1, 16))
+    W = rng.standard_normal((16, columns)).astype(kind.arithmetic)
+    V = rng.standard_normal((len(X), columns)).astype(kind.arithmetic)
+    if cancelled:
+        X = np.abs(X) + np.repeat(rng.random((len(X), 8)), 2, axis=1)
+        W = np.tile([[1.0], [-1.0]], (8, columns)).astype(kind.arithmetic)
+    stored, basis = Stored(code, kind, X), chosen(code, seed)
+    for _, error, figures in (stored.product(basis, W), stored.transposed_product(basis, V)):
+        assert error <= figures.bound < np.inf
+
+
+def test_nothing_is_lost_without_a_word():
+    """Not even where products underflow, or the scale of X is at the end of its dtype."""
+    code, kind = make_code(4, 2, dtype="float32"), Kind("float32", "float32")
+    for scale in (1e-30, 1e30):
+        stored = Stored(code, kind, normal(0, 8, 5) * scale)
+        _, error, figures = stored.product([1, 3], np.full((5, 1), 1 / scale, "float32"))
+        assert error <= figures.bound < 1e-4
+    stored = Stored(code, kind, normal(0, 8, 5) * 1e-25)
+    _, error, figures = stored.product([1, 3], np.full((5, 1), 1e-19, "float32"))
+    assert 0.01 < error <= figures.bound < np.inf
+
+
+def test_a_bound_is_zero_only_where_w_is():
+    stored = Stored(make_code(3, 2), KINDS[2], np.eye(4))
+    _, _, figures = stored.product([1, 2], np.array([[1.0, 0.0], [0, 0], [0, 0], [0, 0]]))
+    assert 0 < figures.estimate <= figures.bound < 1e-14
+    assert stored.product([1, 2], np.zeros((4, 2)))[2] == (0.0, 0.0)
+    plain = make_code(3, 2, systematic=True)
+    y, _, figures = Stored(plain, KINDS[2], np.ones((4, 2))).product(
+        [1, 2], np.array([[1.0], [-1]])
+    )
+    assert not y.any()
+    assert figures.bound == np.inf
+
+
+def test_each_column_of_a_block_has_its_own_scale():
+    stored = Stored(make_code(4, 2), KINDS[2], normal(0, 8, 30))
+    W = normal(1, 30, 2)
+    alone = [stored.product([2, 4], W[:, [k]])[2] for k in (0, 1)]
+    together = stored.product([2, 4], W * [1.0, 1e16])[2]
+    assert together.bound == pytest.approx(max(one.bound for one in alone), rel=1e-6)
+    assert together.estimate == pytest.approx(max(one.estimate for one in alone), rel=0.1)
+
+
+def test_a_shard_that_was_rebuilt_is_less_exact():
+    code = make_code(4, 2)
+    errors = np.array([0.0, 0.0, 1e-9, 0.0])
+    plain = answer_errors(code.generator, "float64", "float64", 10)
+    rebuilt = answer_errors(code.generator, "float64", "float64", 10, np.maximum(errors, 1e-16))
+    assert rebuilt.worst[2] > 1e-9 > plain.worst[2]
+    assert rebuilt.stored[2] >= 1e-9
+    assert transposed_errors(rebuilt, (1, 3)).worst > 1e-9
+    assert transposed_errors(rebuilt, (1, 2)).worst < 1e-12
+
+
+def test_a_plan_is_as_good_as_its_worst_block():
+    code = make_code(5, 3, "gaussian")
+    amplifier = Amplifier(code.generator, answer_errors(code.generator, "float64", "float64", 9))
+    sets = [(1, 2, 3), (2, 3, 4), (1, 4, 5)]
+    each = [amplifier.of(code.decoder(machines), machines) for machines in sets]
+    assert largest(each).worst == max(one.worst for one in each)
+    assert largest(each).stored == max(one.stored for one in each)
+
+
+@pytest.mark.parametrize("condition", [1e2, 1e6, 1e11, 1e14])
+def test_an_inverse_is_not_larger_than_it_is_said_to_be(condition):
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.standard_normal((12, 12)))[0] for _ in range(2))
+    matrix = left * np.logspace(0, -np.log10(condition), 12) @ right
+    decoder = Decoder(matrix, range(1, 13))
+    matrix = matrix[list(decoder.order)]
+    found, exact = decoding_errors(decoder, matrix), inverted(matrix)
+    assert (np.abs(exact) <= found.sizes * (1 + 1e-12)).all()
+    assert found.sizes.max() < 1.5 * np.abs(exact).max()
+    a, decoded, u = rng.standard_normal((12, 4)), np.empty((12, 4)), np.empty((12, 4))
+    decoder.decode(a.copy(), decoded)
+    true = exact.astype(WIDE) @ a
+    lost = 1e-13 * np.abs(exact).max()  # of the exact inverse, when it was made float64
+    assert (np.abs(decoded - true) <= found.decoding * np.abs(decoded).max(axis=0) + lost).all()
+    decoder.decode_transposed(a, u)
+    left_over = np.abs(matrix.T.astype(WIDE) @ u - a).sum(axis=0)
+    allowed = found.given * np.abs(a).sum(axis=0) + found.coded * np.abs(u).sum(axis=0)
+    assert (left_over <= allowed).all()
+
+
+def test_a_matrix_that_is_all_but_singular_has_an_inverse_of_any_size():
+    matrix = np.random.default_rng(0).standard_normal((8, 8))
+    matrix[7] = matrix[:7].sum(axis=0)
+    decoder = Decoder(matrix, range(1, 9))
+    assert decoding_errors(decoder, matrix[list(decoder.order)]).sizes.max() == np.inf
+
+
+def test_a_part_that_others_made_has_their_errors():
+    code = make_code(6, 3, "gaussian")
+    errors = answer_errors(code.generator, "float64", "float64", 10)
+    parts = [transposed_errors(errors, (n,)) for n in (1, 2, 4)]
+    weights = code.stand_in_weights(3, (1, 2, 4))
+    found = stand_in_errors(code.generator, 3, (1, 2, 4), weights, parts)
+    least = sum(abs(c) * part.worst for c, part in zip(weights, parts, strict=True))
+    assert least <= found.worst <= 3 * least
+    assert found.stored >= max(abs(weights)) * min(part.stored for part in parts)
+
+
+def inverted(matrix):
+    """The inverse, by exact fractions."""
+    from fractions import Fraction
+
+    count = len(matrix)
+    rows = [
+        [Fraction(x) for x in row] + [Fraction(int(k == i)) for k in range(count)]
+        for i, row in enumerate(matrix.tolist())
+    ]
+    for column in range(count):
+        pivot = max(range(column, count), key=lambda row: abs(rows[row][column]))
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        first = rows[column]
+        rows[column] = first = [x / first[column] for x in first]
+        for k in range(count):
+            if k != column:
+                factor = rows[k][column]
+                rows[k] = [x - factor * y for x, y in zip(rows[k], first, strict=True)]
+    return np.array([[float(x) for x in row[count:]] for row in rows])
