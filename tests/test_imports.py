@@ -173,7 +173,6 @@ HOUSE = {
         resilient
     """,
     "cec_mpi.master.numbers": """
-        row_scales
         buffers
         bounds
     """,

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.accuracy.deviation import Deviation
-from cec_mpi.core.accuracy.scaling import Scales
+from cec_mpi.core.accuracy.scaling import Scales, multiplied
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.master.numbers.bounds import ErrorBounds
 from cec_mpi.master.numbers.buffers import Buffers, block_of, checked_out, column
-from cec_mpi.master.numbers.row_scales import RowScales
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.records.recorder import Recorder
@@ -73,6 +72,10 @@ class Master(ABC):
     accuracy : float
         Relative error that products can have: the machine epsilon of the shards times the
         worst condition number of the code.
+    attainable : float
+        What products differ by, relative to X, in a store of this kind: the machine epsilon
+        times the condition number of a usual set of machines. Where it is always the same set,
+        that of what products are computed in.
     manifest : Manifest
         Of the store.
     arithmetic : numpy.dtype
@@ -88,6 +91,10 @@ class Master(ABC):
         self.shape = (manifest.rows, manifest.columns)
         self.dtype = np.dtype(np.float64)
         self.accuracy = manifest.code.conditioning.worst * float(np.finfo(manifest.dtype).eps)
+        code = manifest.code
+        changes = code.machines > code.recovery  # of the machines that answer
+        rounds = manifest.dtype if changes else store.arithmetic
+        self.attainable = code.conditioning.median * float(np.finfo(rounds).eps)
         self.path = store.path
         self.recorder = store.recorder
         self.steps = store.steps
@@ -96,8 +103,8 @@ class Master(ABC):
         self._tell_closed = close
         self._store = store.number
         self.bounds = ErrorBounds(manifest, store.scaling, store.arithmetic)
-        self._row_scales = RowScales(store.scaling, manifest.rows)
-        self.scales = Scales(store.scaling.largest, store.arithmetic)
+        rows, largest = store.scaling.exponents, store.scaling.largest
+        self.scales = Scales(largest, store.arithmetic, None if rows is None else rows.reshape(-1))
         self._closed = False
         self._buffers: dict[int, Buffers] = {}
 
@@ -217,27 +224,32 @@ class Master(ABC):
         buffers = self._buffers_for(columns)
         buffers.take(name, W, self.scales)
         step = self._begin(Product(False, columns))
+        lengths = self.bounds.lengths(buffers)
         done = self._multiply(step, buffers)
-        deviation = self.bounds.of_product(done.amplification, buffers, self._row_scales)
+        deviation = self.bounds.of_product(done.amplification, lengths, buffers)
         self._end_of(step, done, deviation)
-        return buffers.result(buffers.product[: self.shape[0]], "X w", out, self._row_scales)
+        y = self.scales.with_rows(
+            buffers.product[: self.shape[0]], buffers.exponents, _as_block(out)
+        )
+        return buffers.checked(y, "X w")
 
     def _adjoint(self, name: str, V: NDArray[Any], out: Floats | None) -> Floats:
         """X' V; V of shape (q, k)."""
         columns = V.shape[1]
         out = checked_out(out, self.shape[1])
         buffers = self._buffers_for(columns)
-        buffers.take_adjoint(name, V, self.scales, self._row_scales)
+        buffers.take_adjoint(name, V, self.scales)
         step = self._begin(Product(True, columns))
         with step.timed("code"):
             buffers.prepare(step.plan)
             buffers.codec.coefficients(buffers.parts, buffers.coded)
+        lengths = self.bounds.transposed_lengths(buffers)
         done = self._multiply_transposed(step, buffers)
         values = done.answers.values.reshape(-1, columns)
         terms = done.terms or self.bounds.of_machines(step.plan)
-        deviation = self.bounds.of_transposed_product(done.amplification, terms, buffers, values)
+        deviation = self.bounds.of_transposed_product(done.amplification, terms, *lengths, values)
         self._end_of(step, done, deviation)
-        return buffers.result(values, "X' v", out)
+        return buffers.checked(multiplied(values, buffers.exponents, _as_block(out)), "X' v")
 
     @abstractmethod
     def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
@@ -267,3 +279,8 @@ class Master(ABC):
             self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
             self._buffers[columns] = Buffers(self.manifest, columns, self.arithmetic)
         return self._buffers[columns]
+
+
+def _as_block(out: Floats | None) -> Floats | None:
+    """Where a result is wanted, as a block of one column."""
+    return None if out is None else out.reshape(-1, 1)

@@ -249,14 +249,7 @@ class Session:
         speeds = as_speeds(options.speeds, total).by_machine(numbers, hosts, total)
         options = replace(options, speeds="learn" if speeds is None else speeds)
         scaling = read_scaling(node_directory(path), manifest)
-        opening = Opening(
-            path,
-            manifest,
-            tuple(numbers),
-            options.of_machines,
-            tuple(threads),
-            logs,
-        )
+        opening = Opening(path, manifest, tuple(numbers), options.of_machines, tuple(threads), logs)
         opened = self._hub.open(opening)
         error = problem_of_opening(opening, opened, self._places)
         if error is not None:

@@ -112,3 +112,19 @@ def test_further_stores_and_emulated_machines_compute_in_it_too(stores, precisio
         operator.available = MACHINES
         with operator.open(stores / "float32") as other:
             assert (error(other @ w, EXACT @ w) < 2e-15) == (precision == "double")
+
+
+def test_rows_of_all_sizes_and_vectors_of_all_sizes(tmp_path):
+    """What the one has too much the other has too little: nothing overflows on the way."""
+    sizes = np.ldexp(1.0, np.linspace(-1000, 1000, 60).astype(int))[:, np.newaxis]
+    matrix = RNG.standard_normal((60, 7)) * sizes
+    cec_mpi.encode(matrix, tmp_path / "store", 3, 2)
+    with cec_mpi.open_operator(tmp_path / "store", None) as operator:
+        for size in 1e-300, 1e-8, 1.0:
+            w = RNG.standard_normal(7) * size
+            np.testing.assert_allclose(operator @ w, matrix @ w, rtol=1e-12, atol=1e-322)
+        v = RNG.standard_normal((60, 2)) / sizes
+        v[:, 1] = np.where(np.arange(60) == 50, 1e-200, 0)
+        np.testing.assert_allclose(operator.H @ v, matrix.T @ v, rtol=1e-12)
+        with pytest.raises(MachineError, match=r"^X w is too large for float64$"):
+            operator @ np.full(7, 1e20)

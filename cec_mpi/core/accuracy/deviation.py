@@ -125,8 +125,10 @@ class TermSizes:
         sizes, unit = _relative(V, work)
         plain = sizes.sum(axis=0)
         totals = self._most * plain
-        longest = self._most * np.sqrt(np.einsum("ij,ij->j", sizes, sizes))
-        return Lengths(unit, plain, *totals, *longest)
+        longest, typical = self._most * np.sqrt(np.einsum("ij,ij->j", sizes, sizes))
+        # No column is longer than its root mean square says, and no number larger than the unit.
+        longest = np.minimum(longest, len(V) ** 0.5 * self._most[1])
+        return Lengths(unit, plain, *totals, longest, typical)
 
 
 def of_product(

@@ -18,6 +18,7 @@ from cec_mpi.core.accuracy.amplification import (
 )
 from cec_mpi.core.accuracy.deviation import (
     Deviation,
+    Lengths,
     TermSizes,
     of_product,
     of_transposed_product,
@@ -25,7 +26,6 @@ from cec_mpi.core.accuracy.deviation import (
 from cec_mpi.core.accuracy.rounding import answer_error, encoding_error
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.master.numbers.buffers import Buffers
-from cec_mpi.master.numbers.row_scales import RowScales
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import Scaling
 
@@ -59,6 +59,10 @@ class ErrorBounds:
         self._manifest = manifest
         self._arithmetic = arithmetic
         self._sizes = TermSizes(scaling.largest, scaling.typical)
+        self._rows: Floats | None = None  # what rows were divided by, over the most of it
+        if scaling.exponents is not None:
+            exponents = scaling.exponents.reshape(-1, 1)[: manifest.rows].astype(np.int64)
+            self._rows = np.ldexp(1.0, exponents - exponents.max())
         rebuilt = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in manifest.shards]
         exact = encoding_error(manifest.code.generator, manifest.dtype)
         self.shards: Floats = np.maximum(exact, rebuilt)
@@ -107,8 +111,19 @@ class ErrorBounds:
         machines = plan.assignment.available
         return transposed_errors(self.of_terms(plan, len(machines)), machines)
 
+    def lengths(self, buffers: Buffers) -> Lengths:
+        """Of W, before it is sent: machines that are late can make it change."""
+        return self._sizes.of(buffers.shared.T, buffers.sizes.T)
+
+    def transposed_lengths(self, buffers: Buffers) -> tuple[Lengths, Lengths]:
+        """Of V and of the machines' coefficients, before these are sent."""
+        given = buffers.product
+        work = buffers.work.reshape(given.shape)
+        coded = buffers.coded.reshape(given.shape)
+        return self._sizes.of_transposed(given, work), self._sizes.of_transposed(coded, work)
+
     def of_product(
-        self, amplification: Amplification, buffers: Buffers, row_scales: RowScales
+        self, amplification: Amplification, lengths: Lengths, buffers: Buffers
     ) -> Deviation:
         """How far X W is from exact.
 
@@ -116,17 +131,17 @@ class ErrorBounds:
         ----------
         amplification : Amplification
             Of the decoders.
+        lengths : Lengths
+            Of W.
         buffers : Buffers
-            With W and X W; `Buffers.work` is overwritten.
-        row_scales : RowScales
+            With what was decoded; `Buffers.work` is overwritten.
         """
         rows = self._manifest.rows
         sizes = np.abs(buffers.product, out=buffers.work.reshape(buffers.product.shape))
         decoded = result = sizes.max(axis=0)
-        if row_scales.scales:
-            row_scales.multiply(sizes[:rows])
+        if self._rows is not None:
+            np.multiply(sizes[:rows], self._rows, out=sizes[:rows])
             result = sizes[:rows].max(axis=0)
-        lengths = self._sizes.of(buffers.shared.T, buffers.sizes.T)
         errors = self.amplifier.errors
         return of_product(amplification, errors, self._sizes, lengths, decoded, result, rows)
 
@@ -134,7 +149,8 @@ class ErrorBounds:
         self,
         amplification: Amplification,
         terms: TransposedErrors,
-        buffers: Buffers,
+        given: Lengths,
+        coded: Lengths,
         result: Floats,
     ) -> Deviation:
         """How far X' V is from exact.
@@ -145,19 +161,12 @@ class ErrorBounds:
             Of the decoders.
         terms : TransposedErrors
             Of the machines.
-        buffers : Buffers
-            With V and the coefficients.
+        given, coded : Lengths
+            Of V and of the coefficients.
         result : (r, k) ndarray of float64
         """
-        columns = result.shape[1]
-        coded, work = buffers.coded.reshape(-1, columns), buffers.work.reshape(-1, columns)
+        largest_of = np.maximum(result.max(axis=0), -result.min(axis=0))
+        errors = self._of_terms[1]
         return of_transposed_product(
-            amplification,
-            terms,
-            self._of_terms[1],
-            self._sizes,
-            self._sizes.of_transposed(buffers.product, work),
-            self._sizes.of_transposed(coded, work),
-            np.maximum(result.max(axis=0), -result.min(axis=0)),
-            len(result),
+            amplification, terms, errors, self._sizes, given, coded, largest_of, len(result)
         )

@@ -11,7 +11,6 @@ from cec_mpi.core.accuracy.scaling import Scales, multiplied
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.codec import Codec
 from cec_mpi.errors import InputError, MachineError
-from cec_mpi.master.numbers.row_scales import RowScales
 from cec_mpi.store.format.manifest import Manifest
 
 Floats = NDArray[np.float64]
@@ -72,12 +71,8 @@ class Buffers:
         self.exponents[:] = scales.of_product(self._given, self.sizes)
         multiplied(self._given, -self.exponents[:, np.newaxis], self.shared)
 
-    def take_adjoint(
-        self, name: str, V: NDArray[Any], scales: Scales, row_scales: RowScales
-    ) -> None:
-        """Have V, of shape (q, k), in the place of the product, divided by powers of two.
-
-        It is multiplied with what the rows of X were divided by.
+    def take_adjoint(self, name: str, V: NDArray[Any], scales: Scales) -> None:
+        """Have V, of shape (q, k), in the place of the product, multiplied by powers of two.
 
         Raises
         ------
@@ -86,56 +81,26 @@ class Buffers:
         """
         rows = len(V)
         given = self.product[:rows]
-        _convert(name, V, given, self.good[: given.size].reshape(given.shape))
-        self.exponents[:] = 0
-        self._scale(given, scales)
-        if row_scales.scales:
-            row_scales.multiply(given)
-            self.exponents += row_scales.most
-            self._scale(given, scales)
+        size, shape = given.size, given.shape
+        _convert(name, V, given, self.good[:size].reshape(shape))
+        work = self.work[:size].reshape(shape)
+        self.exponents[:] = scales.of_adjoint(given, work)
+        scales.with_rows(given, -self.exponents, given, work)
         self.product[rows:] = 0
 
-    def _scale(self, given: Floats, scales: Scales) -> None:
-        work = self.work[: given.size].reshape(given.T.shape)
-        exponents = scales.of_adjoint(given.T, work)
-        multiplied(given, -exponents, given)
-        self.exponents += exponents
-
-    def result(
-        self, values: Floats, what: str, out: Floats | None, row_scales: RowScales | None = None
-    ) -> Floats:
-        """What a product comes to.
-
-        Parameters
-        ----------
-        values : (n, k) ndarray of float64
-            The product with what was sent.
-        what : str
-            Which product, for errors.
-        out : (n,) ndarray of float64, optional
-            Receives it.
-        row_scales : RowScales, optional
-            What rows of X were divided by, for X W, which is overwritten.
-
-        Returns
-        -------
-        (n, k) ndarray of float64
+    def checked(self, result: Floats, what: str) -> Floats:
+        """A result, (n, k), of finite numbers.
 
         Raises
         ------
         MachineError
             It is too large for float64.
         """
-        room = None if out is None else out.reshape(-1, 1)
-        exponents = (
-            self.exponents if row_scales is None else row_scales.undo(values, self.exponents)
-        )
-        found = multiplied(values, exponents, room)
-        scratch = self.good if found.size <= self.good.size else self._finite.reshape(-1)
-        finite = scratch[: found.size].reshape(found.shape)
-        if exponents.max() > 0 and not np.isfinite(found, out=finite).all():
+        scratch = self.good if result.size <= self.good.size else self._finite.reshape(-1)
+        finite = scratch[: result.size].reshape(result.shape)
+        if not np.isfinite(result, out=finite).all():
             raise MachineError(f"{what} is too large for float64")
-        return found
+        return result
 
     def prepare(self, plan: Plan) -> None:
         """Have the codec of this plan."""

@@ -22,8 +22,11 @@ SIZES = st.floats(0, np.finfo(np.float64).max)
 )
 def test_the_scale_of_a_product_is_known_before_it_is_computed(numbers, dtype, adjoint):
     w, c = (np.array(each) for each in zip(*numbers, strict=True))
-    scales, block, work = Scales(c, dtype), w[np.newaxis], np.empty((1, len(w)))
-    found = scales.of_adjoint(block, work) if adjoint else scales.of_product(block, work)
+    scales, block = Scales(c, dtype), w[np.newaxis]
+    if adjoint:
+        found = scales.of_adjoint(block.T, np.empty(block.T.shape))
+    else:
+        found = scales.of_product(block, np.empty(block.shape))
     scaled = multiplied(w, -found, np.empty(len(w), dtype))
     assert np.isfinite(scaled).all()
     weights = np.full(len(w), c.max()) if adjoint else c
@@ -76,3 +79,33 @@ def test_a_column_of_zeros_of_x_may_meet_any_number():
     shared = multiplied(W, -exponents[:, np.newaxis], np.empty(W.shape))
     assert np.isfinite(shared).all()
     assert np.ldexp(shared[0, 1], exponents[0]) == 1e-20
+
+
+@given(
+    st.lists(st.tuples(FINITE, st.integers(-1100, 1100)), min_size=1, max_size=9),
+    st.integers(-600, 1500),
+)
+def test_rows_and_columns_are_multiplied_together(numbers, exponent):
+    """One of the two powers alone would overflow, or lose what the other brings back."""
+    values, rows = (np.array(each) for each in zip(*numbers, strict=True))
+    scales = Scales([1.0], np.float64, rows)
+    found = scales.with_rows(values[:, np.newaxis], np.array([exponent]))[:, 0]
+    for value, row, each in zip(values.tolist(), rows.tolist(), found.tolist(), strict=True):
+        try:
+            expected = float(Fraction(value) * Fraction(2) ** (row + exponent))
+        except OverflowError:
+            expected = np.copysign(np.inf, value)
+        assert each == expected or abs(each - expected) <= 5e-324
+
+
+@given(
+    st.lists(st.tuples(FINITE, st.integers(-1074, 1024)), min_size=1, max_size=9),
+    st.floats(1e-300, 1e300),
+)
+def test_an_adjoint_with_scaled_rows_does_not_overflow(numbers, c):
+    v, rows = (np.array(each)[:, np.newaxis] for each in zip(*numbers, strict=True))
+    scales = Scales([c], np.float64, rows[:, 0])
+    exponents = scales.of_adjoint(v, np.empty(v.shape))
+    sent = scales.with_rows(v, -exponents)
+    assert np.abs(sent).max() <= 2.0**480
+    assert Fraction(c) * sum(abs(Fraction(each)) for each in sent[:, 0].tolist()) < 2**129
