@@ -161,8 +161,7 @@ class StepInFlight(ABC):
         step = self.step
         job = self.end.ask(machine, step.number, step.product, intervals, content)
         self.outstanding[machine] = job
-        step.count("announce", 16 * len(intervals))
-        step.count("share", content.nbytes)
+        step.count(announce=16 * len(intervals), share=content.nbytes)
 
     def ready(self) -> set[int]:
         """Machines that can be given a job: idle, and their last answer is taken."""
@@ -177,7 +176,7 @@ class StepInFlight(ABC):
     def collected(self, condition: float, amplification: Amplification) -> Multiplied:
         """What the machines did, for the records; their buffers can be used again."""
         totals = self.totals
-        self.step.count("collect", sum(job.values.nbytes for job in totals.jobs))
+        self.step.count(collect=sum(job.values.nbytes for job in totals.jobs))
         self.end.release(totals.jobs)
         answers = Answers(self.result(), totals.seconds, totals.load_seconds, totals.load_bytes, [])
         return Multiplied(answers, condition, amplification, totals.rows.tolist())

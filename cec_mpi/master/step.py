@@ -67,9 +67,10 @@ class Step:
             self._is_announced = True
             steps.begun(self.planned)
 
-    def count(self, verb: str, size: int) -> None:
-        """Count bytes."""
-        self.bytes[verb] = self.bytes.get(verb, 0) + size
+    def count(self, **sizes: int) -> None:
+        """Count bytes, by verb."""
+        for verb, size in sizes.items():
+            self.bytes[verb] = self.bytes.get(verb, 0) + size
 
     def record(
         self, done: Multiplied, known: Makespans, store: int, deviation: Deviation
