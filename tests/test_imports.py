@@ -41,7 +41,7 @@ HOUSE = {
     "cec_mpi.core": """
         code
         plan accuracy
-        speeds deviation
+        deviation checks speeds
         step
     """,
     "cec_mpi.store": """
@@ -100,8 +100,12 @@ HOUSE = {
     """,
     "cec_mpi.core.accuracy": """
         equilibration finite rounding scaling verdict
-        parity recombine
-        locating sensitivity
+        recombine
+    """,
+    "cec_mpi.core.checks": """
+        parity
+        evidence sensitivity
+        locating terms
     """,
     "cec_mpi.core.code": """
         exchanges families refining
@@ -170,6 +174,7 @@ HOUSE = {
         context step
         in_flight master
         adjoint forward lockstep
+        checked
         resilient
     """,
     "cec_mpi.master.numbers": """
@@ -177,7 +182,7 @@ HOUSE = {
         bounds
     """,
     "cec_mpi.options": """
-        deadline option speeds values
+        checks deadline option speeds values
         available emulated losses sharing
         machines
         session

@@ -94,7 +94,7 @@ def _seen_errors(manifest: Manifest) -> dict[str, Any] | None:
         "seen_by": recovery + 1 if is_seen else None,
         "error": found.detectable * eps if is_seen else None,
         "median_error": found.median * eps if is_seen and found.median < math.inf else None,
-        "named_by": recovery + 2 if is_named else None,
+        "named_by": recovery + 3 if is_named else None,
         "measured": found.measured,
         "complete": found.complete,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from cec_mpi.core.deviation.amplification import (
     stand_in_errors,
     transposed_errors,
 )
-from cec_mpi.errors import InfeasibleError
+from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.context import Context
 from cec_mpi.master.in_flight import StepInFlight
 from cec_mpi.master.numbers.bounds import ErrorBounds
@@ -52,10 +53,18 @@ class _Term:
         above = self.stands_in_for
         return not self.is_known and (above is None or above.is_wanted)
 
+    def used(self) -> Iterator[_Term]:
+        """Those whose values count."""
+        if self.value is not None:
+            yield self
+        else:
+            for term in self.made_of:
+                yield from term.used()
+
     @property
     def parts(self) -> int:
         """How many answers it is the sum of."""
-        return 1 if self.value is not None else sum(term.parts for term in self.made_of)
+        return len(list(self.used()))
 
     def errors(self, generator: NDArray[np.float64], errors: AnswerErrors) -> TransposedErrors:
         """How far it is from exact, relative to its coefficients."""
@@ -67,11 +76,9 @@ class _Term:
 
     def add_to(self, total: NDArray[np.float64]) -> None:
         """Add its value."""
-        if self.value is not None:
-            total += self.value
-        else:
-            for term in self.made_of:
-                term.add_to(total)
+        for term in self.used():
+            assert term.value is not None
+            total += term.value
 
 
 class AdjointStep(StepInFlight):
@@ -91,7 +98,10 @@ class AdjointStep(StepInFlight):
         self._missing: list[_Term] = []  # to be had from others
 
     def first_jobs(self) -> None:
-        """Give the jobs of the plan."""
+        """Give the jobs of the plan; where that was done already, those for what is missing."""
+        if self._terms:
+            self._hand_on()
+            return
         k = self.step.product.columns
         position = 0
         for n, intervals in self.master.intervals_of(self.step.plan).items():
@@ -149,6 +159,35 @@ class AdjointStep(StepInFlight):
         for term in self._terms:
             term.add_to(total)
         return total
+
+    def used(self) -> list[_Term]:
+        """The terms whose values count."""
+        return [each for term in self._terms for each in term.used()]
+
+    def leave_answered(self) -> None:
+        """Wait no more for jobs that were answered while something else was asked."""
+        busy = self.hub.busy()
+        self.outstanding = {n: job for n, job in self.outstanding.items() if busy.get(n) is job}
+
+    def reject(self, machine: int) -> None:
+        """Use nothing of a machine, and have its terms from others."""
+        self._aside.pop(machine, None)
+        for term in self.used():
+            if term.machine == machine:
+                term.value, term.lost = None, True
+                if not term.is_known:
+                    term.made_of = []  # which were left when it was there
+                self._missing.append(term)
+
+    def disagreement(self) -> MachineError | None:
+        """Who is wrong, and cannot be done without."""
+        if not self.wrong:
+            return None
+        numbers = ", ".join(map(str, sorted(self.wrong)))
+        return MachineError(
+            f"step {self.step.number} is refused: machine {numbers} answered wrong numbers, and "
+            "too few others are there to compute its part of X' v"
+        )
 
     def errors(self, bounds: ErrorBounds) -> TransposedErrors | None:
         """The largest errors of the terms; None where all are as they were planned."""

@@ -20,6 +20,8 @@ from cec_mpi.wire.jobs import Intervals, Job
 
 log = logging.getLogger(__name__)
 
+_LUCK = 1e-6  # that two wrong machines look like one that is right, which is then blamed
+
 
 class ForwardStep(StepInFlight):
     """X W: any L answers to a row will do."""
@@ -62,12 +64,15 @@ class ForwardStep(StepInFlight):
                 size = (stop - start) * job.product.columns
                 self._answers.give(job.shard, start, stop, job.values[position : position + size])
                 position += size
+        self._note_accused()
+        if self._answers.missing(()):
+            self._hand_on()
+
+    def _note_accused(self) -> None:
         for machine in sorted(self._answers.accused - self._accused):
             log.error("machine %d answered wrong numbers in step %d", machine, self.step.number)
             self.step.events.append({"wrong": machine})
         self._accused = set(self._answers.accused)
-        if self._answers.missing(()):
-            self._hand_on()
 
     def use_the_time(self) -> bool:
         """Decode rows more exactly, from answers that came after they were decoded."""
@@ -97,6 +102,15 @@ class ForwardStep(StepInFlight):
         for machine in self.ready() & set(self._aside):
             self.next_job(machine)
 
+    def settle(self) -> bool:
+        """Do without the machine that is wrong by all odds, though two others may be."""
+        found = self._answers.settle(_LUCK)
+        if found:
+            self._note_accused()
+            if self._answers.missing(()):
+                self._hand_on()
+        return found
+
     def disagreement(self) -> MachineError | None:
         """Name rows whose answers disagree."""
         doubtful = self._answers.doubtful()
@@ -106,7 +120,7 @@ class ForwardStep(StepInFlight):
             return MachineError(
                 f"step {self.step.number} is refused: the answers of machines "
                 f"{', '.join(map(str, machines))} to rows {start}..{stop - 1} of their shards "
-                f"disagree{more}, and no further machine can tell which of them is wrong"
+                f"disagree{more}, and no further machine can tell which of them are wrong"
             )
         return None
 

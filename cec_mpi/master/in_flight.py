@@ -64,6 +64,7 @@ class StepInFlight(ABC):
         self.machines = set(step.moment.available)
         self.outstanding: dict[int, Job] = {}  # of this step, by machine
         self.refused: dict[int, Unusable] = {}  # machines with an answer that is not finite
+        self.wrong: set[int] = set()  # machines of which nothing more is used
         self._not_finite = NotFinite(step.product.columns, step.product.adjoint)
         self.totals = _Totals.of(master.manifest.code.machines)
         self._answered_after: list[float] = []
@@ -110,6 +111,10 @@ class StepInFlight(ABC):
     def next_job(self, machine: int) -> None:
         """Give a machine that has answered what else was put aside for it."""
 
+    def settle(self) -> bool:
+        """Make do with what is there, where nothing more can be had; whether that helped."""
+        return False
+
     def disagreement(self) -> MachineError | None:
         """Why there are too few machines, if it is another reason than losses."""
         return None
@@ -134,7 +139,7 @@ class StepInFlight(ABC):
         step = self.step
         kind, rows = step.product, step.plan.assignment.counts(len(self.totals.rows))
         self._plan_seconds = self.master.steps.speeds.predict(kind, rows)
-        self.master.steps.begun(step.planned)
+        step.announce(self.master.steps)
         with step.timed("announce"):
             self.first_jobs()
         with step.timed("collect"):
@@ -162,8 +167,7 @@ class StepInFlight(ABC):
         step = self.step
         job = self.end.ask(machine, step.number, step.product, intervals, content)
         self.outstanding[machine] = job
-        for name, size in (("announce", 16 * len(intervals)), ("share", content.nbytes)):
-            step.bytes[name] = step.bytes.get(name, 0) + size
+        step.count(announce=16 * len(intervals), share=content.nbytes)
 
     def ready(self) -> set[int]:
         """Machines that can be given a job: idle, and their last answer is taken."""
@@ -173,12 +177,12 @@ class StepInFlight(ABC):
         """Machines that may be asked for what others do not answer."""
         computing = self.roster.machines(State.COMPUTING) & set(self.outstanding)
         usable = self.roster.machines(State.IDLE) | computing
-        return (self.machines & usable) - set(self.refused)
+        return (self.machines & usable) - set(self.refused) - self.wrong
 
     def collected(self, condition: float, amplification: Amplification) -> Multiplied:
         """What the machines did, for the records; their buffers can be used again."""
         totals = self.totals
-        self.step.bytes["collect"] = sum(job.values.nbytes for job in totals.jobs)
+        self.step.count(collect=sum(job.values.nbytes for job in totals.jobs))
         self.end.release(totals.jobs)
         answers = Answers(self.result(), totals.seconds, totals.load_seconds, totals.load_bytes, [])
         return Multiplied(answers, condition, amplification, totals.rows.tolist())
@@ -248,6 +252,8 @@ class StepInFlight(ABC):
             # Machines that are late may answer after all, and others may join.
             self.hub.start_processes(soon=True)
             if self.outstanding or self.hub.joining() & self.master.up or self._busy_before():
+                return
+            if self.settle():
                 return
             if self.refused:
                 first = next(iter(self.refused.values()))

@@ -8,18 +8,20 @@ import warnings
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from cec_mpi.core.accuracy.locating import ParityChecker
-from cec_mpi.core.accuracy.rounding import likely_scale
+from cec_mpi.core.checks.locating import ParityChecker
+from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.core.step.decoders import Decoders
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.adjoint import AdjointStep
+from cec_mpi.master.checked import CheckedAdjoint
 from cec_mpi.master.forward import ForwardStep
 from cec_mpi.master.master import Master, OpenStore
 from cec_mpi.master.numbers.buffers import Buffers
@@ -66,11 +68,20 @@ class ResilientMaster(Master):
         self.checker: ParityChecker | None = None
         self.samples = options.check == "sample"
         self._random = np.random.default_rng(options.seed)
+        self._largest = store.scaling.largest
+        self.terms: TermChecks | None = None
         if options.check != "none":
+            manifest = self.manifest
             self.checker = ParityChecker(
-                code.generator, self.arithmetic, self.manifest.columns, self.bounds.shards
+                code.generator, self.arithmetic, manifest.columns, self.bounds.shards
             )
-        self._reach = 0.0  # the largest scale of X W so far, over norm(W)
+            self.terms = TermChecks(
+                np.abs(code.generator).sum(axis=1) + self.bounds.shards,
+                self._largest,
+                manifest.rows_per_shard,
+                self.arithmetic,
+                self._random,
+            )
         self._has_warned = False  # of a store that is damaged
         self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
         self.up: set[int] = set()  # machines that are up, lost or not
@@ -121,37 +132,45 @@ class ResilientMaster(Master):
             buffers.parts,
             buffers.work,
             self.checker,
-            floor=self._floor(buffers),
-            sample=self._sample(step) if self.samples else None,
-            amplifier=self.bounds.amplifier,
+            self._largest @ np.abs(buffers.shared.T),
+            self._sample(step) if self.samples else None,
+            self.bounds.amplifier,
         )
         on_its_way = ForwardStep(self, step, buffers.shared, answers)
         on_its_way.to_its_end(buffers)
         self._count_wrong(answers.accused)
-        self._reached(buffers)
         return on_its_way.collected(answers.condition, answers.amplification)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
         on_its_way = AdjointStep(self, step, buffers.coded, self.manifest.columns)
-        on_its_way.to_its_end(buffers)
+        if self.terms is None:
+            on_its_way.to_its_end(buffers)
+        else:
+            probes = partial(self._probe_answers, self.terms.scale)
+            CheckedAdjoint(self, self.terms, probes).to_its_end(on_its_way, buffers)
         amplification = self.bounds.of_plan(step.plan)
         terms = on_its_way.errors(self.bounds)
         done = on_its_way.collected(buffers.codec.condition, amplification)._replace(terms=terms)
         if not np.isfinite(done.answers.values).all():
             raise MachineError(f"the answers, added up, to step {step.number} are not finite")
-        self._count_wrong(on_its_way.refused)
+        self._count_wrong(on_its_way.refused.keys() | on_its_way.wrong)
         return done
 
-    def _floor(self, buffers: Buffers) -> float:
-        """What the rounding of X W is relative to is at least this."""
-        return self._reach * float(np.linalg.norm(buffers.shared))
-
-    def _reached(self, buffers: Buffers) -> None:
-        """Keep how large rounding can be, for steps whose products cancel."""
-        length = float(np.linalg.norm(buffers.shared))
-        if self.checker is not None and length:
-            scale = likely_scale(buffers.parts, buffers.work.reshape(buffers.parts.shape))
-            self._reach = max(self._reach, scale / length)
+    def _probe_answers(self, scale: float, step: Step) -> RowAnswers:
+        """Take answers to a probe, which are compared where machines are to spare."""
+        recovery, rows = self.manifest.code.recovery, self.manifest.rows_per_shard
+        spare = len(step.moment.available) > recovery
+        return RowAnswers(
+            self._decoders,
+            recovery,
+            rows,
+            1,
+            np.empty((recovery, rows)),
+            np.empty(recovery * rows),
+            self.checker if spare else None,
+            np.array([scale]),
+            self._sample(step) if self.samples else None,
+        )
 
     def _sample(self, step: Step) -> list[int]:
         """Rows to be compared; none where no machine is to spare."""
@@ -197,6 +216,8 @@ class ResilientMaster(Master):
 
     def _note_mended(self, events: list[dict[str, Any]], machine: int, mended: Mended) -> None:
         """A machine has computed rows of its shard from others: what it answers is less exact."""
+        if mended.rows and self.terms is not None:
+            self.terms.forget(machine)
         if self.bounds.allow(machine, mended.error_bound) and self.checker is not None:
             self.checker.allow(self.bounds.answers)
         if not mended.rows:

@@ -13,7 +13,7 @@ from cec_mpi.core.deviation.amplification import Amplification, TransposedErrors
 from cec_mpi.core.deviation.figures import Deviation
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
-from cec_mpi.master.planning import Makespans, Planned
+from cec_mpi.master.planning import Makespans, Planned, StepPlanner
 from cec_mpi.records.step import StepRecord
 from cec_mpi.wire.answers import Answers
 
@@ -50,6 +50,25 @@ class Step:
         self.bytes: dict[str, int] = {}
         self.events: list[dict[str, Any]] = []
         self._seconds = {"announce": 0.0, "share": 0.0, "collect": 0.0, "code": 0.0}
+        self._is_announced = False
+
+    def beside(self, product: Product) -> Step:
+        """Another product that this step needs: what it takes is counted for this one."""
+        other = Step(product, self.planned)
+        other.bytes, other.events, other._seconds = self.bytes, self.events, self._seconds
+        other._is_announced = self._is_announced
+        return other
+
+    def announce(self, steps: StepPlanner) -> None:
+        """Count as a step, once: the machines hear of it now."""
+        if not self._is_announced:
+            self._is_announced = True
+            steps.begun(self.planned)
+
+    def count(self, **sizes: int) -> None:
+        """Count bytes, by verb."""
+        for verb, size in sizes.items():
+            self.bytes[verb] = self.bytes.get(verb, 0) + size
 
     def record(
         self, done: Multiplied, known: Makespans, store: int, deviation: Deviation

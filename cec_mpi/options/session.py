@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.available import Available
+from cec_mpi.options.checks import check_sensitivity
 from cec_mpi.options.emulated import Emulated
 from cec_mpi.options.losses import Losses
 from cec_mpi.options.machines import MachineOptions
@@ -69,6 +70,7 @@ class SessionOptions(Emulated, Losses, Sharing, Available):
             found: dict[str, Any] = {}
             for group in GROUPS:
                 found |= group.completed(self, manifest)
+            check_sensitivity(self.check, self.precision, manifest)
             return replace(self, **found)
         except (InputError, InfeasibleError):
             raise

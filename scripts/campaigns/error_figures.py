@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cec_mpi.core.accuracy.equilibration import equilibrate
-from cec_mpi.core.accuracy.rounding import answer_error, gamma, likely_scale, unit_roundoff
+from cec_mpi.core.accuracy.rounding import answer_error, gamma, unit_roundoff
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import MDSCode, make_code
@@ -192,6 +192,13 @@ def worst_set(code: MDSCode) -> list[int]:
 
 
 # --- steps --------------------------------------------------------------------------------
+
+
+def likely_scale(parts):
+    """What S was estimated as before: the largest of the numbers, and of few of them more."""
+    sizes = np.abs(parts)
+    samples = int(np.count_nonzero(sizes))
+    return float(sizes.max()) * 10.0 ** (6.0 / samples) if samples else 0.0
 
 
 def case(rng: np.random.Generator, codes: Codes) -> Iterator[Seen]:

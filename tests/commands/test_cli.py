@@ -281,7 +281,7 @@ def test_a_store_is_made_described_and_verified(cec, made, tmp_path):
     assert (code, err) == (0, "")
     assert described in out
     assert "all 10 sets of machines" in out
-    assert re.search(r"any 4 machines see an error of \S+ of .*; any 5 say whose it is\n", out)
+    assert re.search(r"any 4 machines see an error of \S+ of .*\(half of all sets \S+\)\n", out)
     code, out, err = cec("verify", store)
     assert (code, err) == (0, "")
     assert out == "".join(f"shard-000{n}.npy: good\n" for n in range(1, 6))
@@ -292,7 +292,7 @@ def test_a_store_is_made_described_and_verified(cec, made, tmp_path):
     [
         (3, 3, r"not seen, since all machines are needed\n"),
         (4, 3, r"any 4 machines see an error of \d\.\de-\d\d of .* \(half of all sets \S+\)\n"),
-        (16, 8, r"any 9 machines see .*; any 10 say whose it is\n"),
+        (16, 8, r"any 9 machines see .*; any 11 say whose it is\n"),
     ],
 )
 def test_info_says_what_becomes_of_wrong_answers(cec, made, tmp_path, machines, recovery, said):
@@ -302,7 +302,7 @@ def test_info_says_what_becomes_of_wrong_answers(cec, made, tmp_path, machines, 
 
 
 def test_info_is_one_object_with_all_that_is_said(cec, made, tmp_path):
-    words = ["--machines", 5, "--recovery", 3, "--code", "gaussian", "--systematic"]
+    words = ["--machines", 6, "--recovery", 3, "--code", "gaussian", "--systematic"]
     assert cec("encode", made / "X.npy", tmp_path / "new", *words)[0] == 0
     (tmp_path / "new" / "shard-0004.npy").unlink()
     assert cec("repair", tmp_path / "new")[0] == 0
@@ -326,7 +326,7 @@ def test_info_is_one_object_with_all_that_is_said(cec, made, tmp_path):
         f"at most {rebuilt['error_bound']:.1e} of",
     ):
         assert figure in said
-    assert [shard["problem"] for shard in facts["shards"]] == [None] * 5
+    assert [shard["problem"] for shard in facts["shards"]] == [None] * 6
     assert facts["shards"][0]["file"] == "shard-0001.npy"
 
 

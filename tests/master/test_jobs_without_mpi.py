@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from cec_mpi.master.resilient import ResilientMaster
 from cec_mpi.master.schedule import Schedule
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.records.recorder import Recorder
+from cec_mpi.roster.changes import Excluded
 from cec_mpi.roster.roster import Roster, State
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.reader import open_store
@@ -34,6 +36,8 @@ class Hub:
     ----------
     silent, broken, dying : set of int
         Machines that do not answer, raise, or are lost when they are asked.
+    kills, spoils : callable
+        Whether a machine is lost by a job; the answer that it gives instead of the right one.
     """
 
     continues = True
@@ -43,6 +47,8 @@ class Hub:
         self._shards = shards
         self._given = {}
         self.silent, self.broken, self.dying = set(), set(), set()
+        self.kills = lambda job: False
+        self.spoils = lambda job, values: values
         self.roster = Roster(len(shards) + spares, time.monotonic, self._events.append)
         for n in range(1, len(shards) + 1):
             self.roster.serve(n, n)
@@ -67,6 +73,8 @@ class Hub:
             if process.state is State.JOINING:
                 self.roster.joined(process.rank)
         for rank, (job, content) in list(self._given.items()):
+            if self.kills(job):
+                self.dying.add(job.machine)
             if job.machine in self.dying and self.roster[rank].machine == job.machine:
                 self.dying.discard(job.machine)
                 del self._given[rank]
@@ -76,7 +84,7 @@ class Hub:
                 del self._given[rank]
                 report = Report(1e-3, failed=job.machine in self.broken)
                 job.report[:] = reported(report, job.shard)
-                job.values[:] = self._product(job, content).ravel()
+                job.values[:] = self.spoils(job, self._product(job, content).ravel())
                 self.roster.answer(rank)
                 self._events.append(Answered(job))
             while self._events:
@@ -159,29 +167,22 @@ def store(tmp_path_factory):
 def made(store):
     """X, what makes a master, and what it recorded."""
     X, path = store
-    manifest = open_store(path).manifest
-    shards = [np.load(path / shard.file) for shard in manifest.shards]
     recorder = Kept()
+    manifest = open_store(path).manifest
+    return X, partial(master_of, path, manifest, recorder), recorder
 
-    def make(spares=0, **options):
-        hub = Hub(shards, spares)
-        options = SessionOptions(on_loss="continue", **options).checked(manifest)
-        rows, everyone = manifest.rows_per_shard, tuple(range(1, MACHINES + 1))
-        schedule = Schedule(Listed([everyone]), everyone)
-        speeds = GivenSpeeds([1.0] * MACHINES, RECOVERY, rows)
-        steps = StepPlanner(schedule, speeds, MACHINES, RECOVERY, rows)
-        store = OpenStore(
-            path,
-            manifest,
-            read_scaling(path, manifest),
-            steps,
-            recorder,
-            0,
-            np.dtype(np.float64),
-        )
-        return ResilientMaster(End(hub, path), options, store), hub
 
-    return X, make, recorder
+def master_of(path, manifest, recorder, spares=0, **options):
+    shards = [np.load(path / shard.file) for shard in manifest.shards]
+    hub = Hub(shards, spares)
+    options = SessionOptions(on_loss="continue", **options).checked(manifest)
+    rows, everyone = manifest.rows_per_shard, tuple(range(1, MACHINES + 1))
+    schedule = Schedule(Listed([everyone]), everyone)
+    speeds = GivenSpeeds([1.0] * MACHINES, RECOVERY, rows)
+    steps = StepPlanner(schedule, speeds, MACHINES, RECOVERY, rows)
+    scaling, arithmetic = read_scaling(path, manifest), np.dtype(np.float64)
+    store = OpenStore(path, manifest, scaling, steps, recorder, 0, arithmetic)
+    return ResilientMaster(End(hub, path), options, store), hub
 
 
 def check(X, master):
@@ -248,3 +249,156 @@ def test_a_loss_ends_a_session_that_does_not_go_on(made):
     hub.continues, hub.dying = False, {3}
     with pytest.raises(MachineError, match="machine 3 was lost in step 0"):
         master.matvec(np.ones(COLUMNS))
+
+
+# --- X' V that is checked -----------------------------------------------------------------
+
+
+def wrong_by(size, machine, adjoint=True, once=False, where=0):
+    """Answers of a machine with one number that is wrong, relative to the largest."""
+    left = [1] if once else None
+
+    def spoils(job, values):
+        if job.machine != machine or job.product.adjoint != adjoint or left == []:
+            return values
+        if left:
+            left.pop()
+        spoiled = values.copy()
+        spoiled[where] += size * np.abs(values).max()
+        return spoiled
+
+    return spoils
+
+
+@pytest.mark.parametrize("options", [{"check": "parity", "stragglers": 1}, {"check": "sample"}])
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e100])
+def test_a_wrong_term_of_an_adjoint_is_replaced_and_its_machine_named(made, options, columns, size):
+    X, make, recorder = made
+    master, hub = make(**options)
+    V = np.random.default_rng(1).standard_normal((ROWS, columns))
+    np.testing.assert_allclose(master.rmatmat(V), X.T @ V, atol=1e-12)
+    hub.spoils = wrong_by(size, machine=2, where=columns * COLUMNS - 1)
+    for _ in range(4):
+        np.testing.assert_allclose(master.rmatmat(V), X.T @ V, atol=1e-12)
+    events = [record.events for record in recorder.records]
+    assert events[:3] == [[], [{"wrong": 2}], [{"wrong": 2}]]
+    assert hub.roster[2].state is State.EXCLUDED
+    assert recorder.records[-1].available == (1, 3, 4, 5)
+
+
+def test_a_machine_that_is_wrong_in_a_row_of_all_its_products_is_named(made):
+    """Its terms agree with its own answers to the probe, and these not with those of others."""
+    X, make, recorder = made
+    master, hub = make(check="parity", stragglers=1)
+    hub._shards = [shard.copy() for shard in hub._shards]
+    hub._shards[1][3:9] += 0.01
+    for _ in range(2):
+        v = np.random.default_rng(1).standard_normal(ROWS)
+        np.testing.assert_allclose(master.rmatvec(v), X.T @ v, atol=1e-12)
+    assert {"wrong": 2} in recorder.records[0].events
+
+
+def test_nothing_is_asked_twice_for_a_check(made):
+    _, make, recorder = made
+    master, hub = make(check="parity", stragglers=1)
+    asked, ask = [], hub.ask
+    hub.ask = lambda job, content: (asked.append(job.product.adjoint), ask(job, content))
+    for _ in range(3):
+        master.rmatvec(np.ones(ROWS))
+    first = len(asked) - 10
+    assert asked[-10:] == [True] * 10
+    assert asked[:5] == [True] * 5
+    assert set(asked[5:first]) == {False}
+    assert [record.events for record in recorder.records] == [[]] * 3
+
+
+def test_with_l_machines_a_wrong_term_is_refused(made):
+    X, make, _ = made
+    master, hub = make(check="sample")
+    for n in (4, 5):
+        hub.exclude(n, "gone", Excluded)
+    np.testing.assert_allclose(master.rmatvec(np.ones(ROWS)), X.sum(axis=0), atol=1e-12)
+    hub.spoils = wrong_by(1e-6, machine=2)
+    with pytest.raises(MachineError, match=r"step 1 is refused: machine 2 answered wrong numbers"):
+        master.rmatvec(np.ones(ROWS))
+
+
+def test_a_wrong_answer_to_the_probe_is_not_taken_for_a_wrong_term(made):
+    X, make, recorder = made
+    master, hub = make(check="parity", stragglers=1)
+    hub.spoils = wrong_by(1e-3, machine=2, adjoint=False, once=True)
+    for _ in range(3):
+        np.testing.assert_allclose(master.rmatvec(np.ones(ROWS)), X.sum(axis=0), atol=1e-12)
+    assert [record.events for record in recorder.records] == [[{"wrong": 2}], [], []]
+
+
+@pytest.mark.parametrize("dying", [(2,), (1, 2)])
+def test_machines_that_die_while_they_are_checked_are_done_without(made, dying):
+    X, make, recorder = made
+    master, hub = make(check="parity", stragglers=1)
+    hub.kills = lambda job: job.machine in dying and not job.product.adjoint
+    for _ in range(2):
+        np.testing.assert_allclose(master.rmatvec(np.ones(ROWS)), X.sum(axis=0), atol=1e-12)
+        hub.kills = lambda job: False
+    lost = [event["lost"] for event in recorder.records[0].events]
+    assert sorted(lost) == list(dying)
+    assert not any("wrong" in event for record in recorder.records for event in record.events)
+
+
+def test_too_few_are_left_while_terms_are_checked(made):
+    _, make, _ = made
+    master, hub = make(check="parity", stragglers=1)
+    hub.kills = lambda job: job.machine in (1, 2, 3) and not job.product.adjoint
+    with pytest.raises(InfeasibleError, match="2 of its machines are left"):
+        master.rmatvec(np.ones(ROWS))
+
+
+def test_a_machine_that_dies_instead_of_standing_in_is_done_without(made):
+    X, make, recorder = made
+    master, hub = make(check="parity", stragglers=1)
+    master.rmatvec(np.ones(ROWS))
+    seen = []
+
+    def kills(job):
+        seen.append(job.machine)
+        return job.machine == 4 and seen.count(4) == 2
+
+    hub.spoils, hub.kills = wrong_by(1.0, machine=2), kills
+    np.testing.assert_allclose(master.rmatvec(np.ones(ROWS)), X.sum(axis=0), atol=1e-12)
+    events = recorder.records[1].events
+    assert events[0] == {"wrong": 2}
+    assert {"lost": 4, "reason": "it died"} in events
+
+
+def test_a_machine_that_is_late_with_the_probe_is_done_without(made):
+    X, make, recorder = made
+    master, hub = make(check="parity", stragglers=1, deadline=0.05)
+    answer, held = hub.events, set()
+
+    def events():
+        hub.silent = {j.machine for j, _ in hub._given.values() if not j.product.adjoint} & {3}
+        held.update(hub.silent)
+        return answer()
+
+    hub.events = events
+    np.testing.assert_allclose(master.rmatvec(np.ones(ROWS)), X.sum(axis=0), atol=1e-12)
+    assert held == {3}
+    assert recorder.records[0].events == [{"late": 3}]
+
+
+def test_first_products_that_cancel_are_not_doubted(tmp_path):
+    """X w and X' v are next to nothing, and their rounding errors are not."""
+    rng = np.random.default_rng(0)
+    X = 1 + 1e-6 * rng.standard_normal((ROWS, COLUMNS))
+    cec_mpi.encode(X, tmp_path / "store", MACHINES, RECOVERY, dtype="float64")
+    manifest = open_store(tmp_path / "store").manifest
+    w, v = rng.standard_normal(COLUMNS), rng.standard_normal(ROWS)
+    w -= w.mean()
+    v -= v.mean()
+    for options in ({"check": "parity", "stragglers": 1}, {"check": "sample"}):
+        recorder = Kept()
+        master, _ = master_of(tmp_path / "store", manifest, recorder, **options)
+        assert np.abs(master.matvec(w) - X @ w).max() < 1e-12
+        assert np.abs(master.rmatvec(v) - X.T @ v).max() < 1e-12
+        assert [record.events for record in recorder.records] == [[], []]

@@ -115,6 +115,18 @@ def test_a_wrong_answer_is_replaced_and_its_machine_named(comm, replicated, X):
             assert recorder.happened == [{"wrong": 2}, {"wrong": 2}, {"wrong": 3}]
 
 
+def test_a_wrong_term_of_an_adjoint_is_replaced_and_its_machine_named(comm, replicated, X):
+    for options in ({"stragglers": 1, "check": "parity"}, {"check": "sample"}):
+        recorder = Kept()
+        faults = {"inject": "corrupt:2@1,corrupt:3@3", "recorder": recorder}
+        with open_operator(replicated, comm, **options, **faults) as operator:
+            if operator is not None:
+                for _ in range(5):
+                    V = RNG.standard_normal((1001, 2))
+                    assert np.allclose(operator.H @ V, X.T @ V, atol=1e-10)
+                assert recorder.happened == [{"wrong": 2}, {"wrong": 3}]
+
+
 def test_a_machine_that_is_wrong_again_and_again_is_asked_no_more(comm, replicated, X):
     recorder = Kept()
     faults = ",".join(f"corrupt:2@{step}" for step in range(6))
@@ -171,6 +183,7 @@ def test_right_answers_are_never_doubted(comm, stores, check):
                 for step in range(200):
                     w = RNG.standard_normal(40) * 10.0 ** (step % 30 - 15)
                     operator @ w
+                    operator.H @ (RNG.standard_normal(1001) * 10.0 ** (step % 30 - 15))
                 assert recorder.happened == []
 
 

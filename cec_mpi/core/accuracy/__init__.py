@@ -1,4 +1,4 @@
-"""What rounding does, and who is wrong: scaling, parity, naming the culprit.
+"""What rounding does to numbers, and what keeps them in range: roundoff, scaling, verdicts.
 
 May import: `core.code`.
 """

@@ -120,52 +120,12 @@ def answer_error(
     matrix = np.asarray(generator, dtype=np.float64)
     given = encoding_error(matrix, dtype) if shard_errors is None else np.asarray(shard_errors)
     sizes = np.abs(matrix).sum(axis=1) + given
-    summing = float(gamma(columns, arithmetic)) if certain else _summing(columns, arithmetic)
-    return np.asarray(given + summing * sizes, dtype=np.float64)
+    error = float(gamma(columns, arithmetic)) if certain else summing_error(columns, arithmetic)
+    return np.asarray(given + error * sizes, dtype=np.float64)
 
 
-def likely_scale(parts: Floats, work: Floats | None = None) -> float:
-    """Estimate S from what a step came to, pooled over its rows.
-
-    Parameters
-    ----------
-    parts : (L, rows) ndarray of float
-        X_1 w .. X_L w, as decoded.
-    work : (L, rows) ndarray of float64, optional
-        Receives their absolute values.
-
-    Returns
-    -------
-    float
-        The largest of these numbers; where they are few, more than that.
-
-    Notes
-    -----
-    Terms of changing sign sum up to about the length of their vector, and their rounding
-    errors to about sqrt(r) u times that: then the largest sum of many bounds them as S
-    does. Of m numbers that are not 0, all can be small by chance: the largest is below q
-    times the typical one with a probability of about ``q ** m``, so it is divided by
-    ``q = 10 ** (-6 / m)``.
-
-    Where w is such that all of X w is much smaller than its terms, rounding does not
-    shrink with it, and the estimate is too small. Who sees many steps can give a floor:
-    the largest quotient of the scale and norm(w) in steps that passed, times norm(w) of
-    this step. That fails only where all steps so far have cancelled.
-
-    Examples
-    --------
-    >>> round(likely_scale(np.array([[3.0] * 50, [-4.0] * 50])), 2)
-    4.59
-    """
-    sizes = np.abs(parts, out=work)
-    samples = int(np.count_nonzero(sizes))
-    if not samples:
-        return 0.0
-    return min(float(sizes.max()) * float(10.0 ** (_LUCK / samples)), _LARGEST)
-
-
-def _summing(terms: int, dtype: DTypeLike) -> float:
-    """Relative error of a sum of products, in the dtype."""
+def summing_error(terms: int, dtype: DTypeLike) -> float:
+    """Relative error of a sum of so many products, in the dtype: see `answer_error`."""
     worst = float(gamma(terms, dtype))
     likely = _DEVIATIONS * terms**0.5 * unit_roundoff(dtype)
     return min(worst, likely) if terms > 1 else worst

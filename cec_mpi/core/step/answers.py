@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.locating import Observation, ParityChecker
+from cec_mpi.core.checks.locating import Observation, ParityChecker
 from cec_mpi.core.deviation.amplification import Amplification, Amplifier, largest
 from cec_mpi.core.plan.replan import Missing
 from cec_mpi.core.step.decoders import Decoders
@@ -38,11 +38,11 @@ class RowAnswers:
         Scratch.
     checker : ParityChecker, optional
         Then rows are decoded when L + 1 machines agree. Where they do not, further machines
-        are needed, until two to spare or more name the wrong one.
+        are needed, until it is certain which one is wrong: with three to spare it is.
     sample : sequence of int, optional
         With a checker: only these rows are compared.
-    floor : float
-        For the checker: what the scale of the answers is at least.
+    scale : (k,) ndarray of float, optional
+        For the checker, which needs it: S of each column, or a bound of it.
     amplifier : Amplifier, optional
         Says what decoders make of errors.
 
@@ -82,13 +82,13 @@ class RowAnswers:
         parts: Floats,
         work: Floats,
         checker: ParityChecker | None = None,
-        floor: float = 0.0,
+        scale: Floats | None = None,
         sample: Sequence[int] | None = None,
         amplifier: Amplifier | None = None,
     ) -> None:
         self._amplifier = amplifier
         self._checker = checker
-        self._floor = floor
+        self._scale = scale
         self._decoders = decoders
         self._recovery = recovery
         self._columns = columns
@@ -199,6 +199,13 @@ class RowAnswers:
             if segment.is_doubtful
         ]
 
+    def settle(self, luck: float) -> bool:
+        """Do without the machine that is wrong by all odds (`ParityChecker.locate`), if one is."""
+        before = len(self.accused)
+        if self.doubtful():
+            self._name_the_wrong(luck)
+        return len(self.accused) > before
+
     def _between(self, start: int, stop: int) -> list[Segment]:
         """The segments of these rows, cut so that they are of these rows only."""
         if start >= stop:
@@ -233,7 +240,7 @@ class RowAnswers:
         if segment.enough > self._recovery:
             assert self._checker is not None
             seen = self._seen(segment)
-            failed = self._checker.inconsistent(seen.machines, seen.answers, floor=self._floor)
+            failed = self._checker.inconsistent(seen.machines, seen.answers, seen.scale)
             if failed.any():
                 segment.needed = max(len(segment.given), segment.enough) + 1
                 self._name_the_wrong()
@@ -243,13 +250,15 @@ class RowAnswers:
     def _seen(self, segment: Segment) -> Observation:
         machines = tuple(sorted(segment.given))
         answers = np.array([segment.given[n] for n in machines], dtype=np.float64)
-        return Observation(machines, answers, floor=self._floor)
+        assert self._scale is not None
+        scale = np.tile(self._scale, segment.stop - segment.start)
+        return Observation(machines, answers, scale, self._columns)
 
-    def _name_the_wrong(self) -> None:
+    def _name_the_wrong(self, luck: float = 0.0) -> None:
         """Do without the machine that explains all rows that disagree, if only one does."""
         assert self._checker is not None
-        doubtful = [segment for segment in self._segments if segment.is_doubtful]
-        verdict = self._checker.locate([self._seen(segment) for segment in doubtful])
+        doubtful = [self._seen(segment) for segment in self._segments if segment.is_doubtful]
+        verdict = self._checker.locate(doubtful, luck)
         if verdict.wrong:
             self._do_without(verdict.wrong)
 

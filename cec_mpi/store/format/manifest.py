@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cec_mpi._version import __version__
-from cec_mpi.core.accuracy.sensitivity import Sensitivity
+from cec_mpi.core.checks.sensitivity import Sensitivity
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.errors import InputError
 from cec_mpi.files.npy import npy_header

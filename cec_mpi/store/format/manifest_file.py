@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 
 import numpy as np
 
-from cec_mpi.core.accuracy.sensitivity import Sensitivity
+from cec_mpi.core.checks.sensitivity import Sensitivity
 from cec_mpi.core.code.conditioning import Conditioning
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.errors import DamagedStoreError, StoreError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cec_mpi.core.accuracy.sensitivity import measure_sensitivity
+from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.extension import add_row
 from cec_mpi.files.durable import check_room, locked, write_at
 from cec_mpi.files.replacing import replacing

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cec_mpi.core.accuracy.sensitivity import measure_sensitivity
+from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.files.appearing import check_new

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.core.accuracy.finite import NotFinite
-from cec_mpi.core.accuracy.locating import ParityChecker
+from cec_mpi.core.checks.locating import ParityChecker
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.plan.replan import replan
@@ -80,7 +80,7 @@ def test_a_machine_that_is_not_finite_is_done_without(size, data, compared, orde
     parts, work = np.full((recovery, 60), np.nan), np.empty(recovery * 60)
     sample = order.sample(range(30), 3) if compared == "sample" and checker else None
     answers = RowAnswers(
-        Decoders(code), recovery, 30, 2, parts, work, checker, floor=1.0, sample=sample
+        Decoders(code), recovery, 30, 2, parts, work, checker, np.full(2, 50.0), sample
     )
     speeds, seen, jobs = [1.0] * machines, NotFinite(2), []
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi import make_code
-from cec_mpi.core.accuracy.locating import ParityChecker
+from cec_mpi.core.checks.locating import ParityChecker
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.plan.replan import replan
@@ -26,7 +26,15 @@ class Step:
         checker = ParityChecker(self.code.generator, "float64", 30) if check else None
         work = np.empty(self.parts.size)
         self.answers = RowAnswers(
-            Decoders(self.code), recovery, rows, columns, self.parts, work, checker, sample=sample
+            Decoders(self.code),
+            recovery,
+            rows,
+            columns,
+            self.parts,
+            work,
+            checker,
+            np.full(columns, 10.0),
+            sample,
         )
 
     def give(self, machine, start, stop, wrong=0.0):

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import xxhash
 
-from cec_mpi.core.accuracy.sensitivity import measure_sensitivity
+from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import CecError, InfeasibleError, InputError
@@ -197,7 +197,7 @@ def test_how_small_an_error_the_code_sees_is_recorded(tmp_path, machines, recove
     assert manifest.sensitivity == measured
     text = (tmp_path / "store" / "manifest.json").read_text()
     assert "Infinity" not in text
-    assert (json.loads(text)["parity"]["locatable"] is None) == (machines < recovery + 2)
+    assert (json.loads(text)["parity"]["locatable"] is None) == (machines < recovery + 3)
 
 
 @pytest.mark.parametrize("family", ["auto", "gaussian", "orthonormal"])

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.accuracy.rounding import gamma, likely_scale
+from cec_mpi.core.accuracy.rounding import gamma
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
@@ -39,10 +39,10 @@ class Parity:
     Attributes
     ----------
     machines : tuple of int
+    recovery : int
+        L.
     checks : (m - L, m) ndarray of float
         C: orthonormal rows with ``C G_P = 0``.
-    parts : (L, m) ndarray of float
-        ``pinv(G_P)``: answers times this are X_1 w .. X_L w.
     tolerance : float
         The most that rounding makes of ``norm(C a)``, relative to S.
 
@@ -80,12 +80,12 @@ class Parity:
         matrix = generator[rows]
         basis, _ = np.linalg.qr(matrix, mode="complete")
         self.machines = tuple(int(n) for n in machines)
+        self.recovery = recovery
         self.checks: Floats = np.ascontiguousarray(basis[:, recovery:].T)
         sizes = np.abs(matrix).sum(axis=1)
         self.tolerance = float(
             np.linalg.norm(errors[rows]) + checking_error(count, recovery) * np.linalg.norm(sizes)
         )
-        self.parts: Floats = np.linalg.pinv(matrix)
 
     def residuals(self, answers: Floats) -> Floats:
         """What the checks leave of each row: ``norm(C a)``.
@@ -104,11 +104,7 @@ class Parity:
         return left
 
     def inconsistent(
-        self,
-        answers: NDArray[np.floating],
-        scale: ArrayLike | None = None,
-        floor: float = 0.0,
-        least: float = 0.0,
+        self, answers: NDArray[np.floating], scale: ArrayLike, least: float = 0.0
     ) -> Bools:
         """Which rows fail the checks.
 
@@ -116,10 +112,8 @@ class Parity:
         ----------
         answers : (m, rows) ndarray of float
             Of the machines, in their order.
-        scale : float or (rows,) array_like of float, optional
-            S, or a bound of it; estimated from the answers when left out.
-        floor : float
-            What S is at least, for the estimate.
+        scale : float or (rows,) array_like of float
+            S, or a bound of it.
         least : float
             What underflow can make of ``norm(C a)``.
 
@@ -129,11 +123,6 @@ class Parity:
             True where ``norm(C a) > tolerance * S + least``, and where an answer is NaN or
             infinite.
 
-        Notes
-        -----
-        An estimated scale is too large where answers are wrong. So it is estimated again
-        from the rows that have passed, until no more fail.
-
         Examples
         --------
         >>> from cec_mpi.core.accuracy.rounding import answer_error
@@ -142,7 +131,7 @@ class Parity:
         >>> parity = Parity(generator, (1, 2, 3), errors)
         >>> answers = generator @ [[5.0, 5.0, 5.0], [7.0, 7.0, 7.0]]
         >>> answers[2] += [0, 1e-9, np.nan]
-        >>> parity.inconsistent(answers)
+        >>> parity.inconsistent(answers, scale=7.0)
         array([False,  True,  True])
         """
         values = np.asarray(answers, dtype=np.float64)
@@ -151,23 +140,9 @@ class Parity:
                 f"answers of shape {values.shape}: expected a row for each of "
                 f"{plural(len(self.machines), 'machine')}"
             )
-        failed: Bools = np.asarray(~np.isfinite(values).all(axis=0), dtype=bool)
-        if failed.any():
-            values = np.where(failed, 0.0, values)
-        left = self.residuals(values)
-        if scale is not None:
-            bounds = np.asarray(scale, dtype=np.float64)
-            return np.asarray(failed | ~(left <= self.tolerance * bounds + least), dtype=bool)
-        with np.errstate(over="ignore", invalid="ignore"):
-            parts = self.parts @ values
-        failed |= ~np.isfinite(parts).all(axis=0)  # no X that is finite gives such answers
-        while not failed.all():
-            estimate = max(likely_scale(parts[:, ~failed]), floor)
-            found = failed | ~(left <= self.tolerance * estimate + least)
-            if not (found & ~failed).any():
-                break
-            failed = np.asarray(found, dtype=bool)
-        return failed
+        limits = self.tolerance * np.asarray(scale, dtype=np.float64) + least
+        # not finite where an answer is not
+        return np.asarray(~(self.residuals(values) <= limits), dtype=bool)
 
 
 def checking_error(count: int, recovery: int) -> float:

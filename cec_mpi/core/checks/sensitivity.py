@@ -14,8 +14,8 @@ from math import comb
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from cec_mpi.core.accuracy.parity import checking_error
 from cec_mpi.core.accuracy.rounding import answer_error
+from cec_mpi.core.checks.parity import checking_error
 from cec_mpi.core.code.conditioning import sample_subsets
 
 Floats = NDArray[np.float64]
@@ -40,7 +40,8 @@ class Sensitivity:
         seen by any L + 1 machines; infinite where there are no L + 1 machines, or where some
         of them see nothing.
     locatable : float
-        From here on any L + 2 machines name the wrong one; infinite where there are none.
+        From here on any L + 3 machines name the wrong one, if not more than two are wrong;
+        infinite where there are none.
     least_weight : float
         The smallest weight of a machine among L + 1.
     machines : tuple of int
@@ -60,6 +61,24 @@ class Sensitivity:
     measured: int
     complete: bool
 
+    def unseen(self, dtype: DTypeLike, columns: int) -> float:
+        """The largest error of an answer that L + 1 machines may miss, relative to X w.
+
+        Parameters
+        ----------
+        dtype : dtype
+            Of the shards.
+        columns : int
+            Of X, r.
+
+        Returns
+        -------
+        float
+            `detectable`, with r terms of changing sign and like size in each row: they add up
+            to about ``S / sqrt(r)``.
+        """
+        return self.detectable * float(np.finfo(dtype).eps) * float(columns**0.5)
+
 
 def measure_sensitivity(
     generator: Floats,
@@ -67,8 +86,9 @@ def measure_sensitivity(
     columns: int,
     badly_conditioned: Sequence[int] | None = None,
     largest: int = _MOST_SUBSETS,
+    arithmetic: DTypeLike = "float64",
 ) -> Sensitivity:
-    """Measure what any L + 1 machines detect, and any L + 2 locate.
+    """Measure what any L + 1 machines detect, and any L + 3 locate.
 
     Parameters
     ----------
@@ -82,6 +102,8 @@ def measure_sensitivity(
     largest : int
         How many sets of L machines are few: all are measured up to here, and of more a
         sample, the same each time.
+    arithmetic : dtype
+        In which products are computed.
 
     Returns
     -------
@@ -92,21 +114,19 @@ def measure_sensitivity(
     Let W be L machines, n a further one and ``h = g_n inv(G_W)``. The only check of W and n
     is ``(-h, 1) / sqrt(1 + norm(h)**2)``, so n has weight ``p = 1 / sqrt(1 + norm(h)**2)``.
     An error E of n makes ``norm(C a) >= p E - t S`` with t the tolerance, and fails if that
-    exceeds t S' where S' is the scale that is used. A scale that is estimated from the
-    answers grows with E: ``S' <= S + k E`` with k the largest entry of column n of
-    ``pinv(G_P)``, which is ``p**2 inv(G_W) h'``. So E is seen if ``E > 2 t S / (p - k t)``.
+    exceeds t S. So E is seen if ``E > 2 t S / p``.
 
     Examples
     --------
     >>> from cec_mpi.core.code.mds import make_code
     >>> found = measure_sensitivity(make_code(6, 3).generator, np.float32, columns=100)
     >>> round(found.least_weight, 3), round(found.detectable)
-    (0.236, 1400)
+    (0.236, 51)
     """
     machines, recovery = generator.shape
     if machines <= recovery:
         return Sensitivity(np.inf, np.inf, np.inf, 0.0, (), 0, True)
-    errors = answer_error(generator, dtype, dtype, columns)
+    errors = answer_error(generator, dtype, arithmetic, columns)
     sizes = np.abs(generator).sum(axis=1)
     every = comb(machines, recovery)
     budget = max(_LEAST_SAMPLE, int(_WORK / (recovery**2 * machines)))
@@ -121,13 +141,13 @@ def measure_sensitivity(
     sizes_seen: list[Floats] = []
     while batch := list(islice(subsets, max(1, _BATCH // (recovery * machines)))):
         chosen = np.array(batch)
-        weights, gains = _weights(generator, chosen)
+        weights = _weights(generator, chosen)
         inside = np.zeros(weights.shape, dtype=bool)
         np.put_along_axis(inside, chosen, True, axis=1)
         squares = (errors[chosen] ** 2).sum(axis=1)[:, None] + errors**2
         computing = (sizes[chosen] ** 2).sum(axis=1)[:, None] + sizes**2
         tolerance = np.sqrt(squares) + checking_error(recovery + 1, recovery) * np.sqrt(computing)
-        size = _detectable(weights, gains, tolerance)
+        size = _detectable(weights, tolerance)
         size[inside] = 0.0
         sizes_seen.append(size.max(axis=1))
         least_weight = min(least_weight, float(weights[~inside].min()))
@@ -140,7 +160,7 @@ def measure_sensitivity(
     return Sensitivity(
         median=float(np.median(found)),
         detectable=detectable,
-        locatable=detectable if machines >= recovery + 2 else np.inf,
+        locatable=detectable if machines >= recovery + 3 else np.inf,
         least_weight=least_weight,
         machines=tuple(n + 1 for n in where),
         measured=found.size,
@@ -148,8 +168,8 @@ def measure_sensitivity(
     )
 
 
-def _weights(generator: Floats, chosen: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Weights of all machines beside each L of them, and how an error of theirs is decoded."""
+def _weights(generator: Floats, chosen: NDArray[np.int64]) -> Floats:
+    """Weights of all machines beside each L of them."""
     matrices = generator[chosen]
     with np.errstate(all="ignore"):
         try:
@@ -158,16 +178,14 @@ def _weights(generator: Floats, chosen: NDArray[np.int64]) -> tuple[Floats, Floa
             inverses = np.linalg.pinv(matrices)
             singular = np.linalg.matrix_rank(matrices) < generator.shape[1]
             inverses[singular] = np.inf
-        coefficients = generator @ inverses
-        squares = 1 + (coefficients**2).sum(axis=2)
-        parts = np.abs(coefficients @ inverses.transpose(0, 2, 1)).max(axis=2)
-        weights, gains = 1 / np.sqrt(squares), parts / squares
-    return np.nan_to_num(weights, nan=0.0), np.nan_to_num(gains, nan=0.0)
+        squares = 1 + ((generator @ inverses) ** 2).sum(axis=2)
+        weights = 1 / np.sqrt(squares)
+    found: Floats = np.nan_to_num(weights, nan=0.0)
+    return found
 
 
-def _detectable(weights: Floats, gains: Floats, tolerance: Floats) -> Floats:
-    """The smallest errors that are always seen: ``2 t / (p - k t)``, or infinite."""
-    seen = weights - gains * tolerance
+def _detectable(weights: Floats, tolerance: Floats) -> Floats:
+    """The smallest errors that are always seen, ``2 t / p``; infinite where all are rounding."""
     sizes = np.full(weights.shape, np.inf)
-    np.divide(2 * tolerance, seen, out=sizes, where=seen > 0)
+    np.divide(2 * tolerance, weights, out=sizes, where=weights > 0)
     return sizes

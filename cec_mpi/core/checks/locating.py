@@ -1,0 +1,203 @@
+"""Naming the machine that is wrong, and nobody where two others may be.
+
+Without the wrong machine the parity checks of the rest agree. They do so without any two of
+L + 2, too; of L + 3 answers only without the one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from cec_mpi.core.accuracy.rounding import answer_error
+from cec_mpi.core.accuracy.verdict import Verdict
+from cec_mpi.core.checks.evidence import Evidence, pairs_besides
+from cec_mpi.core.checks.parity import Parity
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+_KEPT = 1024  # parities
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The answers of some machines to the same rows.
+
+    Attributes
+    ----------
+    machines : tuple of int
+        P, at least L machines.
+    answers : (m, rows) ndarray of float
+        In the order of the machines.
+    scale : float or (rows,) ndarray of float
+        S, or a bound of it.
+    columns : int
+        How many numbers each row of the shards has in `answers`: k, one after the other.
+    """
+
+    machines: tuple[int, ...]
+    answers: NDArray[np.floating]
+    scale: float | Floats
+    columns: int = 1
+
+
+class ParityChecker:
+    """Parity checks of one code, each set of machines made ready once.
+
+    Parameters
+    ----------
+    generator : (N, L) ndarray of float
+    dtype : dtype
+        Of the shards.
+    columns : int
+        Of X, r.
+    shard_errors : (N,) array_like of float, optional
+        As in `answer_error`.
+
+    Examples
+    --------
+    >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0], [1.0, 2.0]])
+    >>> checker = ParityChecker(generator, np.float64, columns=1)
+    >>> answers = generator @ [[5.0], [7.0]]
+    >>> answers[2] += 0.5
+    >>> checker.inconsistent((1, 2, 3), answers[:3], 7.0)
+    array([ True])
+    >>> checker.locate([Observation((1, 2, 3, 4), answers[:4], 7.0)])
+    Verdict(agree=False, wrong=())
+    >>> checker.locate([Observation((1, 2, 3, 4, 5), answers, 7.0)])
+    Verdict(agree=False, wrong=(3,))
+    """
+
+    def __init__(
+        self,
+        generator: Floats,
+        dtype: DTypeLike,
+        columns: int,
+        shard_errors: ArrayLike | None = None,
+    ) -> None:
+        self._generator = generator
+        self._errors = answer_error(generator, dtype, dtype, columns, shard_errors)
+        self._tiny = float(np.finfo(dtype).tiny) * (columns + 1)
+        self.parity = lru_cache(_KEPT)(self._parity)
+
+    def allow(self, errors: ArrayLike) -> None:
+        """Expect these errors of answers from now on, (N,): see `answer_error`."""
+        self._errors = np.asarray(errors, dtype=np.float64)
+        self.parity.cache_clear()
+
+    def _parity(self, machines: tuple[int, ...]) -> Parity:
+        return Parity(self._generator, machines, self._errors)
+
+    def inconsistent(
+        self,
+        machines: Sequence[int],
+        answers: NDArray[np.floating],
+        scale: ArrayLike,
+    ) -> Bools:
+        """Which rows fail the checks of these machines: see `Parity.inconsistent`.
+
+        Parameters
+        ----------
+        machines : (m,) sequence of int
+            More than L.
+        answers : (m, rows) ndarray of float
+        scale : float or (rows,) array_like of float
+
+        Returns
+        -------
+        (rows,) ndarray of bool
+        """
+        least = self._least(len(machines))
+        return self.parity(tuple(machines)).inconsistent(answers, scale, least)
+
+    def _least(self, count: int) -> float:
+        """What underflow can make of the checks of so many answers."""
+        return self._tiny * float(count**0.5)
+
+    def locate(self, observations: Sequence[Observation], luck: float = 0.0) -> Verdict:
+        """Name the machine that is wrong, if it is certain that no two others are.
+
+        Parameters
+        ----------
+        observations : sequence of Observation
+            Blocks of a step, or of several steps: the same machine must explain them all.
+        luck : float
+            How likely two machines that are wrong may be taken for one that is right; 0 where
+            further answers can be had, which leave no room for that.
+
+        Returns
+        -------
+        Verdict
+            Nobody is named where no machine explains it, or several would, nor where two
+            others may have done it.
+
+        Notes
+        -----
+        A set of machines explains the observations if without it all checks of the rest are
+        fulfilled. Rounding raises no alarm, so whoever is wrong is an explanation. Machine n is
+        named if all explanations by one or by two machines have n among them: then it is wrong,
+        whatever the errors are, as long as not more than two machines are.
+
+        That takes L + 3 answers: without two of them one check is left, and it sees n, if n's
+        error is one that any L + 1 machines see (`Sensitivity`). Of L + 2 answers any two may
+        be wrong, since L always agree. But then their errors have to cancel, up to rounding,
+        in the check of the others and n. `luck` is how likely that may be: see
+        `Coincidence`.
+        """
+        failing: dict[tuple[int, frozenset[int]], bool] = {}
+
+        def fails(index: int, without: Collection[int]) -> bool:
+            seen = observations[index]
+            gone = frozenset(without) & frozenset(seen.machines)
+            if (index, gone) not in failing:
+                failing[index, gone] = self._fails(seen, gone)
+            return failing[index, gone]
+
+        everything = range(len(observations))
+        present = sorted({n for seen in observations for n in seen.machines})
+        found = [n for n in present if not any(fails(index, (n,)) for index in everything)]
+        alarmed = any(fails(index, ()) for index in everything)
+        if not alarmed and len(found) == len(present):  # nobody is missed
+            return Verdict(agree=True)
+        if len(found) != 1:
+            return Verdict(agree=False)
+        if self._excludes_others(observations, found[0], luck):
+            return Verdict(agree=False, wrong=(found[0],))
+        return Verdict(agree=False)
+
+    def _excludes_others(
+        self, observations: Sequence[Observation], named: int, luck: float
+    ) -> bool:
+        """Whether two others cannot have done it, or with no more luck than this."""
+        recovery = self._generator.shape[1]
+        more = [seen for seen in observations if len(seen.machines) > recovery]
+        evidence = [self._evidence(seen) for seen in more]
+        present = sorted({n for seen in observations for n in seen.machines})
+        total = 0.0
+        for pair in pairs_besides(named, present):
+            if not any(one.excludes(pair) for one in evidence):
+                total += prod([one.luck(named, pair) for one in evidence]) if luck else 1.0
+            if total > luck:
+                return False
+        return True
+
+    def _evidence(self, seen: Observation) -> Evidence:
+        answers = np.asarray(seen.answers)
+        scale = np.broadcast_to(np.asarray(seen.scale, dtype=np.float64), answers.shape[1:])
+        least = self._least(len(seen.machines))
+        return Evidence(self.parity, seen.machines, answers, scale, least, seen.columns)
+
+    def _fails(self, seen: Observation, without: Collection[int]) -> bool:
+        """Whether the rest of the machines disagree; L cannot."""
+        kept = [k for k, n in enumerate(seen.machines) if n not in without]
+        if len(kept) <= self._generator.shape[1]:
+            return False
+        machines = tuple(seen.machines[k] for k in kept)
+        failed = self.inconsistent(machines, seen.answers[kept], seen.scale)
+        return bool(failed.any())

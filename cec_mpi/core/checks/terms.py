@@ -1,0 +1,186 @@
+"""Terms of X' V, checked with a product that is known already.
+
+The term of machine n is ``t = shard[rows]' u``. With a random vector g, the probe,
+``g't = (shard[rows] g)'u``: rank 0 computes both sides in time proportional to their length, if it
+knows ``shard g``. That is an answer to g as to any w: parity checks it, once, and it holds for all
+steps. Freivalds (Probabilistic machines can use less running time, 1977) checks products of
+matrices this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from cec_mpi.core.accuracy.rounding import summing_error
+
+Floats = NDArray[np.float64]
+Intervals = Sequence[tuple[int, int]]
+
+_PIECES = 16  # of a shard
+_DEVIATIONS = 8.0  # of a sum with random signs, taken for a bound: 2 exp(-32)
+
+
+class TermChecks:
+    """Checks of the terms of one store.
+
+    Parameters
+    ----------
+    sizes : (N,) ndarray of float
+        The most that numbers of each machine's shard are, in units of the largest entry of X in
+        their column: the sum of ``|G[n, l]|``, and the error of the shard.
+    largest : (r,) ndarray of float
+        The largest entry of each column of X.
+    rows : int
+        Rows per shard, R.
+    dtype : dtype
+        In which machines compute.
+    rng : numpy.random.Generator
+        Draws the probe.
+
+    Attributes
+    ----------
+    probe : (1, r) ndarray
+        g, as it is sent: signs are random, and sizes from 1 to 2, times a power of two.
+    scale : float
+        Sum over the columns of their largest entry times ``|g|``: S of products with g.
+
+    Examples
+    --------
+    >>> shard, rng = np.array([[1.0, 2.0], [3.0, 4.0]]), np.random.default_rng(0)
+    >>> checks = TermChecks(np.ones(1), np.array([3.0, 4.0]), 2, np.float64, rng)
+    >>> checks.unknown(1, [(0, 2)])
+    [(0, 2)]
+    >>> checks.take(1, [(0, 2)], shard @ checks.probe[0])
+    >>> u = np.array([5.0, 6.0])
+    >>> checks.fails(1, [(0, 2)], u, shard.T @ u)
+    False
+    >>> checks.fails(1, [(0, 2)], u, shard.T @ u + [0, 1e-9])
+    True
+    """
+
+    def __init__(
+        self,
+        sizes: Floats,
+        largest: Floats,
+        rows: int,
+        dtype: DTypeLike,
+        rng: np.random.Generator,
+    ) -> None:
+        self.sizes = sizes
+        self._rows = rows
+        self._cell = -(-rows // _PIECES)
+        self._dtype = np.dtype(dtype)
+        drawn = rng.uniform(1.0, 2.0, largest.size) * rng.choice([-1.0, 1.0], largest.size)
+        _, exponent = np.frexp(largest.max(initial=0.0) * max(largest.size, 1))
+        most = -np.finfo(self._dtype).minexp // 2
+        power = -int(np.clip(exponent, -most, most))
+        self.probe = np.ldexp(drawn.astype(self._dtype), power)[np.newaxis]
+        with np.errstate(over="ignore", under="ignore"):
+            weights = largest * np.abs(self.probe[0].astype(np.float64))
+            self.scale = float(weights.sum())
+            length = float(np.hypot.reduce(weights, initial=0.0))
+        computing = summing_error(largest.size, self._dtype)
+        checking = summing_error(largest.size, np.float64)
+        self._fixed = self.scale * (computing + checking)
+        self._by_rows = min(self.scale, _DEVIATIONS * length)
+        self._known: dict[int, Floats] = {}
+
+    def unknown(self, machine: int, intervals: Intervals) -> list[tuple[int, int]]:
+        """Rows of a shard whose products with g are not known, and are to be had for these.
+
+        Plans change by a few rows from step to step. So all of some pieces of a shard are known,
+        or nothing.
+        """
+        known = self._known.get(machine)
+        found: list[tuple[int, int]] = []
+        for start, stop in sorted(intervals):
+            if known is not None and not np.isnan(known[start:stop]).any():
+                continue
+            for a in range(start - start % self._cell, stop, self._cell):
+                b = min(a + self._cell, self._rows)
+                if known is not None and not np.isnan(known[a:b]).any():
+                    continue
+                if found and found[-1][1] >= a:
+                    found[-1] = found[-1][0], max(b, found[-1][1])
+                else:
+                    found.append((a, b))
+        return found
+
+    def products(self, machine: int, start: int, stop: int) -> Floats:
+        """Those of rows ``start <= row < stop`` of a shard with g, which are known."""
+        return self._known[machine][start:stop]
+
+    def take(self, machine: int, intervals: Intervals, values: NDArray[np.floating]) -> None:
+        """Know products of these rows of a shard with g.
+
+        Parameters
+        ----------
+        machine : int
+        intervals : sequence of (int, int)
+        values : (count,) ndarray of float
+        """
+        known = self._known.setdefault(machine, np.full(self._rows, np.nan))
+        position = 0
+        for start, stop in intervals:
+            known[start:stop] = values[position : position + stop - start]
+            position += stop - start
+
+    def forget(self, machine: int) -> None:
+        """Know nothing of a shard: it is no longer the same, or what it answered is in doubt."""
+        self._known.pop(machine, None)
+
+    def fails(
+        self,
+        machine: int,
+        intervals: Intervals,
+        coefficients: NDArray[Any],
+        values: NDArray[np.floating],
+    ) -> bool:
+        """Whether a term is not what its machine has to answer.
+
+        Parameters
+        ----------
+        machine : int
+        intervals : sequence of (int, int)
+            Rows of the shard, whose products with g are known.
+        coefficients : (count * k,) ndarray of float
+            u, row after row.
+        values : (r * k,) ndarray of float
+            The term.
+
+        Returns
+        -------
+        bool
+
+        Notes
+        -----
+        With e an error bound of sums (`summing_error`), c_j the largest entries of the columns
+        of X and s the machine's size, the term has an error of at most ``e_rows s c_j norm1(u)``
+        in each entry. Signs of g are random and know nothing of it, so in ``g't`` it is at most
+        8 times the root of the sum of squares, or of course the sum. The other side adds
+        ``e_r s norm1(u) sum(c_j |g_j|)``.
+        """
+        known = self._known[machine]
+        products = np.concatenate([known[start:stop] for start, stop in intervals])
+        given = np.asarray(coefficients, dtype=np.float64).reshape(products.size, -1)
+        term = np.asarray(values, dtype=np.float64).reshape(self.probe.size, -1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            left = np.abs(self.probe[0].astype(np.float64) @ term - products @ given)
+            lengths = np.abs(given).sum(axis=0)
+            limits = self.sizes[machine - 1] * lengths * self._relative(products.size)
+        return not bool((left <= limits + self._least(products.size, lengths)).all())
+
+    def _relative(self, rows: int) -> float:
+        """What rounding makes of the difference, relative to size and norm1(u)."""
+        computing = summing_error(rows + 1, self._dtype) * self._by_rows
+        return computing + summing_error(rows, np.float64) * self.scale + self._fixed
+
+    def _least(self, rows: int, lengths: Floats) -> Floats:
+        """What underflow makes of it: of each product of numbers as much as the smallest one."""
+        tiny = float(np.finfo(self._dtype).tiny)
+        weights = float(np.abs(self.probe[0]).sum(dtype=np.float64))
+        return np.asarray(tiny * (rows * weights + self.probe.size * (1 + lengths)))

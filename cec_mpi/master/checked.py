@@ -1,0 +1,169 @@
+"""X' V by messages with terms that are checked: see `core.checks.terms`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+
+from cec_mpi.core.checks.terms import TermChecks
+from cec_mpi.core.step.answers import RowAnswers
+from cec_mpi.core.step.product import Product
+from cec_mpi.master.adjoint import AdjointStep
+from cec_mpi.master.context import Context
+from cec_mpi.master.forward import ForwardStep
+from cec_mpi.master.numbers.buffers import Buffers
+from cec_mpi.master.step import Step
+from cec_mpi.roster.roster import State
+from cec_mpi.wire.jobs import Intervals, Job
+
+log = logging.getLogger(__name__)
+
+
+class CheckedAdjoint:
+    """X' V by messages, whose terms are checked before they count.
+
+    Parameters
+    ----------
+    master : Context
+    checks : TermChecks
+    answers : callable
+        Makes the `RowAnswers` that take the answers to the probe in a step.
+    """
+
+    def __init__(
+        self, master: Context, checks: TermChecks, answers: Callable[[Step], RowAnswers]
+    ) -> None:
+        self._master = master
+        self._checks = checks
+        self._answers = answers
+
+    def to_its_end(self, on_its_way: AdjointStep, buffers: Buffers) -> None:
+        """Make a step, until all terms that are added up have passed.
+
+        Parameters
+        ----------
+        on_its_way : AdjointStep
+            Machines that were wrong are then in its `wrong`.
+        buffers : Buffers
+        """
+        step, checks = on_its_way.step, self._checks
+        while True:
+            on_its_way.to_its_end(buffers)
+            rows: dict[int, Intervals] = {}
+            for term in on_its_way.used():
+                rows[term.machine] = rows.get(term.machine, ()) + term.intervals
+            wanted = {n: tuple(checks.unknown(n, intervals)) for n, intervals in rows.items()}
+            wrong = self._probe(wanted, on_its_way, buffers) if any(wanted.values()) else set()
+            unknown = set()  # of machines that were lost, or too late
+            with step.timed("code"):
+                for term in on_its_way.used():
+                    machine, value = term.machine, term.value
+                    if checks.unknown(machine, term.intervals):
+                        unknown.add(machine)
+                    elif value is not None and checks.fails(
+                        machine, term.intervals, term.coefficients, value
+                    ):
+                        wrong.add(machine)
+                        log.error("machine %d answered wrong numbers in %d", machine, step.number)
+                        step.events.append({"wrong": machine})
+            if not wrong and not unknown:
+                return
+            on_its_way.wrong |= wrong
+            for machine in wrong | unknown:
+                on_its_way.reject(machine)
+
+    def _probe(
+        self, wanted: dict[int, Intervals], on_its_way: AdjointStep, buffers: Buffers
+    ) -> set[int]:
+        """Have answers to the probe; returns machines that were wrong."""
+        answers = self._answers(on_its_way.step)
+        beside = on_its_way.step.beside(Product(False, 1))
+        probing = ProbeStep(self._master, beside, self._checks, answers, wanted)
+        probing.machines = on_its_way.machines - set(on_its_way.outstanding)
+        probing.wrong = set(on_its_way.wrong)
+        probing.to_its_end(buffers)
+        self._master.end.release(probing.totals.jobs)
+        on_its_way.leave_answered()
+        for machine in answers.accused:
+            self._checks.forget(machine)
+        return set(answers.accused)
+
+
+class ProbeStep(ForwardStep):
+    """Rows of shards times the probe, each compared with what one machine more answers.
+
+    Parameters
+    ----------
+    master : Context
+    step : Step
+    checks : TermChecks
+        Receives the answers.
+    answers : RowAnswers
+        Compares them, with those that are known.
+    wanted : dict of int to Intervals
+        Rows by machine.
+    """
+
+    def __init__(
+        self,
+        master: Context,
+        step: Step,
+        checks: TermChecks,
+        answers: RowAnswers,
+        wanted: dict[int, Intervals],
+    ) -> None:
+        super().__init__(master, step, checks.probe, answers)
+        self._checks = checks
+        self._wanted = wanted
+        self._compares = True
+
+    def first_jobs(self) -> None:
+        """Give the rows that are wanted, and have as many answers to each as are compared."""
+        recovery, rows = self.master.manifest.code.recovery, self.master.manifest.rows_per_shard
+        idle = self.roster.machines(State.IDLE)
+        needed = np.full(rows, recovery + 1)
+        for n, intervals in self._wanted.items():
+            for start, stop in intervals:
+                self._answers.expect(n, start, stop)
+                needed[start:stop] -= 1
+        for n in sorted(self.machines - self.wrong):
+            unknown = self._checks.unknown(n, [(0, rows)])
+            known = np.ones(rows, dtype=bool)
+            for start, stop in unknown:
+                known[start:stop] = False
+            known &= needed > 0
+            needed -= known
+            for start, stop in _runs(known):
+                self._answers.give(n, start, stop, self._checks.products(n, start, stop))
+        for n, intervals in self._wanted.items():
+            if n not in idle:
+                self._answers.give_up(n)
+            elif intervals:
+                self.ask(n, intervals, self._shared)
+        if self._answers.missing(()):
+            self._hand_on()
+
+    def take(self, job: Job) -> None:
+        """Know an answer, and compare it."""
+        self._checks.take(job.machine, job.intervals, job.values)
+        super().take(job)
+
+    def settle(self) -> bool:
+        """Where too few are left to compare with, know what they say."""
+        if super().settle():
+            return True
+        if not self._compares or self._answers.doubtful():
+            return False
+        self._compares = False
+        self._answers.compare_no_more()
+        if self._answers.missing(()):
+            self._hand_on()
+        return True
+
+
+def _runs(places: np.ndarray) -> list[tuple[int, int]]:
+    """Where it is true, as intervals."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], places.astype(np.int8), [0]])))
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]

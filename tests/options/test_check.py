@@ -1,0 +1,55 @@
+"""A code that does not show wrong answers is refused, and the message says what would."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cec_mpi import encode
+from cec_mpi.errors import InputError
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.store.format.manifest_file import read_manifest
+
+
+def manifest_of(path, machines, recovery, dtype, columns=20, **code):
+    X = np.random.default_rng(0).standard_normal((2 * recovery, columns))
+    encode(X, path, machines, recovery, dtype=dtype, **code)
+    return read_manifest(path)
+
+
+CHECKS = [{"check": "parity", "stragglers": 1}, {"check": "sample"}]
+
+
+@pytest.mark.parametrize("options", CHECKS)
+def test_what_shows_errors_is_taken(options, tmp_path):
+    for dtype in ("float32", "float64"):
+        manifest = manifest_of(tmp_path / dtype, 4, 2, dtype)
+        SessionOptions(**options).checked(manifest)
+
+
+@pytest.mark.parametrize("options", CHECKS)
+def test_what_does_not_is_refused_and_told_what_helps(options, tmp_path):
+    manifest = manifest_of(tmp_path / "store", 20, 10, "float32", columns=100)
+    says = (
+        rf"check {options['check']}: with this code \(\w+, N = 20, L = 10\) in float32 some 11 "
+        r"machines do not show errors .*X w, expected at most 0.001: encode with dtype "
+        "float64, a smaller L, or another code$"
+    )
+    with pytest.raises(InputError, match=says):
+        SessionOptions(**options).checked(manifest)
+    SessionOptions(check="none").checked(manifest)
+
+
+@pytest.mark.parametrize(("size", "says"), [(0.01, "errors of up to 0.0"), (9, "as large as X w")])
+def test_a_code_that_is_bad_in_float64_is_not_said_to_be_better(size, says, tmp_path):
+    manifest = manifest_of(tmp_path / "store", 4, 2, "float64")
+    bad = replace(manifest.sensitivity, detectable=size / np.finfo("float64").eps / 20**0.5)
+    with pytest.raises(InputError, match=f"{says}.* encode with a smaller L, or another code$"):
+        SessionOptions(check="sample").checked(replace(manifest, sensitivity=bad))
+
+
+@pytest.mark.parametrize("options", [*CHECKS, {"check": "parity"}])
+def test_where_all_machines_are_needed_there_is_nothing_to_compare(options, tmp_path):
+    manifest = manifest_of(tmp_path / "store", 3, 3, "float64")
+    with pytest.raises(InputError, match=r"more than 3 machines|expected 0 to 0|at least 1"):
+        SessionOptions(**options).checked(manifest)
