@@ -169,7 +169,7 @@ HOUSE = {
         machine
     """,
     "cec_mpi.master": """
-        numbers schedule
+        numbers schedule totals
         planning
         context step
         in_flight master

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -18,6 +17,7 @@ from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.context import Context
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
+from cec_mpi.master.totals import Totals
 from cec_mpi.processes.waiting import Patience
 from cec_mpi.roster.changes import GivenUp, Gone, Joined, Lost
 from cec_mpi.roster.roster import State
@@ -25,31 +25,6 @@ from cec_mpi.wire.answers import Answers
 from cec_mpi.wire.jobs import Answered, Event, Intervals, Job
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class _Totals:
-    """What machines did in a step, over all their jobs."""
-
-    rows: NDArray[np.int64]
-    seconds: NDArray[np.float64]
-    load_seconds: NDArray[np.float64]
-    load_bytes: NDArray[np.float64]
-    jobs: list[Job] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, machines: int) -> _Totals:
-        seconds, load_seconds, load_bytes = np.zeros((3, machines))
-        return cls(np.zeros(machines, np.int64), seconds, load_seconds, load_bytes)
-
-    def add(self, job: Job) -> None:
-        n, reported = job.machine - 1, job.reported
-        self.rows[n] += job.count
-        # It was not asked longer ago; what is no number is left out later.
-        self.seconds[n] += min(reported.seconds, time.monotonic() - job.begun)
-        self.load_seconds[n] += reported.load_seconds
-        self.load_bytes[n] += reported.load_bytes
-        self.jobs.append(job)
 
 
 class StepInFlight(ABC):
@@ -66,7 +41,7 @@ class StepInFlight(ABC):
         self.refused: dict[int, Unusable] = {}  # machines with an answer that is not finite
         self.wrong: set[int] = set()  # machines of which nothing more is used
         self._not_finite = NotFinite(step.product.columns, step.product.adjoint)
-        self.totals = _Totals.of(master.manifest.code.machines)
+        self.totals = Totals.of(master.manifest.code.machines)
         self._answered_after: list[float] = []
         self._plan_seconds: float | None = None
         self._begin = time.monotonic()
