@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.plan.load import check_copies, check_rows
@@ -22,6 +21,7 @@ _GAIN = 0.02  # that a new plan has to promise,
 _NOISY_GAIN = 0.4  # this of the noise,
 _LEAST_GAIN = 2e-4  # and these seconds: making and sending a plan takes as long
 _MANY = 2.0  # times the rows of before
+_EARLY = 0.2  # by this a log of seconds is less than that of the median machine
 _CREEP = 0.02  # growth of the log speed of a machine that gets no rows, per step
 _LEAST_ROWS = 0.5  # at which the speed of a machine that should get none is taken
 
@@ -155,7 +155,7 @@ class SpeedEstimator:
         which, counts, times = measured(rows, seconds)
         if which.size:
             self._take(kind, which, counts, np.log(times))
-            self._try_the_idle(np.asarray(rows))
+            self._try_the_idle(which)
         self._refresh()
 
     def _take(self, kind: Hashable, which: Ints, rows: Floats, log_seconds: Floats) -> None:
@@ -178,9 +178,9 @@ class SpeedEstimator:
             state.take(found)
             level = found if many else state.level
         self._unit = math.exp(-state.level)
-        tracked.take(
-            which, log_rates - level, np.log(rows), self._overheads.rows[which] > 0, self._step
-        )
+        early = log_seconds < median(log_seconds) - _EARLY
+        early &= self._overheads.rows[which] <= 0
+        tracked.take(which, log_rates - level, np.log(rows), early, self._step)
         state.remember(which, rows, log_seconds, self._step)
         self._typical[which] = rows
 
@@ -195,14 +195,16 @@ class SpeedEstimator:
             shift = np.log((overheads[known] + typical) / (old + typical))
             self._tracked.shift(known, shift)
 
-    def _try_the_idle(self, rows: NDArray[Any]) -> None:
-        """A machine too slow for even one row is never measured: sooner or later, try it."""
-        idle = self._available[rows[self._available] == 0]
-        if idle.size:
-            slow = self._tracked.logs < max(self._tracked.logs.max(), 0.0)
-            slow |= self._overheads.rows > 0
-            idle = idle[(slow & self._tracked.known)[idle]]
-            self._tracked.shift(idle, _CREEP)
+    def _try_the_idle(self, which: Ints) -> None:
+        """A machine too slow for even one row, or too few to measure: sooner or later, try it."""
+        if self._available.size == which.size:
+            return
+        tracked = self._tracked
+        idle = tracked.known & (
+            (tracked.logs < max(tracked.logs.max(), 0.0)) | (self._overheads.rows > 0)
+        )
+        idle[which] = False
+        tracked.shift(self._available[idle[self._available]], _CREEP)
 
     def _refresh(self) -> None:
         """Estimates in rows per unit of time, after a change."""

@@ -22,7 +22,8 @@ class Surprises:
     If the next one is nearer to it than to what was expected, the machine has changed; of both
     the faster speed is taken, since what disturbs makes slower. Else it was a hiccup. A machine
     that is back at the speed that it had before its last change, be it after a burst of hiccups,
-    is believed at once.
+    is believed at once. No change makes a machine slower by a factor of more than 8: it has to have
+    rows enough to show that it is faster, and one that is so slow takes long to answer once more.
 
     Until that is known the plan counts with the surprise: to hold up everybody for one more step
     costs far more than to give a machine too few rows. It does not where the surprise is by a
@@ -93,6 +94,7 @@ class Surprises:
         self._all = fades * self._all + np.count_nonzero(new)
         self._odd[which] = np.where(new, logs, np.nan)
         self.pending = bool(new.any()) or not np.isnan(self._odd).all()
-        levels = np.where(again & ~back, np.fmax(odd, logs), logs)[changed]
+        levels = np.where(again & ~back, np.fmax(odd, logs), logs)
+        levels = np.maximum(levels, logs - shown - _WILD)[changed]
         self._former[which[changed]] = (logs - shown)[changed]
         return np.flatnonzero(changed), levels, 1.0 + again[changed]

@@ -18,7 +18,6 @@ _NEAREST = 0.02
 _SOON, _LONG = 8, 32  # steps
 _DOUBT = math.log(3.0)
 _FEWER = 0.4  # of the log of rows: two thirds of the usual ones
-_SPARED = 0.5  # of what is below that
 _HABIT = 0.3  # weight of the last rows in the usual ones
 _FIRST_NOISE = 0.1  # standard deviation of a log speed
 _LEAST_NOISE = 1e-4
@@ -40,9 +39,8 @@ class Tracked:
     much that it is planned with a third of its speed, and the first measurement replaces what was
     known of it. So one that comes back slow does not hold up the others.
 
-    A machine with far fewer rows than it was learned with looks slow, if it has an overhead that is
-    not known. Up to the square root of the factor by which its rows are less than two thirds of
-    the usual ones, that does not count against it.
+    A machine with less than two thirds of its usual rows looks slow if it has an overhead. While
+    it is done long before the others, that does not count against it.
 
     Parameters
     ----------
@@ -89,7 +87,7 @@ class Tracked:
             logs = logs - _DOUBT * doubt * self.known
         return logs
 
-    def take(self, which: Ints, logs: Floats, log_rows: Floats, told: Bools, step: int) -> None:
+    def take(self, which: Ints, logs: Floats, log_rows: Floats, early: Bools, step: int) -> None:
         """Take what these machines showed in a step.
 
         Parameters
@@ -98,8 +96,8 @@ class Tracked:
             From 0.
         logs, log_rows : (n,) ndarray
             Their log speeds, and logs of rows.
-        told : (n,) ndarray of bool
-            Whether an overhead of theirs is known, and counted in.
+        early : (n,) ndarray of bool
+            Whether they had answered long before the others, and have no overhead that is known.
         step : int
             From 1.
         """
@@ -110,11 +108,11 @@ class Tracked:
             self.known[new] = True
             self._seen[new] = step
             self._begin(new, logs[~old], log_rows[~old], 1.0)
-            which, logs, log_rows, told = which[old], logs[old], log_rows[old], told[old]
+            which, logs, log_rows, early = which[old], logs[old], log_rows[old], early[old]
         if which.size:
-            self._follow(which, logs, log_rows, told, step)
+            self._follow(which, logs, log_rows, early, step)
 
-    def _follow(self, which: Ints, logs: Floats, log_rows: Floats, told: Bools, step: int) -> None:
+    def _follow(self, which: Ints, logs: Floats, log_rows: Floats, early: Bools, step: int) -> None:
         where: Which = slice(None) if which.size == self.logs.size else which
         away = step - 1 - self._seen[where]
         self._seen[where] = step
@@ -125,8 +123,8 @@ class Tracked:
         shown = errors = logs - self.logs[where]
         fewer = log_rows - self._usual[where]
         if fewer.min() < -_FEWER:
-            spared = np.where(told | (errors > 0), 0.0, np.maximum(-_FEWER - fewer, 0.0))
-            errors = np.where(spared > 0, np.minimum(errors + _SPARED * spared, 0.0), errors)
+            excused = early & (fewer < -_FEWER) & (errors < 0)
+            errors = np.where(excused, 0.0, errors)
         self._usual[where] += _HABIT * fewer
         sizes, unsure = np.abs(errors), np.sqrt(1 + 1 / ages)
         spread = self._measure(where, sizes / unsure, ages, recent)

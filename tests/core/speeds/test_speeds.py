@@ -9,6 +9,8 @@ from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.core.plan.planner import Planner, plan_step
 from cec_mpi.core.speeds.given import GivenSpeeds, hindsight_makespan
 from cec_mpi.core.speeds.learned import SpeedEstimator
+from cec_mpi.core.speeds.overheads import optimum
+from cec_mpi.core.speeds.tracked import Tracked
 from cec_mpi.errors import InfeasibleError, InputError
 
 EVERYONE = (1, 2, 3, 4, 5, 6)
@@ -526,3 +528,116 @@ def test_no_step_beats_its_hindsight(seed):
     rows = plan_step(available, rng.uniform(1, 4, 6), 3, ROWS).assignment.counts(6)
     seconds = cluster.seconds(rows)
     assert hindsight_makespan(rows, seconds, 3, ROWS) <= seconds.max() * (1 + 1e-12)
+
+
+# --- drift, jumps, machines of few rows ---------------------------------------------------
+
+
+def twenty(steps, seed=0, noise=0.05, drift=0.0, overhead=0.0, changes=(), calls=0.0, rows=600):
+    """Regret of each step of 20 machines of which 10 are needed; and the estimator."""
+    rng = np.random.default_rng(seed)
+    true, everyone = rng.uniform(1, 4, 20) * rows * 20, tuple(range(1, 21))
+    speeds, regrets, counts = SpeedEstimator(20, 10, rows), [], []
+    for step in range(steps):
+        for when, machine, factor in changes:
+            true[machine] *= factor if when == step else 1
+        true *= np.exp(drift * rng.standard_normal(20))
+        tuple_ = speeds.plan_speeds(everyone)
+        counts.append(plan_step(everyone, tuple_, 10, rows).assignment.loads)
+        overheads = overhead * rows + calls * true
+        seconds = (overheads + counts[-1]) / true
+        best = optimum(true, overheads, 10, rows)[0]
+        regrets.append(seconds.max() / best - 1)
+        speeds.observe("matvec", counts[-1], seconds * np.exp(noise * rng.standard_normal(20)))
+    return np.array(regrets), np.array(counts), speeds
+
+
+def test_drift_is_followed():
+    """An average of weight 0.5 comes to 8 % here, one of weight 0.05 to 26 %."""
+    regrets = [twenty(150, seed, drift=0.03)[0][30:].mean() for seed in range(3)]
+    assert np.mean(regrets) < 0.1
+
+
+@pytest.mark.parametrize("factor", [0.3, 0.5])
+def test_a_slow_machine_costs_one_step(factor):
+    for seed in range(3):
+        regrets, _, _ = twenty(50, seed, changes=[(40, 3, factor)])
+        assert regrets[40] > 0.7 * (1 / factor - 1)
+        assert regrets[41:].max() < 0.25
+
+
+def test_a_common_overhead_is_told_in_a_few_steps():
+    regrets, _, speeds = twenty(20, noise=0.02, overhead=0.3)
+    assert regrets[2:].mean() < 0.06
+    one = np.eye(20)[3]
+    ratio = speeds.predict("matvec", 600 * one) / speeds.predict("matvec", 300 * one)
+    assert ratio == pytest.approx(0.9 / 0.6, abs=0.2)
+
+
+def test_single_hiccups_that_are_many_do_not_make_plans():
+    run, plans = taught(60, noise=0.05), []
+    for step in range(200):
+        before = run.speeds.plan_speeds(EVERYONE)
+        rows = run.planner.plan(EVERYONE, before).assignment.counts(6)
+        seconds = run.cluster.seconds(rows)
+        if step % 4 == 0:
+            seconds[run.cluster.rng.integers(6)] *= 5
+        run.speeds.observe("matvec", rows, seconds)
+        plans.append(run.speeds.plan_speeds(EVERYONE) is not before)
+    assert np.mean(plans[40:]) < 0.3
+
+
+@pytest.mark.parametrize("calls", [0.0, 3e-4, 3e-3])
+def test_a_machine_that_was_slow_for_long_is_found_to_be_fast_again(calls):
+    """However few rows it had, and whatever a call costs besides."""
+    changes = [(40, 3, 1 / 50), (120, 3, 50.0)]
+    regrets, counts, speeds = twenty(200, 1, changes=changes, calls=calls, rows=4000)
+    assert counts[60:120, 3].max() < 0.1 * counts[30, 3]
+    assert counts[150:, 3].min() > 0.7 * counts[30, 3]
+    assert speeds.predict("matvec", counts[-1]) < 0.2
+    assert regrets[150:].mean() < 0.2
+
+
+def test_a_machine_of_few_rows_is_not_judged_by_its_calls():
+    """A third of the speed, and calls that cost a part of the step: it keeps its rows."""
+    changes = [(40, 3, 1 / 3)]
+    _, counts, speeds = twenty(340, 2, 0.1, changes=changes, calls=1e-3, rows=4000)
+    assert counts[60:, 3].min() > 0.15 * counts[20:40, 3].mean()
+    assert speeds.predict("matvec", counts[-1]) < 0.1
+
+
+measurements = st.tuples(
+    st.lists(st.floats(-12, 12), min_size=3, max_size=3),
+    st.lists(st.floats(0, 20), min_size=3, max_size=3),
+    st.lists(st.booleans(), min_size=3, max_size=3),
+    st.sets(st.integers(0, 2), min_size=1),
+    st.integers(1, 50),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(measurements, min_size=1, max_size=40))
+def test_log_speeds_stay_within_what_was_seen(steps):
+    tracked, step = Tracked(3), 0
+    low, high = np.full(3, np.inf), np.full(3, -np.inf)
+    for logs, log_rows, early, some, later in steps:
+        step += later
+        which = np.array(sorted(some))
+        shown = np.array(logs)[which]
+        low[which] = np.minimum(low[which], shown)
+        high[which] = np.maximum(high[which], shown)
+        tracked.take(which, shown, np.array(log_rows)[which], np.array(early)[which], step)
+        seen = tracked.known
+        assert (seen == np.isfinite(low)).all()
+        planned = tracked.to_plan_with(step)
+        assert np.isfinite(planned).all()
+        assert (tracked.logs[seen] >= low[seen] - 1e-9).all()
+        assert (tracked.logs[seen] <= high[seen] + 1e-9).all()
+        assert (planned[seen] >= low[seen] - np.log(3) - 1e-9).all()
+        assert (planned[seen] <= high[seen] + 1e-9).all()
+        assert 0 <= tracked.noise < np.inf
+
+
+def test_equal_measurements_give_equal_speeds():
+    first, second = (twenty(60, 4, drift=0.02, overhead=0.2)[1] for _ in range(2))
+    assert (first == second).all()
