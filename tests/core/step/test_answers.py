@@ -186,7 +186,9 @@ def nearly_singular_step(rows=10, **options):
     step.right = generator @ step.exact
     checker = ParityChecker(generator, "float64", 30) if options.get("check") else None
     work = np.empty(step.parts.size)
-    step.answers = RowAnswers(Decoders(step.code), 3, rows, 1, step.parts, work, checker)
+    step.answers = RowAnswers(
+        Decoders(step.code), 3, rows, 1, step.parts, work, checker, np.array([10.0])
+    )
     return step
 
 
