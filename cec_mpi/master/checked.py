@@ -67,7 +67,7 @@ class CheckedAdjoint:
                     ):
                         wrong.add(machine)
                         log.error("machine %d answered wrong numbers in %d", machine, step.number)
-                        step.events.append({"wrong": machine})
+                        step.note_wrong(machine)
             if not wrong and not unknown:
                 return
             on_its_way.wrong |= wrong

@@ -71,7 +71,7 @@ class ForwardStep(StepInFlight):
     def _note_accused(self) -> None:
         for machine in sorted(self._answers.accused - self._accused):
             log.error("machine %d answered wrong numbers in step %d", machine, self.step.number)
-            self.step.events.append({"wrong": machine})
+            self.step.note_wrong(machine)
         self._accused = set(self._answers.accused)
 
     def use_the_time(self) -> bool:

@@ -209,7 +209,7 @@ class StepInFlight(ABC):
             raise self.step.both_wrong(found)
         number, reason = found.machine, self.step.answered(found)
         log.error("machine %d %s in step %d", number, reason, self.step.number)
-        self.step.events.append({"wrong": number, "reason": reason})
+        self.step.note_wrong(number, reason=reason)
         self.refused[number] = found
         self.refuse(number)
         self._hand_on()

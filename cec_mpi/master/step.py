@@ -70,6 +70,11 @@ class Step:
         for verb, size in sizes.items():
             self.bytes[verb] = self.bytes.get(verb, 0) + size
 
+    def note_wrong(self, machine: int, **reason: str) -> None:
+        """Note that a machine was wrong, once, however many of its answers were."""
+        if not any(event.get("wrong") == machine for event in self.events):
+            self.events.append({"wrong": machine, **reason})
+
     def record(
         self, done: Multiplied, known: Makespans, store: int, deviation: Deviation
     ) -> StepRecord:
