@@ -29,6 +29,7 @@ def encode(
     systematic: bool = False,
     seed: int = 0,
     dtype: str | None = None,
+    scaling: str | None = None,
     shape: tuple[int, int] | None = None,
     input_dtype: str | None = None,
     header: bool | None = None,
@@ -63,6 +64,11 @@ def encode(
         For the random code families.
     dtype : {"float32", "float64"}, optional
         Of the shards; by default float32 for floats of 32 bits and less, else float64.
+    scaling : {"rows", "none"}, optional
+        Whether each row is divided by the power of two that brings its largest entry to [1/2, 1)
+        before it is encoded, so that small rows lose nothing to large ones. It is multiplied
+        again, exactly, in products and in what is decoded. By default ``"rows"``, and with
+        `systematic` ``"none"``, since the first shards are rows of X then as they are.
     shape : (int, int), optional
         The source is raw binary of this shape.
     input_dtype : str, optional
@@ -120,6 +126,7 @@ def encode(
         "systematic": systematic,
         "seed": seed,
         "dtype": dtype,
+        "scaling": scaling,
         "shape": shape,
         "input_dtype": input_dtype,
         "header": header,

@@ -45,10 +45,11 @@ HOUSE = {
     """,
     "cec_mpi.store": """
         format shard
-        sources dense
-        work plain
+        sources work
+        dense
+        plain
         rebuilding reader
-        degraded staging
+        degraded making staging
         operations
     """,
     "cec_mpi.tasks": """
@@ -97,7 +98,7 @@ HOUSE = {
         doctor encode info plan store top
     """,
     "cec_mpi.core.accuracy": """
-        finite rounding verdict
+        equilibration finite rounding scaling verdict
         parity recombine
         locating sensitivity
     """,
@@ -212,9 +213,9 @@ HOUSE = {
         gathering
     """,
     "cec_mpi.store.format": """
-        grid
+        array_files grid
         manifest
-        manifest_file shard_files
+        manifest_file shard_files scaling
         checksums
         sizes
     """,
@@ -222,11 +223,14 @@ HOUSE = {
         fitting
         components logistic ridge
     """,
+    "cec_mpi.store.making": """
+        bands reading
+        journal targets
+        encoding
+    """,
     "cec_mpi.store.operations": """
-        computing journal outputs repairing verify
-        add_machine decode encoding repair
-        targets
-        encode
+        computing outputs repairing verify
+        add_machine decode encode repair
     """,
     "cec_mpi.store.sources": """
         base columns lines
@@ -545,7 +549,7 @@ def test_a_machine_loads_nothing_of_what_is_done_with_files_of_x():
     """Every rank of a run waits for the one that loads most."""
     loaded = loaded_after("import cec_mpi.cli, cec_mpi.run.task_run, cec_mpi.session.gathering")
     assert "cec_mpi.session.serving" in loaded
-    rooms = ("cec_mpi.store.operations", "cec_mpi.store.sources", "scipy")
+    rooms = ("cec_mpi.store.making", "cec_mpi.store.operations", "cec_mpi.store.sources", "scipy")
     assert [name for name in loaded if name.startswith(rooms)] == []
 
 

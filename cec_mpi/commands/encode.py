@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cec_mpi.store.work import Runner
 
 _KEYWORDS = [  # of `cec_mpi.encode` that are flags of the same names
-    *("code", "systematic", "seed", "dtype", "shape", "input_dtype"),
+    *("code", "systematic", "seed", "dtype", "scaling", "shape", "input_dtype"),
     *("delimiter", "columns", "drop", "memory", "resume"),
 ]
 
@@ -51,6 +51,13 @@ def add_encode(commands: Any) -> None:
     add_flag(p, "--systematic", "the first L shards are rows of X", default=False)
     add_option(p, SessionOptions, "seed", text="of the random families")
     add_flag(p, "--dtype", "of the shards", choices=["float32", "float64"])
+    add_flag(
+        p,
+        "--scaling",
+        "divide rows by powers of two before they are encoded, or not (default: rows, with "
+        "--systematic none)",
+        choices=["rows", "none"],
+    )
     add_flag(p, "--shape Q,R", "X is raw binary, C-ordered", values.shape)
     add_flag(p, "--input-dtype DTYPE", "of raw binary, as <f4 (default: that of --dtype)")
     _add_table(p)

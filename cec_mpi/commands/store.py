@@ -105,12 +105,18 @@ def _repair(arguments: argparse.Namespace) -> int:
                 f"error: at most {done.error_bound:.1e} of the largest entry of X at the same "
                 "place of its parts"
             )
-        if not (done.restored or done.rebuilt or done.unsettled or done.left or done.named):
+        found = (done.restored, done.lost, done.rebuilt, done.unsettled, done.left, done.named)
+        if not any(found):
             say(f"{arguments.store}: nothing to repair")
         problems = list(done.unsettled)
         left = sorted({*done.left, *(n for n in done.named if n not in done.rebuilt)})
         if left:
             problems.append(f"still damaged: {', '.join(map(shard_name, left))}")
+        if done.lost:
+            problems.append(
+                f"{' and '.join(done.lost)} cannot be made again: bring one of them back, or "
+                "encode X anew"
+            )
         if problems:
             raise DamagedStoreError(f"{arguments.store}: {'; '.join(problems)}")
         return 0

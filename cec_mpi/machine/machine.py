@@ -52,8 +52,8 @@ class Machine:
     shard : Shard or None
     columns : int
         Of the shard, r.
-    dtype : dtype
-        Of the shard.
+    arithmetic : dtype
+        Of what rows are multiplied with, and of answers to X W.
 
     Attributes
     ----------
@@ -63,12 +63,14 @@ class Machine:
         What goes wrong with it, on order.
     """
 
-    def __init__(self, number: int, shard: Shard | None, columns: int, dtype: DTypeLike) -> None:
+    def __init__(
+        self, number: int, shard: Shard | None, columns: int, arithmetic: DTypeLike
+    ) -> None:
         self.number = number
         self.emulation: Emulation | None = None
         self.faults = Faults()
         self._shard = shard
-        self._forward = np.empty(0, dtype)
+        self._forward = np.empty(0, arithmetic)
         self._adjoint = np.empty((columns, 1))
         self._intervals: tuple[tuple[int, int], ...] = ()
         self._loaded = True
@@ -104,7 +106,7 @@ class Machine:
         Returns
         -------
         (count * k,) ndarray
-            For X W: in the order of the rows, in the dtype of the shard.
+            For X W: in the order of the rows, in the dtype of what they are multiplied with.
         (r * k,) ndarray of float64
             For X' V: this machine's part of the sum.
         """
@@ -171,7 +173,7 @@ class Machine:
         product : Product
         values : ndarray
             W, shape (k, r), or for the adjoint what to multiply each assigned row with,
-            shape (count, k); in the dtype of the shard.
+            shape (count, k)
         step : int
 
         Raises

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
+
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.options.deadline import Deadline
@@ -18,6 +20,8 @@ class Context(Protocol):
     Attributes
     ----------
     manifest : Manifest
+    arithmetic : numpy.dtype
+        What vectors and answers travel, and products are computed, in.
     end : Jobs
         The wire.
     deadline : Deadline or None
@@ -29,6 +33,7 @@ class Context(Protocol):
     """
 
     manifest: Manifest
+    arithmetic: np.dtype[Any]
     end: Jobs
     deadline: Deadline | None
     samples: bool

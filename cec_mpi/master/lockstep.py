@@ -84,7 +84,7 @@ class LockstepMaster(Master):
 
     def _not_finite(self, step: Step, values: NDArray[Any]) -> MachineError:
         """Whose error it is that answers to X W are not finite."""
-        columns, dtype = step.product.columns, self.manifest.dtype
+        columns, dtype = step.product.columns, self.arithmetic
         answers, place, found = NotFinite(columns), 0, []
         for machine in step.plan.assignment.available:
             end = place + self._rows[machine - 1] * columns
@@ -98,7 +98,7 @@ class LockstepMaster(Master):
 
     def _not_finite_sum(self, step: Step, answers: Answers) -> MachineError:
         """Whose error it is that X' V is not finite."""
-        what = f"X' v is too large for {self._dtype}"
+        what = f"X' v is too large for {self.arithmetic}"
         if len(answers.not_finite) == 1:
             machine = answers.not_finite[0]
             return MachineError(

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cec_mpi.core.accuracy.scaling import Scales, multiplied
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.master.numbers.bounds import ErrorBounds
-from cec_mpi.master.numbers.buffers import Buffers, block_of, checked_out, column, take
+from cec_mpi.master.numbers.buffers import Buffers, block_of, checked_out, column
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.scaling import Scaling
 
 Floats = NDArray[np.float64]
 
@@ -32,17 +34,23 @@ class OpenStore:
     path : Path
         As it was opened.
     manifest : Manifest
+    scaling : Scaling
+        What rows of X were divided by, and sizes of columns.
     steps : StepPlanner
     recorder : Recorder
     number : int
         Which of the session's stores this is, for the records.
+    arithmetic : numpy.dtype
+        What vectors and answers travel, and products are computed, in.
     """
 
     path: Path
     manifest: Manifest
+    scaling: Scaling
     steps: StepPlanner
     recorder: Recorder
     number: int
+    arithmetic: np.dtype[Any]
 
 
 class Master(ABC):
@@ -65,6 +73,8 @@ class Master(ABC):
         worst condition number of the code.
     manifest : Manifest
         Of the store.
+    arithmetic : numpy.dtype
+        What vectors and answers travel, and products are computed, in.
     path : Path
         Of the store, as it was opened.
     """
@@ -80,9 +90,12 @@ class Master(ABC):
         self.recorder = store.recorder
         self.steps = store.steps
         self.manifest = manifest
+        self.arithmetic = store.arithmetic
         self._tell_closed = close
         self._store = store.number
-        self.bounds = ErrorBounds(manifest)
+        self.bounds = ErrorBounds(manifest, store.arithmetic)
+        rows, largest = store.scaling.exponents, store.scaling.largest
+        self.scales = Scales(largest, store.arithmetic, None if rows is None else rows.reshape(-1))
         self._closed = False
         self._buffers: dict[int, Buffers] = {}
 
@@ -200,40 +213,35 @@ class Master(ABC):
         columns = W.shape[1]
         out = checked_out(out, self.shape[0])
         buffers = self._buffers_for(columns)
-        take(name, W, buffers.shared.T, buffers.finite.T)
+        buffers.take(name, W, self.scales)
         step = self._begin(Product(False, columns))
         with np.errstate(over="ignore", invalid="ignore"):
             length = float(np.linalg.norm(buffers.shared))
             length = length if np.isfinite(length) else 0.0
             done = self._multiply(step, buffers, self.bounds.least_scale(length))
-            bound = self.bounds.of_product(done.condition, done.gain, buffers, length)
+            bound = self.bounds.of_product(
+                done.condition, done.gain, buffers, length, self.scales.relative
+            )
         self._end_of(step, done, bound)
-        y = buffers.product[: self.shape[0]]
-        if out is None:
-            return y.copy()
-        np.copyto(out, y[:, 0])
-        return out
+        y = self.scales.with_rows(
+            buffers.product[: self.shape[0]], buffers.exponents, _as_block(out)
+        )
+        return buffers.checked(y, "X w")
 
     def _adjoint(self, name: str, V: NDArray[Any], out: Floats | None) -> Floats:
         """X' V; V of shape (q, k)."""
-        rows, columns = V.shape
+        columns = V.shape[1]
         out = checked_out(out, self.shape[1])
         buffers = self._buffers_for(columns)
-        take(name, V, buffers.product[:rows])
-        buffers.product[rows:] = 0
+        buffers.take_adjoint(name, V, self.scales)
         step = self._begin(Product(True, columns))
-        with step.timed("code"), np.errstate(over="ignore"):
+        with step.timed("code"):
             buffers.prepare(step.plan)
             buffers.codec.coefficients(buffers.parts, buffers.coded)
-        if not np.isfinite(buffers.coded, out=buffers.good).all():
-            raise InputError(f"{name} is too large: its coded numbers overflow {self._dtype}")
         done = self._multiply_transposed(step, buffers)
         self._end_of(step, done)
-        answers = done.answers
-        if out is None:
-            return answers.values.reshape(-1, columns).copy()
-        np.copyto(out, answers.values)
-        return out
+        values = done.answers.values.reshape(-1, columns)
+        return buffers.checked(multiplied(values, buffers.exponents, _as_block(out)), "X' v")
 
     @abstractmethod
     def _multiply(self, step: Step, buffers: Buffers, scale: float) -> Multiplied:
@@ -257,13 +265,14 @@ class Master(ABC):
         known = self.steps.learn(step.planned, step.product, done.rows, seconds)
         self.recorder.step(step.record(done, known, self._store, error_bound))
 
-    @property
-    def _dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.manifest.dtype)
-
     def _buffers_for(self, columns: int) -> Buffers:
         """Arrays for products with this many columns; those of one and of the last are kept."""
         if columns not in self._buffers:
             self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
-            self._buffers[columns] = Buffers(self.manifest, columns)
+            self._buffers[columns] = Buffers(self.manifest, columns, self.arithmetic)
         return self._buffers[columns]
+
+
+def _as_block(out: Floats | None) -> Floats | None:
+    """Where a result is wanted, as a block of one column."""
+    return None if out is None else out.reshape(-1, 1)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.locating import ParityChecker
 from cec_mpi.core.plan.planner import Plan
@@ -39,7 +38,6 @@ _LOST_AFTER = 10.0  # deadlines without an answer: the machine is taken for lost
 _LEAST_LOST_AFTER = 5.0  # seconds
 _SAMPLE = 4  # rows that are compared in a step, with check="sample"
 _QUARANTINE = 3  # steps with wrong answers, after which a machine is asked no more
-_MARGIN = 1e3  # between a result and what may have overflown on the way to it
 
 
 class ResilientMaster(Master):
@@ -68,7 +66,7 @@ class ResilientMaster(Master):
         self._random = np.random.default_rng(options.seed)
         if options.check != "none":
             self.checker = ParityChecker(
-                code.generator, self._dtype, self.manifest.columns, self.bounds.shards
+                code.generator, self.arithmetic, self.manifest.columns, self.bounds.shards
             )
         self._has_warned = False  # of a store that is damaged
         self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
@@ -125,7 +123,7 @@ class ResilientMaster(Master):
         )
         on_its_way = ForwardStep(self, step, buffers.shared, answers)
         on_its_way.to_its_end(buffers)
-        self._count_wrong(answers.accused, buffers.parts)
+        self._count_wrong(answers.accused)
         return on_its_way.collected(answers.condition, answers.gain)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
@@ -137,7 +135,7 @@ class ResilientMaster(Master):
                 f"the answers, added up, to step {step.number} are not finite: X' v is too large "
                 "for float64"
             )
-        self._count_wrong(on_its_way.refused, done.answers.values)
+        self._count_wrong(on_its_way.refused)
         return done
 
     def _sample(self, step: Step) -> list[int]:
@@ -147,15 +145,8 @@ class ResilientMaster(Master):
         rows: list[int] = self._random.integers(self.manifest.rows_per_shard, size=_SAMPLE).tolist()
         return rows
 
-    def _count_wrong(self, machines: Collection[int], result: NDArray[np.float64]) -> None:
-        """Ask a machine no more that was wrong in several steps.
-
-        Where the result is nearly too large for the shards' dtype, an answer may be too large
-        that none of the others can be compared with.
-        """
-        with np.errstate(over="ignore"):
-            if machines and np.abs(result).max() * _MARGIN > np.finfo(self._dtype).max:
-                return
+    def _count_wrong(self, machines: Collection[int]) -> None:
+        """Ask a machine no more that was wrong in several steps."""
         for n in machines:
             self._wrong[n] += 1
             if self._wrong[n] >= _QUARANTINE:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cec_mpi.core.accuracy.finite import Unusable
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
@@ -87,7 +89,7 @@ class Step:
         """What a machine answered that is not finite, and where."""
         return f"answered {found.value} {self._at(found)}"
 
-    def too_large(self, found: Unusable, dtype: str) -> MachineError:
+    def too_large(self, found: Unusable, dtype: np.dtype[Any]) -> MachineError:
         """Two machines are not finite at one place: it is not their error, most likely."""
         other = found.other
         assert other is not None
@@ -98,7 +100,7 @@ class Step:
             "machines out)"
         )
 
-    def cannot_replace(self, found: Unusable, dtype: str, why: str = "") -> MachineError:
+    def cannot_replace(self, found: Unusable, dtype: np.dtype[Any], why: str = "") -> MachineError:
         """One machine is not finite, and no other can say whose error it is."""
         why = why or "no other machine is there to compute its rows"
         return MachineError(

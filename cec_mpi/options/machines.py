@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cec_mpi.store.shard import Holding, Verify
+from cec_mpi.store.shard import Holding, Precision, Verify
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,7 @@ class MachineOptions:
     ----------
     shards : {"mmap", "ram"}
     verify : {"first-read", "never"}
+    precision : {"double", "shard"}
     staged : str
         Where copies of the shards are on each node, with ``{host}`` for its name; empty: nowhere.
     mends : bool
@@ -29,6 +30,7 @@ class MachineOptions:
 
     shards: Holding = "mmap"
     verify: Verify = "first-read"
+    precision: Precision = "double"
     staged: str = ""
     mends: bool = False
     measured: bool = False

@@ -45,6 +45,7 @@ class SessionOptions(Emulated, Losses, Sharing, Available):
         return MachineOptions(
             shards=self.shards,
             verify=self.verify,
+            precision=self.precision,
             staged=self.staged or "",
             mends=self.goes_on,
             measured=self.emulate_speeds is not None and self.emulate_base is None,

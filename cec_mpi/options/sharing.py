@@ -10,7 +10,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import Group, check_choices, option, whole_number
 from cec_mpi.options.speeds import SpeedsOption, as_speeds
-from cec_mpi.store.shard import Holding, Verify
+from cec_mpi.store.shard import Holding, Precision, Verify
 
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
@@ -26,6 +26,9 @@ class Sharing(Group):
         Relative speed of machines 1..N, or of hosts by their names, for each machine there;
         by default they are learned from the times that machines measure.
     scheme : {"heterogeneous", "cyclic"}
+    precision : {"double", "shard"}
+        What vectors travel, and products are computed, in: float64, or the dtype of the shards,
+        which is faster where that is float32, and loses digits of every vector.
     threads : int, optional
         BLAS threads per rank; by default its share of the node's cores.
     shards : {"mmap", "ram"}
@@ -48,6 +51,12 @@ class Sharing(Group):
     )
     scheme: Scheme = option(
         "heterogeneous", "--scheme", "rows by speed, or as many for all", choices=SCHEMES
+    )
+    precision: Precision = option(
+        "double",
+        "--precision",
+        "products in float64, or in the dtype of the shards",
+        choices=get_args(Precision),
     )
     threads: int | None = option(None, "--threads K", "BLAS threads per rank", values.positive)
     shards: Holding = option(

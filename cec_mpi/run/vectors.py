@@ -29,7 +29,7 @@ def read_vectors(path: str | None, manifest: Manifest, steps: int | None) -> NDA
     vectors = open_npy(Path(path))
     if vectors.ndim != 2 or vectors.shape[1] != columns or not len(vectors):
         raise InputError(f"{path} has shape {vectors.shape}: expected (T, {columns}), T at least 1")
-    check_finite(Path(path), manifest.dtype, len(vectors) if steps is None else steps)
+    check_finite(Path(path), len(vectors) if steps is None else steps)
     return vectors
 
 

@@ -77,6 +77,7 @@ def run_header(
         "code": manifest.code.family,
         "taking_part": options.machines,
         "scheme": options.scheme,
+        "precision": options.precision,
         "shards": options.shards,
         "stragglers": options.stragglers,
         "verify": options.verify,

@@ -51,7 +51,7 @@ class LocalHub:
         for machine in machines:
             machine.emulation = emulation
         assert self._opening is not None
-        return LocalMasterEnd(machines, self._opening.manifest)
+        return LocalMasterEnd(machines, self._opening.manifest, self._opening.arithmetic)
 
     def refuse(self, error: CecError) -> None:
         """They do not."""
@@ -69,16 +69,20 @@ class LocalMasterEnd:
     machines : list of Machine
         Ascending by number; other machines of the store take no part.
     manifest : Manifest
+    arithmetic : dtype
+        Of what is shared, and of answers to X W.
     """
 
-    def __init__(self, machines: list[Machine], manifest: Manifest) -> None:
+    def __init__(
+        self, machines: list[Machine], manifest: Manifest, arithmetic: np.dtype[Any]
+    ) -> None:
         self._machines = machines
         self._reports = np.zeros((3, manifest.code.machines))
         self._assignment: Assignment | None = None
         self._step = 0
         self._product = Product()
-        self._values = AnswerBuffers(manifest)
-        self._shared = np.empty(0, manifest.dtype)
+        self._values = AnswerBuffers(manifest, arithmetic)
+        self._shared = np.empty(0, arithmetic)
         self._problems: dict[int, str] = {}
 
     def announce(self, step: int, product: Product, assignment: Assignment) -> int:

@@ -27,6 +27,7 @@ from cec_mpi.session.header import host_of_ranks, run_header
 from cec_mpi.session.stores import check_ranks, emulation_of, problem_of_opening
 from cec_mpi.session.turns import Turns
 from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import node_directory, remembered_stage
 from cec_mpi.text import plural
@@ -247,14 +248,8 @@ class Session:
         total = manifest.code.machines
         speeds = as_speeds(options.speeds, total).by_machine(numbers, hosts, total)
         options = replace(options, speeds="learn" if speeds is None else speeds)
-        opening = Opening(
-            path,
-            manifest,
-            tuple(numbers),
-            options.of_machines,
-            tuple(threads),
-            logs,
-        )
+        scaling = read_scaling(node_directory(path), manifest)
+        opening = Opening(path, manifest, tuple(numbers), options.of_machines, tuple(threads), logs)
         opened = self._hub.open(opening)
         error = problem_of_opening(opening, opened, self._places)
         if error is not None:
@@ -264,7 +259,9 @@ class Session:
         emulation = emulation_of(options, opening.machines, opened, hosts)
         steps = StepPlanner.of(manifest, self.schedule, speeds, options.scheme)
         number, self._stores = self._stores, self._stores + 1
-        store = OpenStore(path, manifest, steps, self._recorder, number)
+        store = OpenStore(
+            path, manifest, scaling, steps, self._recorder, number, opening.arithmetic
+        )
         master = self._make_master(emulation, options, store)
         if number == 0:
             self.unlogged = [each.unlogged for each in opened if each.unlogged]

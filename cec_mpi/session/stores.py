@@ -47,12 +47,12 @@ def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = M
     """
     manifest, options = opening.manifest, opening.options
     if not number:
-        return make(0, None, manifest.columns, manifest.dtype)
+        return make(0, None, manifest.columns, opening.arithmetic)
     copy = staged_file(options.staged, manifest, number) if options.staged else None
     store = Store(node_directory(opening.store), manifest)
     log.info("machine %d reads %s", number, copy or store.path)
     shard = _open_shard(store, number, copy, options)
-    machine = make(number, shard, manifest.columns, manifest.dtype)
+    machine = make(number, shard, manifest.columns, opening.arithmetic)
     machine.faults = read_faults(options.inject, manifest.code.machines, options.seed)
     return machine
 

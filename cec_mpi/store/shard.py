@@ -14,6 +14,8 @@ Holding = Literal["mmap", "ram"]
 """Rows in the page cache, or in memory."""
 Verify = Literal["first-read", "never"]
 """When rows are checked against their checksums."""
+Precision = Literal["double", "shard"]
+"""What products are computed in: float64 whatever the shards are, or the dtype of the shards."""
 Intervals = Sequence[tuple[int, int]]
 """Rows ``start <= row < stop`` of a shard, ascending."""
 
@@ -78,11 +80,11 @@ class Shard(Protocol):
         Parameters
         ----------
         W : (k, r) ndarray
-            In the dtype of the shard.
+            In the dtype of the shard, or in a wider one, which products are then computed in.
         intervals : sequence of (int, int)
             Of m rows.
         out : (m, k) ndarray
-            Receives the products, in the dtype of the shard.
+            Receives the products, in the dtype of W.
         """
 
     @abstractmethod
@@ -94,7 +96,7 @@ class Shard(Protocol):
         Parameters
         ----------
         U : (m, k) ndarray
-            In the dtype of the shard.
+            In the dtype of the shard, or in a wider one, which products are then computed in.
         intervals : sequence of (int, int)
             Of m rows.
         out : (r, k) ndarray of float64

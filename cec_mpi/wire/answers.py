@@ -62,10 +62,12 @@ class AnswerBuffers:
     Parameters
     ----------
     manifest : Manifest
+    arithmetic : dtype
+        Of answers to X W.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
-        self._forward = manifest.code.recovery * manifest.rows_per_shard, np.dtype(manifest.dtype)
+    def __init__(self, manifest: Manifest, arithmetic: np.dtype[Any]) -> None:
+        self._forward = manifest.code.recovery * manifest.rows_per_shard, arithmetic
         self._adjoint = manifest.columns, np.dtype(np.float64)
         self._kept: dict[Product, NDArray[Any]] = {}
 

@@ -188,7 +188,8 @@ class Jobs(Protocol):
         intervals : tuple of (int, int)
         content : ndarray
             W, shape (k, r), or what its rows are multiplied with, (count, k); contiguous, in
-            the dtype of the shards. It has to stay as it is until the answer is there.
+            the dtype that products are computed in. It has to stay as it is until the answer is
+            there.
         """
 
     def gave(self, job: Job) -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.store.format.manifest import Manifest
@@ -40,6 +43,12 @@ class Opening:
     def measured(self) -> bool:
         """Whether the machines measure how fast they are, for an emulation."""
         return self.options.measured
+
+    @property
+    def arithmetic(self) -> np.dtype[Any]:
+        """What vectors and answers travel, and products are computed, in."""
+        wide = self.options.precision == "double"
+        return np.dtype(np.float64 if wide else self.manifest.dtype)
 
     def for_machines(self, machines: Sequence[int]) -> Opening:
         """With these machines; processes that were started since have threads as the others."""

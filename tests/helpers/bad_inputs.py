@@ -774,9 +774,9 @@ def _run_cases() -> Iterator[Case]:
         "vectors too short", RUN + " --vectors {here}/W.npy", make=put("W.npy", np.ones((3, 4)))
     )
     yield from _both(
-        "vectors too large for float32",
+        "vectors that are not finite",
         "run {good}/single --out {here}/out --vectors {here}/W.npy",
-        make=put("W.npy", np.full((3, 5), 1e300)),
+        make=put("W.npy", np.full((3, 5), np.inf)),
     )
     for name, (file, content) in NOT_AVAILABILITIES.items():
         words = f"{WITH_W} --availability {{here}}/{file}"

@@ -44,7 +44,7 @@ def store(tmp_path_factory):
 def end_with(store, kind):
     """The machines 1, 2 and 4, each with a shard of this kind."""
     machines = [Machine(n, kind(n), COLUMNS, "float64") for n in (1, 2, 4)]
-    return LocalMasterEnd(machines, store.manifest)
+    return LocalMasterEnd(machines, store.manifest, np.dtype(np.float64))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from cec_mpi.master.schedule import Schedule
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.roster.roster import Roster, State
+from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.reader import open_store
 from cec_mpi.wire.jobs import Answered, Job
 from cec_mpi.wire.orders import Report, reported
@@ -169,7 +170,8 @@ def made(store):
         schedule = Schedule(Listed([everyone]), everyone)
         speeds = GivenSpeeds([1.0] * MACHINES, RECOVERY, rows)
         steps = StepPlanner(schedule, speeds, MACHINES, RECOVERY, rows)
-        store = OpenStore(path, manifest, steps, recorder, 0)
+        scaling = read_scaling(path, manifest)
+        store = OpenStore(path, manifest, scaling, steps, recorder, 0, np.dtype(np.float64))
         return ResilientMaster(End(hub, path), options, store), hub
 
     return X, make, recorder

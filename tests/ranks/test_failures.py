@@ -249,13 +249,6 @@ def test_what_nobody_expected_on_rank_0_is_told_to_all_too(comm, capsys, error, 
         on_master(comm, fail)
 
 
-def test_numbers_too_large_for_the_shards_are_an_error_and_no_result(comm, stores):
-    with open_operator(stores["float32"], comm) as X:
-        if X is not None:
-            with pytest.raises(MachineError, match="too large for float32"):
-                X.matvec(np.full(40, 3e38))
-
-
 def test_what_rank_0_finds_is_told_to_all(comm):
     def fail():
         raise InputError("not like this")

@@ -252,11 +252,10 @@ def test_a_product_after_the_end_is_refused(comm, store):
 def test_a_refused_product_makes_no_step(comm, store, X):
     recorder = Kept()
     mask = Listed([(2, 3), (1, 2)])
-    largest = np.where(np.arange(1001) < 501, 1, -1) * np.finfo(float).max
     with open_operator(store, comm, recorder=recorder, availability=mask) as operator:
         if operator is not None:
-            for refused in (np.full(1001, np.nan), largest):
-                with pytest.raises(InputError, match=r"finite|too large"):
+            for refused in (np.full(1001, np.nan), np.full(1001, np.inf)):
+                with pytest.raises(InputError, match="finite"):
                     operator.rmatvec(refused)
             operator.rmatvec(np.ones(1001))
             record = recorder.records[0]

@@ -9,6 +9,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.store.format.manifest import VERSION
+from cec_mpi.store.format.scaling import read_exponents
 
 GOLDEN = Path(__file__).parent / "golden"
 X = np.arange(1.0, 22.0).reshape(7, 3)  # of all of them
@@ -27,13 +28,32 @@ def test_it_is_read_decoded_and_computed_with(kept, tmp_path):
     assert not cec_mpi.verify(kept).damaged
     bound = cec_mpi.decode(kept, tmp_path / "X.npy")
     parts = np.vstack([np.abs(X), np.zeros((1, 3))]).reshape(2, 4, 3)  # L = 2, filled up
-    largest = np.vstack([parts.max(axis=0)] * 2)[:7]
+    exponents = read_exponents(kept, cec_mpi.open_store(kept).manifest)
+    powers = np.ones((2, 4, 1)) if exponents is None else 2.0 ** exponents[..., np.newaxis]
+    largest = (powers * (parts / powers).max(axis=0)).reshape(8, 3)[:7]
     assert (np.abs(np.load(tmp_path / "X.npy") - X) <= bound * largest).all()
     with cec_mpi.open_operator(kept, None) as operator:
         for available in (1, 2), (2, 3), (3, 4), (1, 2, 3, 4):
             operator.available = available
             np.testing.assert_allclose(operator @ np.ones(3), X.sum(axis=1), rtol=1e-12)
             np.testing.assert_allclose(operator.H @ np.ones(7), X.sum(axis=0), rtol=1e-12)
+
+
+def test_what_rows_were_divided_by_is_in_a_file_and_its_copy():
+    expected = [[2, 3, 4, 4], [4, 5, 5, 0]]  # 3, 6, 9, 12 and 15, 18, 21 come to [1/2, 1)
+    for name in "row-exponents.npy", "row-exponents.copy.npy":
+        exponents = np.load(GOLDEN / "version-1" / name)
+        assert exponents.dtype == np.dtype("<i2")
+        assert exponents.tolist() == expected
+    assert not (GOLDEN / "version-1-systematic" / name).exists()
+    for store, powers in (
+        ("version-1-systematic", np.ones((7, 1))),
+        ("version-1", 2.0 ** np.ravel(expected)[:7, np.newaxis]),
+    ):
+        sizes = np.load(GOLDEN / store / "column-sizes.npy")
+        np.testing.assert_array_equal(sizes[0], (X / powers).max(axis=0))
+        rms = np.sqrt(((X / powers) ** 2).mean(axis=0))
+        np.testing.assert_allclose(sizes[1], rms, rtol=1e-12)
 
 
 def test_it_is_repaired_and_grows(kept):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +13,6 @@ from cec_mpi.core.accuracy.rounding import (
     encoding_error,
     likely_scale,
 )
-from cec_mpi.errors import MachineError
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.store.format.manifest import Manifest
 
@@ -24,6 +25,8 @@ class ErrorBounds:
     Parameters
     ----------
     manifest : Manifest
+    arithmetic : numpy.dtype
+        What products are computed in.
 
     Attributes
     ----------
@@ -33,8 +36,9 @@ class ErrorBounds:
         See `answer_error`.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, arithmetic: np.dtype[Any]) -> None:
         self._manifest = manifest
+        self._arithmetic = arithmetic
         rebuilt = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in manifest.shards]
         exact = encoding_error(manifest.code.generator, manifest.dtype)
         self.shards: Floats = np.maximum(exact, rebuilt)
@@ -42,8 +46,8 @@ class ErrorBounds:
         self._update()
 
     def _update(self) -> None:
-        code, dtype = self._manifest.code, self._manifest.dtype
-        self.answers = answer_error(code.generator, dtype, self._manifest.columns, self.shards)
+        generator, columns = self._manifest.code.generator, self._manifest.columns
+        self.answers = answer_error(generator, self._arithmetic, columns, self.shards)
         self._largest = float(self.answers.max())
 
     def allow(self, machine: int, bound: float) -> bool:
@@ -58,7 +62,14 @@ class ErrorBounds:
         """What the rounding of X W is relative to is at least this, for a W of this norm."""
         return self._reach * length
 
-    def of_product(self, condition: float, gain: float, buffers: Buffers, length: float) -> float:
+    def of_product(
+        self,
+        condition: float,
+        gain: float,
+        buffers: Buffers,
+        length: float,
+        relative: Floats | None = None,
+    ) -> float:
         """Of X W: rounding can be as large as in any step so far, for a W as long as this.
 
         Parameters
@@ -69,11 +80,9 @@ class ErrorBounds:
             With X W.
         length : float
             Norm of W, 0 where it overflows: only this step tells then.
-
-        Raises
-        ------
-        MachineError
-            X W is not finite.
+        relative : (L * R, 1) ndarray of float64, optional
+            What rows of X are multiplied with, of which the largest is 1. The error may be in
+            that one.
         """
         sizes = buffers.work.reshape(buffers.parts.shape)
         scale = likely_scale(buffers.parts, sizes)
@@ -81,8 +90,10 @@ class ErrorBounds:
             self._reach = max(self._reach, scale / length)
         errors = [self._largest] * len(sizes)
         largest, scale = float(sizes.max()), max(scale, self.least_scale(length))
-        if not largest < np.inf:
-            raise MachineError(
-                "X w is too large for float64: the answers are finite, and it is not"
-            )
-        return decode_error_bound(condition, gain, errors, largest, scale)
+        bound = decode_error_bound(condition, gain, errors, largest, scale)
+        if relative is None or not bound < np.inf:
+            return bound
+        rows = buffers.work.reshape(buffers.product.shape)
+        after = float(np.multiply(rows, relative, out=rows).max())
+        wrong = largest * (bound / (1 + bound))
+        return wrong / (after - wrong) if wrong < after else (np.inf if wrong else 0.0)

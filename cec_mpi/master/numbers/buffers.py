@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cec_mpi.core.accuracy.scaling import Scales, multiplied
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.codec import Codec
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InputError, MachineError
 from cec_mpi.store.format.manifest import Manifest
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 class Buffers:
@@ -20,10 +22,14 @@ class Buffers:
 
     Attributes
     ----------
-    shared, finite : (k, r) ndarray
-        W as it is sent, and which of its entries are finite.
-    coded, good : (L * R * k,) ndarray
-        The machines' coefficients of an adjoint, and which numbers are finite.
+    shared : (k, r) ndarray
+        W as it is sent: divided by powers of two.
+    exponents : (k,) ndarray of int64
+        Of these powers, of the step: each column of W or V has its own.
+    coded : (L * R * k,) ndarray
+        The machines' coefficients of an adjoint.
+    good : (L * R * k,) ndarray of bool
+        Scratch: which answers are finite.
     parts : (L, R * k) ndarray of float64
         The rows of X_1 W .. X_L W or of V_1 .. V_L.
     product : (L * R, k) ndarray of float64
@@ -34,12 +40,15 @@ class Buffers:
 
     codec: Codec
 
-    def __init__(self, manifest: Manifest, columns: int) -> None:
-        recovery, rows, dtype = manifest.code.recovery, manifest.rows_per_shard, manifest.dtype
+    def __init__(self, manifest: Manifest, columns: int, arithmetic: np.dtype[Any]) -> None:
+        recovery, rows = manifest.code.recovery, manifest.rows_per_shard
         size = recovery * rows * columns
-        self.shared = np.empty((columns, manifest.columns), dtype)
-        self.finite = np.empty(self.shared.shape, dtype=bool)
-        self.coded = np.empty(size, dtype)
+        self.shared = np.empty((columns, manifest.columns), arithmetic)
+        self.exponents = np.zeros(columns, dtype=np.int64)
+        self._given = np.empty(self.shared.shape)
+        self._sizes = np.empty(self.shared.shape)
+        self._finite = np.empty(self.shared.shape, dtype=bool)
+        self.coded = np.empty(size, arithmetic)
         self.good = np.empty(size, dtype=bool)
         self.parts = np.empty((recovery, rows * columns))
         self.product = self.parts.reshape(recovery * rows, columns)
@@ -47,6 +56,49 @@ class Buffers:
         self._code = manifest.code
         self._columns = columns
         self._plan: Plan | None = None
+
+    def take(self, name: str, W: NDArray[Any], scales: Scales) -> None:
+        """Have W, of shape (r, k), as it is sent.
+
+        Raises
+        ------
+        InputError
+            It is not of finite real numbers.
+        """
+        _convert(name, W, self._given.T, self._finite.T)
+        self.exponents[:] = scales.of_product(self._given, self._sizes)
+        multiplied(self._given, -self.exponents[:, np.newaxis], self.shared)
+
+    def take_adjoint(self, name: str, V: NDArray[Any], scales: Scales) -> None:
+        """Have V, of shape (q, k), in the place of the product, multiplied by powers of two.
+
+        Raises
+        ------
+        InputError
+            It is not of finite real numbers.
+        """
+        rows = len(V)
+        given = self.product[:rows]
+        size, shape = given.size, given.shape
+        _convert(name, V, given, self.good[:size].reshape(shape))
+        work = self.work[:size].reshape(shape)
+        self.exponents[:] = scales.of_adjoint(given, work)
+        scales.with_rows(given, -self.exponents, given, work)
+        self.product[rows:] = 0
+
+    def checked(self, result: Floats, what: str) -> Floats:
+        """A result, (n, k), of finite numbers.
+
+        Raises
+        ------
+        MachineError
+            It is too large for float64.
+        """
+        scratch = self.good if result.size <= self.good.size else self._finite.reshape(-1)
+        finite = scratch[: result.size].reshape(result.shape)
+        if not np.isfinite(result, out=finite).all():
+            raise MachineError(f"{what} is too large for float64")
+        return result
 
     def prepare(self, plan: Plan) -> None:
         """Have the codec of this plan."""
@@ -76,13 +128,8 @@ def block_of(name: str, block: ArrayLike, length: int) -> NDArray[Any]:
     return array
 
 
-def take(
-    name: str,
-    block: NDArray[Any],
-    buffer: NDArray[Any],
-    finite: NDArray[np.bool_] | None = None,
-) -> None:
-    """Convert once to the buffer's dtype, before anything goes on the wire."""
+def _convert(name: str, block: NDArray[Any], buffer: Floats, finite: Bools) -> None:
+    """Convert once to float64, before anything goes on the wire."""
     if block.dtype.kind not in "fiub":
         raise InputError(f"{name} has dtype {block.dtype}: expected real numbers")
     with np.errstate(over="ignore"):

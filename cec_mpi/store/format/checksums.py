@@ -6,8 +6,6 @@ again from shards that are whole.
 
 from __future__ import annotations
 
-import io
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +16,11 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.files.durable import publish, read_at
-from cec_mpi.files.regular import open_regular, refuse_shortage, why_unreadable
+from cec_mpi.store.format.array_files import ArrayFile, publish_array, with_copy
 from cec_mpi.store.format.manifest import Manifest, ShardEntry, checksums_name
 from cec_mpi.store.format.manifest_file import publish_manifest
 
 Sums = NDArray[np.uint64]
-
-_MOST_HEADER = 4096  # bytes; ours have 128
 
 
 def block_sum(data: Any) -> int:
@@ -40,15 +35,7 @@ def row_sum(sums: Sums) -> str:
 
 def publish_checksums(directory: Path, name: str, sums: Sums) -> None:
     """Write the checksums of a store, shape (N, blocks), and a copy of them."""
-    file = io.BytesIO()
-    np.save(file, np.ascontiguousarray(sums, dtype="<u8"))
-    for each in checksum_files(name):
-        publish(directory / each, file.getvalue())
-
-
-def checksum_files(name: str) -> tuple[str, str]:
-    """The file of checksums that a manifest names, and its copy."""
-    return name, name.replace(".npy", ".copy.npy")
+    publish_array(directory, name, sums)
 
 
 def publish_generation(
@@ -64,7 +51,7 @@ def publish_generation(
     )
     publish_checksums(directory, changed.checksums, sums)
     publish_manifest(directory, changed)
-    for name in checksum_files(checksums_name(manifest.generation - 1)):
+    for name in with_copy(checksums_name(manifest.generation - 1)):
         (directory / name).unlink(missing_ok=True)
     return changed
 
@@ -83,10 +70,10 @@ def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str,
     sums = np.zeros((manifest.code.machines, manifest.grid.count), np.uint64)
     trusted = np.zeros(len(sums), dtype=bool)
     problems = {}
-    for name in checksum_files(manifest.checksums):
+    for name in with_copy(manifest.checksums):
         try:
-            with _SumsFile(directory / name, manifest) as file:
-                found = file.rows()
+            with _sums_file(directory / name, manifest) as file:
+                found = file.array()
         except DamagedStoreError as error:
             problems[name] = str(error)
             continue
@@ -130,10 +117,10 @@ def read_row(directory: Path, manifest: Manifest, machine: int) -> Sums:
     DamagedStoreError
         They are as the manifest says in neither.
     """
-    for name in checksum_files(manifest.checksums):
+    for name in with_copy(manifest.checksums):
         try:
-            with _SumsFile(directory / name, manifest) as file:
-                sums = file.row(machine)
+            with _sums_file(directory / name, manifest) as file:
+                sums = file.row(machine - 1)
         except DamagedStoreError:
             continue
         if row_sum(sums) == manifest.shards[machine - 1].xxh3_128:
@@ -142,66 +129,12 @@ def read_row(directory: Path, manifest: Manifest, machine: int) -> Sums:
 
 
 def _damaged(directory: Path, manifest: Manifest, machine: int) -> str:
-    names = " and ".join(checksum_files(manifest.checksums))
+    names = " and ".join(with_copy(manifest.checksums))
     return (
         f"{directory}: the checksums of machine {machine} are missing or altered in {names} "
         f"(cec-mpi repair {directory} mends that)"
     )
 
 
-class _SumsFile:
-    """A file of checksums that has the shape that a manifest says, open for reading."""
-
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        self._blocks = manifest.grid.count
-        self._machines = manifest.code.machines
-        try:
-            self._descriptor = open_regular(path)
-        except OSError as error:
-            raise DamagedStoreError(why_unreadable(error)) from None
-        try:
-            self._check()
-        except BaseException:
-            os.close(self._descriptor)
-            raise
-
-    def _check(self) -> None:
-        size = os.fstat(self._descriptor).st_size
-        head = os.pread(self._descriptor, _MOST_HEADER, 0)
-        try:
-            file = io.BytesIO(head)
-            version = np.lib.format.read_magic(file)
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        except Exception as error:  # the header is parsed as Python: it can raise anything
-            reason = str(error).split("\n")[0]
-            raise DamagedStoreError(f"unreadable ({reason})") from None
-        self._begin = file.tell()
-        found = (version, shape, fortran, dtype)
-        if found != ((1, 0), (self._machines, self._blocks), False, np.dtype("<u8")):
-            raise DamagedStoreError("has another shape")
-        expected = self._begin + 8 * self._machines * self._blocks
-        if size != expected:
-            raise DamagedStoreError(f"{size} bytes, expected {expected}")
-
-    def row(self, machine: int) -> Sums:
-        """The checksums of one shard."""
-        sums = np.empty(self._blocks, "<u8")
-        place = self._begin + 8 * self._blocks * (machine - 1)
-        try:
-            got = read_at(self._descriptor, sums, place)
-        except OSError as error:
-            refuse_shortage(error, "a file of checksums")
-            raise DamagedStoreError(why_unreadable(error)) from None
-        if got < sums.nbytes:
-            raise DamagedStoreError("cut off")
-        return sums.astype(np.uint64, copy=False)
-
-    def rows(self) -> Sums:
-        """Those of all shards, shape (N, blocks)."""
-        return np.stack([self.row(n) for n in range(1, self._machines + 1)])
-
-    def __enter__(self) -> _SumsFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+def _sums_file(path: Path, manifest: Manifest) -> ArrayFile:
+    return ArrayFile(path, (manifest.code.machines, manifest.grid.count), np.uint64)

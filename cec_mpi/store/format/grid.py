@@ -107,10 +107,14 @@ class Grid:
         for row in range(rectangle.top, rectangle.bottom):
             yield self.block(row * self.across + rectangle.span)
 
-    def rectangles(self, most_numbers: int) -> list[Rectangle]:
-        """All blocks, together where that is not more than so many numbers."""
+    def rectangles(self, most_numbers: int, together: int = 1) -> list[Rectangle]:
+        """All blocks, together where that is not more than so many numbers.
+
+        Heights are multiples of so many blocks, but at the end.
+        """
         width = min(self.block_columns, self.columns)
-        height = min(self.down, max(1, most_numbers // (self.block_rows * width)))
+        height = max(1, most_numbers // (self.block_rows * width))
+        height = min(self.down, max(together, height - height % together))
         return [
             Rectangle(top, min(top + height, self.down), span)
             for top in range(0, self.down, height)

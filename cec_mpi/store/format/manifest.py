@@ -32,7 +32,17 @@ SOURCE = "source.json"  # of what and with which arguments a store was encoded
 INCOMPLETE = "incomplete.json"
 INCOMPLETE_MANIFEST = "incomplete.manifest.json"
 INCOMPLETE_SUMS = "incomplete.sums"
-JOURNAL = (INCOMPLETE, INCOMPLETE_MANIFEST, INCOMPLETE_SUMS)
+INCOMPLETE_EXPONENTS = "incomplete.exponents"
+INCOMPLETE_SIZES = "incomplete.sizes"
+JOURNAL = (
+    INCOMPLETE,
+    INCOMPLETE_MANIFEST,
+    INCOMPLETE_SUMS,
+    INCOMPLETE_EXPONENTS,
+    INCOMPLETE_SIZES,
+)
+COLUMN_SIZES = "column-sizes.npy"
+ROW_EXPONENTS = "row-exponents.npy"
 CHECKSUM = "xxh3_64"
 CREATED_BY = f"cec_mpi {__version__}"
 DTYPES = ("float32", "float64")
@@ -104,6 +114,22 @@ class ShardEntry:
 
 
 @dataclass(frozen=True)
+class ArrayEntry:
+    """What the manifest says of an array beside the shards, which has a copy.
+
+    Attributes
+    ----------
+    file : str
+        Name within the store.
+    xxh3_128 : str
+        Checksum of its numbers.
+    """
+
+    file: str
+    xxh3_128: str = ""
+
+
+@dataclass(frozen=True)
 class Manifest:
     """A store without its data.
 
@@ -123,6 +149,10 @@ class Manifest:
         Name of the file with the checksums of all blocks.
     shards : tuple of ShardEntry
         Machines 1..N.
+    column_sizes : ArrayEntry
+        How large the numbers are that were encoded, by column.
+    row_exponents : ArrayEntry or None
+        Powers of two that rows of X were divided by; None where they are as they were.
     sensitivity : Sensitivity or None
         How small an error the answers of more than L machines show; None in stores that
         were written before this was measured.
@@ -138,6 +168,8 @@ class Manifest:
     header: str
     checksums: str
     shards: tuple[ShardEntry, ...]
+    column_sizes: ArrayEntry
+    row_exponents: ArrayEntry | None = None
     sensitivity: Sensitivity | None = None
     column_names: tuple[str, ...] = ()
 
@@ -200,6 +232,8 @@ class Manifest:
             **self._parity(),
             "grid": {"block_rows": self.grid.block_rows, "block_columns": self.grid.block_columns},
             "checksums": {"algorithm": CHECKSUM, "file": self.checksums},
+            "column_sizes": asdict(self.column_sizes),
+            "row_exponents": None if self.row_exponents is None else asdict(self.row_exponents),
             "shard_header": self.header,
             "shards": [asdict(shard) for shard in self.shards],
         }

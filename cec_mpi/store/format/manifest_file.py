@@ -20,13 +20,16 @@ from cec_mpi.files.regular import NotAFileError, kind_of, read_regular
 from cec_mpi.store.format.grid import Grid
 from cec_mpi.store.format.manifest import (
     CHECKSUM,
+    COLUMN_SIZES,
     DTYPES,
     FORMAT,
     INCOMPLETE,
     JOURNAL,
     MANIFEST,
     MANIFEST_COPY,
+    ROW_EXPONENTS,
     VERSION,
+    ArrayEntry,
     Manifest,
     Rebuilt,
     ShardEntry,
@@ -166,6 +169,10 @@ def _parse(content: dict[str, Any]) -> Manifest:
         header=str(content["shard_header"]),
         checksums=str(content["checksums"]["file"]),
         shards=tuple(_shard_entry(shard) for shard in content["shards"]),
+        column_sizes=_typed(ArrayEntry(**content["column_sizes"])),
+        row_exponents=None
+        if content["row_exponents"] is None
+        else _typed(ArrayEntry(**content["row_exponents"])),
         sensitivity=_sensitivity(content["parity"]) if "parity" in content else None,
         column_names=_column_names(content.get("column_names", []), columns),
     )
@@ -212,6 +219,7 @@ def _check(manifest: Manifest, content: dict[str, Any], path: Path) -> None:
     rows = rows_per_shard(manifest.rows, code.recovery)
     algorithm = content["checksums"].get("algorithm")
     generation = manifest.generation
+    row_exponents = manifest.row_exponents or ArrayEntry(ROW_EXPONENTS)
     for what, found, expected in (
         ("machines", content.get("machines"), code.machines),
         ("recovery", content.get("recovery"), code.recovery),
@@ -220,6 +228,8 @@ def _check(manifest: Manifest, content: dict[str, Any], path: Path) -> None:
         ("checksums", algorithm, CHECKSUM),
         ("checksums", manifest.checksums, checksums_name(generation)),
         ("shard_header", manifest.header, _header_like(manifest)),
+        ("column_sizes", manifest.column_sizes.file, COLUMN_SIZES),
+        ("row_exponents", row_exponents.file, ROW_EXPONENTS),
     ):
         if found != expected:
             raise DamagedStoreError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.store.format.checksums import checksum_files
+from cec_mpi.store.format.array_files import with_copy
 from cec_mpi.store.format.manifest import MANIFEST, Manifest
 
 _FEW = 1 << 20  # blocks in all shards: what is kept of each of them takes no memory to speak of
@@ -31,7 +31,7 @@ def check_sizes(directory: Path, manifest: Manifest, needed: bool = True) -> Non
     if blocks <= _FEW:
         return
     expected = {shard.file: manifest.shard_bytes for shard in manifest.shards}
-    expected |= dict.fromkeys(checksum_files(manifest.checksums), _HEADER + 8 * blocks)
+    expected |= dict.fromkeys(with_copy(manifest.checksums), _HEADER + 8 * blocks)
     found = {name: size for name in expected if (size := _size(directory / name)) is not None}
     if any(size == expected[name] for name, size in found.items()):
         return

@@ -1,5 +1,5 @@
 """What is done with stores: encode, verify, repair, decode, add a machine.
 
-May import: `core`, `files`, `store.format`, `store.reader`, `store.rebuilding`, `store.sources`,
-`store.work`.
+May import: `core`, `files`, `store.format`, `store.making`, `store.reader`, `store.rebuilding`,
+`store.sources`, `store.work`.
 """

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +67,8 @@ class Computing:
         How many numbers the file has: the result t begins at t R r, and what would lie
         beyond the end is left out.
     threads : int
+    exponents : (T, R) ndarray of int16, optional
+        What each row of a result is multiplied with, as powers of two.
     """
 
     blocks: Blocks
@@ -74,6 +77,7 @@ class Computing:
     header_bytes: int
     numbers: int
     threads: int
+    exponents: NDArray[np.int16] | None = None
     pieces: list[list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +105,8 @@ class Computing:
         if len(found.shards) < manifest.code.recovery:
             return Computed(block.number)
         values, bounds = self.blocks.compute(found, self._recombination)
+        if self.exponents is not None:
+            values = _multiplied(values, self.exponents[:, block.start : block.stop])
         for t, rows in enumerate(values):
             first = t * manifest.grid.rows * manifest.columns + block.offset
             kept = rows[: max(0, self.numbers - first)]
@@ -118,6 +124,17 @@ class Computing:
             kept = lru_cache(_KEPT)(lambda basis: Recombination(generator, basis, self.targets))
             self._kept.recombination = kept
         return kept
+
+
+def _multiplied(values: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[Any]:
+    """Results (T, w) whose rows are multiplied with powers of two, (T, rows)."""
+    rows = values.reshape(*exponents.shape, -1)
+    largest = np.finfo(rows.dtype).max
+    with np.errstate(over="ignore", under="ignore"):
+        product = np.ldexp(rows, exponents.astype(np.int32)[..., np.newaxis])
+    # What was encoded is finite: only its rounding can be too large.
+    finite: NDArray[Any] = np.clip(product, -largest, largest)
+    return finite.reshape(values.shape)
 
 
 def compute_all(work: Computing, runner: Runner, purpose: str) -> list[Computed]:

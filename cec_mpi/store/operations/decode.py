@@ -10,6 +10,7 @@ from cec_mpi.files.appearing import appearing, check_new
 from cec_mpi.files.durable import check_room
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import read_rows
+from cec_mpi.store.format.scaling import read_exponents
 from cec_mpi.store.operations.computing import Computing, compute_all
 from cec_mpi.store.operations.outputs import open_output
 from cec_mpi.store.reader import open_store
@@ -51,7 +52,8 @@ def decode(
     -------
     float
         Certified: no entry differs from what was encoded (X in the store's dtype) by more
-        than this times the largest entry at the same place of the L parts of X.
+        than this times the largest entry at the same place of the L parts of X. Where rows
+        were scaled, both are entries of rows divided by their powers of two.
 
     Raises
     ------
@@ -80,6 +82,7 @@ def decode(
             begin,
             manifest.rows * manifest.columns,
             fit_blocks(manifest, memory, runner.threads),
+            read_exponents(opened.path, manifest),
         )
         found = compute_all(work, runner, "decoded")
     return max(each.error_bound for each in found)

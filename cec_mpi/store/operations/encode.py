@@ -20,8 +20,11 @@ from cec_mpi.files.appearing import check_new
 from cec_mpi.files.durable import check_room, locked
 from cec_mpi.store.format.grid import make_grid
 from cec_mpi.store.format.manifest import (
+    COLUMN_SIZES,
     INCOMPLETE,
     MANIFEST,
+    ROW_EXPONENTS,
+    ArrayEntry,
     Manifest,
     ShardEntry,
     checksums_name,
@@ -31,9 +34,10 @@ from cec_mpi.store.format.manifest import (
     store_dtype,
 )
 from cec_mpi.store.format.manifest_file import read_manifest
-from cec_mpi.store.operations import journal
-from cec_mpi.store.operations.encoding import Encoding, NotEncodable
-from cec_mpi.store.operations.targets import publishing_targets
+from cec_mpi.store.making import journal
+from cec_mpi.store.making.encoding import Encoding
+from cec_mpi.store.making.reading import NotEncodable
+from cec_mpi.store.making.targets import publishing_targets
 from cec_mpi.store.sources import (
     ArraySource,
     Source,
@@ -44,6 +48,7 @@ from cec_mpi.store.sources import (
 )
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
+SCALINGS = ("rows", "none")
 _DELIMITER_NAMES = {"\t": "tab", " ": "space"}
 
 
@@ -57,6 +62,7 @@ def encode(
     systematic: bool = False,
     seed: int = 0,
     dtype: str | None = None,
+    scaling: str | None = None,
     shape: tuple[int, int] | None = None,
     input_dtype: str | None = None,
     header: bool | None = None,
@@ -73,8 +79,8 @@ def encode(
     Parameters
     ----------
     source : path, array or ArraySource
-    store, machines, recovery, code, systematic, seed, dtype, shape, input_dtype, header, \
-delimiter, columns, drop, target, memory, resume
+    store, machines, recovery, code, systematic, seed, dtype, scaling, shape, input_dtype, \
+header, delimiter, columns, drop, target, memory, resume
         As of `cec_mpi.encode`.
     runner : Runner, optional
         Who does the work; by default the threads of this process. The bytes of the store
@@ -99,6 +105,7 @@ delimiter, columns, drop, target, memory, resume
         "systematic": systematic,
         "seed": seed,
         "dtype": dtype,
+        "scaling": scaling,
         "shape": None if shape is None else list(shape),
         "input_dtype": input_dtype,
         "header": None if header is None else ("yes" if header else "no"),
@@ -107,6 +114,9 @@ delimiter, columns, drop, target, memory, resume
         "drop": list(map(str, drop or ())) or None,
         "target": [f"{name}:{os.fspath(file)}" for name, file in (target or {}).items()] or None,
     }
+    if scaling not in (None, *SCALINGS):
+        raise InputError(f"scaling {scaling!r}: expected one of {', '.join(SCALINGS)}")
+    scales = scaling == "rows" or (scaling is None and not systematic)
     table = table_options(header, delimiter, columns, drop, target)
     directory = Path(store)
     again = _command(source, directory, arguments)
@@ -140,7 +150,7 @@ delimiter, columns, drop, target, memory, resume
         return read_manifest(directory)
     try:
         if not found or not matrix.stamps:
-            skeleton = _skeleton(matrix, machines, recovery, code, systematic, seed, dtype)
+            skeleton = _skeleton(matrix, machines, recovery, code, systematic, seed, dtype, scales)
             check_room(directory, skeleton.shard_bytes * machines)  # before its blocks are listed
             encoding = Encoding(directory, matrix, skeleton, memory, runner)
         if not found:
@@ -160,6 +170,7 @@ delimiter, columns, drop, target, memory, resume
                 with publishing_targets(matrix, memory, runner, again=found):
                     if found and matrix.stamps:  # else all is done anew
                         encoding.skip_what_is_good(runner)
+                    encoding.measure(runner)
                     runner.run(encoding)
                 return journal.finish(directory, skeleton)
     except OSError as error:
@@ -236,6 +247,7 @@ def _skeleton(
     systematic: bool,
     seed: int,
     dtype: str | None,
+    scales: bool,
 ) -> Manifest:
     """The manifest of a store whose shards have no checksums yet."""
     rows, columns = matrix.shape
@@ -254,6 +266,8 @@ def _skeleton(
         header=header,
         checksums=checksums_name(1),
         shards=tuple(ShardEntry(shard_name(n), size, "") for n in range(1, machines + 1)),
+        column_sizes=ArrayEntry(COLUMN_SIZES),
+        row_exponents=ArrayEntry(ROW_EXPONENTS) if scales else None,
         sensitivity=measure_sensitivity(
             code.generator, kind, columns, code.conditioning.worst_machines
         ),

@@ -16,6 +16,7 @@ from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import publish_generation, row_sum
 from cec_mpi.store.format.manifest import MANIFEST, MANIFEST_COPY, Manifest, rows_of
 from cec_mpi.store.format.manifest_file import parse_manifest, read_manifest, remove_journal
+from cec_mpi.store.format.scaling import restore_scaling
 from cec_mpi.store.operations.repairing import Repairing, compare_and_rebuild
 from cec_mpi.store.operations.verify import Condition, examine
 from cec_mpi.store.rebuilding import Blocks, disagreement, fit_blocks, lost_rows, merge_marks
@@ -38,7 +39,10 @@ class Repaired:
         The largest error bound of what was rebuilt, relative to the largest entry of X at
         the same place of its parts; 0 when nothing was.
     restored : list of str
-        Files that are as they were: checksums, manifests, and shards that were exchanged.
+        Files that are as they were: checksums, manifests, exponents of rows, sizes of columns,
+        and shards that were exchanged.
+    lost : list of str
+        Files that cannot be made again: neither they nor their copies are whole.
     unsettled : list of str
         Which shards disagree where, and nobody can be named.
     left : list of int
@@ -51,6 +55,7 @@ class Repaired:
     named: tuple[int, ...] = ()
     error_bound: float = 0.0
     restored: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
     unsettled: list[str] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
     replaced: dict[int, str] = field(default_factory=dict)
@@ -117,6 +122,8 @@ def repair(
                 f"({'; '.join(damaged)})"
             )
         _rebuild(directory, manifest, condition, machine, memory, runner, done)
+        restored, done.lost = restore_scaling(directory, manifest)
+        done.restored += restored
         return done
 
 

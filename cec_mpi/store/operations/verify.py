@@ -16,6 +16,7 @@ from cec_mpi.files.regular import open_regular, refuse_shortage
 from cec_mpi.store.format.checksums import block_sum, read_checksums, row_sum
 from cec_mpi.store.format.manifest import MANIFEST_COPY, Manifest, rows_of
 from cec_mpi.store.format.manifest_file import parse_manifest
+from cec_mpi.store.format.scaling import scaling_problems
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.format.sizes import check_sizes
 from cec_mpi.store.reader import open_store
@@ -41,7 +42,8 @@ class Condition:
     problems : list of str
         For machines 1..N what is wrong with its shard, or an empty text.
     other_problems : dict of str to str
-        By file what is wrong with the checksums and the copy of the manifest.
+        By file what is wrong with the checksums, the exponents of rows, the sizes of columns,
+        and the copy of the manifest.
     exchanged : dict of int to int
         Machines whose file holds all of the shard of another machine, and which.
     """
@@ -109,6 +111,7 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
         others[MANIFEST_COPY] = "missing"
     except StoreError:
         others[MANIFEST_COPY] = "altered"
+    others |= scaling_problems(directory, manifest)
     return Condition(manifest, sums, stated, good, problems, others, exchanged)
 
 

@@ -12,15 +12,13 @@ from cec_mpi.store.sources.binary import npy_source
 _TOGETHER_BYTES = 8 << 20
 
 
-def check_finite(path: Path, dtype: str, rows: int) -> None:
+def check_finite(path: Path, rows: int) -> None:
     """Look for numbers that are not finite, a few rows in memory at a time.
 
     Parameters
     ----------
     path : Path
         An ``.npy`` file with a matrix of real numbers.
-    dtype : str
-        What they are to be converted to.
     rows : int
         How many of the first rows are looked at, at most.
 
@@ -28,7 +26,7 @@ def check_finite(path: Path, dtype: str, rows: int) -> None:
     ------
     InputError
         Names file, row and column of the first number that is NaN, infinite, or too large
-        for `dtype`; or the file cannot be read.
+        for float64; or the file cannot be read.
     """
     source = npy_source(path)
     columns = source.shape[1]
@@ -38,10 +36,10 @@ def check_finite(path: Path, dtype: str, rows: int) -> None:
         slab = np.empty((stop - start, columns), source.dtype)
         source.read(start, stop, 0, columns, slab)
         with np.errstate(over="ignore", invalid="ignore"):
-            good = np.isfinite(slab.astype(dtype))
+            good = np.isfinite(slab.astype(np.float64))
         if not good.all():
             row, column = np.argwhere(~good)[0].tolist()
             raise InputError(
                 f"{path} holds {slab[row, column]} at row {start + row}, column {column} (counted "
-                f"from 0): expected finite numbers that fit {dtype}"
+                "from 0): expected finite numbers that fit float64"
             )

@@ -119,10 +119,10 @@ class CollectiveMasterEnd:
         self._manifest = manifest
         self._ranks = np.flatnonzero(opening.machines)  # that take part, counted from rank 1
         self._machines = np.array(opening.machines)[self._ranks] - 1
-        self._dtype = np.dtype(manifest.dtype)
+        self._dtype = opening.arithmetic
         self._answers = manifest.code.recovery * manifest.rows_per_shard
         self._product = Product()
-        self._values = AnswerBuffers(manifest)
+        self._values = AnswerBuffers(manifest, self._dtype)
         self._nothing = np.empty(0, self._dtype)
         self._no_report = np.zeros(Reported.size())
         self._reports = np.zeros((comm.size, Reported.size()))

@@ -122,7 +122,7 @@ class _Served:
     def __init__(self, opening: Opening, machine: int) -> None:
         self.machine = machine
         self.columns = opening.manifest.columns
-        self.dtype = np.dtype(opening.manifest.dtype)
+        self.dtype = opening.arithmetic
         self.count = 0
         self._buffer = np.empty(self.columns, self.dtype)
 

@@ -126,11 +126,11 @@ class MessagesMachineEnd:
 
     def shared(self, order: Multiply) -> NDArray[Any]:
         """Receive what this job multiplies with."""
-        manifest, (adjoint, columns) = self._served[order.store].manifest, order.product
+        opening, (adjoint, columns) = self._served[order.store], order.product
         assert order.intervals is not None
         rows = sum(stop - start for start, stop in order.intervals)
-        shape = (rows, columns) if adjoint else (columns, manifest.columns)
-        values = np.empty(shape, manifest.dtype)
+        shape = (rows, columns) if adjoint else (columns, opening.manifest.columns)
+        values = np.empty(shape, opening.arithmetic)
         with self._to_master():
             self._wait_for([self._comm.Irecv(values, source=MASTER, tag=CONTENT)], values.nbytes)
         return values

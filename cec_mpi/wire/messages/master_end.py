@@ -35,6 +35,7 @@ class MessagesMasterEnd:
         self.path = opening.store
         self._store = store
         self._manifest = opening.manifest
+        self._arithmetic = opening.arithmetic.name
         self._buffers: dict[tuple[int, str], list[NDArray[Any]]] = {}
 
     def ask(
@@ -50,7 +51,7 @@ class MessagesMasterEnd:
             size, dtype = self._manifest.columns * product.columns, "float64"
         else:
             rows = sum(stop - start for start, stop in intervals)
-            size, dtype = rows * product.columns, self._manifest.dtype
+            size, dtype = rows * product.columns, self._arithmetic
         kept = self._buffers.get((size, dtype))
         values = kept.pop() if kept else np.empty(size, dtype)
         values.fill(np.nan)  # what a short answer leaves out is not to be taken for one

@@ -15,7 +15,7 @@ from cec_mpi.errors import InputError, StoreError
 from cec_mpi.files.durable import locked
 from cec_mpi.store import encode, open_store, verify
 from cec_mpi.store.format import grid
-from cec_mpi.store.operations import encoding
+from cec_mpi.store.making import encoding
 from cec_mpi.store.work import LocalRunner
 from helpers import ROOT
 

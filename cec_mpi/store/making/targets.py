@@ -14,7 +14,7 @@ from cec_mpi.files.appearing import appearing
 from cec_mpi.files.durable import check_room, make_file, write_at
 from cec_mpi.files.replacing import sync
 from cec_mpi.store.format.manifest import array_header
-from cec_mpi.store.operations.encoding import NotEncodable, read_source
+from cec_mpi.store.making.reading import NotEncodable, read_source
 from cec_mpi.store.sources import Source, TableSource
 from cec_mpi.store.work import Runner, fit_memory
 

@@ -1,8 +1,8 @@
 """A store that is being made: its directory from the first file to the manifest.
 
 Until the manifest is there, the directory holds a journal: how to resume, of what and with
-which arguments it was begun, its manifest without checksums, and the checksums of the
-blocks that are written so far.
+which arguments it was begun, its manifest without checksums, the checksums of the blocks that
+are written so far, what rows were divided by, and sizes of columns.
 """
 
 from __future__ import annotations
@@ -25,20 +25,27 @@ from cec_mpi.errors import InputError, StoreError
 from cec_mpi.files.durable import locked, make_file, publish
 from cec_mpi.files.regular import read_regular
 from cec_mpi.files.replacing import create_new, is_own, open_own, sync
+from cec_mpi.store.format.array_files import with_copy
 from cec_mpi.store.format.checksums import publish_checksums, row_sum
 from cec_mpi.store.format.manifest import (
+    COLUMN_SIZES,
     INCOMPLETE,
+    INCOMPLETE_EXPONENTS,
     INCOMPLETE_MANIFEST,
+    INCOMPLETE_SIZES,
     INCOMPLETE_SUMS,
     JOURNAL,
     MANIFEST_COPY,
+    ROW_EXPONENTS,
     SOURCE,
     Manifest,
     ShardEntry,
     shard_name,
 )
 from cec_mpi.store.format.manifest_file import parse_manifest, publish_manifest, read_manifest
+from cec_mpi.store.format.scaling import publish_scaling
 from cec_mpi.store.format.shard_files import make_shard_file
+from cec_mpi.store.making.bands import Bands
 from cec_mpi.store.sources import Source
 
 
@@ -107,7 +114,8 @@ def _fill(
     header = skeleton.header.encode("latin-1")
     for shard in skeleton.shards:
         make_file(new / shard.file, header, skeleton.shard_bytes)
-    make_file(new / INCOMPLETE_SUMS, b"", 8 * skeleton.code.machines * skeleton.grid.count)
+    for name, size in _notes(skeleton).items():
+        make_file(new / name, b"", size)
     publish(new / INCOMPLETE_MANIFEST, skeleton.to_json().encode())
     origin = {"arguments": arguments, "source": list(matrix.stamps)}
     publish(new / SOURCE, json.dumps(origin, indent=2).encode())
@@ -141,13 +149,25 @@ def go_on(target: Path, matrix: Source, arguments: dict[str, Any]) -> Manifest:
         raise InputError(f"{target} cannot be resumed, its journal is damaged: remove it")
     for machine in range(1, skeleton.code.machines + 1):
         make_shard_file(target, skeleton, machine)
-    path = target / INCOMPLETE_SUMS
-    descriptor = open_own(path) if is_own(path) else create_new(path)
-    try:  # what is cut off is done again
-        os.ftruncate(descriptor, 8 * skeleton.code.machines * skeleton.grid.count)
-    finally:
-        os.close(descriptor)
+    for name, size in _notes(skeleton).items():
+        path = target / name
+        descriptor = open_own(path) if is_own(path) else create_new(path)
+        try:  # what is cut off is done again
+            os.ftruncate(descriptor, size)
+        finally:
+            os.close(descriptor)
     return skeleton
+
+
+def _notes(skeleton: Manifest) -> dict[str, int]:
+    """Files in which processes write down what they have done, and their sizes in bytes."""
+    sizes = {
+        INCOMPLETE_SUMS: 8 * sums_of_block(skeleton) * skeleton.grid.count,
+        INCOMPLETE_SIZES: Bands(skeleton.grid).bytes,
+    }
+    if skeleton.row_exponents is not None:
+        sizes[INCOMPLETE_EXPONENTS] = 2 * skeleton.code.recovery * skeleton.grid.rows
+    return sizes
 
 
 def check_same(target: Path, matrix: Source, arguments: dict[str, Any]) -> None:
@@ -193,27 +213,58 @@ def _check_origin(
 def discard(target: Path, skeleton: Manifest) -> None:
     """Remove a store that can never be; files that are not ours stay."""
     names = [shard.file for shard in skeleton.shards]
-    for name in (*names, *JOURNAL, SOURCE, skeleton.checksums, MANIFEST_COPY, ".lock"):
+    arrays = (*with_copy(COLUMN_SIZES), *with_copy(ROW_EXPONENTS), skeleton.checksums)
+    for name in (*names, *JOURNAL, SOURCE, *arrays, MANIFEST_COPY, ".lock"):
         (target / name).unlink(missing_ok=True)
     with suppress(OSError):  # not empty
         target.rmdir()
 
 
 def finish(target: Path, skeleton: Manifest) -> Manifest:
-    """All blocks are on the disk: write their checksums, and the manifest last."""
-    sums = read_sums(target, skeleton)
+    """All blocks are on the disk: write what the manifest names, and the manifest last."""
+    sums, _ = read_sums(target, skeleton)
     shards = tuple(
         ShardEntry(shard_name(n), skeleton.shard_bytes, row_sum(row))
         for n, row in enumerate(sums, start=1)
     )
-    manifest = replace(skeleton, shards=shards)
+    exponents = read_exponents(target, skeleton)
+    sizes = Bands(skeleton.grid).total(target / INCOMPLETE_SIZES, skeleton)
     sync(target)
+    column_sizes, row_exponents = publish_scaling(target, exponents, sizes)
+    manifest = replace(
+        skeleton, shards=shards, column_sizes=column_sizes, row_exponents=row_exponents
+    )
     publish_checksums(target, manifest.checksums, sums)
     publish_manifest(target, manifest)
     return manifest
 
 
-def read_sums(directory: Path, skeleton: Manifest) -> NDArray[np.uint64]:
-    """Checksums of the blocks that are written, 0 where one is not: (N, blocks)."""
+def sums_of_block(skeleton: Manifest) -> int:
+    """How many checksums a block has: of each shard, and of the exponents of its rows."""
+    return skeleton.code.machines + (skeleton.row_exponents is not None)
+
+
+def read_sums(
+    directory: Path, skeleton: Manifest
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64] | None]:
+    """Checksums of the blocks that are written, 0 where one is not.
+
+    Returns
+    -------
+    shards : (N, blocks) ndarray
+    exponents : (blocks,) ndarray, or None
+        Of the exponents of their rows.
+    """
     sums = np.frombuffer(read_regular(directory / INCOMPLETE_SUMS, most=None), "<u8")
-    return sums.reshape(skeleton.grid.count, skeleton.code.machines).T
+    sums = sums.reshape(skeleton.grid.count, sums_of_block(skeleton)).T
+    machines = skeleton.code.machines
+    return sums[:machines], sums[machines] if len(sums) > machines else None
+
+
+def read_exponents(directory: Path, skeleton: Manifest) -> NDArray[np.int16] | None:
+    """What rows were divided by so far, (L, R); None where they are not."""
+    if skeleton.row_exponents is None:
+        return None
+    data = read_regular(directory / INCOMPLETE_EXPONENTS, most=None)
+    found = np.frombuffer(data, "<i2").astype(np.int16)
+    return found.reshape(skeleton.code.recovery, skeleton.grid.rows)

@@ -9,14 +9,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.errors import InputError
+from cec_mpi.core.accuracy.equilibration import ColumnSizes, divide_rows, equilibrate
 from cec_mpi.files.durable import WriteHandles
 from cec_mpi.files.replacing import sync
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.grid import Block, Rectangle
-from cec_mpi.store.format.manifest import INCOMPLETE_SUMS, Manifest
-from cec_mpi.store.operations.journal import read_sums
+from cec_mpi.store.format.manifest import (
+    INCOMPLETE_EXPONENTS,
+    INCOMPLETE_SIZES,
+    INCOMPLETE_SUMS,
+    Manifest,
+)
+from cec_mpi.store.making.bands import Bands
+from cec_mpi.store.making.journal import read_exponents, read_sums
+from cec_mpi.store.making.reading import (
+    NotEncodable,
+    measure_rows,
+    not_finite,
+    read_part,
+)
 from cec_mpi.store.rebuilding import Blocks
 from cec_mpi.store.sources import Source
 from cec_mpi.store.work import PerThread, Runner, fit_memory
@@ -25,26 +37,9 @@ _PIECES_PER_THREAD = 4
 _MOST_UNSYNCED = 256 << 20  # bytes; more would make the last sync long, and a resume too
 
 
-class NotEncodable(InputError):
-    """No store can be made of this X."""
-
-
-def read_source(
-    source: Source, start: int, stop: int, left: int, right: int, out: NDArray[Any]
-) -> None:
-    """As `Source.read`; with bad input it is `NotEncodable`."""
-    try:
-        source.read(start, stop, left, right, out)
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{source.name} cannot be read: {reason}") from None
-    except InputError as error:
-        raise NotEncodable(str(error)) from error.__cause__  # what a program's own array raised
-
-
 @dataclass
 class Encoding:
-    """The work of encoding: reads X, multiplies, writes shards, one rectangle at a time."""
+    """The work of encoding: reads X, multiplies, writes shards, some bands of blocks at a time."""
 
     directory: Path
     source: Source
@@ -53,6 +48,7 @@ class Encoding:
     runner: InitVar[Runner]
     pieces: list[Rectangle] = field(init=False)
     threads: int = field(init=False)
+    exponents: NDArray[np.int16] | None = None  # of long rows, known beforehand
 
     def __post_init__(self, runner: Runner) -> None:
         code, grid, itemsize = self.manifest.code, self.manifest.grid, self.manifest.itemsize
@@ -62,13 +58,16 @@ class Encoding:
             self.memory,
             runner.threads,
             arrays=code.recovery + self.source.copies,
-            fixed=(code.recovery + code.machines + 1) * block,
+            fixed=(2 * code.recovery + code.machines + 1) * block,
             least=block,
             share=grid.rows * grid.columns * itemsize // workers,
             held=self.source.held,
         )
-        self.pieces = grid.rectangles(size // itemsize)
+        self._bands = Bands(grid)
+        self._together = max(1, size // block)  # blocks below each other that are read at a time
+        self.pieces = grid.rectangles(size // itemsize, self._bands.height)
         self._good = np.zeros(grid.count, dtype=bool)
+        self._measured = np.zeros((self._bands.count, grid.across), dtype=bool)
         self._largest_safe = float(np.finfo(self.manifest.dtype).max) / (
             2 * float(np.abs(code.generator).sum(axis=1).max())
         )
@@ -77,17 +76,29 @@ class Encoding:
 
     def skip_what_is_good(self, runner: Runner) -> None:
         """Leave out the blocks that an earlier process has written, and that are as it did."""
-        sums = read_sums(self.directory, self.manifest)
+        sums, of_exponents = read_sums(self.directory, self.manifest)
+        exponents = read_exponents(self.directory, self.manifest)
         blocks = Blocks(self.directory, self.manifest, sums)
-        checking = Checking(blocks, list(self.pieces), self.threads)
+        checking = Checking(blocks, list(self.pieces), self.threads, exponents, of_exponents)
         for good in runner.run(checking):
             self._good[good] = True
         grid = self.manifest.grid
+        self._measured = self._bands.known(self.directory / INCOMPLETE_SIZES)
+        measured = np.repeat(self._measured, self._bands.height, axis=0)[: grid.down]
+        self._good &= measured.reshape(-1)
         self.pieces = [
             piece
             for piece in self.pieces
             if not all(self._good[block.number] for block in grid.blocks(piece))
         ]
+
+    def measure(self, runner: Runner) -> None:
+        """Find what rows are to be divided by, where no block holds a whole row."""
+        grid = self.manifest.grid
+        if self.manifest.row_exponents is not None and grid.across > 1:
+            known = self._good.reshape(grid.down, grid.across)
+            wanted = np.logical_not(np.all(known, axis=1))
+            self.exponents = measure_rows(self.source, self.manifest, wanted, self.memory, runner)
 
     def size(self, piece: Rectangle) -> int:
         """Bytes of the shards that are written."""
@@ -95,14 +106,24 @@ class Encoding:
 
     def do(self, piece: Rectangle) -> None:
         """Encode the blocks of a rectangle."""
-        blocks = list(self.manifest.grid.blocks(piece))
-        parts = self._read(blocks)
-        top = blocks[0].start
+        sizes = ColumnSizes(0)
         with storing(self.directory), WriteHandles(self.directory) as files:
-            for block in blocks:
-                if not self._good[block.number]:
-                    rows = slice(block.start - top, block.stop - top)
-                    self._encode(block, parts[:, rows], files)
+            for top in range(piece.top, piece.bottom, self._together):
+                bottom = min(top + self._together, piece.bottom)
+                blocks = list(self.manifest.grid.blocks(Rectangle(top, bottom, piece.span)))
+                parts = None
+                for row, block in enumerate(blocks, start=top):
+                    band, within = divmod(row, self._bands.height)
+                    if not within:
+                        sizes = ColumnSizes(block.right - block.left)
+                    if not self._good[block.number]:
+                        parts = self._read(blocks) if parts is None else parts
+                        rows = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
+                        self._encode(block, parts[:, rows], files, sizes)
+                    ends = within == self._bands.height - 1 or row == self.manifest.grid.down - 1
+                    if ends and not self._measured[band, piece.span]:
+                        parts_of_X = self.manifest.code.recovery
+                        self._bands.write(files, band, piece.span, sizes, parts_of_X)
         self._unsynced += self.size(piece)
         if self._unsynced > _MOST_UNSYNCED:
             self._unsynced = 0
@@ -110,8 +131,11 @@ class Encoding:
 
     def flush(self) -> None:
         """Have all shards on the disk, and then what says which blocks they hold."""
+        notes = [INCOMPLETE_SIZES, INCOMPLETE_SUMS]
+        if self.manifest.row_exponents is not None:
+            notes.insert(0, INCOMPLETE_EXPONENTS)
         with storing(self.directory):
-            for name in (*(shard.file for shard in self.manifest.shards), INCOMPLETE_SUMS):
+            for name in (*(shard.file for shard in self.manifest.shards), *notes):
                 sync(self.directory / name)
 
     def _read(self, blocks: list[Block]) -> NDArray[Any]:
@@ -121,21 +145,21 @@ class Encoding:
         shape = (recovery, stop - start, right - left)
         parts = self._array("parts", recovery * (stop - start) * (right - left)).reshape(shape)
         for part, rows in enumerate(parts):
-            first = min(part * self.manifest.grid.rows + start, self.manifest.rows)
-            end = min(first + len(rows), self.manifest.rows)
-            if first < end:
-                read_source(self.source, first, end, left, right, rows[: end - first])
-            rows[end - first :] = 0
+            read_part(self.source, self.manifest, part, start, left, rows)
         return parts
 
-    def _encode(self, block: Block, parts: NDArray[Any], files: WriteHandles) -> None:
+    def _encode(
+        self, block: Block, parts: NDArray[Any], files: WriteHandles, sizes: ColumnSizes
+    ) -> None:
         code = self.manifest.code
         # Contiguous and of the same shape every time: BLAS may round by layout too.
         plain = self._array("plain", code.recovery * block.size).reshape(parts.shape)
-        plain[...] = parts
-        largest = max(float(plain.max()), -float(plain.min()))  # NaN comes through both
+        work = self._array("work", code.recovery * block.size).reshape(parts.shape)
+        exponents = self._scale(block, parts, plain, work)
+        flat = plain.reshape(-1, parts.shape[2])
+        largest = sizes.add(flat, work.reshape(flat.shape))  # NaN comes through
         if not np.isfinite(largest):
-            raise self._not_finite(block, plain)
+            raise not_finite(self.source, self.manifest, block.start, block.left, parts)
         coded = self._array("coded", code.machines * block.size).reshape(code.machines, block.size)
         with np.errstate(over="ignore", invalid="ignore"):
             code.encode(plain, coded)
@@ -146,23 +170,30 @@ class Encoding:
         place = self.manifest.place(block.offset)
         for shard, rows in zip(self.manifest.shards, coded, strict=True):
             files.write(shard.file, rows, place)
-        sums = np.array([block_sum(rows) for rows in coded], "<u8")
-        files.write(INCOMPLETE_SUMS, sums, 8 * code.machines * block.number)
+        found = [block_sum(rows) for rows in coded]
+        if exponents is not None:
+            for part, each in enumerate(exponents):
+                first = part * self.manifest.grid.rows + block.start
+                files.write(INCOMPLETE_EXPONENTS, each, 2 * first)
+            found.append(exponents_sum(exponents))
+        sums = np.array(found, "<u8")
+        files.write(INCOMPLETE_SUMS, sums, sums.nbytes * block.number)
 
-    def _not_finite(self, block: Block, parts: NDArray[Any]) -> NotEncodable:
-        part, row, column = np.argwhere(~np.isfinite(parts))[0].tolist()
-        found = parts[part, row, column]
-        row += part * self.manifest.grid.rows + block.start
-        column += block.left
-        entry = np.empty((1, 1), self.source.dtype)
-        read_source(self.source, row, row + 1, column, column + 1, entry)
-        with np.errstate(over="ignore", invalid="ignore"):
-            if not np.isfinite(entry.astype(found.dtype)).all():  # else it was changed meanwhile
-                found = entry[0, 0]  # as it is written there: too large, perhaps
-        return NotEncodable(
-            f"{self.source.name} holds {found} at {self.source.where(row, column)}: "
-            f"expected finite numbers that fit {self.manifest.dtype}"
-        )
+    def _scale(
+        self, block: Block, parts: NDArray[Any], plain: NDArray[Any], work: NDArray[Any]
+    ) -> NDArray[np.int16] | None:
+        """The rows of a block as they are to be encoded, and what they were divided by."""
+        if self.manifest.row_exponents is None:
+            plain[...] = parts
+            return None
+        if self.exponents is not None:
+            exponents = self.exponents[:, block.start : block.stop]
+            divide_rows(parts, exponents, plain)
+            return exponents
+        found = equilibrate(parts, plain, work)
+        if found is None:
+            raise not_finite(self.source, self.manifest, block.start, block.left, parts)
+        return found
 
     def _array(self, name: str, numbers: int) -> NDArray[Any]:
         """Numbers that this thread keeps from piece to piece."""
@@ -181,6 +212,8 @@ class Checking:
     blocks: Blocks
     pieces: list[Rectangle]
     threads: int
+    exponents: NDArray[np.int16] | None
+    of_exponents: NDArray[np.uint64] | None
 
     def size(self, piece: Rectangle) -> int:
         """Bytes of the shards that are read."""
@@ -195,8 +228,20 @@ class Checking:
             block.number
             for block in manifest.grid.blocks(piece)
             if sums[:, block.number].all()
+            and self._has_exponents(block)
             and all(self.blocks.read(n, block) is not None for n in machines)
         ]
 
+    def _has_exponents(self, block: Block) -> bool:
+        if self.exponents is None or self.of_exponents is None:
+            return True
+        found = exponents_sum(self.exponents[:, block.start : block.stop])
+        return found == int(self.of_exponents[block.number])
+
     def flush(self) -> None:
         """Nothing was written."""
+
+
+def exponents_sum(exponents: NDArray[np.int16]) -> int:
+    """Checksum of the exponents of the rows of a block, in all parts of X."""
+    return block_sum(np.ascontiguousarray(exponents, "<i2"))

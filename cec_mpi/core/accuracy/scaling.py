@@ -1,0 +1,185 @@
+"""Powers of two that vectors are multiplied with before they are sent, so that nothing overflows.
+
+The result is divided by them in the end. Both are exact, but for numbers that underflow: those of
+a vector are then below what its products could show, and those of a result are right to the last
+digit that subnormal numbers have. Rows of X may have been divided by powers of two, too, before
+they were encoded: both are undone together, since one of them alone may overflow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# By the bytes of a number: log2 of what the scale of a product is brought to, and of the most that
+# a number of a vector may then be. Sums and coefficients of decoders fit above, and what is lost
+# below is less than rounding: float64 reaches from 2**-1074 to 2**1024, float32 to 2**128.
+_AIM = {8: 128, 4: 48}
+_MOST = {8: 480, 4: 80}
+_LARGEST_POWER = 1022  # whose inverse is a normal number, too
+_LENGTH = 64  # log2 of more numbers than a vector has
+_NOTHING = -(1 << 20)  # the exponent of 0
+
+
+class Scales:
+    """What products of a matrix and vectors are measured in.
+
+    Parameters
+    ----------
+    largest : (r,) array_like of float
+        The largest absolute value of an entry in each column of what was encoded, c. Finite.
+    arithmetic : dtype
+        In which vectors are sent, and multiplied.
+    rows : (q,) array_like of int, optional
+        Row i of X is ``2**rows[i]`` times that of what was encoded; or more than there are rows.
+
+    Attributes
+    ----------
+    rows : (q,) ndarray of int64, or None
+    relative : (q, 1) ndarray of float64, or None
+        ``2**(rows - max(rows))``.
+
+    Notes
+    -----
+    The scale of ``Z w``, Z being what was encoded, is ``s = sum_j c_j |w_j|``, that of ``Z' v`` is
+    ``s = max_j c_j sum_i |v_i|``: no entry of the product is larger.
+
+    Examples
+    --------
+    >>> scales = Scales([1.0, 2.0], np.float32)
+    >>> w = np.array([[1e39, -1e39], [0.0, 1e-46], [0.0, 0.0]])
+    >>> exponents = scales.of_product(w, np.empty(w.shape))
+    >>> scaled = multiplied(w, -exponents[:, np.newaxis], np.empty(w.shape, np.float32))
+    >>> exponents.tolist(), np.frexp(np.abs(scaled) @ [1.0, 2.0])[1].tolist()
+    ([84, -199, 0], [48, 48, 0])
+    """
+
+    rows: Ints | None = None
+    relative: Floats | None = None
+
+    def __init__(
+        self,
+        largest: ArrayLike,
+        arithmetic: np.dtype[Any] | type[np.floating],
+        rows: ArrayLike | None = None,
+    ) -> None:
+        sizes = np.asarray(largest, dtype=np.float64)
+        self._exponent = int(np.frexp(sizes.max())[1])
+        self._weights: Floats = np.ldexp(sizes, -self._exponent)
+        size = np.dtype(arithmetic).itemsize
+        self._aim, self._most = _AIM[size], _MOST[size]
+        self._above = 0
+        found = np.zeros(1, np.int64) if rows is None else np.asarray(rows, dtype=np.int64)
+        if found.any():
+            self.rows = found
+            self._above = int(found.max())
+            self.relative = np.ldexp(1.0, found - self._above)[:, np.newaxis]
+            self._most_of_rows = int(np.abs(found).max())
+            with np.errstate(over="ignore", under="ignore"):
+                self._powers = np.ldexp(1.0, found)[:, np.newaxis]
+
+    def of_product(self, W: Floats, work: Floats) -> Ints:
+        """Exponents for Z W.
+
+        Parameters
+        ----------
+        W : (k, r) ndarray of float64
+            Finite, one vector in each row.
+        work : (k, r) ndarray of float64
+            Scratch.
+
+        Returns
+        -------
+        (k,) ndarray of int64
+            e, such that ``2**-e w`` is to be sent; 0 for a vector of zeros.
+        """
+        return self._exponents(np.abs(W, out=work), self._weights, 0)
+
+    def of_adjoint(self, V: Floats, work: Floats) -> Ints:
+        """Exponents for X' V, with V of shape (q, k): ``2**(rows - e) v`` is to be sent."""
+        sizes = np.abs(V, out=work)
+        if self.relative is not None:
+            np.multiply(sizes, self.relative[: len(V)], out=sizes)
+        return self._exponents(sizes.T, None, self._above)
+
+    def with_rows(
+        self,
+        values: Floats,
+        exponents: Ints,
+        out: Floats | None = None,
+        work: Floats | None = None,
+    ) -> Floats:
+        """Multiply numbers of vectors as long as a column of X with 2 to both powers at once.
+
+        Parameters
+        ----------
+        values : (n, k) ndarray of float64
+        exponents : (k,) ndarray of int64
+        out : (n, k) ndarray of float64, optional
+        work : (n, k) ndarray of float64, optional
+            Scratch. Needed where `out` is `values`.
+
+        Returns
+        -------
+        (n, k) ndarray of float64
+        """
+        if self.rows is None:
+            return multiplied(values, exponents, out)
+        count = len(values)
+        if int(np.abs(exponents).max()) + self._most_of_rows > _LARGEST_POWER:
+            return multiplied(values, self.rows[:count, np.newaxis] + exponents, out)
+        with np.errstate(over="ignore", under="ignore"):
+            powers: Floats = np.multiply(
+                self._powers[:count], np.ldexp(1.0, exponents), out=out if work is None else work
+            )
+            return np.multiply(values, powers, out=powers if work is None else out)
+
+    def _exponents(self, sizes: Floats, weights: Floats | None, above: int) -> Ints:
+        peaks, peak_exponents = np.frexp(sizes.max(axis=1))
+        with np.errstate(over="ignore"):
+            sums = _summed(sizes, weights)
+        shift = 0
+        if not np.isfinite(sums).all():
+            shift, sums = _LENGTH, _summed(np.ldexp(sizes, -_LENGTH), weights)
+        scales, exponents = np.frexp(sums)
+        found = np.maximum(
+            np.where(scales > 0, exponents + (shift + self._exponent - self._aim), _NOTHING),
+            peak_exponents - self._most,
+        )
+        return np.where(peaks > 0, found + above, 0).astype(np.int64)
+
+
+def multiplied(
+    values: NDArray[Any], exponents: NDArray[np.integer], out: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Multiply numbers with powers of two, each of them rounded at most once.
+
+    Parameters
+    ----------
+    values : ndarray of float
+    exponents : ndarray of int
+        Of a shape that fits.
+    out : ndarray, optional
+        Receives the products, infinite where they overflow.
+
+    Returns
+    -------
+    ndarray
+        `out`, or a new array.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        if np.abs(exponents).max() <= _LARGEST_POWER:
+            powers = np.ldexp(1.0, exponents)
+            found: NDArray[Any] = np.multiply(values, powers, out=out, casting="same_kind")
+        else:
+            found = np.ldexp(values, exponents, out=out, casting="same_kind")
+    return found
+
+
+def _summed(sizes: Floats, weights: Floats | None) -> Floats:
+    return sizes.sum(axis=1) if weights is None else sizes @ weights

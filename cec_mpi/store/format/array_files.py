@@ -1,0 +1,105 @@
+"""Small arrays beside the shards, in ``.npy`` files that are doubted until they are checked."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from cec_mpi.errors import DamagedStoreError
+from cec_mpi.files.durable import publish, read_at
+from cec_mpi.files.npy import npy_header
+from cec_mpi.files.regular import open_regular, refuse_shortage, why_unreadable
+
+_MOST_HEADER = 4096  # bytes; ours have 128
+
+
+def publish_array(directory: Path, name: str, array: NDArray[Any]) -> None:
+    """Write an array, and a copy of it."""
+    kind = array.dtype.newbyteorder("<")
+    data = npy_header(array.shape, kind) + np.ascontiguousarray(array, kind).tobytes()
+    for each in with_copy(name):
+        publish(directory / each, data)
+
+
+def with_copy(name: str) -> tuple[str, str]:
+    """A file that the manifest names, and its copy."""
+    return name, name.replace(".npy", ".copy.npy")
+
+
+class ArrayFile:
+    """A file with an array of the shape that a manifest says, open for reading.
+
+    Parameters
+    ----------
+    path : Path
+    shape : tuple of int
+    dtype : dtype
+
+    Raises
+    ------
+    DamagedStoreError
+        It is missing, or another array; says what was found, without the name.
+    ShortageError
+        The process or the computer is short of something.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        self._shape = shape
+        self._dtype = np.dtype(dtype).newbyteorder("<")
+        try:
+            self._descriptor = open_regular(path)
+        except OSError as error:
+            raise DamagedStoreError(why_unreadable(error)) from None
+        try:
+            self._check()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def _check(self) -> None:
+        size = os.fstat(self._descriptor).st_size
+        head = os.pread(self._descriptor, _MOST_HEADER, 0)
+        try:
+            file = io.BytesIO(head)
+            version = np.lib.format.read_magic(file)
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        except Exception as error:  # the header is parsed as Python: it can raise anything
+            reason = str(error).split("\n")[0]
+            raise DamagedStoreError(f"unreadable ({reason})") from None
+        self._begin = file.tell()
+        if (version, shape, fortran, dtype) != ((1, 0), self._shape, False, self._dtype):
+            raise DamagedStoreError("has another shape")
+        expected = self._begin + self._dtype.itemsize * int(np.prod(self._shape, dtype=object))
+        if size != expected:
+            raise DamagedStoreError(f"{size} bytes, expected {expected}")
+
+    def row(self, number: int) -> NDArray[Any]:
+        """One row, from 0."""
+        width = self._shape[1]
+        return self._numbers(width * number, width)
+
+    def array(self) -> NDArray[Any]:
+        """All of it."""
+        return self._numbers(0, int(np.prod(self._shape))).reshape(self._shape)
+
+    def _numbers(self, first: int, count: int) -> NDArray[Any]:
+        numbers = np.empty(count, self._dtype)
+        try:
+            got = read_at(self._descriptor, numbers, self._begin + first * self._dtype.itemsize)
+        except OSError as error:
+            refuse_shortage(error, "a file of a store")
+            raise DamagedStoreError(why_unreadable(error)) from None
+        if got < numbers.nbytes:
+            raise DamagedStoreError("cut off")
+        return numbers.astype(self._dtype.newbyteorder("="), copy=False)
+
+    def __enter__(self) -> ArrayFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)

@@ -1,0 +1,137 @@
+"""X as it is read to be encoded: part by part, and what is wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.accuracy.equilibration import exponents_of, largest_of_rows, least_of_rows
+from cec_mpi.errors import InputError
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.sources import Source
+from cec_mpi.store.work import Runner, fit_memory
+
+
+class NotEncodable(InputError):
+    """No store can be made of this X."""
+
+
+def read_source(
+    source: Source, start: int, stop: int, left: int, right: int, out: NDArray[Any]
+) -> None:
+    """As `Source.read`; with bad input it is `NotEncodable`."""
+    try:
+        source.read(start, stop, left, right, out)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"{source.name} cannot be read: {reason}") from None
+    except InputError as error:
+        raise NotEncodable(str(error)) from error.__cause__  # what a program's own array raised
+
+
+def read_part(
+    source: Source, manifest: Manifest, part: int, start: int, left: int, out: NDArray[Any]
+) -> None:
+    """Read rows of a part of X, from 0, with zeros where X has ended.
+
+    Parameters
+    ----------
+    source : Source
+    manifest : Manifest
+    part, start, left : int
+        The first row of the part, and the first column.
+    out : (rows, columns) ndarray
+    """
+    first = min(part * manifest.grid.rows + start, manifest.rows)
+    end = min(first + len(out), manifest.rows)
+    if first < end:
+        read_source(source, first, end, left, left + out.shape[1], out[: end - first])
+    out[end - first :] = 0
+
+
+def not_finite(
+    source: Source, manifest: Manifest, start: int, left: int, parts: NDArray[Any]
+) -> NotEncodable:
+    """Why X cannot be encoded: these rows of its parts, (L, rows, columns), are not finite."""
+    part, row, column = np.argwhere(~np.isfinite(parts))[0].tolist()
+    found = parts[part, row, column]
+    row += part * manifest.grid.rows + start
+    column += left
+    entry = np.empty((1, 1), source.dtype)
+    read_source(source, row, row + 1, column, column + 1, entry)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not np.isfinite(entry.astype(found.dtype)).all():  # else it was changed meanwhile
+            found = entry[0, 0]  # as it is written there: too large, perhaps
+    return NotEncodable(
+        f"{source.name} holds {found} at {source.where(row, column)}: "
+        f"expected finite numbers that fit {manifest.dtype}"
+    )
+
+
+@dataclass
+class Measuring:
+    """The work of finding what long rows are to be divided by: pieces are ``(start, stop)``.
+
+    Of rows that are longer than a block all of X is read for it, before it is encoded.
+    """
+
+    source: Source
+    manifest: Manifest
+    pieces: list[tuple[int, int]]
+    threads: int = field(default=1)
+
+    def size(self, piece: tuple[int, int]) -> int:
+        """Bytes that are read."""
+        start, stop = piece
+        rows = self.manifest.code.recovery * (stop - start)
+        return rows * self.manifest.columns * self.manifest.itemsize
+
+    def do(self, piece: tuple[int, int]) -> tuple[int, NDArray[np.int16]]:
+        """Exponents of these rows of all parts, (L, rows), with the number of the first."""
+        start, stop = piece
+        grid, recovery = self.manifest.grid, self.manifest.code.recovery
+        largest = np.zeros((recovery, stop - start), self.manifest.dtype)
+        least = np.full(largest.shape, np.inf, self.manifest.dtype)
+        for span in range(grid.across):
+            block = grid.block(span)
+            rows = np.empty((1, stop - start, block.right - block.left), self.manifest.dtype)
+            for part in range(recovery):
+                read_part(self.source, self.manifest, part, start, block.left, rows[0])
+                found = largest_of_rows(rows[0], np.empty_like(rows[0]))
+                if not np.isfinite(found).all():
+                    parts = np.zeros((part + 1, *rows.shape[1:]), rows.dtype)
+                    parts[part] = rows[0]
+                    raise not_finite(self.source, self.manifest, start, block.left, parts)
+                np.maximum(largest[part], found, out=largest[part])
+                np.minimum(least[part], least_of_rows(rows[0]), out=least[part])
+        return start, exponents_of(largest, least)
+
+    def flush(self) -> None:
+        """Nothing was written."""
+
+
+def measure_rows(
+    source: Source, manifest: Manifest, wanted: NDArray[np.bool_], memory: int, runner: Runner
+) -> NDArray[np.int16]:
+    """What rows that are longer than a block are to be divided by: (L, R).
+
+    Parameters
+    ----------
+    source : Source
+    manifest : Manifest
+    wanted : (R,) ndarray of bool
+        Rows that are not known; 0 for the rest.
+    memory : int
+        Bytes that each process may take.
+    runner : Runner
+    """
+    width = manifest.grid.block_columns * manifest.itemsize
+    threads, _ = fit_memory(memory, runner.threads, 4 + source.copies, 0, width, 1, source.held)
+    pieces = [(k, k + 1) for k in np.flatnonzero(wanted).tolist()]
+    exponents = np.zeros((manifest.code.recovery, manifest.grid.rows), np.int16)
+    for start, found in runner.run(Measuring(source, manifest, pieces, threads)):
+        exponents[:, start : start + found.shape[1]] = found
+    return exponents

@@ -1,0 +1,130 @@
+"""What products with float32 shards are computed in; the size of a vector decides nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.errors import InputError, MachineError
+
+ROWS, COLUMNS = 101, 40
+RNG = np.random.default_rng(11)
+X = RNG.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+MACHINES = {1, 2}  # of a systematic code: they have X as it is
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """X for four machines of which the first two have its halves, by dtype."""
+    path = tmp_path_factory.mktemp("precision")
+    for dtype in ("float32", "float64"):
+        cec_mpi.encode(X, path / dtype, 4, 2, systematic=True, dtype=dtype)
+    return path
+
+
+@pytest.fixture(params=["float32", "float64"])
+def operator(request, stores):
+    with cec_mpi.open_operator(stores / request.param, None) as X:
+        X.available = MACHINES
+        yield X
+
+
+def error(found, expected):
+    return np.abs(found - expected).max() / np.abs(expected).max()
+
+
+EXACT = X.astype(np.float64)
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_a_float64_vector_counts_in_full(operator, k):
+    W, V = RNG.standard_normal((COLUMNS, k)), RNG.standard_normal((ROWS, k))
+    assert error(operator @ W, EXACT @ W) < 2e-15
+    assert error(operator.H @ V, EXACT.T @ V) < 2e-15
+    Z = W + 1j * RNG.standard_normal(W.shape)
+    assert error(operator @ Z, EXACT @ Z) < 2e-15
+
+
+@pytest.mark.parametrize("available", [{1, 2}, {3, 4}])
+def test_in_the_dtype_of_the_shards_it_is_rounded(stores, available):
+    w = RNG.standard_normal(COLUMNS)
+    with cec_mpi.open_operator(stores / "float32", None, precision="shard") as operator:
+        operator.available = available
+        assert 1e-9 < error(operator @ w, EXACT @ w) < 1e-5
+        assert error(operator.H @ np.ones(ROWS), EXACT.sum(axis=0)) < 1e-5
+
+
+@pytest.mark.parametrize("precision", ["double", "shard"])
+@pytest.mark.parametrize("size", [1e-300, 1e-46, 1e-19, 1e39, 1e300])
+def test_the_size_of_a_vector_decides_nothing(stores, precision, size):
+    W, V = RNG.standard_normal((COLUMNS, 3)), RNG.standard_normal((ROWS, 3))
+    W[:, 1], V[:, 1] = 0, 0
+    tolerance = 2e-15 if precision == "double" else 1e-6
+    with cec_mpi.open_operator(stores / "float32", None, precision=precision) as operator:
+        operator.available = MACHINES
+        for product, given, matrix in (
+            (operator.matmat, W, EXACT),
+            (operator.rmatmat, V, EXACT.T),
+        ):
+            found = product(given * [size, 1, 1])
+            expected = matrix @ given
+            assert error(found[:, 0] / size, expected[:, 0]) < tolerance
+            assert error(found[:, 2], expected[:, 2]) < tolerance
+            assert not found[:, 1].any()
+
+
+def test_the_smallest_number_there_is_and_one_that_is_almost_too_large(operator):
+    w = np.full(COLUMNS, 5e-324)
+    expected = np.array([float(row.sum()) for row in EXACT]) * 5e-324  # rounded once
+    found = operator @ w
+    assert np.abs(found - expected).max() <= 5e-324
+    assert found.any()
+    largest = np.finfo(np.float64).max
+    unit = np.where(np.arange(COLUMNS) == 3, largest / 8, 0)
+    with np.errstate(over="ignore"):
+        assert error(operator @ unit, EXACT[:, 3] * (largest / 8)) < 1e-15
+
+
+def test_what_is_too_large_is_refused_and_the_next_one_is_right(operator):
+    for _ in range(2):
+        with pytest.raises(MachineError, match=r"^X w is too large for float64$"):
+            operator @ np.full(COLUMNS, 1.7e308)
+        with pytest.raises(MachineError, match=r"^X' v is too large for float64$"):
+            operator.rmatmat(np.full((ROWS, 2), [1.7e308, 1.0]))
+        assert error(operator @ np.ones(COLUMNS), EXACT.sum(axis=1)) < 2e-15
+
+
+@pytest.mark.parametrize("wrong", ["float64", 1, None])
+def test_another_precision_is_refused(stores, wrong):
+    with (
+        pytest.raises(InputError, match=r"precision .*: expected double or shard"),
+        cec_mpi.open_operator(stores / "float32", None, precision=wrong),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("precision", ["double", "shard"])
+def test_further_stores_and_emulated_machines_compute_in_it_too(stores, precision):
+    w = RNG.standard_normal(COLUMNS)
+    options = {"precision": precision, "emulate_speeds": (9, 9, 9, 9)}
+    with cec_mpi.open_operator(stores / "float64", None, **options) as operator:
+        operator.available = MACHINES
+        with operator.open(stores / "float32") as other:
+            assert (error(other @ w, EXACT @ w) < 2e-15) == (precision == "double")
+
+
+def test_rows_of_all_sizes_and_vectors_of_all_sizes(tmp_path):
+    """What the one has too much the other has too little: nothing overflows on the way."""
+    sizes = np.ldexp(1.0, np.linspace(-1000, 1000, 60).astype(int))[:, np.newaxis]
+    matrix = RNG.standard_normal((60, 7)) * sizes
+    cec_mpi.encode(matrix, tmp_path / "store", 3, 2)
+    with cec_mpi.open_operator(tmp_path / "store", None) as operator:
+        for size in 1e-300, 1e-8, 1.0:
+            w = RNG.standard_normal(7) * size
+            np.testing.assert_allclose(operator @ w, matrix @ w, rtol=1e-12, atol=1e-322)
+        v = RNG.standard_normal((60, 2)) / sizes
+        v[:, 1] = np.where(np.arange(60) == 50, 1e-200, 0)
+        np.testing.assert_allclose(operator.H @ v, matrix.T @ v, rtol=1e-12)
+        with pytest.raises(MachineError, match=r"^X w is too large for float64$"):
+            operator @ np.full(7, 1e20)

@@ -1,0 +1,78 @@
+"""Rows of float32 times vectors of float64: sums of float64, whatever the shapes."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from cec_mpi.store import dense
+from cec_mpi.store.dense import DenseShard
+
+RNG = np.random.default_rng(5)
+
+
+class Rows(DenseShard):
+    """Rows in memory, given in pieces of 40."""
+
+    def __init__(self, rows):
+        self.rows, self.count = rows, len(rows)
+
+    def pieces(self, start, stop):
+        for first in range(start, stop, 40):
+            yield self.rows[first : min(first + 40, stop)]
+
+
+SHAPES = [(1, 1), (130, 1), (1, 300), (130, 7), (90, 300)]
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("converted", "columns"), [(2 << 20, 1 << 16), (8192, 64), (800, 100)])
+def test_products_are_those_of_float64(monkeypatch, shape, k, converted, columns):
+    monkeypatch.setattr(dense, "_CONVERTED_BYTES", converted)
+    monkeypatch.setattr(dense, "_CONVERTED_COLUMNS", columns)
+    monkeypatch.setattr(DenseShard, "_room", dense.PerThread())
+    rows = RNG.standard_normal(shape).astype(np.float32)
+    shard, (count, width) = Rows(rows), shape
+    intervals = [(0, count // 3), (count // 2, count)]
+    used = np.concatenate([rows[a:b] for a, b in intervals]).astype(np.float64)
+    W, U = RNG.standard_normal((k, width)), RNG.standard_normal((len(used), k))
+    forward, adjoint = np.empty((len(used), k)), np.empty((width, k))
+    for _ in range(2):
+        shard.multiply(W, intervals, forward)
+        shard.multiply_transposed(U, intervals, adjoint)
+    np.testing.assert_allclose(forward, used @ W.T, rtol=0, atol=1e-14 * max(width, 9))
+    np.testing.assert_allclose(adjoint, used.T @ U, rtol=0, atol=1e-14 * max(count, 9))
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_nothing_is_allocated_once_there_is_room(k):
+    shard = Rows(RNG.standard_normal((4000, 300)).astype(np.float32))
+    W, U = RNG.standard_normal((k, 300)), RNG.standard_normal((4000, k))
+    forward, adjoint = np.empty((4000, k)), np.empty((300, k))
+
+    def both():
+        shard.multiply(W, [(0, 4000)], forward)
+        shard.multiply_transposed(U, [(0, 4000)], adjoint)
+
+    both()
+    tracemalloc.start()
+    try:
+        both()
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        both()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before < 20_000
+
+
+def test_a_huge_sum_of_small_numbers_keeps_its_digits():
+    """In float32 the sum would end at 2**24."""
+    shard = Rows(np.ones((3, 1 << 20), np.float32))
+    out = np.empty((3, 1))
+    shard.multiply(np.full((1, 1 << 20), 1 + 2.0**-40), [(0, 3)], out)
+    assert (out == (1 << 20) + 2.0**-20).all()
