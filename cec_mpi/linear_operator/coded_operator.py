@@ -46,6 +46,8 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         the worst condition number of the code.
     column_names : tuple of str
         As the store keeps them; empty where it has none.
+    args : tuple
+        Empty: it is no sum or product of other operators.
 
     Notes
     -----
@@ -54,6 +56,8 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
     part of ``inv(G_P') v`` on these rows, and the answers add up to the result. So both
     take the same machines, assignment and time, and neither needs a second store.
     """
+
+    args: tuple[LinearOperator, ...] = ()
 
     def __init__(
         self, session: Session, master: Master, close: Callable[[], None] | None = None
