@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,9 +24,9 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
     """X in a coded store, as a SciPy `LinearOperator`.
 
     Every product is one step: planned for the machines that are available then, computed
-    by them, decoded. A block of vectors is one step too. It can be used wherever SciPy
-    takes a linear operator, with ``@``, ``.H``, ``.T`` and in sums and products with other
-    operators.
+    by them, decoded. A block of vectors is one step too, and so is a batch of vectors or
+    blocks, which SciPy 1.18 and newer take. It can be used wherever SciPy takes a linear
+    operator, with ``@``, ``.H``, ``.T`` and in sums and products with other operators.
 
     Parameters
     ----------
@@ -46,6 +47,8 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         be met.
     column_names : tuple of str
         As the store keeps them; empty where it has none.
+    args : tuple
+        Empty: it is no sum or product of other operators.
 
     Notes
     -----
@@ -54,6 +57,8 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
     part of ``inv(G_P') v`` on these rows, and the answers add up to the result. So both
     take the same machines, assignment and time, and neither needs a second store.
     """
+
+    args: tuple[LinearOperator, ...] = ()
 
     def __init__(
         self, session: Session, master: Master, close: Callable[[], None] | None = None
@@ -142,36 +147,48 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         self._close()
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        if np.iscomplexobj(x):
-            return self._matmat(x.reshape(-1, 1))
-        with self._session.turn():
-            return self._master.matvec(x)
+        return self._apply_to_vectors(False, x)
 
     def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        if np.iscomplexobj(x):
-            return self._rmatmat(x.reshape(-1, 1))
-        with self._session.turn():
-            return self._master.rmatvec(x)
+        return self._apply_to_vectors(True, x)
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        return self._apply(self._master.matmat, np.asarray(X), self.shape[0])
+        return self._apply(False, np.asarray(X), -2)
 
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        return self._apply(self._master.rmatmat, np.asarray(X), self.shape[1])
+        return self._apply(True, np.asarray(X), -2)
 
-    def _apply(
-        self, product: Callable[..., NDArray[Any]], block: NDArray[Any], rows: int
-    ) -> NDArray[Any]:
-        """Complex vectors are two real ones, side by side in one step; no vectors need none."""
-        columns = block.shape[1]
-        if not columns:
-            return np.empty((rows, 0))
-        is_complex = np.iscomplexobj(block)
-        if is_complex:
-            block = np.hstack((block.real, block.imag))
+    def _apply_to_vectors(self, adjoint: bool, x: NDArray[Any]) -> NDArray[Any]:
+        """To a vector, or to a batch of them, which lie along its last axis."""
+        x = np.asarray(x)
+        length = self.shape[not adjoint]
+        if x.shape not in ((length,), (length, 1)):
+            return self._apply(adjoint, x, -1)
+        if np.iscomplexobj(x):
+            return self._apply(adjoint, x.reshape(length), -1)
         with self._session.turn():
-            both = product(block)
-        return both[:, :columns] + 1j * both[:, columns:] if is_complex else both
+            return self._master.rmatvec(x) if adjoint else self._master.matvec(x)
+
+    def _apply(self, adjoint: bool, vectors: NDArray[Any], axis: int) -> NDArray[Any]:
+        """To all vectors along an axis in one step; no vectors need none.
+
+        Complex vectors are two real ones, side by side.
+        """
+        block = np.moveaxis(vectors, axis, 0)
+        batch = block.shape[1:]
+        columns = prod(batch)
+        block = block.reshape(len(block), columns)
+        is_complex = np.iscomplexobj(block)
+        if not columns:
+            result = np.empty((self.shape[adjoint], 0), complex if is_complex else float)
+        else:
+            if is_complex:
+                block = np.hstack((block.real, block.imag))
+            with self._session.turn():
+                result = self._master.rmatmat(block) if adjoint else self._master.matmat(block)
+            if is_complex:
+                result = result[:, :columns] + 1j * result[:, columns:]
+        return np.moveaxis(result.reshape(len(result), *batch), 0, axis)
 
     def __repr__(self) -> str:
         code = self._master.manifest.code

@@ -172,6 +172,12 @@ class Entrance(Generic[T]):
             return f"<{self._call}: opens in a with, or with .start()>"
         return f"<{self._call}: {'closed' if self._context is None else 'open'}>"
 
+    def __reduce__(self) -> NoReturn:
+        self._refuse(
+            f"{self._call} cannot be pickled or copied: its machines serve this process alone; "
+            "call it again for another operator"
+        )
+
     __array__ = __call__ = __len__ = __iter__ = __getitem__ = __contains__ = _use
     __matmul__ = __rmatmul__ = __mul__ = __rmul__ = __truediv__ = __pow__ = _use
     __add__ = __radd__ = __sub__ = __rsub__ = __neg__ = _use

@@ -5,8 +5,8 @@
 Runs products with random vectors, long power iterations and least squares, one after the other,
 by ``mpirun --with-ft ulfm`` on six machines, any two of which are enough, with two spares and
 ``--check parity``. In each step each machine has a fault with this probability: its process is
-killed, or stopped, it becomes four times slower, a number of its answer is wrong (not in least
-squares, whose adjoints nothing checks), NaN or infinite, or it is told to leave. In some runs rank
+killed, or stopped, it becomes four times slower, a number of its answer is wrong, NaN or
+infinite, or it is told to leave. In some runs rank
 0 is killed, and the run resumed. Runs that are left with too few machines are resumed too, until
 their results are there. With ``--rate 0`` nothing goes wrong, and no answer may be called so.
 

@@ -1,0 +1,139 @@
+"""Which of SciPy's tests run on coded operators, which do not, and which come out differently.
+
+A test is named as ``module.py::Class::function[parameters]``; a star stands for anything. Each line
+here has to meet a test, and each test in `DIFFERENT` has to fail: what is not so any more fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+import pytest
+
+MODULES = (  # of scipy.sparse.linalg
+    "tests.test_interface",
+    "tests.test_expm_multiply",
+    "tests.test_funm_multiply_krylov",
+    "tests.test_onenormest",
+    "tests.test_propack",
+    "_isolve.tests.test_iterative",
+    "_isolve.tests.test_gcrotmk",
+    "_isolve.tests.test_lgmres",
+    "_isolve.tests.test_lsmr",
+    "_isolve.tests.test_lsqr",
+    "_isolve.tests.test_minres",
+    "_eigen.tests.test_svds",
+    "_eigen.arpack.tests.test_arpack",
+    "_eigen.lobpcg.tests.test_lobpcg",
+)
+
+# Compare with ==: their machines hold the rows of X themselves.
+EXACT = ("test_interface.py",)
+
+_MANY = "needs too many products for its time; the tests beside it make the same ones"
+LEFT_OUT = {
+    "test_iterative.py::*[poisson2d*": "each solver reads a dense matrix of 1,600 columns",
+    "test_iterative.py::test_atol[bicgstab]": _MANY,
+    "test_iterative.py::test_atol[*gmres]": _MANY,
+    "test_iterative.py::test_atol[cgs]": _MANY,
+    "test_iterative.py::test_atol[tfqmr]": _MANY,
+    "test_iterative.py::test_atol[qmr]": _MANY,
+    "test_iterative.py::test_atol[gcrotmk]": _MANY,
+    "test_iterative.py::TestGMRES::test_atol_legacy": _MANY,
+    "test_arpack.py::test_regression_arpackng_1315": _MANY,
+    "test_arpack.py::test_reentering": _MANY,
+    "test_propack.py::test_shifts_accuracy": _MANY,
+    "test_svds.py::*::test_small_sigma_sparse[*": _MANY,
+    "test_lobpcg.py::test_diagonal_data_types[?-15]": _MANY,
+    "test_lobpcg.py::test_hermitian": _MANY,
+    "test_expm_multiply.py::*::test_expm_multiply_interval_vector": _MANY,
+    "test_expm_multiply.py::*::test_expm_multiply_interval_matrix": _MANY,
+    "test_expm_multiply.py::TestExpmActionSimple::test_expm_multiply": _MANY,
+    "test_expm_multiply.py::TestExpmActionSimple::test_scaled_expm_multiply": _MANY,
+    "test_expm_multiply.py::test_expm_multiply_dtype[*": _MANY,
+}
+
+# By the dtype of all stores, or "" where they have that of the matrices.
+_ZERO = "compares the rounding of numbers that are 0 with SciPy's"
+_BEFORE = "compares with what it computed before the matrix was rounded to float32"
+DIFFERENT = {
+    "": {
+        "test_iterative.py::TestGMRES::test_defective_precond_breakdown": _ZERO,
+        "test_lgmres.py::TestLGMRES::test_breakdown_underdetermined": _ZERO,
+        "test_onenormest.py::TestOnenormest::test_returns": _ZERO,
+        "test_lobpcg.py::test_inplace_warning": "is warned of in products with arrays alone",
+    },
+    "float32": {
+        "test_propack.py::test_svdp[LM-*-float64-*": _BEFORE,
+        "test_propack.py::test_svdp[LM-*-complex128-*": _BEFORE,
+        "test_propack.py::test_svdp[SM-True-float64-*": _BEFORE,
+        "test_propack.py::test_svdp[SM-True-complex128-*": _BEFORE,
+        "test_lsqr.py::test_lsqr_basic": _BEFORE,
+        "test_expm_multiply.py::TestExpmActionSimple::test_sparse_expm_multiply": _BEFORE,
+    },
+}
+
+# Under mpirun, and with stores of float32.
+A_PART = (
+    "test_interface.py::*",
+    "test_lsqr.py::*",
+    "test_lsmr.py::*",
+    "test_minres.py::*",
+    "test_gcrotmk.py::*",
+    "test_lgmres.py::*",
+    "test_iterative.py::test_convergence[poisson1d*",
+    "test_iterative.py::test_convergence[rand-cmplx-sym-pd*",
+    "test_propack.py::test_svdp[*",
+    "test_svds.py::*::test_svd_linop",
+    "test_arpack.py::test_symmetric_modes[D0-f-LM-*",
+    "test_lobpcg.py::test_ElasticRod[*",
+    "test_expm_multiply.py::TestExpmActionSimple::test_sparse_expm_multiply",
+    "test_onenormest.py::TestOnenormest::test_onenormest_table_5_t_1",
+)
+
+
+def name_of(nodeid: str) -> str:
+    """As a test is named here."""
+    path, separator, test = nodeid.partition("::")
+    return path.rpartition("/")[2] + separator + test
+
+
+def first_of(patterns: Iterable[str], name: str) -> str | None:
+    """The first of these patterns that a name meets."""
+    return next((p for p in patterns if fnmatchcase(name, p.replace("[", "[[]"))), None)
+
+
+class Expected:
+    """What is expected of the tests of one run.
+
+    Parameters
+    ----------
+    stores : str
+        The dtype of all stores, or nothing.
+    chosen : tuple of str, optional
+        The tests that run.
+    """
+
+    def __init__(self, stores: str, chosen: tuple[str, ...] = ("*",)) -> None:
+        self._different = DIFFERENT[stores]
+        self._chosen = chosen
+
+    def mark(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave out tests, and have others fail."""
+        left, run = [], []
+        for item in items:
+            name = name_of(item.nodeid)
+            (run if first_of(self._chosen, name) else left).append(item)
+            if pattern := first_of(LEFT_OUT, name):
+                item.add_marker(pytest.mark.skip(reason=LEFT_OUT[pattern]))
+            if pattern := first_of(self._different, name):
+                item.add_marker(pytest.mark.xfail(reason=self._different[pattern], strict=True))
+        items[:] = run
+        config.hook.pytest_deselected(items=left)
+
+    def unmet(self, names: Iterable[str]) -> list[str]:
+        """What is expected of tests that are not among these."""
+        names = [*names]
+        expected = {*LEFT_OUT, *self._different} if "*" in self._chosen else {*self._chosen}
+        return sorted(p for p in expected if not any(first_of([p], name) for name in names))

@@ -1,0 +1,170 @@
+"""A plugin for pytest that has SciPy's own tests multiply with coded operators."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse.linalg import LinearOperator, aslinearoperator, lobpcg
+from scipy.sparse.linalg import _interface as interface
+
+from scipy_suite.expected import EXACT, Expected, name_of
+from scipy_suite.operators import Operators
+
+STORES = "CEC_SCIPY_STORES"  # which are all of float32, or empty
+_PRODUCTS = "coded products"
+
+
+def pytest_configure(config):
+    os.fsync = lambda file: None  # no store here has to outlive the computer
+    replacing = [p for p in config.pluginmanager.get_plugins() if isinstance(p, Replacing)]
+    if not replacing:
+        replacing = [InOneProcess(os.environ.get(STORES, ""))]
+        if not config.getoption("numprocesses", None):  # other processes run the tests
+            config.pluginmanager.register(replacing[0])
+    config.pluginmanager.register(Counts(replacing[0].expected))
+
+
+class Replacing:
+    """Puts coded operators in the place of SciPy's, and says what is expected of the tests.
+
+    Parameters
+    ----------
+    operators : Operators
+    expected : Expected
+    """
+
+    def __init__(self, operators: Operators, expected: Expected) -> None:
+        self._operators = operators
+        self.expected = expected
+        self._before = 0
+
+    def pytest_collection_modifyitems(self, config, items):
+        self.expected.mark(config, items)
+        self._replace()
+
+    def _replace(self) -> None:
+        """In all modules of SciPy's that are there now, and those with tests are."""
+        for name, module in list(sys.modules.items()):
+            if name.startswith("scipy.sparse.linalg"):
+                if vars(module).get("aslinearoperator") is aslinearoperator:
+                    module.aslinearoperator = self._aslinearoperator
+                if name.endswith(".test_lobpcg"):
+                    module.lobpcg = self._lobpcg
+                if name.endswith(".test_interface"):
+                    names = {**vars(interface), "LinearOperator": self._linear_operator()}
+                    module.interface = SimpleNamespace(**names)
+
+    def _aslinearoperator(self, A: Any) -> LinearOperator:
+        return aslinearoperator(self._operators.of(A))
+
+    def _lobpcg(self, A: Any, X: Any, B: Any = None, M: Any = None, *words: Any, **options: Any):
+        A, B, M = map(self._operators.of, (A, B, M))
+        return lobpcg(A, X, B, M, *words, **options)
+
+    def _linear_operator(self) -> type:
+        """A class like SciPy's, which makes coded operators of functions and their adjoints."""
+        of = self._operators.of
+
+        class Meta(type):
+            def __call__(cls, *given: Any, **options: Any) -> Any:
+                if cls is not Replaced:
+                    return super().__call__(*given, **options)
+                made = LinearOperator(*given, **options)
+                if made.ndim != 2 or "rmatvec" not in options:
+                    return made
+                return of(np.stack([made.matvec(one) for one in np.eye(made.shape[1])], axis=1))
+
+            def __instancecheck__(cls, instance: object) -> bool:
+                return isinstance(instance, LinearOperator)
+
+        class Replaced(LinearOperator, metaclass=Meta):
+            pass
+
+        return Replaced
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        self._operators.begin(item.path.name in EXACT)
+        self._before = self._operators.products
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call):
+        report = yield
+        if call.when == "teardown":
+            self._operators.end()
+            products = self._operators.products - self._before
+            report.user_properties.append((_PRODUCTS, products))
+        return report
+
+
+class InOneProcess(Replacing):
+    """With operators whose machines are in this process."""
+
+    def __init__(self, stores: str) -> None:
+        self._directory = TemporaryDirectory()
+        operators = Operators(Path(self._directory.name), stores)
+        super().__init__(operators, Expected(stores))
+
+    def pytest_sessionstart(self):
+        self._first = self._operators.entrance(None).start()
+        self._operators.serve_with(self._first)
+
+    def pytest_sessionfinish(self):
+        self._first.close()
+        self._directory.cleanup()
+
+
+class Counts:
+    """Says of each module how many tests multiplied with coded operators: some have to.
+
+    Parameters
+    ----------
+    expected : Expected
+        Its lines all have to meet a test, unless a user of pytest chose some tests.
+    """
+
+    def __init__(self, expected: Expected) -> None:
+        self._expected = expected
+        self._products: dict[str, int] = {}  # by test
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "teardown":
+            name = name_of(report.nodeid)
+            self._products[name] = dict(report.user_properties).get(_PRODUCTS, 0)
+
+    def _problems(self, config: pytest.Config) -> list[str]:
+        if config.getoption("keyword"):
+            return []
+        unmet = self._expected.unmet(self._products)
+        problems = [f"expected.py: no test of this SciPy is {pattern}" for pattern in unmet]
+        without = [module for module, (_, coded, _) in self._modules().items() if not coded]
+        return problems + [f"{module}: no coded operator was used" for module in without]
+
+    def _modules(self) -> dict[str, tuple[int, int, int]]:
+        """By module: how many tests, how many of them with products, and how many products."""
+        modules: dict[str, tuple[int, int, int]] = {}
+        for name, products in self._products.items():
+            tests, coded, sum_of = modules.get(module := name.partition("::")[0], (0, 0, 0))
+            modules[module] = tests + 1, coded + (products > 0), sum_of + products
+        return modules
+
+    def pytest_sessionfinish(self, session):
+        if self._problems(session.config):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter, config):
+        for module, (tests, coded, products) in self._modules().items():
+            terminalreporter.write_line(
+                f"{module}: {coded} of {tests} tests multiplied with coded operators, "
+                f"{products} products"
+            )
+        for problem in self._problems(config):
+            terminalreporter.write_line(problem, red=True)
