@@ -131,8 +131,7 @@ class Campaign:
         command += ["--checkpoint-every", 50]
         command += ["--on-loss", "continue", "--spares", SPARES, "--stragglers", 2]
         command += ["--check", "parity", "--deadline", 0.3]
-        kinds = ":kill+stop+slow+nan+inf+leave" if task == "lstsq" else ""
-        command += ["--inject", f"random:{self._rate}{kinds}"] if self._rate else []
+        command += ["--inject", f"random:{self._rate}"] if self._rate else []
         command += ["--seed", self._seed + self.runs, *(["--resume"] if resume else [])]
         started = start(command)
         if self._rate and self._random.random() < MASTER_KILLED:
