@@ -99,8 +99,8 @@ HOUSE = {
         doctor encode info plan store top
     """,
     "cec_mpi.core.accuracy": """
-        equilibration finite rounding scaling verdict
-        recombine
+        equilibration finite rounding verdict
+        recombine scaling
     """,
     "cec_mpi.core.checks": """
         parity

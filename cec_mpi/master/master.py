@@ -253,7 +253,9 @@ class Master(ABC):
         done = self._multiply_transposed(step, buffers)
         values = done.answers.values.reshape(-1, columns)
         terms = done.terms or self.bounds.of_machines(step.plan)
-        deviation = self.bounds.of_transposed_product(done.amplification, terms, *lengths, values)
+        deviation = self.bounds.of_transposed_product(
+            done.amplification, terms, *lengths, values, buffers.exponents
+        )
         self._end_of(step, done, deviation)
         return buffers.checked(multiplied(values, buffers.exponents, _as_block(out)), "X' v")
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+ZEROS = -4096  # the exponent of a row of zeros: what else is decoded there is multiplied away
 _FOLDED = 16, 200  # rows of so many columns are folded: NumPy reduces short rows slowly
 _WIDE = 512  # columns, from which on it reduces columns fast
 _LEAST = 2.0**-40  # from here to its reciprocal squares can be summed in float32,
@@ -72,12 +73,12 @@ def exponents_of(
     Returns
     -------
     (...) ndarray of int16
-        Such that the largest absolute value of each row comes to [1/2, 1); 0 where it is 0.
+        Such that the largest absolute value of each row comes to [1/2, 1); `ZEROS` where it is 0.
 
     Examples
     --------
     >>> exponents_of(np.array([1.0, 0.75, 3.0, 0.0, 1e-6]))
-    array([  1,   0,   2,   0, -19], dtype=int16)
+    array([    1,     0,     2, -4096,   -19], dtype=int16)
     >>> exponents_of(np.float32([1e30]), least=np.float32([1e-30]))
     array([26], dtype=int16)
     """
@@ -86,6 +87,9 @@ def exponents_of(
         normal = _frexp(least) - int(np.finfo(largest.dtype).minexp) - 1
         exponents = np.minimum(exponents, np.maximum(normal, 0))
     short: NDArray[np.int16] = exponents.astype(np.int16)
+    zeros = largest == 0
+    if zeros.any():
+        short[zeros] = ZEROS
     return short
 
 
@@ -116,6 +120,7 @@ def divide_rows(
     """
     most = int(np.finfo(rows.dtype).maxexp) - 1
     wanted = -exponents.astype(np.int32)
+    wanted[wanted == -ZEROS] = 0
     powers = np.minimum(wanted, most)
     factors = _powers_of_two(powers, rows.dtype)
     try:

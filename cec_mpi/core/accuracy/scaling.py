@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cec_mpi.core.accuracy.equilibration import ZEROS
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -22,6 +24,7 @@ Ints = NDArray[np.int64]
 # below is less than rounding: float64 reaches from 2**-1074 to 2**1024, float32 to 2**128.
 _AIM = {8: 128, 4: 48}
 _MOST = {8: 480, 4: 80}
+_SMALL, _NEVER = 2.0**-900, -(2**20)  # sums below this are not trusted; the exponent of 0
 _LARGEST_POWER = 1022  # whose inverse is a normal number, too
 _LENGTH = 64  # log2 of more numbers than a vector has
 
@@ -71,15 +74,18 @@ class Scales:
         sizes = np.asarray(largest, dtype=np.float64)
         self._exponent = int(np.frexp(sizes.max())[1])
         self._weights: Floats = np.ldexp(sizes, -self._exponent)
+        self._places = np.where(sizes > 0, np.frexp(sizes)[1], _NEVER).astype(np.int64)
         size = np.dtype(arithmetic).itemsize
         self._aim, self._most = _AIM[size], _MOST[size]
         self._above = 0
         found = np.zeros(1, np.int64) if rows is None else np.asarray(rows, dtype=np.int64)
         if found.any():
             self.rows = found
-            self._above = int(found.max())
+            used = found != ZEROS
+            self._above = int(found.max(where=used, initial=-_LARGEST_POWER)) if used.any() else 0
             self.relative = np.ldexp(1.0, found - self._above)[:, np.newaxis]
-            self._most_of_rows = int(np.abs(found).max())
+            self._most_of_rows = int(np.abs(found).max(where=used, initial=0))
+            self._far_apart = self._above - int(found.min(where=used, initial=self._above)) > 900
             with np.errstate(over="ignore", under="ignore"):
                 self._powers = np.ldexp(1.0, found)[:, np.newaxis]
 
@@ -98,14 +104,33 @@ class Scales:
         (k,) ndarray of int64
             e, such that ``2**-e w`` is to be sent; 0 for a vector of zeros.
         """
-        return self._exponents(np.abs(W, out=work), self._weights, 0)
+        found, sums = self._exponents(np.abs(W, out=work), self._weights, 0)
+        for k in np.flatnonzero(sums < _SMALL).tolist():
+            found[k] = self._exponent_of_small(W[k], np.zeros(1, np.int64), self._places)
+        return found
 
     def of_adjoint(self, V: Floats, work: Floats) -> Ints:
         """Exponents for X' V, with V of shape (q, k): ``2**(rows - e) v`` is to be sent."""
         sizes = np.abs(V, out=work)
         if self.relative is not None:
             np.multiply(sizes, self.relative[: len(V)], out=sizes)
-        return self._exponents(sizes.T, None, self._above)
+        found, sums = self._exponents(sizes.T, None, self._above)
+        if self.rows is not None:
+            rows, weights = self.rows[: len(V)], np.full(1, self._exponent)
+            for k in np.flatnonzero((sums < _SMALL) | self._far_apart).tolist():
+                found[k] = self._exponent_of_small(V[:, k], rows, weights)
+        return found
+
+    def _exponent_of_small(self, numbers: Floats, rows: Ints, weights: Ints) -> int:
+        """As `_exponents`, where products with powers of rows and weights underflow."""
+        digits, places = np.frexp(numbers)
+        places = np.where((digits != 0) & (rows != ZEROS), places + rows, _NEVER)
+        largest, weighed = int(places.max()), places + weights
+        if largest == _NEVER:
+            return 0
+        most = int(weighed.max())
+        total = float(np.ldexp(np.abs(digits), np.maximum(weighed - most, -_LARGEST_POWER)).sum())
+        return max(largest - self._most, most + math.frexp(total)[1] - self._aim)
 
     def with_rows(
         self,
@@ -139,19 +164,20 @@ class Scales:
             )
             return np.multiply(values, powers, out=powers if work is None else out)
 
-    def _exponents(self, sizes: Floats, weights: Floats | None, above: int) -> Ints:
+    def _exponents(self, sizes: Floats, weights: Floats | None, above: int) -> tuple[Ints, Floats]:
+        """Exponents of vectors, one in each row, and the sums of their sizes."""
         with np.errstate(over="ignore"):
-            sums, shift = _summed(sizes, weights).tolist(), 0
-        if max(sums) == math.inf:
-            sums, shift = _summed(np.ldexp(sizes, -_LENGTH), weights).tolist(), _LENGTH
+            sums, shift = _summed(sizes, weights), 0
+        if np.isinf(sums).any():
+            sums, shift = _summed(np.ldexp(sizes, -_LENGTH), weights), _LENGTH
         beside = shift + self._exponent - self._aim
         found = []
-        for largest, total in zip(sizes.max(axis=1).tolist(), sums, strict=True):
+        for largest, total in zip(sizes.max(axis=1).tolist(), sums.tolist(), strict=True):
             exponent = math.frexp(largest)[1] - self._most
             if total:
                 exponent = max(exponent, math.frexp(total)[1] + beside)
             found.append(exponent + above if largest else 0)
-        return np.array(found, dtype=np.int64)
+        return np.array(found, dtype=np.int64), sums
 
 
 def multiplied(

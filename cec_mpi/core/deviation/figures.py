@@ -10,6 +10,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cec_mpi.core.deviation.amplification import Amplification, AnswerErrors, TransposedErrors
 from cec_mpi.core.deviation.lengths import Columns, Lengths, TermSizes
@@ -17,6 +18,7 @@ from cec_mpi.core.deviation.lengths import Columns, Lengths, TermSizes
 _OWN_ROUNDING = 1 + 1e-6  # of the bound itself, which is computed from up to 10**9 numbers
 _DEVIATIONS = 3.0  # of errors of shards: rows have the same numbers, and the same errors
 _COHERENT = 3.0  # sums of terms of one sign round with a bias
+_NORMAL, _SMALLEST = -1022, -1074  # exponents of the smallest numbers with all digits, and of all
 _PARTIAL = 0.2  # of the sum of all sizes: what partial sums come to that cancel in the end
 
 
@@ -65,8 +67,7 @@ def of_product(
     Returns
     -------
     Deviation
-        A column of zeros is compared with the largest number of the others; infinite where all
-        are zeros, and W is not. It is 0 only where W is zeros.
+        Infinite where a column is zeros, and that of W is not. It is 0 only where W is zeros.
 
     Notes
     -----
@@ -153,6 +154,36 @@ def of_transposed_product(
     return _over(result, bound, estimate, coded, sizes.exponent)
 
 
+def of_subnormals(found: Deviation, result: Columns, exponents: NDArray[np.int64]) -> Deviation:
+    """With the rounding of results that are too small for all digits of float64.
+
+    Parameters
+    ----------
+    found : Deviation
+        Of a result.
+    result : (k,) ndarray of float
+        Its largest number in each column.
+    exponents : (k,) ndarray of int
+        By which power of two it is then multiplied.
+
+    Returns
+    -------
+    Deviation
+        Infinite where a column becomes zeros.
+
+    Examples
+    --------
+    >>> of_subnormals(Deviation(1e-15, 1e-16), 1.0, np.array([-1070]))
+    Deviation(bound=0.031250000000001, estimate=0.0312500000000001)
+    """
+    _, places = np.frexp(np.atleast_1d(result))
+    lowest = int((places + exponents)[np.atleast_1d(result) > 0].min(initial=0))
+    if lowest > _NORMAL:
+        return found
+    rounded = math.ldexp(1.0, _SMALLEST - lowest) if lowest > _SMALLEST else math.inf
+    return Deviation(found.bound + rounded, found.estimate + rounded)
+
+
 def _likely(lengths: Lengths, numbers: Columns, count: int) -> tuple[Columns, Columns]:
     """How large errors of shards, and partial sums, are likely to be in one of so many sums."""
     of_many = math.sqrt(2 * math.log(4 * count))  # the largest of normal numbers, in deviations
@@ -168,12 +199,14 @@ def _over(
     """Relative to the results; the worst of all columns."""
     if not isinstance(result, np.ndarray):
         return _of_one(result, bound, estimate, lengths, exponent)
-    compared = np.where(result > 0, result, result.max())
+    used = lengths.plain > 0
+    if not (result[used] > 0).all():
+        return Deviation(math.inf, math.inf)
     above, upper = np.frexp(lengths.unit)
-    below, lower = np.frexp(compared)
-    with np.errstate(divide="ignore", over="ignore"):
+    below, lower = np.frexp(np.where(used, result, 1.0))
+    with np.errstate(over="ignore"):
         factor = np.ldexp(above / below, upper - lower + exponent)
-        factor[lengths.plain == 0] = 0.0
+        factor[~used] = 0.0
         most = float((bound * factor).max()) * _OWN_ROUNDING
         likely = float((estimate * factor).max())
     return Deviation(most, min(most, likely))
@@ -184,9 +217,11 @@ def _of_one(
 ) -> Deviation:
     if not lengths.plain:
         return Deviation(0.0, 0.0)
+    if not result:
+        return Deviation(math.inf, math.inf)
     above, upper = math.frexp(lengths.unit)
     below, lower = math.frexp(result)
-    factor = _ldexp(above / below, upper - lower + exponent) if result else math.inf
+    factor = _ldexp(above / below, upper - lower + exponent)
     most = bound * factor * _OWN_ROUNDING
     return Deviation(most, min(most, estimate * factor))
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.accuracy.equilibration import ZEROS
 from cec_mpi.core.accuracy.rounding import answer_error, encoding_error
 from cec_mpi.core.deviation.amplification import (
     Amplification,
@@ -17,7 +18,12 @@ from cec_mpi.core.deviation.amplification import (
     largest,
     transposed_errors,
 )
-from cec_mpi.core.deviation.figures import Deviation, of_product, of_transposed_product
+from cec_mpi.core.deviation.figures import (
+    Deviation,
+    of_product,
+    of_subnormals,
+    of_transposed_product,
+)
 from cec_mpi.core.deviation.lengths import Lengths, TermSizes, largest_of
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.master.numbers.buffers import Buffers
@@ -55,9 +61,11 @@ class ErrorBounds:
         self._arithmetic = arithmetic
         self._sizes = TermSizes(scaling.largest, scaling.typical)
         self._rows: Floats | None = None  # what rows were divided by, over the most of it
+        self._most_of_rows = 0  # the exponent of that
         if scaling.exponents is not None:
             exponents = scaling.exponents.reshape(-1, 1)[: manifest.rows].astype(np.int64)
-            self._rows = np.ldexp(1.0, exponents - exponents.max())
+            self._most_of_rows = int(exponents.max()) if (exponents != ZEROS).any() else 0
+            self._rows = np.ldexp(1.0, exponents - self._most_of_rows)
         rebuilt = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in manifest.shards]
         exact = encoding_error(manifest.code.generator, manifest.dtype)
         self.shards: Floats = np.maximum(exact, rebuilt)
@@ -138,7 +146,8 @@ class ErrorBounds:
             np.multiply(buffers.product[:rows], self._rows, out=sizes)
             result = largest_of(sizes)
         errors = self.amplifier.errors
-        return of_product(amplification, errors, self._sizes, lengths, decoded, result, rows)
+        found = of_product(amplification, errors, self._sizes, lengths, decoded, result, rows)
+        return of_subnormals(found, result, buffers.exponents + self._most_of_rows)
 
     def of_transposed_product(
         self,
@@ -147,6 +156,7 @@ class ErrorBounds:
         given: Lengths,
         coded: Lengths,
         result: Floats,
+        exponents: NDArray[np.int64],
     ) -> Deviation:
         """How far X' V is from exact.
 
@@ -159,8 +169,11 @@ class ErrorBounds:
         given, coded : Lengths
             Of V and of the coefficients.
         result : (r, k) ndarray of float64
+        exponents : (k,) ndarray of int
+            By which powers of two it is then multiplied.
         """
         errors, most = self._of_terms[1], largest_of(result)
-        return of_transposed_product(
+        found = of_transposed_product(
             amplification, terms, errors, self._sizes, given, coded, most, len(result)
         )
+        return of_subnormals(found, most, exponents)

@@ -28,7 +28,7 @@ class Scaling:
     ----------
     exponents : (L, R) ndarray of int16, or None
         Row k of part l of X is ``2 ** exponents[l, k]`` times the row that was encoded; None
-        where all rows are as they were.
+        where all rows are as they were. `ZEROS` for rows of zeros.
     largest : (r,) ndarray of float64
         The largest absolute value in each column of the matrix that was encoded.
     typical : (r,) ndarray of float64

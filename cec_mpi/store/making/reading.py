@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.equilibration import exponents_of, largest_of_rows, least_of_rows
+from cec_mpi.core.accuracy.equilibration import ZEROS, exponents_of, largest_of_rows, least_of_rows
 from cec_mpi.errors import InputError
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.sources import Source
@@ -123,7 +123,7 @@ def measure_rows(
     source : Source
     manifest : Manifest
     wanted : (R,) ndarray of bool
-        Rows that are not known; 0 for the rest.
+        Rows that are not known; `ZEROS` for the rest.
     memory : int
         Bytes that each process may take.
     runner : Runner
@@ -131,7 +131,7 @@ def measure_rows(
     width = manifest.grid.block_columns * manifest.itemsize
     threads, _ = fit_memory(memory, runner.threads, 4 + source.copies, 0, width, 1, source.held)
     pieces = [(k, k + 1) for k in np.flatnonzero(wanted).tolist()]
-    exponents = np.zeros((manifest.code.recovery, manifest.grid.rows), np.int16)
+    exponents = np.full((manifest.code.recovery, manifest.grid.rows), ZEROS, np.int16)
     for start, found in runner.run(Measuring(source, manifest, pieces, threads)):
         exponents[:, start : start + found.shape[1]] = found
     return exponents

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as npst
 
 import cec_mpi
 from cec_mpi.cli import main
-from cec_mpi.core.accuracy.equilibration import ColumnSizes, equilibrate
+from cec_mpi.core.accuracy.equilibration import ZEROS, ColumnSizes, equilibrate
 from cec_mpi.errors import DamagedStoreError, InputError, MachineError
 from cec_mpi.store import decode, encode, open_store, repair, verify
 from cec_mpi.store.format import grid
@@ -72,7 +72,7 @@ def test_rows_come_to_one_size_and_back(dtype, data):
     least = np.where(rows == 0, np.inf, np.abs(rows)).min(axis=1)
     close = np.abs(rows).max(axis=1) * float(np.finfo(dtype).tiny) * 4 < least
     assert ((largest >= 0.5) & (largest < 1) | ~close | (largest == 0)).all()
-    assert (exponents[largest == 0] == 0).all()
+    assert (exponents[largest == 0] == ZEROS).all()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -117,7 +117,8 @@ def test_small_rows_lose_nothing_to_large_ones(tmp_path, small_blocks, dtype, co
     expected = np.frexp(np.abs(X).max(axis=1))[1]
     assert scaling.exponents.dtype == np.int16
     assert scaling.exponents.reshape(-1)[:200].tolist() == expected.tolist()
-    assert not scaling.exponents.reshape(-1)[200:].any()  # rows that X was filled up with
+    # Rows that X was filled up with.
+    assert (scaling.exponents.reshape(-1)[200:] == ZEROS).all()
     scaled = np.ldexp(X.astype(np.float64), -expected[:, np.newaxis])
     np.testing.assert_array_equal(scaling.largest, np.abs(scaled).max(axis=0))
     rms = np.sqrt((scaled**2).mean(axis=0))
@@ -376,3 +377,18 @@ def test_a_machine_more_and_rebuilt_shards_fit_the_same_exponents(store):
     decode(store, store.parent / "X.npy")
     found = np.load(store.parent / "X.npy")
     assert np.frexp(np.abs(found).max(axis=1))[1].tolist() == X.exponents.reshape(-1).tolist()
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e30])
+def test_rows_of_zeros_are_no_larger_than_the_errors_of_others(tmp_path, size):
+    X = np.zeros((9, 5))
+    X[[0, 2, 4, 7]] = size * RNG.standard_normal((4, 5))
+    encode(X, tmp_path / "store", 5, 3)
+    decode(tmp_path / "store", tmp_path / "X.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "X.npy"), X, rtol=0, atol=1e-14 * size)
+    w, v = RNG.standard_normal(5), RNG.standard_normal(9)
+    v[[1, 3]] *= 1e100  # in rows of zeros
+    with cec_mpi.open_operator(tmp_path / "store", None) as operator:
+        operator.available = {2, 4, 5}
+        np.testing.assert_allclose(operator @ w, X @ w, rtol=0, atol=1e-14 * size)
+        np.testing.assert_allclose(operator.H @ v, X.T @ v, rtol=0, atol=1e-14 * size)
