@@ -14,7 +14,8 @@
 
     UserWarning
     ├── ScaleWarning            columns of X differ so much that a solver does badly
-    └── SlowWarning             a run is right, and slower than it could be
+    ├── SlowWarning             a run is right, and slower than it could be
+    └── ToleranceWarning        a tolerance is below what products with X can show
 
 Each message says what was looked at, what was found and what was expected, in one
 sentence: the command line prints it as it stands.
@@ -34,6 +35,7 @@ __all__ = [
     "SlowWarning",
     "StoppedError",
     "StoreError",
+    "ToleranceWarning",
 ]
 
 
@@ -97,3 +99,7 @@ class ScaleWarning(UserWarning):
 
 class SlowWarning(UserWarning):
     """How ranks were started makes the run slow, or its measured speeds mean little."""
+
+
+class ToleranceWarning(UserWarning):
+    """A tolerance is smaller than what products with X differ by, from step to step."""

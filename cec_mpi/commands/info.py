@@ -44,6 +44,7 @@ def _text(name: str, manifest: Manifest) -> str:
         *([column_line(manifest)] if manifest.column_names else []),
         f"condition numbers: measured on {which}{plural(measured.measured, 'set')} of machines",
         *_wrong_answers(manifest),
+        f"rows: {'as they are' if manifest.row_exponents is None else 'divided by powers of two'}",
         f"shards: {plural(sum(shard.bytes for shard in manifest.shards), 'byte')} in all; each in "
         f"{plural(grid.count, 'block')} of {grid.block_rows} x {grid.block_columns} with a "
         "checksum",
@@ -117,6 +118,7 @@ def _facts(name: str, store: Store) -> dict[str, Any]:
         "rows_per_shard": manifest.rows_per_shard,
         "family": code.family,
         "systematic": code.systematic,
+        "scaling": "none" if manifest.row_exponents is None else "rows",
         "condition_number": {
             "median": _finite(measured.median),
             "worst": _finite(measured.worst),

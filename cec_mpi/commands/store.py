@@ -103,7 +103,7 @@ def _repair(arguments: argparse.Namespace) -> int:
         if done.rebuilt:
             say(
                 f"error: at most {done.error_bound:.1e} of the largest entry of X at the same "
-                "place of its parts"
+                f"place of its parts{_as_encoded(arguments.store)}"
             )
         found = (done.restored, done.lost, done.rebuilt, done.unsettled, done.left, done.named)
         if not any(found):
@@ -161,11 +161,18 @@ def _decode(arguments: argparse.Namespace) -> int:
         )
         say(
             f"{arguments.out}: error at most {bound:.1e} of the largest entry at the same "
-            "place of the parts of X"
+            f"place of the parts of X{_as_encoded(arguments.store)}"
         )
         return 0
 
     return with_runner("decoding", body, arguments)
+
+
+def _as_encoded(store: str) -> str:
+    """What an error bound is relative to, if that is not X as it is."""
+    from cec_mpi.store import open_store
+
+    return ", with rows scaled" if open_store(store).manifest.row_exponents else ""
 
 
 def add_add_machine(commands: Any) -> None:

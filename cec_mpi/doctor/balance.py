@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+BYTES = 8  # of a number that is sent or multiplied
+
 
 @dataclass(frozen=True)
 class Balance:
     """What a step of a product X w costs, on machines and a wire of known rates.
 
-    X has q rows and r columns of `itemsize` bytes. A step has two messages that go to all
+    X has q rows and r columns of float64, or of float32, which take as long: they become
+    float64 when they are multiplied. A step has two messages that go to all
     machines along a tree of depth d = ceil(log2(N + 1)), its header and w, and two in which
     all answer, their rows and their times. All rows come in at the master, q numbers in all:
     each is computed L times, by shards that have 1/L of the rows of X. So the machines read
@@ -26,8 +29,6 @@ class Balance:
         Bytes per second of a long one.
     rate : float
         Bytes of shards per second that all machines multiply together.
-    itemsize : int
-        Bytes of a number of X.
 
     Examples
     --------
@@ -42,7 +43,6 @@ class Balance:
     latency: float
     bandwidth: float
     rate: float
-    itemsize: int = 8
 
     @property
     def depth(self) -> int:
@@ -52,15 +52,15 @@ class Balance:
     def communication(self, rows: int, columns: int) -> float:
         """Seconds of messages: (2 d + 2) latencies, and w along the tree, and the answers."""
         numbers = self.depth * columns + rows
-        return (2 * self.depth + 2) * self.latency + self.itemsize * numbers / self.bandwidth
+        return (2 * self.depth + 2) * self.latency + BYTES * numbers / self.bandwidth
 
     def computation(self, rows: int, columns: int) -> float:
         """Seconds of multiplying, when all machines are available and finish together."""
-        return self.itemsize * rows * columns / self.rate
+        return BYTES * rows * columns / self.rate
 
     def even(self) -> int:
         """Rows and columns of the smallest square X whose step computes as long as it talks."""
         per_row = (self.depth + 1) / self.bandwidth  # the two sides are s n^2 / rate and
-        fixed = (2 * self.depth + 2) * self.latency / self.itemsize  # s (fixed + n per_row)
+        fixed = (2 * self.depth + 2) * self.latency / BYTES  # s (fixed + n per_row)
         half = self.rate * per_row / 2
         return math.ceil(half + math.sqrt(half**2 + self.rate * fixed))

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from cec_mpi.doctor.advice import advise_binding, bandwidth_text, different_versions, slow_wires
-from cec_mpi.doctor.balance import Balance
+from cec_mpi.doctor.balance import BYTES, Balance
 from cec_mpi.doctor.measure import Wire
 from cec_mpi.processes.launch.findings import Finding, find_crowds, unseen_shards, wrong_ranks
 from cec_mpi.processes.launch.launchers import Launcher
@@ -99,7 +99,6 @@ class Facts:
             max(wire.waking for wire in self.wires),
             min(wire.bandwidth for wire in self.wires),
             sum(self.products),
-            8 if self.manifest is None else self.manifest.itemsize,
         )
 
 
@@ -210,13 +209,13 @@ def _good_for(facts: Facts) -> Iterator[str]:
         n, depth = balance.even(), balance.depth
         seconds = balance.computation(n, n) + balance.communication(n, n)
         yield (
-            f"{'good for':12} X of {n} x {n} ({_size(balance.itemsize * n * n)}) or more: a step "
+            f"{'good for':12} X of {n} x {n} ({_size(BYTES * n * n)}) or more: a step "
             f"of {plural(balance.machines, 'machine')} takes {_time(seconds)} there, half of "
             "it messages"
         )
         yield (
             f"{'':12} (bytes of X / {bandwidth_text(balance.rate)}, against {2 * depth + 2} x "
-            f"{1e3 * balance.latency:.3f} ms + ({depth} columns + rows) x {balance.itemsize} bytes "
+            f"{1e3 * balance.latency:.3f} ms + ({depth} columns + rows) x {BYTES} bytes "
             f"/ {bandwidth_text(balance.bandwidth)})"
         )
     if manifest is not None:

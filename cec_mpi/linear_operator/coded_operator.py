@@ -44,6 +44,10 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
     accuracy : float
         Relative error that a product can have: the machine epsilon of the shards times
         the worst condition number of the code.
+    attainable : float
+        What products with the same vector usually differ by, relative to the norm of X, when
+        other machines answer, or with ``precision="shard"`` always: a tolerance below it may not
+        be met.
     column_names : tuple of str
         As the store keeps them; empty where it has none.
     args : tuple
@@ -66,6 +70,7 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         self._master = master
         self._close = close
         self.accuracy = master.accuracy
+        self.attainable = master.attainable
         self.column_names = master.manifest.column_names
         super().__init__(master.dtype, master.shape)
 

@@ -220,7 +220,7 @@ class StepInFlight(ABC):
     def _refuse(self, found: Unusable) -> None:
         """Have the rows of an answer that is not finite from others, if it is a machine's error."""
         if found.other is not None:
-            raise self.step.too_large(found, self.master.arithmetic)
+            raise self.step.both_wrong(found)
         number, reason = found.machine, self.step.answered(found)
         log.error("machine %d %s in step %d", number, reason, self.step.number)
         self.step.events.append({"wrong": number, "reason": reason})
@@ -244,7 +244,7 @@ class StepInFlight(ABC):
                 return
             if self.refused:
                 first = next(iter(self.refused.values()))
-                raise self.step.cannot_replace(first, self.master.arithmetic) from None
+                raise self.step.cannot_replace(first) from None
             disagreement = self.disagreement()
             if disagreement is not None:
                 raise disagreement from None

@@ -84,27 +84,26 @@ class LockstepMaster(Master):
 
     def _not_finite(self, step: Step, values: NDArray[Any]) -> MachineError:
         """Whose error it is that answers to X W are not finite."""
-        columns, dtype = step.product.columns, self.arithmetic
+        columns = step.product.columns
         answers, place, found = NotFinite(columns), 0, []
         for machine in step.plan.assignment.available:
             end = place + self._rows[machine - 1] * columns
             intervals = step.plan.assignment.intervals(machine)
             unusable = answers.take(machine, intervals, values[place:end])
             if unusable is not None and unusable.other is not None:
-                return step.too_large(unusable, dtype)
+                return step.both_wrong(unusable)
             found += [unusable] if unusable is not None else []
             place = end
-        return step.cannot_replace(found[0], dtype, _WITHOUT_OTHERS)
+        return step.cannot_replace(found[0], _WITHOUT_OTHERS)
 
     def _not_finite_sum(self, step: Step, answers: Answers) -> MachineError:
         """Whose error it is that X' V is not finite."""
-        what = f"X' v is too large for {self.arithmetic}"
         if len(answers.not_finite) == 1:
             machine = answers.not_finite[0]
             return MachineError(
                 f"machine {machine} answered numbers that are not finite in step {step.number}, "
-                f"and {_WITHOUT_OTHERS}: {what}, or the answer is wrong"
+                f"and {_WITHOUT_OTHERS}"
             )
         named = ", ".join(map(str, answers.not_finite))
         whose = f" of machines {named}" if named else ", added up,"
-        return MachineError(f"the answers{whose} to step {step.number} are not finite: {what}")
+        return MachineError(f"the answers{whose} to step {step.number} are not finite")

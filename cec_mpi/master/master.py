@@ -71,6 +71,10 @@ class Master(ABC):
     accuracy : float
         Relative error that products can have: the machine epsilon of the shards times the
         worst condition number of the code.
+    attainable : float
+        What products differ by, relative to X, in a store of this kind: the machine epsilon
+        times the condition number of a usual set of machines. Where it is always the same set,
+        that of what products are computed in.
     manifest : Manifest
         Of the store.
     arithmetic : numpy.dtype
@@ -86,6 +90,10 @@ class Master(ABC):
         self.shape = (manifest.rows, manifest.columns)
         self.dtype = np.dtype(np.float64)
         self.accuracy = manifest.code.conditioning.worst * float(np.finfo(manifest.dtype).eps)
+        code = manifest.code
+        changes = code.machines > code.recovery  # of the machines that answer
+        rounds = manifest.dtype if changes else store.arithmetic
+        self.attainable = code.conditioning.median * float(np.finfo(rounds).eps)
         self.path = store.path
         self.recorder = store.recorder
         self.steps = store.steps

@@ -131,10 +131,7 @@ class ResilientMaster(Master):
         on_its_way.to_its_end(buffers)
         done = on_its_way.collected(buffers.codec.condition, buffers.codec.gain)
         if not np.isfinite(done.answers.values).all():
-            raise MachineError(
-                f"the answers, added up, to step {step.number} are not finite: X' v is too large "
-                "for float64"
-            )
+            raise MachineError(f"the answers, added up, to step {step.number} are not finite")
         self._count_wrong(on_its_way.refused)
         return done
 

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from cec_mpi.core.accuracy.finite import Unusable
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
@@ -89,28 +87,22 @@ class Step:
         """What a machine answered that is not finite, and where."""
         return f"answered {found.value} {self._at(found)}"
 
-    def too_large(self, found: Unusable, dtype: np.dtype[Any]) -> MachineError:
-        """Two machines are not finite at one place: it is not their error, most likely."""
+    def both_wrong(self, found: Unusable) -> MachineError:
+        """Two machines are not finite at one place: what they multiply may be the reason."""
         other = found.other
         assert other is not None
         return MachineError(
             f"machines {other.machine} and {found.machine} answered {other.value} and "
-            f"{found.value} {self._at(found, 'their shards')} in step {self.number}: "
-            f"{self._product} is too large for {dtype}, or both are wrong (--machines leaves "
-            "machines out)"
+            f"{found.value} {self._at(found, 'their shards')} in step {self.number}: both are "
+            "wrong, or their shards are (--machines leaves machines out)"
         )
 
-    def cannot_replace(self, found: Unusable, dtype: np.dtype[Any], why: str = "") -> MachineError:
+    def cannot_replace(self, found: Unusable, why: str = "") -> MachineError:
         """One machine is not finite, and no other can say whose error it is."""
         why = why or "no other machine is there to compute its rows"
         return MachineError(
-            f"machine {found.machine} {self.answered(found)} in step {self.number}, and {why}: "
-            f"{self._product} is too large for {dtype}, or the answer is wrong"
+            f"machine {found.machine} {self.answered(found)} in step {self.number}, and {why}"
         )
-
-    @property
-    def _product(self) -> str:
-        return "X' v" if self.product.adjoint else "X w"
 
     def _at(self, found: Unusable, whose: str = "its shard") -> str:
         if self.product.adjoint:

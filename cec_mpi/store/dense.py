@@ -20,9 +20,10 @@ from cec_mpi.store.work import PerThread
 # megabytes of it stay in the caches until they are used.
 _SLAB_BYTES = 4 << 20
 _FEWEST_ROWS, _MOST_ROWS = 128, 4096
-# Converted at once: less takes longer, more leaves the second level of the caches.
+# Converted at once: less takes longer, more leaves the second level of the caches. With several
+# vectors BLAS wants many rows, with one long ones.
 _CONVERTED_BYTES = 2 << 20
-_CONVERTED_COLUMNS = 1 << 16
+_CONVERTED_COLUMNS, _CONVERTED_WITH_SEVERAL = 1 << 16, 1 << 12
 
 
 class _Slab(NamedTuple):
@@ -45,7 +46,7 @@ class DenseShard(Shard):
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """As `Shard.multiply`."""
-        for position, left, numbers in self._slabs(intervals, W.dtype, len(W) == 1):
+        for position, left, numbers in self._slabs(intervals, W.dtype, len(W), whole=True):
             height, width = numbers.shape
             some, rows = W[:, left : left + width], out[position : position + height]
             target = self._partial_of(rows.shape, W.dtype) if left else rows
@@ -61,7 +62,7 @@ class DenseShard(Shard):
     ) -> None:
         """As `Shard.multiply_transposed`: slabs add up in double precision, whatever it is."""
         out.fill(0)
-        for position, left, numbers in self._slabs(intervals, U.dtype):
+        for position, left, numbers in self._slabs(intervals, U.dtype, U.shape[1]):
             height, width = numbers.shape
             some, target = U[position : position + height], out[left : left + width]
             partial = self._partial_of(target.shape, U.dtype)
@@ -72,15 +73,18 @@ class DenseShard(Shard):
             target += partial
 
     def _slabs(
-        self, intervals: Intervals, dtype: np.dtype[Any], whole: bool = False
+        self, intervals: Intervals, dtype: np.dtype[Any], vectors: int, whole: bool = False
     ) -> Iterator[_Slab]:
-        """These rows in this dtype, some at a time; as large as can be where `whole` is true."""
+        """These rows in this dtype, some at a time, for so many vectors.
+
+        Where `whole` is true, rows for one vector stay together if they are of this dtype.
+        """
         position = 0
         for piece in self._pieces(intervals):
             if piece.dtype != dtype:
-                for slab in self._converted(piece, dtype):
+                for slab in self._converted(piece, dtype, vectors):
                     yield slab._replace(position=position + slab.position)
-            elif whole:
+            elif whole and vectors == 1:
                 yield _Slab(position, 0, piece)
             else:
                 row_bytes = max(1, piece.shape[1] * piece.itemsize)
@@ -89,7 +93,9 @@ class DenseShard(Shard):
                     yield _Slab(position + first, 0, piece[first : first + slab_rows])
             position += len(piece)
 
-    def _converted(self, piece: NDArray[Any], dtype: np.dtype[Any]) -> Iterator[_Slab]:
+    def _converted(
+        self, piece: NDArray[Any], dtype: np.dtype[Any], vectors: int
+    ) -> Iterator[_Slab]:
         """These rows in another dtype; what is yielded holds until the next."""
         most = _CONVERTED_BYTES // dtype.itemsize
         room: NDArray[Any] | None = getattr(self._room, dtype.name, None)
@@ -97,7 +103,7 @@ class DenseShard(Shard):
             room = np.empty(most, dtype)
             setattr(self._room, dtype.name, room)
         rows, columns = piece.shape
-        width = min(columns, _CONVERTED_COLUMNS)
+        width = min(columns, _CONVERTED_COLUMNS if vectors == 1 else _CONVERTED_WITH_SEVERAL)
         height = most // width
         for first in range(0, rows, height):
             for left in range(0, columns, width):

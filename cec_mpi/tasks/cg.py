@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import fraction, square, vector, whole
+from cec_mpi.tasks.common.tolerances import warn_of_tolerance
 
 
 def cg(
@@ -52,6 +53,11 @@ def cg(
         X is not square or not positive definite, an option is out of range, or the checkpoint
         does not fit.
 
+    Warns
+    -----
+    ToleranceWarning
+        `tol` is below ``X.attainable``.
+
     Examples
     --------
     >>> from scipy.sparse.linalg import aslinearoperator
@@ -62,6 +68,7 @@ def cg(
     b = vector("b", b, size)
     tol = fraction("tol", tol)
     most = whole("iterations", iterations, 1)
+    warn_of_tolerance(X, "cg", tol)
     state = restored(checkpoint, x=(size,), iterations=())
     return conjugate_gradients(X.matvec, b, tol, most, state, checkpoint)
 

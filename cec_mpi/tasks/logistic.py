@@ -12,6 +12,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import flag, fraction, positive, vector, whole
 from cec_mpi.tasks.common.scales import warn_of_scales
+from cec_mpi.tasks.common.tolerances import warn_of_tolerance
 from cec_mpi.text import plural
 
 _LINE_SEARCH = 50  # evaluations at most: scikit-learn's choice
@@ -68,6 +69,8 @@ def logistic(
     ScaleWarning
         Columns of X differ in scale by a factor of 300 and more: it is slow, and may end where
         the small ones have hardly been fitted.
+    ToleranceWarning
+        `tol` is below ``X.attainable``.
 
     Notes
     -----
@@ -101,6 +104,7 @@ def logistic(
     start = state["x"] if state else np.zeros(size)
     made = int(state["iterations"]) if state else 0
     limit = max(most - made, 1)
+    warn_of_tolerance(X, "logistic", tol)
     if not state:
         warn_of_scales(X, "logistic", centred=fit_intercept)
 

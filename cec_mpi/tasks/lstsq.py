@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import fraction, one_of, positive, vector, whole
+from cec_mpi.tasks.common.tolerances import warn_of_tolerance
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -68,6 +69,11 @@ def lstsq(
     InputError
         An option is out of range, or the checkpoint does not fit.
 
+    Warns
+    -----
+    ToleranceWarning
+        `tol` is below ``X.attainable``.
+
     Notes
     -----
     Minimises ``||b - X x||**2 + d**2 ||x||**2``, which is ``||c - A x||**2`` with A = [X; d I]
@@ -89,6 +95,7 @@ def lstsq(
     conlim = positive("conlim", conlim)
     most = whole("iterations", iterations, 1)
     solver = one_of("solver", solver, ("lsmr", "lsqr"))
+    warn_of_tolerance(X, "lstsq", tol)
     state = restored(checkpoint, x=(columns,), iterations=())
     x = state["x"] if state else None
     made = int(state["iterations"]) if state else 0

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import fraction, one_of, square, vector, whole
+from cec_mpi.tasks.common.tolerances import warn_of_tolerance
 
 _GAP = 100  # factor between rounding errors and sums of links, at least
 
@@ -60,6 +61,11 @@ def pagerank(
         X is not square, the links of a node have a negative sum or one that may be a rounding
         error, an option is out of range, or the checkpoint does not fit.
 
+    Warns
+    -----
+    ToleranceWarning
+        `tol` is below ``X.attainable``.
+
     Notes
     -----
     With A[i, j] the link from i to j, and p the personalization vector, of sum 1, the scores x
@@ -87,6 +93,7 @@ def pagerank(
     most = whole("iterations", iterations, 1)
     links = one_of("links", links, ("rows", "columns"))
     jump = _jump(personalization, size)
+    warn_of_tolerance(X, "pagerank", tol)
     add_up, follow = (X.matvec, X.rmatvec) if links == "rows" else (X.rmatvec, X.matvec)
     state = restored(checkpoint, scores=(size,), degrees=(size,), iterations=())
     if state:

@@ -6,6 +6,7 @@ from typing import Any
 
 from cec_mpi.tasks.common.centred import centred
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
+from cec_mpi.tasks.common.tolerances import warn_of_tolerance
 from cec_mpi.tasks.svd import check_options, leading_triplets
 
 
@@ -51,6 +52,11 @@ def pca(
     InputError
         As for `svd`.
 
+    Warns
+    -----
+    ToleranceWarning
+        `tol` is below ``X.attainable``.
+
     Notes
     -----
     With the mean m of the rows, the components are the right singular vectors of ``X - 1 m'``,
@@ -67,6 +73,7 @@ def pca(
     array([5.])
     """
     check_options(X, k, tol, iterations, seed)
+    warn_of_tolerance(X, "pca", tol)
     operator, mean = centred(X)
     _, s, components, converged = leading_triplets(operator, k, tol, iterations, seed, checkpoint)
     return {

@@ -8,6 +8,7 @@ import numpy as np
 
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import fraction, square, whole
+from cec_mpi.tasks.common.tolerances import warn_of_tolerance
 
 
 def power(
@@ -47,6 +48,11 @@ def power(
     InputError
         X is not square, an option is out of range, or the checkpoint does not fit.
 
+    Warns
+    -----
+    ToleranceWarning
+        `tol` is below ``X.attainable``.
+
     Examples
     --------
     >>> from scipy.sparse.linalg import aslinearoperator
@@ -60,6 +66,7 @@ def power(
     tol = fraction("tol", tol)
     most = whole("iterations", iterations, 1)
     seed = whole("seed", seed, 0)
+    warn_of_tolerance(X, "power", tol)
     state = restored(checkpoint, vector=(size,), iterations=())
     if state:
         product, made = state["vector"], int(state["iterations"])

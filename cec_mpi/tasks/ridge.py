@@ -12,6 +12,7 @@ from cec_mpi.tasks.cg import conjugate_gradients
 from cec_mpi.tasks.common.centred import centred
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import flag, fraction, positive, vector, whole
+from cec_mpi.tasks.common.tolerances import warn_of_tolerance
 
 
 def ridge(
@@ -59,6 +60,11 @@ def ridge(
         An option is out of range, or the checkpoint does not fit; or `alpha` is 0 and the
         normal equations are singular.
 
+    Warns
+    -----
+    ToleranceWarning
+        `tol` is below ``X.attainable``.
+
     Notes
     -----
     Minimises ``||y - X w - c 1||**2 + alpha ||w||**2``. With the means m of the rows of X and
@@ -80,6 +86,7 @@ def ridge(
     fit_intercept = flag("fit_intercept", fit_intercept)
     tol = fraction("tol", tol)
     most = whole("iterations", iterations, 1)
+    warn_of_tolerance(X, "ridge", tol)
     state = restored(checkpoint, x=(columns,), iterations=())
     operator, mean, level = X, np.zeros(columns), 0.0
     if fit_intercept:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import fraction, whole
+from cec_mpi.tasks.common.tolerances import warn_of_tolerance
 
 # ARPACK hands out nothing before it is done: it is asked for little first, then for more.
 _LADDER = (1e-2, 1e-5)
@@ -58,6 +59,11 @@ def svd(
     InputError
         An option is out of range, ARPACK fails, or the checkpoint does not fit.
 
+    Warns
+    -----
+    ToleranceWarning
+        `tol` is below ``X.attainable``.
+
     Notes
     -----
     As in ``svds``, the vectors v on the shorter side of X are eigenvectors of X'X (or XX'), and
@@ -72,6 +78,7 @@ def svd(
     array([5., 3.])
     """
     check_options(X, k, tol, iterations, seed)
+    warn_of_tolerance(X, "svd", tol)
     u, s, vt, converged = leading_triplets(X, k, tol, iterations, seed, checkpoint)
     return {"result": s, "u": u, "vt": vt, "converged": converged}
 

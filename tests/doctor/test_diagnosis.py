@@ -89,7 +89,7 @@ def test_a_store_is_estimated_for_its_own_machines_only(manifest):
     with_store = facts_of(4, 1, manifest=manifest, store="S")
     told = report(with_store)
     assert "store        40 x 10 float32 on 3 machines: a step takes " in told
-    assert "x 4 bytes" in told
+    assert "x 8 bytes" in told
     assert texts(with_store, "error") == []
     few = facts_of(3, 1, manifest=manifest, store="S")
     assert "store        40 x 10 float32 on 3 machines\n" in report(few)

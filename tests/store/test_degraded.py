@@ -258,3 +258,24 @@ def test_what_was_computed_with_rows_that_were_overwritten_is_computed_again(pat
     expected = rows.T @ given_ if product.adjoint else rows @ given_.T
     np.testing.assert_allclose(machine.values(product), expected.ravel(), atol=1e-11)
     assert machine.mended().rows == 20
+
+
+@pytest.mark.parametrize(
+    "product", [Product(), Product(columns=3), Product(True), Product(True, 3)]
+)
+def test_rebuilt_rows_of_float32_are_multiplied_in_float64_as_the_others(tmp_path, product):
+    X = np.random.default_rng(1).standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    encode(X, tmp_path / "store", MACHINES, RECOVERY)
+    alter(tmp_path / "store", 3, 42)
+    machine = Machine(3, DegradedShard(open_store(tmp_path / "store"), 3), COLUMNS, "float64")
+    machine.assign(((5, 60), (70, 150)))
+    machine.prepare(product)
+    machine.load()
+    assert machine.mended().rows > 0
+    rows = rows_of(DegradedShard(open_store(tmp_path / "store"), 3)).astype(np.float64)
+    rows = np.concatenate((rows[5:60], rows[70:150]))
+    shape = (len(rows), product.columns) if product.adjoint else (product.columns, COLUMNS)
+    given_ = np.random.default_rng(3).standard_normal(shape)
+    machine.compute(product, given_, 0)
+    expected = rows.T @ given_ if product.adjoint else rows @ given_.T
+    np.testing.assert_allclose(machine.values(product), expected.ravel(), atol=1e-13)

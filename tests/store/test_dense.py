@@ -33,6 +33,7 @@ SHAPES = [(1, 1), (130, 1), (1, 300), (130, 7), (90, 300)]
 def test_products_are_those_of_float64(monkeypatch, shape, k, converted, columns):
     monkeypatch.setattr(dense, "_CONVERTED_BYTES", converted)
     monkeypatch.setattr(dense, "_CONVERTED_COLUMNS", columns)
+    monkeypatch.setattr(dense, "_CONVERTED_WITH_SEVERAL", columns // 2)
     monkeypatch.setattr(DenseShard, "_room", dense.PerThread())
     rows = RNG.standard_normal(shape).astype(np.float32)
     shard, (count, width) = Rows(rows), shape

@@ -9,7 +9,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.store.format.manifest import VERSION
-from cec_mpi.store.format.scaling import read_exponents
+from cec_mpi.store.format.scaling import read_scaling
 
 GOLDEN = Path(__file__).parent / "golden"
 X = np.arange(1.0, 22.0).reshape(7, 3)  # of all of them
@@ -28,7 +28,7 @@ def test_it_is_read_decoded_and_computed_with(kept, tmp_path):
     assert not cec_mpi.verify(kept).damaged
     bound = cec_mpi.decode(kept, tmp_path / "X.npy")
     parts = np.vstack([np.abs(X), np.zeros((1, 3))]).reshape(2, 4, 3)  # L = 2, filled up
-    exponents = read_exponents(kept, cec_mpi.open_store(kept).manifest)
+    exponents = read_scaling(kept, cec_mpi.open_store(kept).manifest).exponents
     powers = np.ones((2, 4, 1)) if exponents is None else 2.0 ** exponents[..., np.newaxis]
     largest = (powers * (parts / powers).max(axis=0)).reshape(8, 3)[:7]
     assert (np.abs(np.load(tmp_path / "X.npy") - X) <= bound * largest).all()

@@ -7,12 +7,16 @@ undone exactly.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-_FOLDED = 16, 1024  # rows of so many columns are folded: NumPy reduces short rows slowly
+_FOLDED = 16, 200  # rows of so many columns are folded: NumPy reduces short rows slowly
+_WIDE = 512  # columns, from which on it reduces columns fast
+_LEAST = 2.0**-40  # from here to its reciprocal squares can be summed in float32,
+_LEAST_SQUARED = 2.0**-480  # and in float64
 
 
 def largest_of_rows(rows: NDArray[np.floating], work: NDArray[np.floating]) -> NDArray[Any]:
@@ -77,9 +81,9 @@ def exponents_of(
     >>> exponents_of(np.float32([1e30]), least=np.float32([1e-30]))
     array([26], dtype=int16)
     """
-    exponents: NDArray[Any] = np.frexp(largest)[1]
+    exponents = _frexp(largest)
     if least is not None:
-        normal = np.frexp(least)[1] - int(np.finfo(largest.dtype).minexp) - 1
+        normal = _frexp(least) - int(np.finfo(largest.dtype).minexp) - 1
         exponents = np.minimum(exponents, np.maximum(normal, 0))
     short: NDArray[np.int16] = exponents.astype(np.int16)
     return short
@@ -111,8 +115,9 @@ def divide_rows(
     False
     """
     most = int(np.finfo(rows.dtype).maxexp) - 1
-    powers = np.minimum(-exponents.astype(np.int32), most)
-    factors = np.ldexp(np.ones((), rows.dtype), powers)
+    wanted = -exponents.astype(np.int32)
+    powers = np.minimum(wanted, most)
+    factors = _powers_of_two(powers, rows.dtype)
     try:
         with np.errstate(under="raise"):
             np.multiply(rows, factors[..., np.newaxis], out=out)
@@ -121,10 +126,32 @@ def divide_rows(
         with np.errstate(under="ignore"):
             np.multiply(rows, factors[..., np.newaxis], out=out)
         exact = False
-    more = -exponents.astype(np.int32) - powers
-    if more.any():  # rows of subnormal numbers
-        out[more > 0] *= np.ldexp(np.ones((), rows.dtype), more[more > 0])[:, np.newaxis]
+    more = wanted > most  # rows of subnormal numbers
+    if more.any():
+        out[more] *= _powers_of_two(wanted[more] - most, rows.dtype)[:, np.newaxis]
     return exact
+
+
+def _frexp(numbers: NDArray[np.floating]) -> NDArray[Any]:
+    """Exponents as of `numpy.frexp`, which takes long: of normal numbers from their bits."""
+    info = np.finfo(numbers.dtype)
+    bits = np.ascontiguousarray(numbers).view(f"i{numbers.itemsize}") >> info.nmant
+    exponents: NDArray[Any] = bits - (int(info.maxexp) - 2)
+    others = bits == 0
+    if others.any():
+        exponents[others] = np.frexp(numbers[others])[1]
+    return exponents
+
+
+def _powers_of_two(exponents: NDArray[np.int32], dtype: np.dtype[Any]) -> NDArray[Any]:
+    info = np.finfo(dtype)
+    powers: NDArray[Any]
+    if exponents.min(initial=0) < int(info.minexp):
+        powers = np.ldexp(np.ones((), dtype), exponents)
+    else:
+        bits = exponents.astype(f"i{dtype.itemsize}") + (int(info.maxexp) - 1)
+        powers = (bits << info.nmant).view(dtype)
+    return powers
 
 
 def equilibrate(
@@ -185,8 +212,7 @@ class ColumnSizes:
     Examples
     --------
     >>> sizes = ColumnSizes(2)
-    >>> block = np.array([[3.0, 0.0], [-4.0, 1e-200]])
-    >>> sizes.add(block, np.empty((2, 2)))
+    >>> sizes.add(np.array([[3.0, 0.0], [-4.0, 1e-200]]))
     4.0
     >>> sizes.largest.tolist(), sizes.typical(2).round(3).tolist()
     ([4.0, 1e-200], [3.536, 0.0])
@@ -195,49 +221,53 @@ class ColumnSizes:
     def __init__(self, columns: int) -> None:
         self.largest = np.zeros(columns)
         self._squares = np.zeros(columns)
-        self._exponent = 0  # squares are in units of 4 to this power
-        self._some = False
 
-    def add(self, rows: NDArray[np.floating], work: NDArray[np.floating]) -> float:
+    def add(self, rows: NDArray[np.floating]) -> float:
         """Add a block of rows; returns its largest absolute value, NaN if it has one.
 
         Parameters
         ----------
-        rows, work : (n, w) ndarray of float
-            Contiguous; `work` is scratch.
+        rows : (n, w) ndarray of float
+            Contiguous.
         """
-        sizes = _folded(np.maximum, np.abs(rows, out=work))
+        most, least = (
+            _over_columns(each.reduce, each.reduce, rows) for each in (np.maximum, np.minimum)
+        )
+        sizes = np.maximum(np.abs(most), np.abs(least))
         np.maximum(self.largest, sizes, out=self.largest)
         largest = float(sizes.max())
-        if not 0 < largest < np.inf:
+        if not np.isfinite(largest):
             return largest
-        # Squares of numbers up to 2**room, of which the sum does not overflow.
-        info = np.finfo(rows.dtype)
-        room = int(info.maxexp) // 3
-        exponent = max(int(np.frexp(largest)[1]) - room, 1 - int(info.maxexp))
-        np.multiply(rows, np.ldexp(np.ones((), rows.dtype), -exponent), out=work)
-        np.square(work, out=work)
-        squares = _folded(np.add, work).astype(np.float64)
-        if not self._some or exponent > self._exponent:
-            self._squares = np.ldexp(self._squares, 2 * (self._exponent - exponent))
-            self._exponent, self._some = exponent, True
-        self._squares += np.ldexp(squares, 2 * (exponent - self._exponent))
+        with np.errstate(over="ignore"):
+            squares = _over_columns(_sum_of_squares, np.add.reduce, rows).astype(np.float64)
+        if rows.dtype != np.float64 and not _LEAST <= sizes.min() <= largest <= 1 / _LEAST:
+            odd = (sizes > 0) & ((sizes < _LEAST) | (sizes > 1 / _LEAST))
+            squares[odd] = _sum_of_squares(rows[:, odd].astype(np.float64))
+        self._squares += squares
         return largest
 
     def typical(self, rows: int) -> NDArray[np.float64]:
-        """Root mean squares over so many rows, at most the largest values."""
-        means = np.ldexp(np.sqrt(self._squares / rows), self._exponent)
-        return np.minimum(means, self.largest)
+        """Root mean squares over so many rows; the largest values where squares are too large."""
+        means = np.minimum(np.sqrt(self._squares / rows), self.largest)
+        usual = (self.largest > _LEAST_SQUARED) & (self.largest < 1 / _LEAST_SQUARED)
+        return np.where(usual, means, self.largest)
 
 
-def _folded(function: np.ufunc, rows: NDArray[Any]) -> NDArray[Any]:
-    """The sum, or the largest, of each column, in the first row: halves upon each other."""
-    height = len(rows)
-    while height > 1:
-        half = height // 2
-        if height % 2:
-            function(rows[0], rows[height - 1], out=rows[0])
-        function(rows[:half], rows[half : 2 * half], out=rows[:half])
-        height = half
-    folded: NDArray[Any] = rows[0]
-    return folded
+def _sum_of_squares(rows: NDArray[Any]) -> NDArray[Any]:
+    squares: NDArray[Any] = np.einsum("ij,ij->j", rows, rows)
+    return squares
+
+
+def _over_columns(
+    of_rows: Callable[[NDArray[Any]], NDArray[Any]],
+    of_results: Callable[[NDArray[Any]], NDArray[Any]],
+    rows: NDArray[Any],
+) -> NDArray[Any]:
+    """A sum or an extreme of each column, of several rows side by side where they are short."""
+    height, width = rows.shape
+    beside = min(height, -(-_WIDE // width))
+    whole = height - height % beside
+    found = of_rows(rows[:whole].reshape(-1, beside * width)).reshape(beside, width)
+    if whole < height:
+        found = np.vstack((found, of_rows(rows[whole:])))
+    return of_results(found)

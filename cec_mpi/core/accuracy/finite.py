@@ -1,7 +1,7 @@
-"""Answers with NaN or infinity: the error of one machine, or of numbers that are too large.
+"""Answers with NaN or infinity: the error of one machine, or of what machines multiply.
 
-An answer that is not finite names its machine, unless the same rows, computed by another
-machine, are not finite either: then it is the product that the dtype cannot hold.
+Vectors are sent so that no product overflows (`scaling`). So an answer that is not finite names its
+machine, unless the same rows, computed by another machine, are not finite either.
 """
 
 from __future__ import annotations

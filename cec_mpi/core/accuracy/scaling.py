@@ -8,6 +8,7 @@ they were encoded: both are undone together, since one of them alone may overflo
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ _AIM = {8: 128, 4: 48}
 _MOST = {8: 480, 4: 80}
 _LARGEST_POWER = 1022  # whose inverse is a normal number, too
 _LENGTH = 64  # log2 of more numbers than a vector has
-_NOTHING = -(1 << 20)  # the exponent of 0
 
 
 class Scales:
@@ -140,18 +140,18 @@ class Scales:
             return np.multiply(values, powers, out=powers if work is None else out)
 
     def _exponents(self, sizes: Floats, weights: Floats | None, above: int) -> Ints:
-        peaks, peak_exponents = np.frexp(sizes.max(axis=1))
         with np.errstate(over="ignore"):
-            sums = _summed(sizes, weights)
-        shift = 0
-        if not np.isfinite(sums).all():
-            shift, sums = _LENGTH, _summed(np.ldexp(sizes, -_LENGTH), weights)
-        scales, exponents = np.frexp(sums)
-        found = np.maximum(
-            np.where(scales > 0, exponents + (shift + self._exponent - self._aim), _NOTHING),
-            peak_exponents - self._most,
-        )
-        return np.where(peaks > 0, found + above, 0).astype(np.int64)
+            sums, shift = _summed(sizes, weights).tolist(), 0
+        if max(sums) == math.inf:
+            sums, shift = _summed(np.ldexp(sizes, -_LENGTH), weights).tolist(), _LENGTH
+        beside = shift + self._exponent - self._aim
+        found = []
+        for largest, total in zip(sizes.max(axis=1).tolist(), sums, strict=True):
+            exponent = math.frexp(largest)[1] - self._most
+            if total:
+                exponent = max(exponent, math.frexp(total)[1] + beside)
+            found.append(exponent + above if largest else 0)
+        return np.array(found, dtype=np.int64)
 
 
 def multiplied(

@@ -4,26 +4,75 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.files.durable import publish, read_at
+from cec_mpi.files.durable import read_at, write_at
 from cec_mpi.files.npy import npy_header
 from cec_mpi.files.regular import open_regular, refuse_shortage, why_unreadable
+from cec_mpi.files.replacing import replacing
 
 _MOST_HEADER = 4096  # bytes; ours have 128
+_TOGETHER_BYTES = 1 << 20
 
 
 def publish_array(directory: Path, name: str, array: NDArray[Any]) -> None:
     """Write an array, and a copy of it."""
-    kind = array.dtype.newbyteorder("<")
-    data = npy_header(array.shape, kind) + np.ascontiguousarray(array, kind).tobytes()
-    for each in with_copy(name):
-        publish(directory / each, data)
+    publish_pieces(directory, name, array.shape, array.dtype, (array,))
+
+
+def publish_pieces(
+    directory: Path,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    pieces: Iterable[NDArray[Any]],
+) -> str:
+    """Write an array that is too large for memory, perhaps, and a copy of it.
+
+    Parameters
+    ----------
+    directory : Path
+    name : str
+    shape, dtype
+        Of the array.
+    pieces : iterable of ndarray
+        Its numbers, from the first to the last.
+
+    Returns
+    -------
+    str
+        Checksum of the numbers: XXH3, 128 bits.
+    """
+    kind = dtype.newbyteorder("<")
+    digest = xxhash.xxh3_128()
+    file, copy = (directory / each for each in with_copy(name))
+    with replacing(file) as (descriptor, _):
+        header = npy_header(shape, kind)
+        write_at(descriptor, header, 0)
+        place = len(header)
+        for piece in pieces:
+            data = np.ascontiguousarray(piece, kind).data.cast("B")
+            write_at(descriptor, data, place)
+            digest.update(data)
+            place += data.nbytes
+    copy_file(file, copy)
+    return digest.hexdigest()
+
+
+def copy_file(path: Path, other: Path) -> None:
+    """Put what is in a file in the place of another at once."""
+    with os.fdopen(open_regular(path), "rb") as file, replacing(other) as (descriptor, _):
+        place = 0
+        while data := file.read(_TOGETHER_BYTES):
+            write_at(descriptor, data, place)
+            place += len(data)
 
 
 def with_copy(name: str) -> tuple[str, str]:
@@ -83,6 +132,22 @@ class ArrayFile:
         width = self._shape[1]
         return self._numbers(width * number, width)
 
+    def sum(self) -> str:
+        """Checksum of its numbers, as `publish_pieces` gives it."""
+        digest = xxhash.xxh3_128()
+        count = int(np.prod(self._shape))
+        together = _TOGETHER_BYTES // self._dtype.itemsize
+        for first in range(0, count, together):
+            digest.update(self._numbers(first, min(together, count - first)).data)
+        return digest.hexdigest()
+
+    def columns(self, start: int, stop: int) -> NDArray[Any]:
+        """Columns ``start..stop`` of all rows."""
+        width = self._shape[1]
+        return np.stack(
+            [self._numbers(k * width + start, stop - start) for k in range(self._shape[0])]
+        )
+
     def array(self) -> NDArray[Any]:
         """All of it."""
         return self._numbers(0, int(np.prod(self._shape))).reshape(self._shape)
@@ -96,7 +161,7 @@ class ArrayFile:
             raise DamagedStoreError(why_unreadable(error)) from None
         if got < numbers.nbytes:
             raise DamagedStoreError("cut off")
-        return numbers.astype(self._dtype.newbyteorder("="), copy=False)
+        return numbers
 
     def __enter__(self) -> ArrayFile:
         return self

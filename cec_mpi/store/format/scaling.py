@@ -15,15 +15,9 @@ import xxhash
 from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.files.durable import publish
-from cec_mpi.files.regular import check_regular, read_regular
-from cec_mpi.store.format.array_files import ArrayFile, publish_array, with_copy
-from cec_mpi.store.format.manifest import (
-    COLUMN_SIZES,
-    ROW_EXPONENTS,
-    ArrayEntry,
-    Manifest,
-)
+from cec_mpi.files.regular import check_regular
+from cec_mpi.store.format.array_files import ArrayFile, copy_file, with_copy
+from cec_mpi.store.format.manifest import ArrayEntry, Manifest
 
 
 @dataclass(frozen=True)
@@ -46,26 +40,6 @@ class Scaling:
     typical: NDArray[np.float64]
 
 
-def publish_scaling(
-    directory: Path, exponents: NDArray[np.int16] | None, sizes: NDArray[np.float64]
-) -> tuple[ArrayEntry, ArrayEntry | None]:
-    """Write both arrays and their copies; returns what the manifest says of them.
-
-    Parameters
-    ----------
-    directory : Path
-    exponents : (L, R) ndarray of int16, or None
-    sizes : (2, r) ndarray of float64
-        The largest absolute values, and below them the root mean squares.
-    """
-    publish_array(directory, COLUMN_SIZES, sizes)
-    columns = ArrayEntry(COLUMN_SIZES, _sum(sizes))
-    if exponents is None:
-        return columns, None
-    publish_array(directory, ROW_EXPONENTS, exponents)
-    return columns, ArrayEntry(ROW_EXPONENTS, _sum(exponents))
-
-
 def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
     """Read exponents and sizes, each from its file or the copy.
 
@@ -75,11 +49,37 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
         Neither is as the manifest says: names both.
     """
     largest, typical = _read(directory, manifest.column_sizes, *_sizes_like(manifest))
-    return Scaling(read_exponents(directory, manifest), largest, typical)
+    exponents = None
+    if manifest.row_exponents is not None:
+        exponents = _read(directory, manifest.row_exponents, *_exponents_like(manifest))
+    return Scaling(exponents, largest, typical)
 
 
-def read_exponents(directory: Path, manifest: Manifest) -> NDArray[np.int16] | None:
-    """The exponents of rows; None where all rows are as they were.
+@dataclass(frozen=True)
+class RowExponents:
+    """The exponents of rows in their file, for who needs some at a time; can be pickled.
+
+    Attributes
+    ----------
+    path : Path
+    shape : tuple of int
+        (L, R).
+    """
+
+    path: Path
+    shape: tuple[int, int]
+
+    def rows(self, start: int, stop: int) -> NDArray[np.int16]:
+        """Those of rows ``start..stop`` of all parts of X: (L, rows)."""
+        try:
+            with ArrayFile(self.path, self.shape, np.int16) as file:
+                return file.columns(start, stop)
+        except DamagedStoreError as error:
+            raise DamagedStoreError(f"{self.path}: {error}") from None
+
+
+def open_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
+    """The exponents of rows in a file that is as it should be; None where there are none.
 
     Raises
     ------
@@ -88,7 +88,11 @@ def read_exponents(directory: Path, manifest: Manifest) -> NDArray[np.int16] | N
     """
     if manifest.row_exponents is None:
         return None
-    return _read(directory, manifest.row_exponents, *_exponents_like(manifest))
+    shape, dtype = _exponents_like(manifest)
+    for name in with_copy(manifest.row_exponents.file):
+        if not _problem(directory / name, manifest.row_exponents, shape, dtype):
+            return RowExponents(directory / name, shape)
+    raise _lost(directory, manifest.row_exponents)
 
 
 def scaling_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
@@ -97,7 +101,7 @@ def scaling_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
         name: problem
         for entry, shape, dtype in _arrays(manifest)
         for name in with_copy(entry.file)
-        if (problem := _look_at(directory / name, entry, shape, dtype)[1])
+        if (problem := _problem(directory / name, entry, shape, dtype))
     }
 
 
@@ -112,13 +116,13 @@ def restore_scaling(directory: Path, manifest: Manifest) -> tuple[list[str], lis
     restored, lost = [], []
     for entry, shape, dtype in _arrays(manifest):
         names = with_copy(entry.file)
-        bad = [name for name in names if _look_at(directory / name, entry, shape, dtype)[1]]
+        bad = [name for name in names if _problem(directory / name, entry, shape, dtype)]
         if len(bad) == len(names):
             lost += bad
         for name, other in zip(names, reversed(names), strict=True):
             if bad == [name]:
                 check_regular(directory / name)
-                publish(directory / name, read_regular(directory / other, most=None))
+                copy_file(directory / other, directory / name)
                 restored.append(name)
     return restored, lost
 
@@ -142,28 +146,29 @@ def _read(
     directory: Path, entry: ArrayEntry, shape: tuple[int, int], dtype: DTypeLike
 ) -> NDArray[Any]:
     for name in with_copy(entry.file):
-        array, problem = _look_at(directory / name, entry, shape, dtype)
-        if not problem:
-            return array
+        try:
+            with ArrayFile(directory / name, shape, dtype) as file:
+                array = file.array()
+        except DamagedStoreError:
+            continue
+        if xxhash.xxh3_128_hexdigest(array.data) == entry.xxh3_128:
+            return array.astype(dtype, copy=False)
+    raise _lost(directory, entry)
+
+
+def _problem(path: Path, entry: ArrayEntry, shape: tuple[int, int], dtype: DTypeLike) -> str:
+    """What is wrong with a file, or an empty text."""
+    try:
+        with ArrayFile(path, shape, dtype) as file:
+            found = file.sum()
+    except DamagedStoreError as error:
+        return str(error)
+    return "" if found == entry.xxh3_128 else "altered, or of another store"
+
+
+def _lost(directory: Path, entry: ArrayEntry) -> DamagedStoreError:
     names = " and ".join(with_copy(entry.file))
-    raise DamagedStoreError(
+    return DamagedStoreError(
         f"{directory}: {names} are missing or altered, and nothing else says what they said: "
         "bring one of them back, or encode X anew"
     )
-
-
-def _look_at(
-    path: Path, entry: ArrayEntry, shape: tuple[int, int], dtype: DTypeLike
-) -> tuple[NDArray[Any], str]:
-    """The array of a file, and what is wrong with it, or an empty text."""
-    try:
-        with ArrayFile(path, shape, dtype) as file:
-            array = file.array()
-    except DamagedStoreError as error:
-        return np.empty(0), str(error)
-    return array, "" if _sum(array) == entry.xxh3_128 else "altered, or of another store"
-
-
-def _sum(array: NDArray[Any]) -> str:
-    kind = array.dtype.newbyteorder("<")
-    return str(xxhash.xxh3_128_hexdigest(np.ascontiguousarray(array, kind).data))

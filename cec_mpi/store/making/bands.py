@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.equilibration import ColumnSizes
+from cec_mpi.errors import InputError
 from cec_mpi.files.durable import WriteHandles, read_at
 from cec_mpi.files.regular import open_regular
 from cec_mpi.store.format.checksums import block_sum
@@ -50,12 +52,7 @@ class Bands:
     @property
     def bytes(self) -> int:
         """Size of the file."""
-        return 8 * self.count * self._numbers
-
-    @property
-    def _numbers(self) -> int:
-        """Of a band."""
-        return self.grid.across + 2 * self.grid.columns
+        return self._place(self.count, 0)
 
     def rows(self, band: int) -> int:
         """Rows of a shard in a band."""
@@ -67,48 +64,66 @@ class Bands:
     ) -> None:
         """Write down the sizes of columns of a band, of so many parts of X."""
         both = np.stack((sizes.largest, sizes.typical(parts * self.rows(band)))).astype("<f8")
-        place = 8 * (band * self._numbers + span * (1 + 2 * self.grid.block_columns))
+        place = self._place(band, span)
         files.write(INCOMPLETE_SIZES, np.array([block_sum(both)], "<u8"), place)
         files.write(INCOMPLETE_SIZES, both, place + 8)
 
     def known(self, path: Path) -> NDArray[np.bool_]:
         """Which of them are written down, (bands, spans)."""
         known = np.zeros((self.count, self.grid.across), dtype=bool)
-        for band, span, _, sizes in self._read(path):
-            known[band, span] = sizes is not None
+        with _opened(path) as descriptor:
+            for band, span in np.ndindex(known.shape):
+                known[band, span] = self._read(descriptor, band, span) is not None
         return known
 
-    def total(self, path: Path, manifest: Manifest) -> Floats:
-        """The largest absolute values of all columns, and the root mean squares: (2, r)."""
-        total = np.zeros((2, self.grid.columns))
-        largest, squares = total
-        for _, _, columns, sizes in self._read(path):
-            assert sizes is not None
-            np.maximum(largest[columns], sizes[0], out=largest[columns])
-        for band, _, columns, sizes in self._read(path):
-            assert sizes is not None
-            parts = np.zeros(sizes.shape[1])
-            np.divide(sizes[1], largest[columns], out=parts, where=largest[columns] > 0)
-            squares[columns] += manifest.code.recovery * self.rows(band) * parts**2
-        # Squares of very small numbers are lost; one of q is as large as the largest.
-        np.sqrt(np.clip(squares / manifest.rows, 1 / manifest.rows, 1), out=squares)
-        squares *= largest
-        return total
+    def totals(self, path: Path, manifest: Manifest) -> Iterator[Floats]:
+        """The largest absolute values of all columns, span by span, then root mean squares."""
+        recovery = manifest.code.recovery
+        with _opened(path) as descriptor:
+            for span in range(self.grid.across):
+                yield self._largest(descriptor, span)
+            for span in range(self.grid.across):
+                largest = self._largest(descriptor, span)
+                squares = np.zeros(len(largest))
+                for band in range(self.count):
+                    typical = self._sizes(descriptor, band, span)[1]
+                    parts = np.divide(typical, largest, out=typical, where=largest > 0)
+                    squares += recovery * self.rows(band) * parts**2
+                # Squares of very small numbers are lost; one of q is as large as the largest.
+                means = np.clip(squares / manifest.rows, 1 / manifest.rows, 1)
+                yield np.sqrt(means) * largest
 
-    def _read(self, path: Path) -> Iterator[tuple[int, int, slice, Floats | None]]:
-        """Band, span, its columns and their sizes; None where these are not written down."""
-        descriptor = open_regular(path)
-        try:
-            place = 0
-            for band in range(self.count):
-                for span in range(self.grid.across):
-                    block = self.grid.block(span)
-                    width = block.right - block.left
-                    found = np.empty(1 + 2 * width, "<u8")
-                    read_at(descriptor, found, place)
-                    place += found.nbytes
-                    good = found[0] and block_sum(found[1:]) == found[0]
-                    sizes = found[1:].view("<f8").reshape(2, width) if good else None
-                    yield band, span, slice(block.left, block.right), sizes
-        finally:
-            os.close(descriptor)
+    def _largest(self, descriptor: int, span: int) -> Floats:
+        largest: Floats = self._sizes(descriptor, 0, span)[0]
+        for band in range(1, self.count):
+            np.maximum(largest, self._sizes(descriptor, band, span)[0], out=largest)
+        return largest
+
+    def _sizes(self, descriptor: int, band: int, span: int) -> Floats:
+        sizes = self._read(descriptor, band, span)
+        if sizes is None:
+            raise InputError(f"{INCOMPLETE_SIZES} was changed while the store was made")
+        return sizes
+
+    def _read(self, descriptor: int, band: int, span: int) -> Floats | None:
+        """Sizes of the columns of a span in a band, (2, w); None where they are not there."""
+        block = self.grid.block(span)
+        width = block.right - block.left
+        found = np.empty(1 + 2 * width, "<u8")
+        read_at(descriptor, found, self._place(band, span))
+        if not found[0] or block_sum(found[1:]) != found[0]:
+            return None
+        return found[1:].view("<f8").reshape(2, width)
+
+    def _place(self, band: int, span: int) -> int:
+        numbers = self.grid.across + 2 * self.grid.columns  # of a band
+        return 8 * (band * numbers + span * (1 + 2 * self.grid.block_columns))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = open_regular(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -33,6 +33,7 @@ from cec_mpi.store.rebuilding import Blocks
 from cec_mpi.store.sources import Source
 from cec_mpi.store.work import PerThread, Runner, fit_memory
 
+_BYTES_OF_A_ROW, _BYTES_OF_A_COLUMN = 32, 64
 _PIECES_PER_THREAD = 4
 _MOST_UNSYNCED = 256 << 20  # bytes; more would make the last sync long, and a resume too
 
@@ -58,7 +59,7 @@ class Encoding:
             self.memory,
             runner.threads,
             arrays=code.recovery + self.source.copies,
-            fixed=(2 * code.recovery + code.machines + 1) * block,
+            fixed=(2 * code.recovery + code.machines + 1) * block + _beside(self.manifest),
             least=block,
             share=grid.rows * grid.columns * itemsize // workers,
             held=self.source.held,
@@ -77,9 +78,8 @@ class Encoding:
     def skip_what_is_good(self, runner: Runner) -> None:
         """Leave out the blocks that an earlier process has written, and that are as it did."""
         sums, of_exponents = read_sums(self.directory, self.manifest)
-        exponents = read_exponents(self.directory, self.manifest)
         blocks = Blocks(self.directory, self.manifest, sums)
-        checking = Checking(blocks, list(self.pieces), self.threads, exponents, of_exponents)
+        checking = Checking(blocks, list(self.pieces), self.threads, of_exponents)
         for good in runner.run(checking):
             self._good[good] = True
         grid = self.manifest.grid
@@ -154,10 +154,8 @@ class Encoding:
         code = self.manifest.code
         # Contiguous and of the same shape every time: BLAS may round by layout too.
         plain = self._array("plain", code.recovery * block.size).reshape(parts.shape)
-        work = self._array("work", code.recovery * block.size).reshape(parts.shape)
-        exponents = self._scale(block, parts, plain, work)
-        flat = plain.reshape(-1, parts.shape[2])
-        largest = sizes.add(flat, work.reshape(flat.shape))  # NaN comes through
+        exponents = self._scale(block, parts, plain)
+        largest = sizes.add(plain.reshape(-1, parts.shape[2]))  # NaN comes through
         if not np.isfinite(largest):
             raise not_finite(self.source, self.manifest, block.start, block.left, parts)
         coded = self._array("coded", code.machines * block.size).reshape(code.machines, block.size)
@@ -180,7 +178,7 @@ class Encoding:
         files.write(INCOMPLETE_SUMS, sums, sums.nbytes * block.number)
 
     def _scale(
-        self, block: Block, parts: NDArray[Any], plain: NDArray[Any], work: NDArray[Any]
+        self, block: Block, parts: NDArray[Any], plain: NDArray[Any]
     ) -> NDArray[np.int16] | None:
         """The rows of a block as they are to be encoded, and what they were divided by."""
         if self.manifest.row_exponents is None:
@@ -190,6 +188,7 @@ class Encoding:
             exponents = self.exponents[:, block.start : block.stop]
             divide_rows(parts, exponents, plain)
             return exponents
+        work = self._array("work", parts.size).reshape(parts.shape)
         found = equilibrate(parts, plain, work)
         if found is None:
             raise not_finite(self.source, self.manifest, block.start, block.left, parts)
@@ -205,6 +204,12 @@ class Encoding:
         return array[:numbers]
 
 
+def _beside(manifest: Manifest) -> int:
+    """Bytes that exponents of rows and sizes of columns of a block take while they are found."""
+    rows, columns = manifest.grid.block_rows, manifest.grid.block_columns
+    return _BYTES_OF_A_ROW * manifest.code.recovery * rows + _BYTES_OF_A_COLUMN * columns
+
+
 @dataclass
 class Checking:
     """The work of a resume: which blocks are on the disk as they were written."""
@@ -212,7 +217,6 @@ class Checking:
     blocks: Blocks
     pieces: list[Rectangle]
     threads: int
-    exponents: NDArray[np.int16] | None
     of_exponents: NDArray[np.uint64] | None
 
     def size(self, piece: Rectangle) -> int:
@@ -233,10 +237,10 @@ class Checking:
         ]
 
     def _has_exponents(self, block: Block) -> bool:
-        if self.exponents is None or self.of_exponents is None:
+        if self.of_exponents is None:
             return True
-        found = exponents_sum(self.exponents[:, block.start : block.stop])
-        return found == int(self.of_exponents[block.number])
+        found = read_exponents(self.blocks.directory, self.blocks.manifest, block)
+        return exponents_sum(found) == int(self.of_exponents[block.number])
 
     def flush(self) -> None:
         """Nothing was written."""

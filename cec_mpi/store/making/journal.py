@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import string
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError, StoreError
-from cec_mpi.files.durable import locked, make_file, publish
-from cec_mpi.files.regular import read_regular
+from cec_mpi.files.durable import locked, make_file, publish, read_at
+from cec_mpi.files.regular import open_regular, read_regular
 from cec_mpi.files.replacing import create_new, is_own, open_own, sync
-from cec_mpi.store.format.array_files import with_copy
+from cec_mpi.store.format.array_files import publish_pieces, with_copy
 from cec_mpi.store.format.checksums import publish_checksums, row_sum
+from cec_mpi.store.format.grid import Block
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
     INCOMPLETE,
@@ -38,15 +40,17 @@ from cec_mpi.store.format.manifest import (
     MANIFEST_COPY,
     ROW_EXPONENTS,
     SOURCE,
+    ArrayEntry,
     Manifest,
     ShardEntry,
     shard_name,
 )
 from cec_mpi.store.format.manifest_file import parse_manifest, publish_manifest, read_manifest
-from cec_mpi.store.format.scaling import publish_scaling
 from cec_mpi.store.format.shard_files import make_shard_file
 from cec_mpi.store.making.bands import Bands
 from cec_mpi.store.sources import Source
+
+_TOGETHER_BYTES = 1 << 20
 
 
 def begin(
@@ -227,13 +231,16 @@ def finish(target: Path, skeleton: Manifest) -> Manifest:
         ShardEntry(shard_name(n), skeleton.shard_bytes, row_sum(row))
         for n, row in enumerate(sums, start=1)
     )
-    exponents = read_exponents(target, skeleton)
-    sizes = Bands(skeleton.grid).total(target / INCOMPLETE_SIZES, skeleton)
     sync(target)
-    column_sizes, row_exponents = publish_scaling(target, exponents, sizes)
-    manifest = replace(
-        skeleton, shards=shards, column_sizes=column_sizes, row_exponents=row_exponents
-    )
+    sizes = Bands(skeleton.grid).totals(target / INCOMPLETE_SIZES, skeleton)
+    shape = (2, skeleton.columns)
+    digest = publish_pieces(target, COLUMN_SIZES, shape, np.dtype(np.float64), sizes)
+    manifest = replace(skeleton, shards=shards, column_sizes=ArrayEntry(COLUMN_SIZES, digest))
+    if skeleton.row_exponents is not None:
+        exponents = _all_exponents(target)
+        shape = (skeleton.code.recovery, skeleton.grid.rows)
+        digest = publish_pieces(target, ROW_EXPONENTS, shape, np.dtype(np.int16), exponents)
+        manifest = replace(manifest, row_exponents=ArrayEntry(ROW_EXPONENTS, digest))
     publish_checksums(target, manifest.checksums, sums)
     publish_manifest(target, manifest)
     return manifest
@@ -261,10 +268,19 @@ def read_sums(
     return sums[:machines], sums[machines] if len(sums) > machines else None
 
 
-def read_exponents(directory: Path, skeleton: Manifest) -> NDArray[np.int16] | None:
-    """What rows were divided by so far, (L, R); None where they are not."""
-    if skeleton.row_exponents is None:
-        return None
-    data = read_regular(directory / INCOMPLETE_EXPONENTS, most=None)
-    found = np.frombuffer(data, "<i2").astype(np.int16)
-    return found.reshape(skeleton.code.recovery, skeleton.grid.rows)
+def read_exponents(directory: Path, skeleton: Manifest, block: Block) -> NDArray[np.int16]:
+    """What the rows of a block were divided by, (L, rows), if it was encoded."""
+    found = np.zeros((skeleton.code.recovery, block.stop - block.start), "<i2")
+    descriptor = open_regular(directory / INCOMPLETE_EXPONENTS)
+    try:
+        for part, row in enumerate(found):
+            read_at(descriptor, row, 2 * (part * skeleton.grid.rows + block.start))
+    finally:
+        os.close(descriptor)
+    return found
+
+
+def _all_exponents(directory: Path) -> Iterator[NDArray[np.int16]]:
+    with os.fdopen(open_regular(directory / INCOMPLETE_EXPONENTS), "rb") as file:
+        while data := file.read(_TOGETHER_BYTES):
+            yield np.frombuffer(data, "<i2")

@@ -21,6 +21,7 @@ from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.grid import Block
 from cec_mpi.store.format.manifest import rows_of
+from cec_mpi.store.format.scaling import RowExponents
 from cec_mpi.store.rebuilding import Blocks, disagreement, lost_rows, ranges_of_blocks
 from cec_mpi.store.work import PerThread, Runner
 
@@ -67,7 +68,7 @@ class Computing:
         How many numbers the file has: the result t begins at t R r, and what would lie
         beyond the end is left out.
     threads : int
-    exponents : (T, R) ndarray of int16, optional
+    exponents : RowExponents, optional
         What each row of a result is multiplied with, as powers of two.
     """
 
@@ -77,7 +78,7 @@ class Computing:
     header_bytes: int
     numbers: int
     threads: int
-    exponents: NDArray[np.int16] | None = None
+    exponents: RowExponents | None = None
     pieces: list[list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,7 +107,7 @@ class Computing:
             return Computed(block.number)
         values, bounds = self.blocks.compute(found, self._recombination)
         if self.exponents is not None:
-            values = _multiplied(values, self.exponents[:, block.start : block.stop])
+            values = _multiplied(values, self.exponents.rows(block.start, block.stop))
         for t, rows in enumerate(values):
             first = t * manifest.grid.rows * manifest.columns + block.offset
             kept = rows[: max(0, self.numbers - first)]

@@ -10,7 +10,7 @@ from cec_mpi.files.appearing import appearing, check_new
 from cec_mpi.files.durable import check_room
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import read_rows
-from cec_mpi.store.format.scaling import read_exponents
+from cec_mpi.store.format.scaling import open_exponents
 from cec_mpi.store.operations.computing import Computing, compute_all
 from cec_mpi.store.operations.outputs import open_output
 from cec_mpi.store.reader import open_store
@@ -82,7 +82,7 @@ def decode(
             begin,
             manifest.rows * manifest.columns,
             fit_blocks(manifest, memory, runner.threads),
-            read_exponents(opened.path, manifest),
+            open_exponents(opened.path, manifest),
         )
         found = compute_all(work, runner, "decoded")
     return max(each.error_bound for each in found)

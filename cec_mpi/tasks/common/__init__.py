@@ -1,4 +1,4 @@
-"""What several tasks have in common: options, checkpoints, scales.
+"""What several tasks have in common: options, checkpoints, scales, tolerances.
 
 May import: `files`.
 """

@@ -20,7 +20,7 @@ from cec_mpi.store.work import LocalRunner
 from helpers import ROOT
 
 CAMPAIGNS = ROOT / "scripts" / "campaigns"
-X = np.random.default_rng(0).standard_normal((500, 30))
+X = np.random.default_rng(0).standard_normal((2000, 8))
 SIZES = (5, 3)
 
 

@@ -17,6 +17,7 @@ from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import CecError, InfeasibleError, InputError
 from cec_mpi.store import encode, open_store
 from cec_mpi.store.format import grid
+from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.work import LocalRunner
 
 RNG = np.random.default_rng(3)
@@ -44,8 +45,15 @@ def decoded(store, machines):
     """X from the shards of these machines."""
     shards = np.array([store.shard(n) for n in machines], dtype=np.float64)
     rows = store.manifest.code.generator[[n - 1 for n in machines]]
-    values = np.linalg.solve(rows, shards.reshape(len(machines), -1))
+    values = np.linalg.solve(rows, shards.reshape(len(machines), -1)).reshape(shards.shape)
+    values *= powers_of(store)
     return values.reshape(-1, store.manifest.columns)[: store.manifest.rows]
+
+
+def powers_of(store):
+    """What each row of the parts of X was divided by: (L, R, 1)."""
+    exponents = read_scaling(store.path, store.manifest).exponents
+    return np.ones((1, 1, 1)) if exponents is None else 2.0 ** exponents[..., np.newaxis]
 
 
 def parts_of(matrix, recovery):
@@ -116,7 +124,7 @@ def test_the_dtype_of_the_shards_can_be_chosen(tmp_path, source, dtype):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_shard_is_its_row_of_the_generator_times_the_parts(tmp_path, family, systematic):
     store = encoded(tmp_path, X, 6, 3, code=family, systematic=systematic)
-    code, parts = store.manifest.code, parts_of(X, 3)
+    code, parts = store.manifest.code, parts_of(X, 3) / powers_of(store)
     shards = np.array([store.shard(n) for n in range(1, 7)])
     assert np.allclose(shards, np.einsum("nl,lrc->nrc", code.generator, parts), rtol=0, atol=1e-13)
     assert np.array_equal(shards[:3], parts) or not systematic
@@ -127,10 +135,13 @@ def test_files_of_a_store_are_what_its_manifest_says(tmp_path):
     matrix = RNG.standard_normal((250, 150)).astype(np.float32)
     store = encoded(tmp_path, matrix, 4, 2)
     names = [f"shard-000{n}.npy" for n in range(1, 5)]
-    others = ["checksums-1.copy.npy", "checksums-1.npy", "manifest.copy.json", "manifest.json"]
-    assert sorted(contents(store)) == [*others, *names]
+    arrays = [f"{name}.npy" for name in ("checksums-1", "column-sizes", "row-exponents")]
+    others = [*arrays, *(name.replace(".npy", ".copy.npy") for name in arrays)]
+    others += ["manifest.copy.json", "manifest.json"]
+    assert sorted(contents(store)) == sorted([*others, *names])
+    for name in arrays:
+        assert contents(store)[name] == contents(store)[name.replace(".npy", ".copy.npy")]
     assert contents(store)["manifest.json"] == contents(store)["manifest.copy.json"]
-    assert contents(store)["checksums-1.npy"] == contents(store)["checksums-1.copy.npy"]
     blocks = np.load(store.path / "checksums-1.npy")
     for n, entry in enumerate(store.manifest.shards, start=1):
         assert entry.file == names[n - 1]
@@ -444,7 +455,7 @@ def test_numbers_too_large_for_the_shards_are_named(tmp_path):
 
 def test_sums_too_large_for_the_shards_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"X\.npy holds numbers too large"):
-        encoded(tmp_path, np.full((6, 2), 1.7e308), 6, 3)
+        encoded(tmp_path, np.full((6, 2), 1.7e308), 6, 3, scaling="none")
     assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
 
 

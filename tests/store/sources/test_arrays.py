@@ -247,7 +247,7 @@ def test_entries_of_a_sparse_matrix_at_one_place_are_added(tmp_path):
 
 def test_the_copy_of_a_sparse_matrix_counts_as_memory(tmp_path):
     sparse = scipy.sparse.random(20_000, 100, 0.5, random_state=0, format="csc")
-    with pytest.raises(InputError, match=r"memory 175M: this needs at least 1[78]\dM"):
+    with pytest.raises(InputError, match=r"memory 175M: this needs at least 19\dM"):
         encoded(sparse, tmp_path / "store", memory=175 << 20)
 
 

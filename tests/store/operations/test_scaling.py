@@ -1,0 +1,378 @@
+"""Rows divided by powers of two before they are encoded: exact, kept twice, off if asked."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+import cec_mpi
+from cec_mpi.cli import main
+from cec_mpi.core.accuracy.equilibration import ColumnSizes, equilibrate
+from cec_mpi.errors import DamagedStoreError, InputError, MachineError
+from cec_mpi.store import decode, encode, open_store, repair, verify
+from cec_mpi.store.format import grid
+from cec_mpi.store.format.scaling import read_scaling
+from cec_mpi.store.sources.arrays import PlainSource
+from cec_mpi.store.work import LocalRunner
+
+RNG = np.random.default_rng(0)
+FILES = ("row-exponents.npy", "row-exponents.copy.npy", "column-sizes.npy", "column-sizes.copy.npy")
+EXTREMES = {
+    "float32": [1e-45, 1e-40, 1.2e-38, 1e-6, 1.0, 1e20, 3e38, 3.4028234e38],
+    "float64": [5e-324, 1e-310, 2.3e-308, 1e-6, 1.0, 1e200, 1e308, 1.7976931348623157e308],
+}
+
+
+def rows_of_all_sizes(dtype, rows=300, columns=20):
+    sizes = 10.0 ** RNG.uniform(-6, 0, (rows, 1))
+    return (RNG.standard_normal((rows, columns)) * sizes).astype(dtype)
+
+
+def scaling_of(store):
+    return read_scaling(store, open_store(store).manifest)
+
+
+def contents(store):
+    return {path.name: path.read_bytes() for path in store.iterdir() if path.name != "source.json"}
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(grid, "_BLOCK_BYTES", 1 << 12)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Of rows of all sizes."""
+    encode(rows_of_all_sizes("float32"), tmp_path / "store", 5, 3)
+    return tmp_path / "store"
+
+
+# --- the numbers --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_rows_come_to_one_size_and_back(dtype, data):
+    shape = data.draw(st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 7, 40, 250])))
+    finite = npst.from_dtype(np.dtype(dtype), allow_nan=False, allow_infinity=False)
+    rows = data.draw(npst.arrays(dtype, shape, elements=finite, fill=st.just(0)))
+    out = np.empty_like(rows)
+    exponents = equilibrate(rows, out, np.empty_like(rows))
+    assert np.array_equal(np.ldexp(out, exponents[:, np.newaxis].astype(int)), rows)
+    largest = np.abs(out).max(axis=1)
+    assert (largest[np.abs(rows).max(axis=1) == 0] == 0).all()
+    # A row is left larger where its least number would become subnormal, or is.
+    least = np.where(rows == 0, np.inf, np.abs(rows)).min(axis=1)
+    close = np.abs(rows).max(axis=1) * float(np.finfo(dtype).tiny) * 4 < least
+    assert ((largest >= 0.5) & (largest < 1) | ~close | (largest == 0)).all()
+    assert (exponents[largest == 0] == 0).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_rows_that_are_not_finite_are_none(value):
+    for columns in (1, 5, 33, 300):
+        rows = np.ones((4, columns))
+        rows[2, -1] = value
+        assert equilibrate(rows, np.empty_like(rows), np.empty_like(rows)) is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (700, 3), (37, 100), (3, 2000)])
+def test_sizes_of_columns_are_the_largest_and_the_root_mean_square(dtype, rows, columns):
+    span = 30 if dtype == "float32" else 140
+    units = 10.0 ** RNG.uniform(-span, span, columns)
+    units[::7] = 0
+    blocks = [(RNG.standard_normal((rows, columns)) * units).astype(dtype) for _ in range(3)]
+    sizes = ColumnSizes(columns)
+    for block in blocks:
+        assert sizes.add(block) == np.abs(block).max()
+    together = np.vstack(blocks).astype(np.float64)
+    np.testing.assert_array_equal(sizes.largest, np.abs(together).max(axis=0))
+    exact = np.sqrt((together**2).mean(axis=0))
+    np.testing.assert_allclose(sizes.typical(3 * rows), exact, rtol=1e-4, atol=0)
+
+
+def test_squares_that_float64_does_not_hold_count_as_the_largest_value():
+    sizes = ColumnSizes(3)
+    sizes.add(np.array([[1e300, 1e-300, 0.0], [1.0, 0.0, 0.0]]))
+    assert sizes.typical(2).tolist() == [1e300, 1e-300, 0.0]
+
+
+# --- a store ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [20, 1500])  # whole rows in a block, and rows in pieces
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_small_rows_lose_nothing_to_large_ones(tmp_path, small_blocks, dtype, columns):
+    X = rows_of_all_sizes(dtype, 200, columns)
+    encode(X, tmp_path / "store", 5, 3)
+    scaling = scaling_of(tmp_path / "store")
+    expected = np.frexp(np.abs(X).max(axis=1))[1]
+    assert scaling.exponents.dtype == np.int16
+    assert scaling.exponents.reshape(-1)[:200].tolist() == expected.tolist()
+    assert not scaling.exponents.reshape(-1)[200:].any()  # rows that X was filled up with
+    scaled = np.ldexp(X.astype(np.float64), -expected[:, np.newaxis])
+    np.testing.assert_array_equal(scaling.largest, np.abs(scaled).max(axis=0))
+    rms = np.sqrt((scaled**2).mean(axis=0))
+    np.testing.assert_allclose(scaling.typical, rms, rtol=1e-4)
+    bound = decode(tmp_path / "store", tmp_path / "X.npy")
+    error = np.abs(np.load(tmp_path / "X.npy") - X.astype(np.float64))
+    assert (error <= bound * 2.0 ** expected[:, np.newaxis]).all()
+    w, v = RNG.standard_normal((columns, 2)), RNG.standard_normal((200, 2))
+    eps = np.finfo(dtype).eps
+    with cec_mpi.open_operator(tmp_path / "store", None) as operator:
+        for available in (1, 2, 3), (3, 4, 5), (1, 2, 4, 5):
+            operator.available = available
+            largest = np.abs(X).astype(float) @ np.abs(w)
+            assert (np.abs(operator @ w - X.astype(float) @ w) <= 50 * eps * largest).all()
+            largest = np.abs(X).T.astype(float) @ np.abs(v)
+            assert (np.abs(operator.H @ v - X.T.astype(float) @ v) <= 50 * eps * largest).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_extreme_numbers_come_back_as_they_were(tmp_path, dtype):
+    """Of a systematic code, whose first shards hold the rows as they were scaled."""
+    sizes = np.array([*EXTREMES[dtype], 0.0], dtype)
+    X = np.vstack(
+        [sizes[:, np.newaxis] * np.array([[1, -1, 0]], dtype), np.tile(sizes[:3], (2, 1))]
+    )
+    mixed = [EXTREMES[dtype][k] for k in (0, 4, 5)]  # a row that no power of two brings together
+    X = np.vstack([X, np.array([mixed], dtype)])
+    encode(X, tmp_path / "store", 6, 3, systematic=True, scaling="rows")
+    decode(tmp_path / "store", tmp_path / "X.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "X.npy"), X)
+    (tmp_path / "store" / "shard-0001.npy").unlink()
+    repair(tmp_path / "store")
+    decode(tmp_path / "store", tmp_path / "again.npy")
+    assert np.isfinite(np.load(tmp_path / "again.npy")).all()
+
+
+def test_the_largest_number_does_not_become_infinite_by_rounding(tmp_path):
+    X = np.full((30, 4), np.finfo(np.float32).max)
+    encode(X, tmp_path / "store", 6, 3)
+    bound = decode(tmp_path / "store", tmp_path / "X.npy")
+    assert np.allclose(np.load(tmp_path / "X.npy"), X, rtol=2 * bound, atol=0)
+
+
+def test_columns_of_very_different_sizes_are_not_lost(tmp_path):
+    X = (RNG.standard_normal((60, 2)) * [1e30, 1e-30]).astype(np.float32)
+    encode(X, tmp_path / "store", 5, 3)
+    with cec_mpi.open_operator(tmp_path / "store", None) as operator:
+        found = operator @ np.array([0.0, 1.0])
+    assert np.abs(found - X[:, 1]).max() < 1e-5 * np.abs(X[:, 1]).max()
+
+
+def test_products_that_are_too_large_are_refused(tmp_path):
+    X = np.ones((6, 2))
+    X[3] = 1e308
+    encode(X, tmp_path / "store", 5, 3)
+    with cec_mpi.open_operator(tmp_path / "store", None) as operator:
+        assert np.allclose(operator @ [0.1, 0.1], X @ [0.1, 0.1])
+        with pytest.raises(MachineError, match="X w is too large for float64"):
+            operator @ np.full(2, 10.0)
+        with pytest.raises(InputError, match="v is too large"):
+            operator.H @ np.full(6, 1e10)
+
+
+def test_rows_are_left_as_they_are_if_that_is_asked_for_or_they_are_to_be_read(tmp_path):
+    X = rows_of_all_sizes("float64")
+    for name, options in (
+        ("none", {"scaling": "none"}),
+        ("systematic", {"systematic": True}),
+    ):
+        manifest = encode(X, tmp_path / name, 5, 3, **options)
+        assert manifest.row_exponents is None
+        assert scaling_of(tmp_path / name).exponents is None
+        assert not list((tmp_path / name).glob("row-exponents*"))
+        np.testing.assert_array_equal(scaling_of(tmp_path / name).largest, np.abs(X).max(axis=0))
+    assert np.array_equal(open_store(tmp_path / "systematic").shard(2), X[100:200])
+    with pytest.raises(InputError, match=r"scaling 'columns': expected one of rows, none"):
+        encode(X, tmp_path / "other", 5, 3, scaling="columns")
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_it_is_an_option_of_the_command(tmp_path, capsys):
+    np.save(tmp_path / "X.npy", rows_of_all_sizes("float32"))
+    words = ["encode", tmp_path / "X.npy", tmp_path / "store", "--machines", 5, "--recovery", 3]
+    assert main([*map(str, words), "--scaling", "none"]) == 0
+    manifest = json.loads((tmp_path / "store" / "manifest.json").read_text())
+    assert manifest["row_exponents"] is None
+    with pytest.raises(InputError, match="begun with scaling none, not None"):
+        encode(tmp_path / "X.npy", tmp_path / "store", 5, 3, resume=True)
+    assert main(["decode", str(tmp_path / "store"), str(tmp_path / "Y.npy")]) == 0
+    assert capsys.readouterr().out.strip().endswith("at the same place of the parts of X")
+
+
+class Counting(PlainSource):
+    """Counts how often each number is read."""
+
+    times: np.ndarray
+
+    def _read(self, start, stop, left, right, out):
+        self.times[start:stop, left:right] += 1
+        super()._read(start, stop, left, right, out)
+
+
+@pytest.mark.parametrize(("columns", "times"), [(20, 1), (1500, 2)])
+def test_x_is_read_again_only_where_rows_are_longer_than_a_block(
+    tmp_path, small_blocks, columns, times
+):
+    X = rows_of_all_sizes("float32", 70, columns)
+    source = Counting(array=X, name="X", shape=X.shape, dtype=X.dtype)
+    object.__setattr__(source, "times", np.zeros(X.shape, int))
+    encode(source, tmp_path / "store", 5, 3)
+    assert (source.times == times).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_are_named_in_long_rows(tmp_path, small_blocks, value):
+    X = rows_of_all_sizes("float32", 70, 1500)
+    X[31, 1203] = value
+    with pytest.raises(InputError, match=rf"holds {value} at row 31, column 1203 "):
+        encode(X, tmp_path / "store", 5, 3)
+    assert not (tmp_path / "store").exists()
+
+
+class Interrupted(LocalRunner):
+    """Stops after some pieces."""
+
+    def __init__(self, pieces):
+        super().__init__(threads=1)
+        self.processes = 1 << 20
+        self.left = pieces
+
+    def run(self, work):
+        found = []
+        for piece in work.pieces:
+            if not self.left:
+                raise KeyboardInterrupt
+            self.left -= 1
+            found.append(work.do(piece))
+        work.flush()
+        return found
+
+
+@pytest.mark.parametrize("spoilt", ["", "incomplete.exponents", "incomplete.sizes"])
+@pytest.mark.parametrize(("rows", "columns", "pieces"), [(900, 30, 3), (210, 1500, 72)])
+def test_a_resume_trusts_nothing_of_the_journal(
+    tmp_path, small_blocks, spoilt, rows, columns, pieces
+):
+    """Bands of several blocks, and rows of several blocks."""
+    np.save(tmp_path / "X.npy", rows_of_all_sizes("float32", rows, columns))
+    encode(tmp_path / "X.npy", tmp_path / "whole", 5, 3)
+    for change in (lambda file: os.truncate(file, 40), os.unlink, scribble):
+        with pytest.raises(KeyboardInterrupt):
+            encode(tmp_path / "X.npy", tmp_path / "store", 5, 3, runner=Interrupted(pieces))
+        if spoilt:
+            change(tmp_path / "store" / spoilt)
+        encode(tmp_path / "X.npy", tmp_path / "store", 5, 3, resume=True)
+        assert contents(tmp_path / "store") == contents(tmp_path / "whole")
+        shutil.rmtree(tmp_path / "store")
+
+
+def scribble(file):
+    with file.open("r+b") as stream:
+        stream.write(b"\x11" * 24)
+
+
+# --- damage -------------------------------------------------------------------------------
+
+
+def cut_off(file):
+    os.truncate(file, 150)
+
+
+def of_another(file):
+    other = file.parents[1] / "other"
+    if not other.exists():
+        encode(rows_of_all_sizes("float32"), other, 5, 3)
+    shutil.copy(other / file.name, file)
+
+
+def longer(file):
+    with file.open("ab") as stream:
+        stream.write(b"\0")
+
+
+def header(file):
+    data = file.read_bytes()
+    file.write_bytes(b"\x93NUMPY\x01\x00v\x00{" + b"(" * 117 + data[128:])
+
+
+HARM = [os.unlink, cut_off, of_another, longer, header, scribble]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("harm", HARM, ids=lambda harm: harm.__name__)
+def test_one_damaged_file_is_named_does_no_harm_and_is_restored(store, name, harm):
+    before, X = contents(store), scaling_of(store)
+    harm(store / name)
+    condition = verify(store)
+    assert (condition.damaged, list(condition.other_problems)) == ([], [name])
+    np.testing.assert_array_equal(scaling_of(store).exponents, X.exponents)
+    np.testing.assert_array_equal(scaling_of(store).largest, X.largest)
+    decode(store, store.parent / "X.npy")
+    assert repair(store).restored == [name]
+    assert contents(store) == before
+
+
+@pytest.mark.parametrize("kind", ["row-exponents", "column-sizes"])
+@pytest.mark.parametrize("harm", HARM, ids=lambda harm: harm.__name__)
+def test_with_both_damaged_nothing_is_computed(store, kind, harm):
+    both = [f"{kind}.npy", f"{kind}.copy.npy"]
+    for name in both:
+        harm(store / name)
+    says = rf"{kind}\.npy and {kind}\.copy\.npy are missing or altered, and nothing else"
+    with pytest.raises(DamagedStoreError, match=says), cec_mpi.open_operator(store, None):
+        pass
+    if kind == "row-exponents":
+        with pytest.raises(DamagedStoreError, match=says):
+            decode(store, store.parent / "X.npy")
+        assert not (store.parent / "X.npy").exists()
+    assert list(verify(store).other_problems) == both
+    (store / "shard-0002.npy").unlink()
+    done = repair(store)
+    assert (done.lost, done.restored, list(done.rebuilt)) == (both, [], [2])
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_commands_say_so_in_one_line_with_code_5(store, capsys):
+    for name in FILES[:2]:
+        (store / name).unlink()
+    for words in (
+        ["repair", store],
+        ["decode", store, store.parent / "X.npy"],
+        ["run", store, "--serial", "--task", "power", "--out", store.parent / "out"],
+    ):
+        assert main([*map(str, words), "-q"] if words[0] == "run" else [*map(str, words)]) == 5
+        said = capsys.readouterr().err
+        assert "row-exponents.npy and row-exponents.copy.npy" in said
+        assert said.count("\n") == 1
+
+
+def test_what_is_no_file_is_said_and_left(store):
+    (store / "row-exponents.npy").unlink()
+    os.mkfifo(store / "row-exponents.npy")
+    assert verify(store).other_problems == {"row-exponents.npy": "a FIFO, expected a file"}
+    assert scaling_of(store).exponents.any()
+    with pytest.raises(InputError, match=r"row-exponents\.npy is a FIFO: expected a file"):
+        repair(store)
+
+
+def test_a_machine_more_and_rebuilt_shards_fit_the_same_exponents(store):
+    before = {name: (store / name).read_bytes() for name in FILES}
+    X = scaling_of(store)
+    cec_mpi.add_machine(store)
+    (store / "shard-0001.npy").unlink()
+    repair(store)
+    assert {name: (store / name).read_bytes() for name in FILES} == before
+    decode(store, store.parent / "X.npy")
+    found = np.load(store.parent / "X.npy")
+    assert np.frexp(np.abs(found).max(axis=1))[1].tolist() == X.exponents.reshape(-1).tolist()
