@@ -174,6 +174,8 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
 
         Complex vectors are two real ones, side by side.
         """
+        if vectors.ndim < -axis:
+            raise InputError("a product with a sparse matrix or a number: expected an array")
         block = np.moveaxis(vectors, axis, 0)
         batch = block.shape[1:]
         columns = prod(batch)

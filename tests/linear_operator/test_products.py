@@ -10,6 +10,7 @@ import pickle
 
 import numpy as np
 import pytest
+from scipy.sparse import eye_array
 from scipy.sparse.linalg import LinearOperator
 
 import cec_mpi
@@ -102,6 +103,12 @@ def test_a_batch_of_other_vectors_is_refused(A, shape):
         A.matvec(np.ones(shape))
     with pytest.raises(InputError, match=rf"shape .*expected \({R},"):
         A._matvec(np.ones(shape))
+
+
+def test_a_sparse_matrix_is_refused(A):
+    for product in A._matmat, A._rmatmat:
+        with pytest.raises(InputError, match=r"sparse matrix .* expected an array"):
+            product(eye_array(A.shape[0]))
 
 
 def test_a_batch_with_a_nan_says_so(A):
