@@ -56,9 +56,13 @@ def _verify(arguments: argparse.Namespace) -> int:
                 f"{', '.join(damaged)}"
             )
         if condition.other_problems:
+            after = "cec-mpi repair mends that"
+            if condition.lost:
+                lost = " and ".join(condition.lost)
+                after = f"nothing else says what {lost} said: bring one back, or encode X anew"
             raise DamagedStoreError(
                 f"{arguments.store}: all shards are good, but not "
-                f"{', '.join(condition.other_problems)} (cec-mpi repair mends that)"
+                f"{', '.join(condition.other_problems)} ({after})"
             )
         return 0
 

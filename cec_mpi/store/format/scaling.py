@@ -6,6 +6,7 @@ the exponents are, so they have a copy.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ import numpy as np
 import xxhash
 from numpy.typing import DTypeLike, NDArray
 
+from cec_mpi.core.accuracy.equilibration import ZEROS
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.files.regular import check_regular
 from cec_mpi.store.format.array_files import ArrayFile, copy_file, with_copy
 from cec_mpi.store.format.manifest import ArrayEntry, Manifest
+
+_MOST = 1100  # more than any exponent of float64
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,14 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
     DamagedStoreError
         Neither is as the manifest says: names both.
     """
-    largest, typical = _read(directory, manifest.column_sizes, *_sizes_like(manifest))
+    sizes = _read(directory, manifest.column_sizes, *_sizes_like(manifest))
+    if not (np.isfinite(sizes) & (sizes >= 0)).all():
+        raise _impossible(directory / manifest.column_sizes.file, "finite sizes from 0 on")
     exponents = None
     if manifest.row_exponents is not None:
         exponents = _read(directory, manifest.row_exponents, *_exponents_like(manifest))
-    return Scaling(exponents, largest, typical)
+        _check_exponents(directory / manifest.row_exponents.file, exponents)
+    return Scaling(exponents, *sizes)
 
 
 @dataclass(frozen=True)
@@ -73,9 +80,11 @@ class RowExponents:
         """Those of rows ``start..stop`` of all parts of X: (L, rows)."""
         try:
             with ArrayFile(self.path, self.shape, np.int16) as file:
-                return file.columns(start, stop)
+                exponents = file.columns(start, stop)
         except DamagedStoreError as error:
             raise DamagedStoreError(f"{self.path}: {error}") from None
+        _check_exponents(self.path, exponents)
+        return exponents
 
 
 def open_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
@@ -93,6 +102,12 @@ def open_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
         if not _problem(directory / name, manifest.row_exponents, shape, dtype):
             return RowExponents(directory / name, shape)
     raise _lost(directory, manifest.row_exponents)
+
+
+def lost_files(problems: Collection[str], manifest: Manifest) -> list[str]:
+    """Of files with problems those whose copies have problems too: nothing brings them back."""
+    pairs = [with_copy(entry.file) for entry, _, _ in _arrays(manifest)]
+    return [name for pair in pairs if all(each in problems for each in pair) for name in pair]
 
 
 def scaling_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
@@ -164,6 +179,15 @@ def _problem(path: Path, entry: ArrayEntry, shape: tuple[int, int], dtype: DType
     except DamagedStoreError as error:
         return str(error)
     return "" if found == entry.xxh3_128 else "altered, or of another store"
+
+
+def _check_exponents(path: Path, exponents: NDArray[np.int16]) -> None:
+    if ((exponents != ZEROS) & (abs(exponents) > _MOST)).any():
+        raise _impossible(path, f"exponents up to {_MOST}")
+
+
+def _impossible(path: Path, expected: str) -> DamagedStoreError:
+    return DamagedStoreError(f"{path} holds what encode does not write: expected {expected}")
 
 
 def _lost(directory: Path, entry: ArrayEntry) -> DamagedStoreError:

@@ -16,7 +16,7 @@ from cec_mpi.files.regular import open_regular, refuse_shortage
 from cec_mpi.store.format.checksums import block_sum, read_checksums, row_sum
 from cec_mpi.store.format.manifest import MANIFEST_COPY, Manifest, rows_of
 from cec_mpi.store.format.manifest_file import parse_manifest
-from cec_mpi.store.format.scaling import scaling_problems
+from cec_mpi.store.format.scaling import lost_files, scaling_problems
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.format.sizes import check_sizes
 from cec_mpi.store.reader import open_store
@@ -60,6 +60,11 @@ class Condition:
     def damaged(self) -> list[int]:
         """Machines whose shards are not whole."""
         return [n for n, problem in enumerate(self.problems, start=1) if problem]
+
+    @property
+    def lost(self) -> list[str]:
+        """Files that nothing can make again."""
+        return lost_files(self.other_problems, self.manifest)
 
 
 def verify(store: str | os.PathLike[str], runner: Runner | None = None) -> Condition:

@@ -3,9 +3,11 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -16,6 +18,7 @@ from cec_mpi.core.accuracy.equilibration import ZEROS, ColumnSizes, equilibrate
 from cec_mpi.errors import DamagedStoreError, InputError, MachineError
 from cec_mpi.store import decode, encode, open_store, repair, verify
 from cec_mpi.store.format import grid
+from cec_mpi.store.format.manifest_file import read_manifest
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.sources.arrays import PlainSource
 from cec_mpi.store.work import LocalRunner
@@ -337,7 +340,7 @@ def test_with_both_damaged_nothing_is_computed(store, kind, harm):
         with pytest.raises(DamagedStoreError, match=says):
             decode(store, store.parent / "X.npy")
         assert not (store.parent / "X.npy").exists()
-    assert list(verify(store).other_problems) == both
+    assert list(verify(store).other_problems) == verify(store).lost == both
     (store / "shard-0002.npy").unlink()
     done = repair(store)
     assert (done.lost, done.restored, list(done.rebuilt)) == (both, [], [2])
@@ -392,3 +395,29 @@ def test_rows_of_zeros_are_no_larger_than_the_errors_of_others(tmp_path, size):
         operator.available = {2, 4, 5}
         np.testing.assert_allclose(operator @ w, X @ w, rtol=0, atol=1e-14 * size)
         np.testing.assert_allclose(operator.H @ v, X.T @ v, rtol=0, atol=1e-14 * size)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "says"),
+    [
+        ("column-sizes", np.nan, "expected finite sizes"),
+        ("column-sizes", -1.0, "expected finite sizes"),
+        ("row-exponents", 2000, "expected exponents up to"),
+    ],
+)
+def test_numbers_that_encode_does_not_write_are_refused(store, kind, value, says):
+    """With a manifest that vouches for them."""
+    array = np.load(store / f"{kind}.npy")
+    array.flat[0] = value
+    for name in f"{kind}.npy", f"{kind}.copy.npy":
+        np.save(store / name, array)
+    manifest = read_manifest(store)
+    field = kind.replace("-", "_")
+    entry = replace(getattr(manifest, field), xxh3_128=xxhash.xxh3_128_hexdigest(array.data))
+    for name in "manifest.json", "manifest.copy.json":
+        (store / name).write_text(replace(manifest, **{field: entry}).to_json())
+    with pytest.raises(DamagedStoreError, match=says), cec_mpi.open_operator(store, None):
+        pass
+    if kind == "row-exponents":
+        with pytest.raises(DamagedStoreError, match=says):
+            decode(store, store.parent / "X.npy")
