@@ -2,9 +2,10 @@
 
     python scripts/campaigns/error_figures.py [--seed I] [--decodes 1000000] [--seconds S]
 
-Each case is a code of some family, systematic or not, a set of L machines that is random or the
-worst that a search finds, X of some kind, and some vectors, each of which is multiplied, decoded
-and compared with a product in long doubles, or as an adjoint. Prints how often each figure was
+Each case is a code of some family, systematic or not, some sets of L machines, the worst that a
+search finds among them, X of some kind, and some vectors. Each vector is multiplied, decoded from
+each set and compared with a product in long doubles; or by blocks of columns; or with a set of its
+own for each piece of rows; or as an adjoint. Prints how often each figure was
 below the error, its quotient to the error, and that of the bound to the textbook's: gamma_r and
 the rounding of X times sum_j c_j |w_j| times the largest row sum of |inv(G_P)| |G_P|. A step
 without any error counts among the decodes, and in no quotient. Fails when a bound is too small.
@@ -30,14 +31,21 @@ from cec_mpi.core.accuracy.rounding import answer_error, gamma, unit_roundoff
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import MDSCode, make_code
-from cec_mpi.core.deviation.amplification import Amplifier, answer_errors, transposed_errors
+from cec_mpi.core.deviation.amplification import (
+    Amplifier,
+    answer_errors,
+    largest,
+    transposed_errors,
+)
 from cec_mpi.core.deviation.figures import of_product, of_transposed_product
 from cec_mpi.core.deviation.lengths import TermSizes, largest_of
 from cec_mpi.errors import CecError
 
 SIZES = [(3, 1), (4, 2), (6, 3), (8, 5), (12, 8), (20, 10), (30, 15), (40, 20), (60, 10)]
 TYPES = [("float32", "float64"), ("float32", "float32"), ("float64", "float64")]
-PER_CASE = 16  # vectors
+VECTORS_OF_CASE, SETS_OF_CASE = 16, 8
+MOST_ENTRIES = 200_000  # of X, where its rows are long: two rows for each machine at least
+COLUMNS_OF_BLOCK = 4
 WIDE = np.longdouble
 
 
@@ -153,8 +161,8 @@ class Codes:
     def __init__(self) -> None:
         self._made: dict[tuple[object, ...], tuple[MDSCode, list[int]] | None] = {}
 
-    def one(self, rng, dtype) -> tuple[MDSCode, list[int]]:
-        """Any of those that can be had with this dtype, and a set of L machines."""
+    def one(self, rng, dtype) -> tuple[MDSCode, list[list[int]]]:
+        """Any of those that can be had with this dtype, and sets of L machines."""
         while True:
             machines, recovery = SIZES[rng.integers(len(SIZES))]
             family, systematic = sorted(FAMILIES)[rng.integers(len(FAMILIES))], rng.random() < 0.3
@@ -164,8 +172,12 @@ class Codes:
             found = self._made[key]
             if found is not None:
                 code, worst = found
-                some = np.sort(rng.choice(code.machines, code.recovery, replace=False)) + 1
-                return code, worst if rng.random() < 0.5 else some.tolist()
+                some = [
+                    np.sort(rng.choice(machines, recovery, replace=False)) + 1
+                    for _ in range(SETS_OF_CASE)
+                ]
+                sets = [worst if k % 2 else each.tolist() for k, each in enumerate(some)]
+                return code, sets
 
     def _make(self, machines, recovery, family, systematic, dtype):
         try:
@@ -202,28 +214,40 @@ def likely_scale(parts):
 
 
 def case(rng: np.random.Generator, codes: Codes) -> Iterator[Seen]:
-    """Some steps with one X on one set of machines."""
+    """Steps with one X, each vector on each set of machines, or some with others."""
     dtype, arithmetic = TYPES[rng.integers(len(TYPES))]
-    code, machines = codes.one(rng, dtype)
+    code, sets = codes.one(rng, dtype)
     transposed, most = rng.random() < 0.3, round(10 ** rng.uniform(1, 4))
     rows, columns = int(rng.integers(2, 12)), most
+    rows = max(2, min(rows, MOST_ENTRIES // (code.recovery * columns)))
     if transposed:
         rows, columns = max(2, most // code.recovery), int(rng.integers(2, 40))
     kind = list(MATRICES)[rng.integers(len(MATRICES))]
     X = MATRICES[kind](rng, code.recovery * rows, columns)
     store = Store(X, code, dtype, arithmetic, scaled=rng.random() < 0.5)
-    for _ in range(PER_CASE):
+    names, vectors = [], []
+    for _ in range(VECTORS_OF_CASE):
         which = VECTORS[rng.integers(len(VECTORS))]
         given = vector(which, X.T if transposed else X, rng)
-        if not (np.isfinite(given).all() and given.any()):
-            continue
-        given = given / np.abs(given).max()
-        step = store.transposed_product if transposed else store.product
-        error, before, figures, textbook = step(machines, given)
+        if np.isfinite(given).all() and given.any():
+            names.append(which)
+            vectors.append(given / np.abs(given).max())
+    if not vectors:
+        return
+    W, together = np.array(vectors).T, rng.random()
+    if transposed:
+        name, steps = "X' v", store.transposed_products(sets, W)
+    elif together < 0.15:
+        name, steps = "X W", store.blocks(sets, W)
+        names = names[::COLUMNS_OF_BLOCK]
+    elif together < 0.35:
+        name, steps = "X w, several sets", store.pieces(sets, W, rng)
+    else:
+        name, steps = "X w", store.products(sets, W)
+    for k, (error, before, figures, textbook) in steps:
         if np.isfinite(error):
-            name = "X' v" if transposed else "X w"
             yield Seen(
-                name, kind, which, dtype, arithmetic, most, error, before, *figures, textbook
+                name, kind, names[k], dtype, arithmetic, most, error, before, *figures, textbook
             )
 
 
@@ -241,69 +265,141 @@ class Store:
         self.scales = np.ldexp(1.0, exponents)[:, None]
         self.relative = np.ldexp(1.0, exponents - exponents.max())[:, None]
         parts = kept.reshape(code.recovery, -1, X.shape[1])
+        self.rows = parts.shape[1]
         self.shards = np.empty((code.machines, *parts.shape[1:]), dtype)
         code.encode(parts, self.shards)
+        self.shards = self.shards.astype(arithmetic)
         plain = kept.astype(np.float64)
-        largest, typical = np.abs(plain).max(axis=0), np.sqrt((plain**2).mean(axis=0))
-        self.largest, self.sizes = largest, TermSizes(largest, typical)
+        self.largest = np.abs(plain).max(axis=0)
+        self.sizes = TermSizes(self.largest, np.sqrt((plain**2).mean(axis=0)))
 
-    def product(self, machines, w):
+    def products(self, sets, W):
         """X w: the error, the figures before and now, and the textbook's bound."""
-        decoder = Decoder(self.code.generator, machines)
-        sent = w.astype(self.arithmetic)
+        sent, exact, errors, amplifier = self.step(W)
+        answers = self.answers(sent)
+        lengths = [self.sizes.of(sent[:, k : k + 1]) for k in range(sent.shape[1])]
+        for machines in sets:
+            decoder, decoded = self.decoded(machines, answers)
+            found = amplifier.of(decoder, tuple(machines))
+            textbook = self.textbook(machines, len(W))
+            for k in range(sent.shape[1]):
+                x = decoded[:, :, k]
+                y = x.reshape(-1, 1)
+                error = relative_error(y * self.scales, exact[:, k : k + 1])
+                figures = self.figures(found, errors, lengths[k], y, sent[:, k], textbook)
+                yield k, (error, self.before(decoder, x, len(W)), *figures)
+
+    def pieces(self, sets, W, rng):
+        """X w, of which pieces of rows are decoded from different sets."""
+        sent, exact, errors, amplifier = self.step(W)
+        answers = self.answers(sent)
+        lengths = [self.sizes.of(sent[:, k : k + 1]) for k in range(sent.shape[1])]
+        every = []
+        for machines in sets:
+            decoder, decoded = self.decoded(machines, answers)
+            found = amplifier.of(decoder, tuple(machines))
+            every.append((decoded, found, self.textbook(machines, len(W))))
+        for _ in sets:
+            used = rng.integers(len(sets), size=min(self.rows, rng.integers(2, 5)))
+            of_row = np.sort(np.resize(used, self.rows))
+            x = np.stack([every[which][0][:, row] for row, which in enumerate(of_row)], axis=1)
+            found = largest(every[which][1] for which in used)
+            textbook = max(every[which][2] for which in used)
+            for k in range(sent.shape[1]):
+                y = x[:, :, k].reshape(-1, 1)
+                error = relative_error(y * self.scales, exact[:, k : k + 1])
+                figures = self.figures(found, errors, lengths[k], y, sent[:, k], textbook)
+                yield k, (error, np.nan, *figures)
+
+    def blocks(self, sets, W):
+        """X W of some columns."""
+        sent, exact, errors, amplifier = self.step(W)
+        for k, first in enumerate(range(0, sent.shape[1], COLUMNS_OF_BLOCK)):
+            of = slice(first, first + COLUMNS_OF_BLOCK)
+            block = np.ascontiguousarray(sent[:, of])
+            answers = (self.shards.reshape(-1, len(W)) @ block).astype(np.float64)
+            answers = answers.reshape(len(self.shards), self.rows, -1)
+            lengths = self.sizes.of(block)
+            for machines in sets:
+                decoder, decoded = self.decoded(machines, answers)
+                found = amplifier.of(decoder, tuple(machines))
+                y, textbook = decoded.reshape(-1, block.shape[1]), self.textbook(machines, len(W))
+                error = relative_error(y * self.scales, exact[:, of])
+                yield (
+                    k,
+                    (
+                        error,
+                        np.nan,
+                        *self.figures(found, errors, lengths, y, block, textbook),
+                    ),
+                )
+
+    def transposed_products(self, sets, V):
+        """X' v, likewise; there was no figure before."""
+        code = self.code
         if self.arithmetic == "float32":
-            w = sent.astype(np.float64)
-        answers = [self.shards[n - 1].astype(self.arithmetic) @ sent for n in machines]
-        values = np.array([answers[k] for k in decoder.order], dtype=np.float64)
-        decoded = np.empty_like(values)
-        decoder.decode(values, decoded)
-        coded = decoded.reshape(-1, 1)
-        y = coded * self.scales
-        error = relative_error(y[:, 0], self.X @ w.astype(WIDE))
-        amplifier, errors = self.amplifier(len(w))
-        found = amplifier.of(decoder, tuple(machines))
+            V = V.astype("float32").astype(np.float64)
+        exact = self.X.T @ V.astype(WIDE) / WIDE(self.scales.max())
+        given = V * self.relative
+        of = self.sizes.of_transposed
+        of_given = [of(given[:, k : k + 1]) for k in range(V.shape[1])]
+        errors, amplifier = self.amplifier(self.rows + code.recovery)
+        for machines in sets:
+            decoder = Decoder(code.generator, machines)
+            parts = given.reshape(code.recovery, -1)
+            coded = np.empty_like(parts)
+            decoder.decode_transposed(parts, coded)
+            coded = coded.astype(self.arithmetic).reshape(code.recovery, self.rows, -1)
+            rows = np.ascontiguousarray(coded.transpose(0, 2, 1))[:, :, None]
+            order = np.asarray(machines)[list(decoder.order)] - 1
+            z = (rows @ self.shards[order][:, None]).astype(np.float64).sum(axis=0)[:, 0].T
+            found = amplifier.of(decoder, tuple(machines))
+            terms = transposed_errors(errors, machines)
+            textbook = self.textbook(machines, len(V)) * self.largest.max()
+            for k in range(V.shape[1]):
+                u, each = coded[:, :, k].reshape(-1, 1), z[:, k : k + 1]
+                figures = of_transposed_product(
+                    found, terms, errors, self.sizes, of_given[k], of(u), largest_of(each), len(z)
+                )
+                with np.errstate(all="ignore"):
+                    scale = np.abs(given[:, k]).sum() / np.abs(each).max()
+                error = relative_error(each, exact[:, k : k + 1])
+                yield k, (error, np.nan, figures, textbook * scale)
+
+    def step(self, W):
+        """What is sent of some vectors, the exact products with it, and what a step has."""
+        sent = W.astype(self.arithmetic)
+        return sent, self.X @ sent.astype(WIDE), *self.amplifier(len(W))
+
+    def answers(self, sent):
+        """Of all machines, one vector after the other: (N, rows, vectors)."""
+        rows = self.shards.reshape(-1, len(sent))
+        found = np.stack([rows @ np.ascontiguousarray(w) for w in sent.T], axis=-1)
+        return found.astype(np.float64).reshape(len(self.shards), self.rows, -1)
+
+    def decoded(self, machines, answers):
+        """The decoder of a set, and (L, rows, vectors) that it makes."""
+        decoder = Decoder(self.code.generator, machines)
+        values = answers[np.asarray(machines)[list(decoder.order)] - 1]
+        values = values.reshape(len(values), -1)
+        found = np.empty_like(values)
+        decoder.decode(values, found)
+        return decoder, found.reshape(len(values), self.rows, -1)
+
+    def figures(self, found, errors, lengths, coded, W, textbook):
+        """Those of X W, and the textbook's bound."""
         result = largest_of(coded * self.relative)
-        lengths = self.sizes.of(sent[:, None])
         figures = of_product(
             found, errors, self.sizes, lengths, largest_of(coded), result, len(coded)
         )
-        before = self.before(decoder, decoded, len(w))
-        scale = float(self.largest @ np.abs(w)) / np.float64(result)
-        return error, before, figures, self.textbook(machines, len(w)) * scale
-
-    def transposed_product(self, machines, v):
-        """X' v, likewise; there was no figure before."""
-        code, decoder = self.code, Decoder(self.code.generator, machines)
-        if self.arithmetic == "float32":
-            v = v.astype("float32").astype(np.float64)
-        given = v[:, None] * self.relative
-        parts = given.reshape(code.recovery, -1)
-        coded = np.empty_like(parts)
-        decoder.decode_transposed(parts, coded)
-        coded = coded.astype(self.arithmetic)
-        z = np.zeros(self.X.shape[1])
-        for which, u in zip(decoder.order, coded, strict=True):
-            z += (u @ self.shards[machines[which] - 1].astype(self.arithmetic)).astype(np.float64)
-        exact = self.X.T @ v.astype(WIDE) / WIDE(self.scales.max())
-        amplifier, errors = self.amplifier(parts.shape[1] + code.recovery)
-        found, of = amplifier.of(decoder, tuple(machines)), self.sizes.of_transposed
-        figures = of_transposed_product(
-            found,
-            transposed_errors(errors, machines),
-            errors,
-            self.sizes,
-            of(given),
-            of(coded.reshape(-1, 1)),
-            largest_of(z[:, None]),
-            len(z),
-        )
-        scale = float(self.largest.max() * np.abs(given).sum() / np.abs(z).max())
-        return relative_error(z, exact), np.nan, figures, self.textbook(machines, len(v)) * scale
+        with np.errstate(all="ignore"):
+            scale = float(np.max(self.largest @ np.abs(W) / np.float64(result)))
+        return figures, textbook * scale
 
     def amplifier(self, terms):
         """What a step of sums of so many terms has."""
         errors = answer_errors(self.code.generator, self.dtype, self.arithmetic, terms)
-        return Amplifier(self.code.generator, errors), errors
+        return errors, Amplifier(self.code.generator, errors)
 
     def textbook(self, machines, terms):
         """The bound of a product without a code, times what decoding makes of it."""
@@ -321,14 +417,15 @@ class Store:
         count, scale = len(decoded), likely_scale(decoded)
         size = float(np.abs(decoded).max())
         own = decoder.condition * float(gamma(4 * count**2, np.float64)) * count * size
-        wrong = 3 * (scale * decoder.gain * each * count + own)
+        gain = np.abs(decoder.inverse()).sum(axis=1).max()
+        wrong = 3 * (scale * gain * each * count + own)
         return wrong / (size - wrong) if wrong < size else np.inf
 
 
 def relative_error(found, exact):
-    """The largest error over the largest entry that was found; NaN where there is nothing."""
-    size = np.abs(found).max()
-    return float(np.abs(found - exact).max() / size) if size else np.nan
+    """The largest error over the largest entry found, of the worst column; NaN if one is 0."""
+    sizes = np.abs(found).max(axis=0)
+    return float((np.abs(found - exact).max(axis=0) / sizes).max()) if sizes.all() else np.nan
 
 
 # --- what is printed ----------------------------------------------------------------------
