@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from cec_mpi.processes.launch.launchers import detect_launcher, without_launcher
 from cec_mpi.store import encode
@@ -16,6 +17,9 @@ from helpers import bad_inputs
 from helpers.commands import finish, run_to_end
 from helpers.commands import start as start_command
 from helpers.needs import NEEDS, reason_to_skip
+
+settings.register_profile("tests", deadline=None)  # how fast something is, is no assertion
+settings.load_profile("tests")
 
 LIMIT = 40  # seconds for one command; each takes one or two
 

@@ -11,6 +11,7 @@ import psutil
 import pytest
 import xxhash
 
+from cec_mpi.core.accuracy.equilibration import ZEROS
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import make_code
@@ -53,7 +54,9 @@ def decoded(store, machines):
 def powers_of(store):
     """What each row of the parts of X was divided by: (L, R, 1)."""
     exponents = read_scaling(store.path, store.manifest).exponents
-    return np.ones((1, 1, 1)) if exponents is None else 2.0 ** exponents[..., np.newaxis]
+    if exponents is None:
+        return np.ones((1, 1, 1))
+    return 2.0 ** np.where(exponents == ZEROS, 0, exponents)[..., np.newaxis]
 
 
 def parts_of(matrix, recovery):
