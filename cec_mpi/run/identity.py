@@ -14,7 +14,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import shown
 
-_SHARDS = "shards"  # checksums of the store's shards
+_SHARDS = "shards"  # checksums of the store's shards, and of what their rows were divided by
 _DIGITS = 16  # of a checksum
 
 
@@ -37,11 +37,18 @@ def describe_run(
         "rows": manifest.rows,
         "columns": manifest.columns,
         "options": {k: repr(v) for k, v in sorted(options.items()) if k != "iterations"},
-        _SHARDS: [shard.xxh3_128[:_DIGITS] for shard in manifest.shards],
+        _SHARDS: _shards(manifest),
     }
     if vectors is not None:
         about["vectors"] = _digest(vectors)
     return about
+
+
+def _shards(manifest: Manifest) -> list[str]:
+    """What tells shards of another matrix: those of 2 X have the same bytes, not exponents."""
+    exponents = manifest.row_exponents.xxh3_128 if manifest.row_exponents else ""
+    sums = [shard.xxh3_128 + exponents for shard in manifest.shards]
+    return [xxhash.xxh3_128_hexdigest(each.encode())[:_DIGITS] for each in sums]
 
 
 def _digest(vectors: NDArray[Any]) -> str:
