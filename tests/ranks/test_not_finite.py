@@ -117,7 +117,8 @@ def test_what_is_too_large_is_nobodys_error(comm, stores, X, options, adjoint, p
                 expected = (X.T if adjoint else X) @ v
                 np.testing.assert_allclose(product(size * v) / size, expected, atol=1e-3)
             assert recorder.happened == []
-            assert recorder.records[-1].available == (1, 2, 3)
+            if "stragglers" not in options:  # else one may still compute what nobody waits for
+                assert recorder.records[-1].available == (1, 2, 3)
 
 
 @pytest.mark.parametrize("precision", ["double", "shard"])
