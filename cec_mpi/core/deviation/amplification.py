@@ -33,12 +33,17 @@ class AnswerErrors(NamedTuple):
     stored : (N,) ndarray of float
         What to expect of the shard's rounding, relative to the length of a row's terms.
     summed : (N,) ndarray of float
-        What to expect of the sum's rounding, relative to the size of its partial sums.
+        One rounding of a partial sum, relative to the size of those of X.
     coded : (N,) ndarray of float
         Certified, of rounding the coefficients of X' V: relative as `worst`.
     source, likely_source : float
         Of rounding X to the dtype of the shards, relative to S and to lengths: the same in all
         shards, so that no decoder enlarges it.
+    terms : int
+        Of each sum.
+    aligned : float
+        How many times longer than usual a row of a shard is at most where the L rows of X that
+        it is made of are alike.
     products, entries : float
         What underflow can make of an answer, and of one with shards times w for each unit of
         ``norm1(w)``.
@@ -50,6 +55,8 @@ class AnswerErrors(NamedTuple):
     coded: Floats
     source: float
     likely_source: float
+    terms: int
+    aligned: float
     products: float
     entries: float
 
@@ -81,9 +88,7 @@ def answer_errors(
     Notes
     -----
     The L roundings of a number of shard n are taken to be independent, of partial sums that
-    grow like the square root of their number: ``0.41 u sqrt((L + 1) / 2) norm(G[n])``. A sum of
-    r products has r roundings, each of u times a partial sum: ``sqrt(r) u`` (Higham and Mary,
-    2019).
+    grow like the square root of their number: ``0.41 u sqrt((L + 1) / 2) norm(G[n])``.
     """
     exact = encoding_error(generator, dtype)
     given = exact if shard_errors is None else np.asarray(shard_errors, dtype=np.float64)
@@ -94,10 +99,12 @@ def answer_errors(
     return AnswerErrors(
         worst=answer_error(generator, dtype, arithmetic, terms, given, certain=True),
         stored=stored,
-        summed=terms**0.5 * unit_roundoff(arithmetic) * lengths,
+        summed=unit_roundoff(arithmetic) * lengths,
         coded=unit_roundoff(arithmetic) * (np.abs(generator).sum(axis=1) + given),
         source=unit_roundoff(dtype),
         likely_source=_ROUNDED * unit_roundoff(dtype) * (np.dtype(dtype).itemsize < 8),
+        terms=terms,
+        aligned=float((np.abs(generator).sum(axis=1) / lengths).max()),
         products=(terms + generator.shape[1]) * float(np.finfo(arithmetic).tiny),
         entries=(generator.shape[1] + 1) * float(np.finfo(dtype).tiny),
     )

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.deviation.amplification import Amplification, AnswerErrors, TransposedErrors
-from cec_mpi.core.deviation.lengths import Columns, Lengths, TermSizes
+from cec_mpi.core.deviation.lengths import Columns, Lengths, TermSizes, least, most
 
 _OWN_ROUNDING = 1 + 1e-6  # of the bound itself, which is computed from up to 10**9 numbers
-_DEVIATIONS = 3.0  # of errors of shards: rows have the same numbers, and the same errors
-_COHERENT = 3.0  # sums of terms of one sign round with a bias
 _NORMAL, _SMALLEST = -1022, -1074  # exponents of the smallest numbers with all digits, and of all
-_PARTIAL = 0.2  # of the sum of all sizes: what partial sums come to that cancel in the end
+_DEVIATIONS = 2.5  # of errors of shards: rows have the same numbers, and the same errors
+_GROWING = 0.3  # of a random walk's end: the root mean square of what it passes, rounded
+_COHERENT = 2.0  # terms of one sign: their partial sums grow faster, and round with a bias
 
 
 class Deviation(NamedTuple):
@@ -81,9 +81,10 @@ def of_product(
     underflow = each * errors.products + _ldexp(errors.entries, shift) * lengths.plain
     underflow = underflow * (1 + found.growth)
     bound = (found.worst + errors.source) * lengths.total + found.decoding * numbers + underflow
-    stored, summed = _likely(lengths, numbers, rows)
+    length = _likely_length(lengths, numbers, rows)
+    summed = _likely_sums(length, lengths.partial, lengths, numbers, errors.terms)
     estimate = (
-        (found.stored + errors.likely_source) * stored
+        _DEVIATIONS * (found.stored + errors.likely_source) * most(length, numbers)
         + found.summed * summed
         + found.decoded * numbers
         + underflow
@@ -143,12 +144,15 @@ def of_transposed_product(
         + (found.given + errors.source) * per_unit * given.total
         + underflow
     )
-    stored, summed = _likely(coded, numbers, columns)
-    length, _ = _likely(given, numbers / per_unit, columns)
+    length = _likely_length(coded, numbers, columns)
+    of_given = per_unit * _likely_length(given, numbers / per_unit, columns)
+    # Parts of machines are sums of one sign, and cancel as they are added up.
+    partial = _COHERENT * errors.aligned * coded.partial
+    summed = _likely_sums(length, partial, coded, numbers, errors.terms)
     estimate = (
-        terms.stored * stored
+        _DEVIATIONS * terms.stored * most(length, numbers)
         + terms.summed * summed
-        + (errors.likely_source + found.decoded) * per_unit * length
+        + _DEVIATIONS * (errors.likely_source + found.decoded) * most(of_given, numbers)
         + underflow
     )
     return _over(result, bound, estimate, coded, sizes.exponent)
@@ -184,13 +188,22 @@ def of_subnormals(found: Deviation, result: Columns, exponents: NDArray[np.int64
     return Deviation(found.bound + rounded, found.estimate + rounded)
 
 
-def _likely(lengths: Lengths, numbers: Columns, count: int) -> tuple[Columns, Columns]:
-    """How large errors of shards, and partial sums, are likely to be in one of so many sums."""
+def _likely_length(lengths: Lengths, numbers: Columns, count: int) -> Columns:
+    """The length that the longest of so many rows of terms is likely to have."""
     of_many = math.sqrt(2 * math.log(4 * count))  # the largest of normal numbers, in deviations
-    length = _most(of_many * lengths.typical, lengths.longest)
-    summed = _most(_COHERENT * numbers - (_COHERENT - 1) * length, length)
-    summed = _most(summed, _PARTIAL * lengths.typical_total)
-    return _DEVIATIONS * _most(length, numbers), summed
+    # No row is longer than all together.
+    longest = least(lengths.longest, math.sqrt(count) * lengths.typical)
+    return most(of_many * lengths.typical, longest)
+
+
+def _likely_sums(
+    length: Columns, partial: Columns, lengths: Lengths, numbers: Columns, terms: int
+) -> Columns:
+    """What roundings of a product and its partial sums come to, for a rounding of 1."""
+    roundings = least(lengths.terms, terms) ** 0.5
+    largest_sum = most(length, numbers)
+    coherent = _COHERENT * most(numbers - length, 0.0)
+    return largest_sum + roundings * (_GROWING * most(largest_sum, partial) + coherent)
 
 
 def _over(
@@ -207,9 +220,9 @@ def _over(
     with np.errstate(over="ignore"):
         factor = np.ldexp(above / below, upper - lower + exponent)
         factor[~used] = 0.0
-        most = float((bound * factor).max()) * _OWN_ROUNDING
+        largest = float((bound * factor).max()) * _OWN_ROUNDING
         likely = float((estimate * factor).max())
-    return Deviation(most, min(most, likely))
+    return Deviation(largest, min(largest, likely))
 
 
 def _of_one(
@@ -222,12 +235,8 @@ def _of_one(
     above, upper = math.frexp(lengths.unit)
     below, lower = math.frexp(result)
     factor = _ldexp(above / below, upper - lower + exponent)
-    most = bound * factor * _OWN_ROUNDING
-    return Deviation(most, min(most, estimate * factor))
-
-
-def _most(some: Columns, others: Columns) -> Columns:
-    return max(some, others) if isinstance(some, float) else np.maximum(some, others)
+    largest = bound * factor * _OWN_ROUNDING
+    return Deviation(largest, min(largest, estimate * factor))
 
 
 def _ldexp(value: Columns, exponent: int) -> Columns:

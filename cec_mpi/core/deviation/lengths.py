@@ -11,6 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Columns = Any  # (k,) ndarray of float, or a number
 
+_PIECES = 16  # of a sum, and
+_LANES = 8  # every so manieth of its terms: where partial sums are looked for
+_GATHERED = np.vstack(  # from sums of both to those of each
+    (np.kron(np.eye(_PIECES), np.ones(_LANES)), np.tile(np.eye(_LANES), _PIECES))
+)
+
 
 class Lengths(NamedTuple):
     """Norms of the columns of a block, (k,) arrays: all but the first relative to it.
@@ -28,6 +34,12 @@ class Lengths(NamedTuple):
         and with their root mean squares.
     longest, typical : ndarray of float
         ``sqrt(sum_j (c_j w_j)**2)``, and with root mean squares.
+    partial : ndarray of float
+        What partial sums have that cancels later, where all entries of X have one sign and the
+        size d_j: ``sum_s |p_s| - |sum_s p_s|``, where p_s are the sums of ``d_j w_j`` over
+        pieces, or over every eighth j, as processors add up. The larger of both.
+    terms : ndarray of int
+        Numbers that are not 0.
     """
 
     unit: Columns
@@ -36,6 +48,8 @@ class Lengths(NamedTuple):
     typical_total: Columns
     longest: Columns
     typical: Columns
+    partial: Columns
+    terms: Columns
 
 
 class TermSizes:
@@ -83,11 +97,17 @@ class TermSizes:
         """
         sizes, unit = _relative(W, work)
         plain, total, typical_total = _columns(self._sums @ sizes)
+        terms = _nonzero(sizes)
         squares = self._squares @ np.multiply(sizes, sizes, out=sizes)
         longest, typical = _columns(np.sqrt(squares, out=squares))
-        return Lengths(unit, plain, total, typical_total, longest, typical)
+        typical_sizes = self._sums[2]
+        signed = W[:, 0] * typical_sizes if W.shape[1] == 1 else (W.T * typical_sizes).T
+        partial = _partial(signed) / unit
+        return Lengths(unit, plain, total, typical_total, longest, typical, partial, terms)
 
-    def of_transposed(self, V: NDArray[np.floating], work: Floats | None = None) -> Lengths:
+    def of_transposed(
+        self, V: NDArray[np.floating], work: Floats | None = None, *, summed: bool = True
+    ) -> Lengths:
         """The sizes of the terms of any column of X' V.
 
         Parameters
@@ -95,6 +115,8 @@ class TermSizes:
         V : (m, k) ndarray of float
         work : (m, k) ndarray of float64, optional
             Scratch.
+        summed : bool
+            Whether machines add up terms of this V: otherwise nothing is said of partial sums.
 
         Returns
         -------
@@ -107,8 +129,13 @@ class TermSizes:
         else:
             plain, length = sizes.sum(axis=0), np.sqrt(np.einsum("ij,ij->j", sizes, sizes))
         # No column is longer than its root mean square says, and no number larger than the unit.
-        longest = _least(largest * length, len(V) ** 0.5 * typical)
-        return Lengths(unit, plain, largest * plain, typical * plain, longest, typical * length)
+        longest = least(largest * length, len(V) ** 0.5 * typical)
+        partial = terms = 0.0 * unit
+        if summed:
+            partial = typical * _partial(V[:, 0] if V.shape[1] == 1 else V) / unit
+            terms = _nonzero(sizes)
+        total, typical_total, typical = largest * plain, typical * plain, typical * length
+        return Lengths(unit, plain, total, typical_total, longest, typical, partial, terms)
 
 
 def largest_of(values: Floats) -> Columns:
@@ -132,9 +159,36 @@ def _relative(columns: NDArray[np.floating], work: Floats | None) -> tuple[Float
     return sizes, unit
 
 
+def _nonzero(sizes: Floats) -> Columns:
+    return int(np.count_nonzero(sizes != 0)) if sizes.ndim == 1 else (sizes != 0).sum(axis=0)
+
+
+def _partial(terms: NDArray[np.floating]) -> Columns:
+    """What partial sums have that cancels later, of (n,) or (n, k): see `Lengths.partial`."""
+    width = 1 if terms.ndim == 1 else terms.shape[1]
+    length = len(terms) // (_PIECES * _LANES)
+    if length:
+        whole = terms[: _PIECES * length * _LANES].reshape(_PIECES, length, _LANES * width)
+        sums = _GATHERED @ np.matmul(np.ones(length), whole).reshape(-1, width)
+    else:
+        sums = np.vstack((terms.reshape(-1, width), np.zeros((_LANES, width))))
+    if width == 1:
+        several = sums[:, 0].tolist()
+        pieces, lanes = several[:-_LANES], several[-_LANES:]
+        return max(sum(map(abs, pieces)), sum(map(abs, lanes))) - abs(sum(pieces))
+    sizes, signed = abs(sums), abs(sums[:-_LANES].sum(axis=0))
+    return np.maximum(sizes[:-_LANES].sum(axis=0), sizes[-_LANES:].sum(axis=0)) - signed
+
+
 def _columns(rows: Floats) -> Any:
     return rows.tolist() if rows.ndim == 1 else rows
 
 
-def _least(some: Columns, others: Columns) -> Columns:
-    return min(some, others) if isinstance(some, float) else np.minimum(some, others)
+def least(some: Columns, others: Columns) -> Columns:
+    """The smaller of two numbers, or of each pair."""
+    return np.minimum(some, others) if isinstance(some, np.ndarray) else min(some, others)
+
+
+def most(some: Columns, others: Columns) -> Columns:
+    """The larger of two numbers, or of each pair."""
+    return np.maximum(some, others) if isinstance(some, np.ndarray) else max(some, others)

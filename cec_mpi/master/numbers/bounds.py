@@ -123,7 +123,8 @@ class ErrorBounds:
         given = buffers.product
         work = buffers.work.reshape(given.shape)
         coded = buffers.coded.reshape(given.shape)
-        return self._sizes.of_transposed(given, work), self._sizes.of_transposed(coded, work)
+        lengths = self._sizes.of_transposed(given, work, summed=False)
+        return lengths, self._sizes.of_transposed(coded, work)
 
     def of_product(
         self, amplification: Amplification, lengths: Lengths, buffers: Buffers

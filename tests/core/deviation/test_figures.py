@@ -264,3 +264,34 @@ def inverted(matrix):
                 factor = rows[k][column]
                 rows[k] = [x - factor * y for x, y in zip(rows[k], first, strict=True)]
     return np.array([[float(x) for x in row[count:]] for row in rows])
+
+
+@pytest.mark.parametrize("count", [40, 128, 300, 2048])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_partial_sums_that_cancel_later_are_seen(count, transposed):
+    sizes = TermSizes(np.full(count, 2.0), np.full(count, 2.0))
+    of = sizes.of_transposed if transposed else sizes.of
+    ones, scale = np.ones(count), 2.0**sizes.exponent
+    alternating = np.resize([1.0, -1.0], count)
+    halves = np.where(np.arange(count) < count // 2, 1.0, -1.0)
+    block = of(np.column_stack((ones, alternating, halves, 0 * ones)))
+    assert block.terms.tolist() == [count, count, count, 0]
+    for column, values in enumerate((ones, alternating, halves)):
+        alone = of(values[:, None])
+        assert alone.partial == pytest.approx(block.partial[column])
+        assert alone.terms == count
+    assert block.partial[0] == block.partial[3] == 0
+    looked_at = count if count < 128 else count - count % 128
+    least = np.array([0.75, 0.75]) * 2 * looked_at
+    assert (block.partial[1:3] * scale >= least).all()
+
+
+def test_numbers_that_are_zero_round_nothing():
+    code = make_code(6, 3, "gaussian")
+    stored = Stored(code, Kind("float64", "float64"), normal(0, 30, 4000))
+    one, all_of_them = np.zeros((4000, 1)), np.full((4000, 1), 1.0)
+    one[7] = 1
+    _, error, few = stored.product((1, 4, 6), one)
+    assert error < few.estimate
+    of = [stored.sizes.of(w).terms for w in (one, all_of_them)]
+    assert of == [1, 4000]
