@@ -68,7 +68,6 @@ _BEFORE = "compares with what it computed before the matrix was rounded to float
 DIFFERENT = {
     "": {
         "test_iterative.py::TestGMRES::test_defective_precond_breakdown": _ZERO,
-        "test_lgmres.py::TestLGMRES::test_breakdown_underdetermined": _ZERO,
         "test_onenormest.py::TestOnenormest::test_returns": _ZERO,
         "test_lobpcg.py::test_inplace_warning": "is warned of in products with arrays alone",
     },
