@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +14,7 @@ Columns = Any  # (k,) ndarray of float, or a number
 
 _PIECES = 16  # of a sum, and
 _LANES = 8  # every so manieth of its terms: where partial sums are looked for
-_GATHERED = np.vstack(  # from sums of both to those of each
-    (np.kron(np.eye(_PIECES), np.ones(_LANES)), np.tile(np.eye(_LANES), _PIECES))
-)
+_REACH = 2.0**-300, 2.0**300  # numbers whose squares can be summed
 
 
 class Lengths(NamedTuple):
@@ -26,12 +25,11 @@ class Lengths(NamedTuple):
     Attributes
     ----------
     unit : ndarray of float
-        The largest number of the column, 1 where that is 0.
+        1 where numbers can be squared as they are, or the largest number of the column.
     plain : ndarray of float
-        ``sum_j |w_j|``.
-    total, typical_total : ndarray of float
-        ``sum_j c_j |w_j|``, with c the largest entries of what the numbers are multiplied with,
-        and with their root mean squares.
+        At least ``sum_j |w_j|``; 0 only where w is zeros.
+    total : ndarray of float
+        ``sum_j c_j |w_j|``, with c the largest entries of what the numbers are multiplied with.
     longest, typical : ndarray of float
         ``sqrt(sum_j (c_j w_j)**2)``, and with root mean squares.
     partial : ndarray of float
@@ -45,7 +43,6 @@ class Lengths(NamedTuple):
     unit: Columns
     plain: Columns
     total: Columns
-    typical_total: Columns
     longest: Columns
     typical: Columns
     partial: Columns
@@ -70,17 +67,17 @@ class TermSizes:
     >>> sizes = TermSizes([4.0, 1.0], [2.0, 1.0])
     >>> found = sizes.of(np.array([[3.0], [-3.0]]))
     >>> scale = found.unit * 2.0**sizes.exponent
-    >>> float(found.total * scale), float(found.typical_total * scale)
-    (15.0, 9.0)
+    >>> float(found.total * scale), round(float(found.typical * scale), 3)
+    (15.0, 6.708)
     """
 
     def __init__(self, largest: ArrayLike, typical: ArrayLike) -> None:
         sizes = np.array([largest, typical], dtype=np.float64)
         self.exponent = int(np.frexp(sizes[0].max(initial=0.0))[1])
-        sizes = np.ldexp(sizes, -self.exponent)
-        self._sums: Floats = np.vstack((np.ones(sizes.shape[1]), sizes))
-        self._squares: Floats = sizes**2
-        self._most: list[float] = sizes.max(axis=1, initial=0.0).tolist()
+        self._largest, self._typical = np.ldexp(sizes, -self.exponent)
+        self._most: list[float] = [
+            float(each.max(initial=0.0)) for each in (self._largest, self._typical)
+        ]
 
     def of(self, W: NDArray[np.floating], work: Floats | None = None) -> Lengths:
         """The sizes of the terms of X W, of which each column of X has its own.
@@ -95,15 +92,15 @@ class TermSizes:
         -------
         Lengths
         """
-        sizes, unit = _relative(W, work)
-        plain, total, typical_total = _columns(self._sums @ sizes)
-        terms = _nonzero(sizes)
-        squares = self._squares @ np.multiply(sizes, sizes, out=sizes)
-        longest, typical = _columns(np.sqrt(squares, out=squares))
-        typical_sizes = self._sums[2]
-        signed = W[:, 0] * typical_sizes if W.shape[1] == 1 else (W.T * typical_sizes).T
-        partial = _partial(signed) / unit
-        return Lengths(unit, plain, total, typical_total, longest, typical, partial, terms)
+        block = W.T
+        unit, block, length = _squarable(block, work)
+        scratch = np.empty(block.shape) if work is None else work.T
+        signed = np.multiply(block, self._typical, out=scratch)
+        typical, partial = _norm(signed), _each(_partial, signed)
+        terms = np.multiply(block, self._largest, out=scratch)
+        longest, total = _norm(terms), _sum_of_sizes(terms, scratch)
+        plain = block.shape[1] ** 0.5 * length
+        return Lengths(unit, plain, total, longest, typical, partial, _each(_used, block))
 
     def of_transposed(
         self, V: NDArray[np.floating], work: Floats | None = None, *, summed: bool = True
@@ -122,20 +119,17 @@ class TermSizes:
         -------
         Lengths
         """
-        sizes, unit = _relative(V, work)
+        unit, block, length = _squarable(V.T, work)
+        scratch = np.empty(block.shape) if work is None else work.T
         largest, typical = self._most
-        if sizes.ndim == 1:
-            plain, length = float(sizes.sum()), math.sqrt(float(sizes @ sizes))
-        else:
-            plain, length = sizes.sum(axis=0), np.sqrt(np.einsum("ij,ij->j", sizes, sizes))
-        # No column is longer than its root mean square says, and no number larger than the unit.
-        longest = least(largest * length, len(V) ** 0.5 * typical)
         partial = terms = 0.0 * unit
         if summed:
-            partial = typical * _partial(V[:, 0] if V.shape[1] == 1 else V) / unit
-            terms = _nonzero(sizes)
-        total, typical_total, typical = largest * plain, typical * plain, typical * length
-        return Lengths(unit, plain, total, typical_total, longest, typical, partial, terms)
+            partial, terms = typical * _each(_partial, block), _each(_used, block)
+        plain = _sum_of_sizes(block, scratch)
+        # No column is longer than its root mean square says, and no number larger than the most.
+        most_of_all = _each(np.max, scratch)
+        longest = least(largest * length, len(V) ** 0.5 * typical * most_of_all)
+        return Lengths(unit, plain, largest * plain, longest, typical * length, partial, terms)
 
 
 def largest_of(values: Floats) -> Columns:
@@ -145,43 +139,56 @@ def largest_of(values: Floats) -> Columns:
     return np.maximum(values.max(axis=0), -values.min(axis=0))
 
 
-def _relative(columns: NDArray[np.floating], work: Floats | None) -> tuple[Floats, Columns]:
-    """Sizes of numbers over the largest of their column, and that."""
-    sizes: Floats = np.abs(columns, out=work) if work is not None else abs(columns.astype(float))
-    if sizes.shape[1] == 1:
-        sizes = sizes[:, 0]
-        largest = float(sizes.max(initial=0.0)) or 1.0
-        np.divide(sizes, largest, out=sizes)
-        return sizes, largest
-    unit = sizes.max(axis=0, initial=0.0)
-    unit[unit == 0] = 1.0
-    np.divide(sizes, unit, out=sizes)
-    return sizes, unit
+def _squarable(
+    block: NDArray[np.floating], work: Floats | None
+) -> tuple[Columns, NDArray[np.floating], Columns]:
+    """What the vectors of (k, n) were divided by, the quotients, and their norms."""
+    wide = block
+    if block.dtype != np.float64:
+        wide = np.empty(block.shape) if work is None else work.T
+        np.copyto(wide, block)
+    with np.errstate(over="ignore"):
+        norms = _norm(wide)
+    lowest, highest = (norms, norms) if len(block) == 1 else (norms.min(), norms.max())
+    if _REACH[0] < lowest and highest < _REACH[1]:
+        return 1.0 if len(block) == 1 else np.ones(len(block)), block, norms
+    units = abs(wide).max(axis=1, initial=0.0)
+    units[units == 0] = 1.0
+    block = wide / units[:, np.newaxis]
+    return float(units[0]) if len(block) == 1 else units, block, _norm(block)
 
 
-def _nonzero(sizes: Floats) -> Columns:
-    return int(np.count_nonzero(sizes != 0)) if sizes.ndim == 1 else (sizes != 0).sum(axis=0)
+def _norm(block: NDArray[np.floating]) -> Columns:
+    if len(block) == 1:
+        return math.sqrt(float(block[0] @ block[0]))
+    return np.sqrt(np.einsum("ij,ij->i", block, block))
 
 
-def _partial(terms: NDArray[np.floating]) -> Columns:
-    """What partial sums have that cancels later, of (n,) or (n, k): see `Lengths.partial`."""
-    width = 1 if terms.ndim == 1 else terms.shape[1]
+def _sum_of_sizes(block: NDArray[np.floating], scratch: Floats) -> Columns:
+    sizes = np.abs(block, out=scratch)
+    return float(sizes[0].sum()) if len(sizes) == 1 else sizes.sum(axis=1)
+
+
+def _each(function: Callable[[NDArray[Any]], Any], block: NDArray[Any]) -> Columns:
+    """A function of each vector of (k, n)."""
+    return function(block[0]) if len(block) == 1 else np.array([function(each) for each in block])
+
+
+def _used(vector: NDArray[np.floating]) -> int:
+    return int(np.count_nonzero(vector))
+
+
+def _partial(terms: NDArray[np.floating]) -> float:
+    """What partial sums have that cancels later: see `Lengths.partial`."""
     length = len(terms) // (_PIECES * _LANES)
     if length:
-        whole = terms[: _PIECES * length * _LANES].reshape(_PIECES, length, _LANES * width)
-        sums = _GATHERED @ np.matmul(np.ones(length), whole).reshape(-1, width)
+        whole = terms[: _PIECES * length * _LANES].reshape(_PIECES, length, _LANES)
+        sums = np.matmul(np.ones(length), whole)
+        pieces, lanes = sums.sum(axis=1).tolist(), sums.sum(axis=0).tolist()
     else:
-        sums = np.vstack((terms.reshape(-1, width), np.zeros((_LANES, width))))
-    if width == 1:
-        several = sums[:, 0].tolist()
-        pieces, lanes = several[:-_LANES], several[-_LANES:]
-        return max(sum(map(abs, pieces)), sum(map(abs, lanes))) - abs(sum(pieces))
-    sizes, signed = abs(sums), abs(sums[:-_LANES].sum(axis=0))
-    return np.maximum(sizes[:-_LANES].sum(axis=0), sizes[-_LANES:].sum(axis=0)) - signed
-
-
-def _columns(rows: Floats) -> Any:
-    return rows.tolist() if rows.ndim == 1 else rows
+        pieces, lanes = terms.tolist(), []
+    passed: float = max(sum(map(abs, pieces)), sum(map(abs, lanes))) - abs(sum(pieces))
+    return passed
 
 
 def least(some: Columns, others: Columns) -> Columns:
