@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cec_mpi.core.accuracy.equilibration import equilibrate
-from cec_mpi.core.accuracy.rounding import answer_error, gamma, unit_roundoff
+from cec_mpi.core.accuracy.rounding import answer_error, gamma, is_exact, unit_roundoff
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import MDSCode, make_code
@@ -127,6 +127,9 @@ MATRICES = {
 }
 
 
+NARROW = {"signs": "int8", "binary": "bool", "counts": "uint8"}  # which hold them exactly
+
+
 def vector(kind, X, rng):
     """A vector to multiply with; null: X w is far smaller than its terms, as far as it can be."""
     r = X.shape[1]
@@ -224,6 +227,8 @@ def case(rng: np.random.Generator, codes: Codes) -> Iterator[Seen]:
         rows, columns = max(2, most // code.recovery), int(rng.integers(2, 40))
     kind = list(MATRICES)[rng.integers(len(MATRICES))]
     X = MATRICES[kind](rng, code.recovery * rows, columns)
+    if rng.random() < 0.5:
+        X = X.astype(NARROW.get(kind, dtype))
     store = Store(X, code, dtype, arithmetic, scaled=rng.random() < 0.5)
     names, vectors = [], []
     for _ in range(VECTORS_OF_CASE):
@@ -256,6 +261,7 @@ class Store:
 
     def __init__(self, X, code, dtype, arithmetic, scaled):
         self.X, self.code, self.dtype, self.arithmetic = X.astype(WIDE), code, dtype, arithmetic
+        self.rounded = not is_exact(X.dtype, dtype)
         kept = X.astype(dtype)
         exponents = np.zeros(len(X), np.int64)
         if scaled:
@@ -398,15 +404,16 @@ class Store:
 
     def amplifier(self, terms):
         """What a step of sums of so many terms has."""
-        errors = answer_errors(self.code.generator, self.dtype, self.arithmetic, terms)
-        return errors, Amplifier(self.code.generator, errors)
+        generator = self.code.generator
+        errors = answer_errors(generator, self.dtype, self.arithmetic, terms, rounded=self.rounded)
+        return errors, Amplifier(generator, errors)
 
     def textbook(self, machines, terms):
         """The bound of a product without a code, times what decoding makes of it."""
         matrix = self.code.generator[np.array(machines) - 1]
         factor = (np.abs(np.linalg.inv(matrix)) @ np.abs(matrix)).sum(axis=1).max()
         plain = float(gamma(terms, self.arithmetic))
-        if self.dtype != self.arithmetic:
+        if self.rounded:
             plain += unit_roundoff(self.dtype)
         return plain * factor
 

@@ -274,6 +274,7 @@ WRONG_ENTRIES: dict[str, tuple[Any, ...]] = {  # of a manifest
     "recovery": (3, ...),
     "rows_per_shard": (5, None, ...),
     "dtype": ("int32", None, ...),
+    "rounded": ("no", None, 0, ...),
     "code": ([], None, ...),
     "code.generator": (
         [],

@@ -22,6 +22,21 @@ def unit_roundoff(dtype: DTypeLike) -> float:
     return float(np.finfo(dtype).eps) / 2
 
 
+def is_exact(given: DTypeLike, kept: DTypeLike) -> bool:
+    """Whether each number of a dtype is one of a floating-point dtype, too.
+
+    Examples
+    --------
+    >>> is_exact("int16", "float32"), is_exact("int64", "float64"), is_exact("float64", "float32")
+    (True, False, False)
+    """
+    dtype, info = np.dtype(given), np.finfo(kept)
+    if dtype.kind in "iu":
+        most: int = np.iinfo(dtype).max
+        return most <= 1 << (int(info.nmant) + 1)
+    return bool(np.can_cast(dtype, kept))
+
+
 def gamma(terms: ArrayLike, dtype: DTypeLike) -> Floats:
     """Bound the relative error of a sum of products: ``gamma_k = k u / (1 - k u)``.
 

@@ -34,8 +34,8 @@ class AnswerErrors(NamedTuple):
         What to expect of the shard's rounding, relative to the length of a row's terms.
     summed : (N,) ndarray of float
         One rounding of a partial sum, relative to the size of those of X.
-    coded : (N,) ndarray of float
-        Certified, of rounding the coefficients of X' V: relative as `worst`.
+    coded, likely_coded : (N,) ndarray of float
+        Of rounding the coefficients of X' V: relative as `worst`, and as `stored`.
     source, likely_source : float
         Of rounding X to the dtype of the shards, relative to S and to lengths: the same in all
         shards, so that no decoder enlarges it.
@@ -53,6 +53,7 @@ class AnswerErrors(NamedTuple):
     stored: Floats
     summed: Floats
     coded: Floats
+    likely_coded: Floats
     source: float
     likely_source: float
     terms: int
@@ -67,6 +68,8 @@ def answer_errors(
     arithmetic: DTypeLike,
     terms: int,
     shard_errors: ArrayLike | None = None,
+    *,
+    rounded: bool = True,
 ) -> AnswerErrors:
     """What rounding makes of the answers of each machine, at worst and as it is likely to.
 
@@ -80,10 +83,8 @@ def answer_errors(
         machines that are added up.
     shard_errors : (N,) array_like of float, optional
         As in `answer_error`.
-
-    Returns
-    -------
-    AnswerErrors
+    rounded : bool
+        Whether X was rounded to the dtype of the shards.
 
     Notes
     -----
@@ -101,8 +102,9 @@ def answer_errors(
         stored=stored,
         summed=unit_roundoff(arithmetic) * lengths,
         coded=unit_roundoff(arithmetic) * (np.abs(generator).sum(axis=1) + given),
-        source=unit_roundoff(dtype),
-        likely_source=_ROUNDED * unit_roundoff(dtype) * (np.dtype(dtype).itemsize < 8),
+        likely_coded=_ROUNDED * unit_roundoff(arithmetic) * lengths,
+        source=unit_roundoff(dtype) * rounded,
+        likely_source=_ROUNDED * unit_roundoff(dtype) * rounded,
         terms=terms,
         aligned=float((np.abs(generator).sum(axis=1) / lengths).max()),
         products=(terms + generator.shape[1]) * float(np.finfo(arithmetic).tiny),
@@ -245,7 +247,7 @@ def transposed_errors(errors: AnswerErrors, machines: Sequence[int]) -> Transpos
     rows = np.asarray(machines) - 1
     return TransposedErrors(
         float((errors.worst + errors.coded)[rows].max()),
-        float(np.hypot(errors.stored, errors.coded)[rows].max()),
+        float(np.hypot(errors.stored, errors.likely_coded)[rows].max()),
         float(errors.summed[rows].max()),
     )
 

@@ -82,7 +82,8 @@ class ErrorBounds:
     def _errors(self, terms: int) -> AnswerErrors:
         manifest = self._manifest
         generator, dtype = manifest.code.generator, manifest.dtype
-        return answer_errors(generator, dtype, self._arithmetic, terms, self.shards)
+        arithmetic, rounded = self._arithmetic, manifest.rounded
+        return answer_errors(generator, dtype, arithmetic, terms, self.shards, rounded=rounded)
 
     def allow(self, machine: int, bound: float) -> bool:
         """Expect this error of a machine's shard from now on; False where it was expected."""

@@ -139,6 +139,8 @@ class Manifest:
         Shape (q, r) of the matrix X.
     dtype : str
         ``"float32"`` or ``"float64"``.
+    rounded : bool
+        Whether numbers of X may have been rounded to this dtype.
     code : MDSCode
         With the generator matrix, N and L.
     grid : Grid
@@ -163,6 +165,7 @@ class Manifest:
     rows: int
     columns: int
     dtype: str
+    rounded: bool
     code: MDSCode
     grid: Grid
     header: str
@@ -223,6 +226,7 @@ class Manifest:
             "recovery": code.recovery,
             "rows_per_shard": self.rows_per_shard,
             "dtype": self.dtype,
+            "rounded": self.rounded,
             "code": {
                 "family": code.family,
                 "systematic": code.systematic,

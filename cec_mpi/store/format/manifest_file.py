@@ -164,6 +164,7 @@ def _parse(content: dict[str, Any]) -> Manifest:
         rows=int(content["rows"]),
         columns=columns,
         dtype=dtype,
+        rounded=_rounded(content["rounded"]),
         code=code,
         grid=grid,
         header=str(content["shard_header"]),
@@ -176,6 +177,12 @@ def _parse(content: dict[str, Any]) -> Manifest:
         sensitivity=_sensitivity(content["parity"]) if "parity" in content else None,
         column_names=_column_names(content.get("column_names", []), columns),
     )
+
+
+def _rounded(given: Any) -> bool:
+    if not isinstance(given, bool):
+        raise ValueError(f"rounded is {given!r}")
+    return given
 
 
 def _column_names(names: Any, columns: int) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cec_mpi.core.accuracy.rounding import is_exact
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import CecError, InputError
@@ -261,6 +262,7 @@ def _skeleton(
         rows=rows,
         columns=columns,
         dtype=kind.name,
+        rounded=not is_exact(matrix.dtype, kind),
         code=code,
         grid=make_grid(per_shard, columns, kind.itemsize, machines + recovery),
         header=header,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cec_mpi.core.accuracy.rounding import is_exact
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import make_code
@@ -87,7 +88,8 @@ class Stored:
         return result, wrong(result, self.X.astype(WIDE).T @ V.astype(WIDE)), figures
 
     def errors(self, terms):
-        return answer_errors(self.code.generator, *self.kind, terms)
+        rounded = not is_exact(self.X.dtype, self.kind.dtype)
+        return answer_errors(self.code.generator, *self.kind, terms, rounded=rounded)
 
 
 def wrong(result, exact):
@@ -134,11 +136,12 @@ def test_the_error_is_below_the_bound_and_mostly_below_the_estimate(family, kind
     family=st.sampled_from(sorted(FAMILIES)),
     kind=st.sampled_from(KINDS),
     cancelled=st.booleans(),
+    kept=st.booleans(),
     columns=st.integers(1, 3),
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=60, deadline=None)
-def test_no_roundings_are_above_the_bound(size, family, kind, cancelled, columns, seed):
+def test_no_roundings_are_above_the_bound(size, family, kind, cancelled, kept, columns, seed):
     rng = np.random.default_rng(seed)
     code = make_code(*size, family, seed=seed, dtype=kind.dtype)
     X = rng.standard_normal((size[1] * 4, 16)) * 10.0 ** rng.uniform(-8, 8, (1, 16))
@@ -147,9 +150,22 @@ def test_no_roundings_are_above_the_bound(size, family, kind, cancelled, columns
     if cancelled:
         X = np.abs(X) + np.repeat(rng.random((len(X), 8)), 2, axis=1)
         W = np.tile([[1.0], [-1.0]], (8, columns)).astype(kind.arithmetic)
+    if kept:  # all its digits
+        X = X.astype(kind.dtype)
     stored, basis = Stored(code, kind, X), chosen(code, seed)
     for _, error, figures in (stored.product(basis, W), stored.transposed_product(basis, V)):
         assert error <= figures.bound < np.inf
+
+
+def test_rounding_X_counts_only_where_X_was_rounded():
+    code = make_code(3, 2, "fourier", systematic=True, dtype="float32")
+    kind = Kind("float32", "float64")
+    X, w = normal(0, 20, 200), normal(1, 200, 1)
+    _, error, figures = Stored(code, kind, X).product([1, 2], w)
+    assert 1e-9 < error < figures.bound
+    _, error, figures = Stored(code, kind, X.astype("float32")).product([1, 2], w)
+    assert error < figures.estimate < 1e-13
+    assert figures.bound < 1e-12
 
 
 def test_nothing_is_lost_without_a_word():

@@ -81,6 +81,27 @@ def sums(store):
 # --- what is stored -----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("given", "kept", "rounded"),
+    [
+        ("float32", None, False),
+        ("float64", None, False),
+        ("float64", "float32", True),
+        ("float16", "float32", False),
+        ("int16", "float32", False),
+        ("uint32", "float32", True),
+        ("uint32", "float64", False),
+        ("int64", "float64", True),
+        ("bool", "float32", False),
+    ],
+)
+def test_a_store_knows_whether_it_has_the_digits_of_X(tmp_path, given, kept, rounded):
+    matrix = np.arange(12).reshape(4, 3).astype(given)
+    made = encode(matrix, tmp_path / "store", 3, 2, dtype=kept)
+    assert made.rounded is rounded
+    assert open_store(tmp_path / "store").manifest.rounded is rounded
+
+
 @pytest.mark.parametrize(("rows", "machines", "recovery"), SHAPES)
 def test_any_l_shards_give_x_back(tmp_path, rows, machines, recovery):
     matrix = RNG.standard_normal((rows, 5))
