@@ -17,9 +17,9 @@ from cec_mpi.core.deviation.lengths import Columns, Lengths, TermSizes, least, m
 
 _OWN_ROUNDING = 1 + 1e-6  # of the bound itself, which is computed from up to 10**9 numbers
 _NORMAL, _SMALLEST = -1022, -1074  # exponents of the smallest numbers with all digits, and of all
-_DEVIATIONS = 2.5  # of errors of shards: rows have the same numbers, and the same errors
-_GROWING = 0.3  # of a random walk's end: the root mean square of what it passes, rounded
-_COHERENT = 2.0  # terms of one sign: their partial sums grow faster, and round with a bias
+_DEVIATIONS = 2.2  # of errors of shards: rows have the same numbers, and the same errors
+_GROWING = 0.27  # of a random walk's end: the root mean square of what it passes, rounded
+_COHERENT = 1.8  # terms of one sign: their partial sums grow faster, and round with a bias
 
 
 class Deviation(NamedTuple):
