@@ -54,7 +54,7 @@ class LockstepMaster(Master):
         """Announce, share and collect; the codec is prepared while the machines compute."""
         with step.timed("announce"):
             step.bytes["announce"] = self._end.announce(
-                step.number, step.product, step.plan.assignment
+                step.number, step.product, step.plan.assignment, values
             )
         if step.planned.changed:
             self._rows = step.plan.assignment.counts(self.manifest.code.machines).tolist()

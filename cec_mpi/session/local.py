@@ -85,7 +85,9 @@ class LocalMasterEnd:
         self._shared = np.empty(0, arithmetic)
         self._problems: dict[int, str] = {}
 
-    def announce(self, step: int, product: Product, assignment: Assignment) -> int:
+    def announce(
+        self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
+    ) -> int:
         """Begin a step."""
         self._step, self._product = step, product
         if assignment is not self._assignment:
