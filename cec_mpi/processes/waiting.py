@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _SPIN = 30e-6
+_LOST, _CROWDED = 0.7e-3, 0.1  # seconds without the core, after which so many are slept
 _SOON = 1e-3  # seconds that a wait may take for the next one to be expected as short
 _SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 600e-6
 _LATE = 0.02  # a sleep is at most this part of the time waited so far
@@ -29,7 +30,14 @@ _threads = threading.local()
 
 
 class Rhythm:
-    """How long the waits at one place last: after a short one, the next is waited for awake."""
+    """How long the waits at one place last: after a short one, the next is waited for awake.
+
+    But not where somebody else computes on this core for as long as the kernel lets it: then a
+    rank that gives the core away has it back late, and one that wakes from a sleep at once. So
+    for a tenth of a second all waits of this process sleep.
+    """
+
+    _crowded_until = 0.0  # of `time.perf_counter`
 
     def __init__(self) -> None:
         self.last = 0.0  # seconds
@@ -37,7 +45,13 @@ class Rhythm:
     @property
     def spin(self) -> float:
         """Seconds before the first sleep."""
-        return _SOON if self.last < _SOON else _SPIN
+        if self.last >= _SOON or time.perf_counter() < Rhythm._crowded_until:
+            return _SPIN
+        return _SOON
+
+    def lost_core(self) -> None:
+        """Awake, and others ran for long: somebody computes here who does not wait."""
+        Rhythm._crowded_until = time.perf_counter() + _CROWDED
 
 
 class Patience:
@@ -94,18 +108,22 @@ def wait_for(
     rhythm : Rhythm, optional
         Of the waits at this place. Without it none is expected to be short.
     """
+    spin = _SPIN if rhythm is None else rhythm.spin
+    patience = Patience(transfer, longest, spin)
+    begin = now = time.perf_counter()
     pending = list(requests)
-    begin = time.monotonic()
-    patience = Patience(transfer, longest, _SPIN if rhythm is None else rhythm.spin)
     while True:
         pending = [request for request in pending if not request.Test()]
+        before, now = now, time.perf_counter()
+        if rhythm is not None and now - before > _LOST and before - begin < spin:
+            rhythm.lost_core()
         if not pending:
             break
-        if time.monotonic() - begin > seconds:
+        if now - begin > seconds:
             return False
         patience.pause()
     if rhythm is not None:
-        rhythm.last = time.monotonic() - begin
+        rhythm.last = now - begin
     return True
 
 

@@ -20,6 +20,11 @@ class Due:
         return time.monotonic() >= self._due
 
 
+@pytest.fixture(autouse=True)
+def uncrowded(monkeypatch):
+    monkeypatch.setattr(Rhythm, "_crowded_until", 0.0)
+
+
 def test_after_a_long_wait_the_next_one_sleeps_and_after_a_short_one_it_does_not():
     rhythm = Rhythm()
     awake = rhythm.spin
@@ -27,7 +32,25 @@ def test_after_a_long_wait_the_next_one_sleeps_and_after_a_short_one_it_does_not
     assert rhythm.last >= 0.02
     assert rhythm.spin < awake / 10
     assert wait_for([], rhythm=rhythm)
-    assert rhythm.spin == awake
+    assert rhythm.last < 0.02
+
+
+class Busy(Due):
+    """A request whose test takes long: others have the core meanwhile."""
+
+    def Test(self):
+        time.sleep(0.002)
+        return super().Test()
+
+
+def test_where_others_keep_the_core_all_waits_sleep_for_a_while(monkeypatch):
+    monkeypatch.setattr("cec_mpi.processes.waiting._CROWDED", 60.0)
+    rhythm, another = Rhythm(), Rhythm()
+    awake = another.spin
+    assert wait_for([Busy(0)], rhythm=rhythm)
+    assert another.spin < awake / 10
+    monkeypatch.setattr(Rhythm, "_crowded_until", 0.0)
+    assert another.spin == awake
 
 
 def test_a_wait_that_is_given_up_leaves_the_rhythm():

@@ -44,6 +44,8 @@ class CollectiveMasterEnd:
         self._no_report = np.zeros(Reported.size())
         self._reports = np.zeros((comm.size, Reported.size()))
         self._reported = np.zeros((Reported.size(), manifest.code.machines))
+        told = Reported(*range(Reported.size()))
+        self._flags = self._reported[told.failed : told.not_finite + 1]  # with leaving between
         self._assignment: Assignment | None = None
         self._rows: NDArray[np.int64] = np.zeros(comm.size, dtype=np.int64)  # of each rank
         self._layouts: dict[int, Layout] = {}  # of the assignment, by columns
@@ -99,9 +101,11 @@ class CollectiveMasterEnd:
         self._hub.between_verbs = False
         self._reported[:, self._machines] = self._reports[1:][self._ranks].T
         told = Reported(*self._reported)
+        reported = told.seconds, told.load_seconds, told.load_bytes
+        if not self._flags.any():  # as in nearly every step
+            return Answers(values, *reported, [])
         flags = told.failed, told.leaving, told.not_finite
-        found = [(np.flatnonzero(flag) + 1).tolist() for flag in flags]
-        return Answers(values, told.seconds, told.load_seconds, told.load_bytes, *found)
+        return Answers(values, *reported, *((np.flatnonzero(f) + 1).tolist() for f in flags))
 
     def _together(self) -> NDArray[Any]:
         """Answers with their reports in one Gatherv, also where they are to be added up."""
