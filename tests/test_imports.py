@@ -85,8 +85,11 @@ HOUSE = {
         collective messages
     """,
     "cec_mpi.wire.collective": """
-        buffers
-        hub machine_end
+        buffers layouts
+        packets
+        announcing machine_end
+        master_end
+        hub
     """,
     "cec_mpi.availability": """
         numbers

@@ -28,7 +28,7 @@ class Watched:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._alert_until = float("-inf")
+        self._alert_until = 0.0
         self._times = _look(descriptor)
         self._settled = _is_settled(self._times)
 
@@ -38,10 +38,10 @@ class Watched:
         True without a change is possible, and false after one where the file system does
         not keep times: what is written to a tmpfs through a memory map leaves none.
         """
-        before, settled = self._times, self._settled
+        before = self._times
         now = _look(self._descriptor)
-        if settled and now == before:  # as in nearly every step
-            return time.monotonic() < self._alert_until
+        if self._settled and now == before:  # as in nearly every step
+            return self._alert_until > 0 and time.monotonic() < self._alert_until
         self._times, self._settled = now, _is_settled(now)
         if before[:2] != self._times[:2]:
             self._alert_until = time.monotonic() + _WRITEBACK

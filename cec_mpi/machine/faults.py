@@ -70,6 +70,8 @@ class Faults:
 
     def at(self, machine: int, step: int) -> list[Fault]:
         """Those that a machine has in a step; slow ones last."""
+        if not self.ordered and not self.rate:
+            return []
         found = [
             fault
             for fault in self.ordered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.finite import NotFinite
 from cec_mpi.errors import MachineError
-from cec_mpi.master.master import Master, OpenStore
+from cec_mpi.master.master import Found, Master, OpenStore
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.session import SessionOptions
@@ -36,25 +37,35 @@ class LockstepMaster(Master):
         self._end = end
         self._rows: list[int] = []
 
-    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
-        answers = self._exchange(step, buffers.shared, buffers)
+    def _multiply(
+        self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
+    ) -> tuple[Multiplied, Found]:
+        answers, found = self._exchange(step, buffers.shared, buffers, meanwhile)
         with step.timed("code"):
             buffers.codec.decode(answers.values, buffers.parts)
-        return self._done(step, answers, buffers)
+        return self._done(step, answers, buffers), found
 
-    def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
-        answers = self._exchange(step, buffers.coded, buffers)
-        return self._done(step, answers, buffers)
+    def _multiply_transposed(
+        self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
+    ) -> tuple[Multiplied, Found]:
+        answers, found = self._exchange(step, buffers.coded, buffers, meanwhile)
+        return self._done(step, answers, buffers), found
 
     def _done(self, step: Step, answers: Answers, buffers: Buffers) -> Multiplied:
         amplification = self.bounds.of_plan(step.plan)
         return Multiplied(answers, buffers.codec.condition, amplification, self._rows)
 
-    def _exchange(self, step: Step, values: NDArray[Any], buffers: Buffers) -> Answers:
-        """Announce, share and collect; the codec is prepared while the machines compute."""
+    def _exchange(
+        self,
+        step: Step,
+        values: NDArray[Any],
+        buffers: Buffers,
+        meanwhile: Callable[[], Found],
+    ) -> tuple[Answers, Found]:
+        """Announce, share and collect; what can be done while the machines compute is done then."""
         with step.timed("announce"):
             step.bytes["announce"] = self._end.announce(
-                step.number, step.product, step.plan.assignment
+                step.number, step.product, step.plan.assignment, values
             )
         if step.planned.changed:
             self._rows = step.plan.assignment.counts(self.manifest.code.machines).tolist()
@@ -64,6 +75,7 @@ class LockstepMaster(Master):
         with step.timed("collect"):
             try:
                 buffers.prepare(step.plan)
+                found = meanwhile()
             finally:
                 answers = self._end.collect()
         step.bytes["collect"] = answers.values.nbytes
@@ -72,7 +84,7 @@ class LockstepMaster(Master):
             left = Left(machine, WARNED)
             if self.steps.schedule.hear(left):
                 step.events.append(left.record)
-        return answers
+        return answers, found
 
     def _check(self, step: Step, answers: Answers, buffers: Buffers) -> None:
         if answers.failed:

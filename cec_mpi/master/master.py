@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,7 @@ from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import Scaling
 
 Floats = NDArray[np.float64]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -230,8 +231,7 @@ class Master(ABC):
         buffers = self._buffers_for(columns)
         buffers.take(name, W, self.scales)
         step = self._begin(Product(False, columns))
-        lengths = self.bounds.lengths(buffers)
-        done = self._multiply(step, buffers)
+        done, lengths = self._multiply(step, buffers, lambda: self.bounds.lengths(buffers))
         deviation = self.bounds.of_product(done.amplification, lengths, buffers)
         self._end_of(step, done, deviation)
         y = self.scales.with_rows(
@@ -249,8 +249,9 @@ class Master(ABC):
         with step.timed("code"):
             buffers.prepare(step.plan)
             buffers.codec.coefficients(buffers.parts, buffers.coded)
-        lengths = self.bounds.transposed_lengths(buffers)
-        done = self._multiply_transposed(step, buffers)
+        done, lengths = self._multiply_transposed(
+            step, buffers, lambda: self.bounds.transposed_lengths(buffers)
+        )
         values = done.answers.values.reshape(-1, columns)
         terms = done.terms or self.bounds.of_machines(step.plan)
         deviation = self.bounds.of_transposed_product(
@@ -260,11 +261,15 @@ class Master(ABC):
         return buffers.checked(multiplied(values, buffers.exponents, _as_block(out)), "X' v")
 
     @abstractmethod
-    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
-        """From what is shared to the parts of X W."""
+    def _multiply(
+        self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
+    ) -> tuple[Multiplied, Found]:
+        """From what is shared to the parts of X W; and what is found while machines compute."""
 
     @abstractmethod
-    def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
+    def _multiply_transposed(
+        self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
+    ) -> tuple[Multiplied, Found]:
         """From the coefficients of the machines to X' V, as the values of the answers."""
 
     def _check_open(self) -> None:

@@ -6,7 +6,7 @@ import logging
 import time
 import warnings
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.adjoint import AdjointStep
 from cec_mpi.master.checked import CheckedAdjoint
 from cec_mpi.master.forward import ForwardStep
-from cec_mpi.master.master import Master, OpenStore
+from cec_mpi.master.master import Found, Master, OpenStore
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.schedule import Moment
 from cec_mpi.master.step import Multiplied, Step
@@ -122,7 +122,10 @@ class ResilientMaster(Master):
             self.steps.schedule.gate()
             patience.pause()
 
-    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
+    def _multiply(
+        self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
+    ) -> tuple[Multiplied, Found]:
+        found = meanwhile()  # now: for machines that are late W becomes another array
         manifest, columns = self.manifest, step.product.columns
         answers = RowAnswers(
             self._decoders,
@@ -139,9 +142,12 @@ class ResilientMaster(Master):
         on_its_way = ForwardStep(self, step, buffers.shared, answers)
         on_its_way.to_its_end(buffers)
         self._count_wrong(answers.accused)
-        return on_its_way.collected(answers.condition, answers.amplification)
+        return on_its_way.collected(answers.condition, answers.amplification), found
 
-    def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
+    def _multiply_transposed(
+        self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
+    ) -> tuple[Multiplied, Found]:
+        found = meanwhile()
         on_its_way = AdjointStep(self, step, buffers.coded, self.manifest.columns)
         if self.terms is None:
             on_its_way.to_its_end(buffers)
@@ -154,7 +160,7 @@ class ResilientMaster(Master):
         if not np.isfinite(done.answers.values).all():
             raise MachineError(f"the answers, added up, to step {step.number} are not finite")
         self._count_wrong(on_its_way.refused.keys() | on_its_way.wrong)
-        return done
+        return done, found
 
     def _probe_answers(self, scale: float, step: Step) -> RowAnswers:
         """Take answers to a probe, which are compared where machines are to spare."""

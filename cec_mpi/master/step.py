@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -136,14 +134,24 @@ class Step:
             return f"for row {found.place} of X' v"
         return f"to row {found.place} of {whose}"
 
-    @contextmanager
-    def timed(self, verb: str) -> Iterator[None]:
+    def timed(self, verb: str) -> _Timed:
         """Add to the time of a verb, or of ``code``: decoding, or the transposed decoder."""
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds[verb] += time.perf_counter() - begin
+        return _Timed(self._seconds, verb)
+
+
+class _Timed:
+    """Adds what a ``with`` takes to the seconds of a verb."""
+
+    __slots__ = ("_begin", "_seconds", "_verb")
+
+    def __init__(self, seconds: dict[str, float], verb: str) -> None:
+        self._seconds, self._verb = seconds, verb
+
+    def __enter__(self) -> None:
+        self._begin = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._seconds[self._verb] += time.perf_counter() - self._begin
 
 
 class Multiplied(NamedTuple):

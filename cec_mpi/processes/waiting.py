@@ -1,21 +1,57 @@
 """Waiting for MPI without burning a core.
 
 Every MPI library burns the whole core of a rank that waits in a blocking call, or wakes
-it late where ranks share cores. A request that is tested in a short loop and then between
-short sleeps costs a few per cent of a core and wakes within a fraction of a millisecond.
+it late where ranks share cores. A request that is tested between short sleeps costs a few per
+cent of a core, and wakes a fraction of a millisecond late. What comes within a millisecond, as
+it did the last time, is better waited for awake, in a loop that gives the core to whoever
+else can use it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
 _SPIN = 30e-6
-_SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 500e-6
+_LOST, _CROWDED = 0.7e-3, 0.1  # seconds without the core, after which so many are slept
+_SOON = 1e-3  # seconds that a wait may take for the next one to be expected as short
+_SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 600e-6
 _LATE = 0.02  # a sleep is at most this part of the time waited so far
 _BYTES_PER_SECOND = 1e9  # a slow wire; a transfer is helped along for at least this time
+
+_SET_TIMER_SLACK = 29  # PR_SET_TIMERSLACK of Linux
+_TIMER_SLACK = 1000  # ns; by default sleeps end up to 50 us late
+_threads = threading.local()
+
+
+class Rhythm:
+    """How long the waits at one place last: after a short one, the next is waited for awake.
+
+    But not where somebody else computes on this core for as long as the kernel lets it: then a
+    rank that gives the core away has it back late, and one that wakes from a sleep at once. So
+    for a tenth of a second all waits of this process sleep.
+    """
+
+    _crowded_until = 0.0  # of `time.perf_counter`
+
+    def __init__(self) -> None:
+        self.last = 0.0  # seconds
+
+    @property
+    def spin(self) -> float:
+        """Seconds before the first sleep."""
+        if self.last >= _SOON or time.perf_counter() < Rhythm._crowded_until:
+            return _SPIN
+        return _SOON
+
+    def lost_core(self) -> None:
+        """Awake, and others ran for long: somebody computes here who does not wait."""
+        Rhythm._crowded_until = time.perf_counter() + _CROWDED
 
 
 class Patience:
@@ -31,11 +67,15 @@ class Patience:
         no sleep begins before they can have arrived.
     longest : float
         Seconds of the longest sleep.
+    spin : float
+        Seconds before the first sleep, beside those of a transfer.
     """
 
-    def __init__(self, transfer: int = 0, longest: float = LONGEST_SLEEP) -> None:
+    def __init__(
+        self, transfer: int = 0, longest: float = LONGEST_SLEEP, spin: float = _SPIN
+    ) -> None:
         self._begin = time.perf_counter()
-        self._spin = _SPIN + transfer / _BYTES_PER_SECOND
+        self._spin = spin + transfer / _BYTES_PER_SECOND
         self._longest = longest
 
     def pause(self) -> None:
@@ -44,6 +84,7 @@ class Patience:
         if waited < self._spin:
             os.sched_yield()
         else:
+            _sleep_on_time()
             time.sleep(min(max(_SHORTEST_SLEEP, _LATE * waited), self._longest))
 
 
@@ -52,6 +93,7 @@ def wait_for(
     transfer: int = 0,
     seconds: float = float("inf"),
     longest: float = LONGEST_SLEEP,
+    rhythm: Rhythm | None = None,
 ) -> bool:
     """Wait until all requests are complete; False when so many seconds were not enough.
 
@@ -63,13 +105,32 @@ def wait_for(
     seconds : float
     longest : float
         As in `Patience`.
+    rhythm : Rhythm, optional
+        Of the waits at this place. Without it none is expected to be short.
     """
+    spin = _SPIN if rhythm is None else rhythm.spin
+    patience = Patience(transfer, longest, spin)
+    begin = now = time.perf_counter()
     pending = list(requests)
-    patience, due = Patience(transfer, longest), time.monotonic() + seconds
     while True:
         pending = [request for request in pending if not request.Test()]
+        before, now = now, time.perf_counter()
+        if rhythm is not None and now - before > _LOST and before - begin < spin:
+            rhythm.lost_core()
         if not pending:
-            return True
-        if time.monotonic() > due:
+            break
+        if now - begin > seconds:
             return False
         patience.pause()
+    if rhythm is not None:
+        rhythm.last = now - begin
+    return True
+
+
+def _sleep_on_time() -> None:
+    """Have the sleeps of this thread end when they should, where the kernel can be asked."""
+    if getattr(_threads, "on_time", False):
+        return
+    _threads.on_time = True
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, _TIMER_SLACK, 0, 0, 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -55,6 +56,7 @@ class Recorder:
     ) -> None:
         self._watch = watch
         self._stream: IO[str] | None = None
+        self._path = Path(STEPS)
         self._lines = LineWriter()
         self.common: dict[str, Any] = {}
         self.steps = 0
@@ -63,9 +65,7 @@ class Recorder:
         self.next_step = self.next_tick = 0
         self.events: Counter[tuple[str, int]] = Counter()
         self._noted: list[dict[str, Any]] = []
-        self._makespans: list[float] = []
-        self._ratios: list[float] = []
-        self._regrets: list[float] = []
+        self._makespans, self._ratios, self._regrets = array("d"), array("d"), array("d")
         self._errors: dict[str, float | None] = {"error_bound": 0.0, "error_estimate": 0.0}
         for step in earlier:
             self._count(step)
@@ -82,6 +82,7 @@ class Recorder:
     def write_to(self, stream: IO[str], watch: Callable[[StepRecord], None] | None = None) -> None:
         """Write the header now and each step as it happens, one JSON object a line."""
         self._stream = stream
+        self._path = Path(getattr(stream, "name", STEPS))
         self._watch = watch or self._watch
         self._write(self._lines.header(self.common))
 
@@ -92,16 +93,20 @@ class Recorder:
 
     def step(self, record: StepRecord) -> None:
         """Take one step; events of steps before it that did not end become its own."""
-        known = {id(event) for event in record.events}
-        record.events[:0] = [event for event in self._noted if id(event) not in known]
-        noted = {id(event) for event in self._noted}
-        self._noted = []
+        if record.events or self._noted:
+            self._take_events(record)
         self._count(vars(record))
-        self._count_events([event for event in record.events if id(event) not in noted])
         if self._stream is not None:
             self._write(self._lines.step(record))
         if self._watch is not None:
             self._watch(record)
+
+    def _take_events(self, record: StepRecord) -> None:
+        known = {id(event) for event in record.events}
+        record.events[:0] = [event for event in self._noted if id(event) not in known]
+        noted = {id(event) for event in self._noted}
+        self._noted = []
+        self._count_events([event for event in record.events if id(event) not in noted])
 
     def summary(self) -> dict[str, Any]:
         """Totals over the steps so far."""
@@ -152,7 +157,7 @@ class Recorder:
 
     def _write(self, line: str) -> None:
         assert self._stream is not None
-        with writing(Path(getattr(self._stream, "name", STEPS))):
+        with writing(self._path):
             self._stream.write(line)
             self._stream.flush()
 

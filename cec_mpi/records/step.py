@@ -81,7 +81,8 @@ class StepRecord:
         stragglers, since machines whose answers did not count have shown no speed.
     announce_seconds, share_seconds, collect_seconds, decode_seconds : float
         Time of each part of the step on the master; collect includes the computation, and
-        decode is the transposed decoder, before share, when the step is an adjoint one.
+        decode is the transposed decoder, before share, when the step is an adjoint one. What is
+        shared goes with what is announced where it is short.
     bytes : dict of str to int
         Payload of the master's part in announce, share and collect.
     plan_changed : bool

@@ -77,7 +77,7 @@ class LocalMasterEnd:
         self, machines: list[Machine], manifest: Manifest, arithmetic: np.dtype[Any]
     ) -> None:
         self._machines = machines
-        self._reports = np.zeros((3, manifest.code.machines))
+        self._total = manifest.code.machines
         self._assignment: Assignment | None = None
         self._step = 0
         self._product = Product()
@@ -85,7 +85,9 @@ class LocalMasterEnd:
         self._shared = np.empty(0, arithmetic)
         self._problems: dict[int, str] = {}
 
-    def announce(self, step: int, product: Product, assignment: Assignment) -> int:
+    def announce(
+        self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
+    ) -> int:
         """Begin a step."""
         self._step, self._product = step, product
         if assignment is not self._assignment:
@@ -106,6 +108,7 @@ class LocalMasterEnd:
         values = self._values.of(product)
         values.fill(0 if adjoint else np.nan)
         position = 0
+        told = [(0.0, 0.0, 0)] * self._total
         failed, not_finite = [], []
         for machine in self._machines:
             n, size = machine.number, machine.count * columns
@@ -118,7 +121,7 @@ class LocalMasterEnd:
                 self._problems[n] = done.problem
                 failed.append(n)
                 continue
-            self._reports[:, n - 1] = done.seconds, done.loaded.seconds, done.loaded.bytes
+            told[n - 1] = done.seconds, done.loaded.seconds, done.loaded.bytes
             answer = machine.values(product)
             if adjoint:
                 values += answer
@@ -126,9 +129,8 @@ class LocalMasterEnd:
                     not_finite.append(n)
             else:
                 values[place] = answer
-        seconds, load_seconds, load_bytes = self._reports
-        reports = seconds, load_seconds, load_bytes
-        return Answers(values, *reports, failed, not_finite=not_finite)
+        seconds, load_seconds, load_bytes = np.array(told, dtype=np.float64).T
+        return Answers(values, seconds, load_seconds, load_bytes, failed, not_finite=not_finite)
 
     def reports(self) -> dict[int, str]:
         """What went wrong, by machine."""

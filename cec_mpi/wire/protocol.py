@@ -26,11 +26,19 @@ from cec_mpi.wire.orders import Announced, Multiply, Report
 class Lockstep(Protocol):
     """The master's end, for the steps of one store: three verbs a step, which all call."""
 
-    def announce(self, step: int, product: Product, assignment: Assignment) -> int:
-        """Begin a step; sends the assignment if it is not the last one. Returns bytes."""
+    def announce(
+        self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
+    ) -> int:
+        """Begin a step; sends the assignment if it is not the last one. Returns bytes.
+
+        What is to be shared goes along where it is short.
+        """
 
     def share(self, values: NDArray[Any]) -> int:
-        """Give W, shape (k, r), to all, or each its part of (copies * R * k,). Returns bytes."""
+        """Give W, shape (k, r), to all, or each its part of (copies * R * k,). Returns bytes.
+
+        The same values as those of `announce`.
+        """
 
     def collect(self) -> Answers:
         """Wait for the answers of all available machines."""

@@ -58,7 +58,7 @@ def test_a_step_with_a_third_kind_of_shard(store, product):
     answers = []
     for kind in (store.open_shard, lambda n: SparseShard(Path(), store.shard(n))):
         end = end_with(store, kind)
-        end.announce(0, product, plan.assignment)
+        end.announce(0, product, plan.assignment, shared)
         end.share(shared)
         answers.append(end.collect())
     assert answers[1].failed == []

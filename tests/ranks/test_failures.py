@@ -22,8 +22,9 @@ from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.serving import serve
 from cec_mpi.session.session import Session
 from cec_mpi.wire.answers import check_message_sizes
-from cec_mpi.wire.collective.hub import CollectiveHub, CollectiveMasterEnd
+from cec_mpi.wire.collective.hub import CollectiveHub
 from cec_mpi.wire.collective.machine_end import CollectiveMachineEnd
+from cec_mpi.wire.collective.master_end import CollectiveMasterEnd
 from cec_mpi.wire.opening import Opening
 
 pytestmark = pytest.mark.mpi(min_size=4)
@@ -206,7 +207,11 @@ def test_a_short_answer_shows(comm, store, X, product):
 def test_a_buffer_that_does_not_fit_is_refused_before_it_is_sent(comm, store, array):
     if comm.rank == 0:
         with pytest.raises(InputError, match="expected"):
-            end_of(comm, store).share(array)
+            end_of(comm, store).announce(0, Product(), plan_of(store).assignment, array)
+
+
+def plan_of(store):
+    return Planner(2, open_store(store).manifest.rows_per_shard).plan((1, 2, 3), (1.0, 1.0, 1.0))
 
 
 def end_of(comm, store, machines=(1, 2, 3)):
@@ -228,10 +233,8 @@ def test_messages_that_mpi_cannot_carry_are_refused(store, columns, fits):
 def test_an_assignment_that_does_not_fit_is_refused_before_it_is_sent(comm, store):
     if comm.rank == 0:
         end = end_of(comm, store, (1, 2, 0))
-        rows = open_store(store).manifest.rows_per_shard
-        plan = Planner(2, rows).plan((1, 2, 3), (1.0, 1.0, 1.0))
         with pytest.raises(InputError, match="does not fit"):
-            end.announce(0, Product(), plan.assignment)
+            end.announce(0, Product(), plan_of(store).assignment, np.zeros(40))
 
 
 @pytest.mark.parametrize(

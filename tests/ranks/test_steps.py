@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from cec_mpi import open_operator
 from cec_mpi.availability.models import Listed, RandomAvailability
 from cec_mpi.machine.emulation import SpeedChange
+from cec_mpi.master.lockstep import LockstepMaster
 from cec_mpi.options.session import SessionOptions
+from cec_mpi.processes.launch.places import Place
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.gathering import gathered
+from cec_mpi.session.serving import serve
+from cec_mpi.session.session import Session
 from cec_mpi.tasks import power
+from cec_mpi.wire.collective.hub import CollectiveHub
+from cec_mpi.wire.collective.machine_end import CollectiveMachineEnd
 from helpers.recording import Kept
 
 pytestmark = pytest.mark.mpi(min_size=4)
@@ -92,6 +100,82 @@ def test_a_step_with_nothing_new_allocates_no_array(comm, store, X):
             # Records, requests and views are small objects; w, y and the answers are not.
             assert sum(s.size_diff for s in after.compare_to(before, "lineno")) == 0
             assert peak < 2 * y.nbytes
+
+
+class Counted(MPI.Intracomm):
+    """A communicator that notes which collectives of its own are begun."""
+
+    begun: list[str]
+
+    def Ibcast(self, *args, **keywords):
+        self.begun.append("Ibcast")
+        return super().Ibcast(*args, **keywords)
+
+    def Iscatterv(self, *args, **keywords):
+        self.begun.append("Iscatterv")
+        return super().Iscatterv(*args, **keywords)
+
+    def Igatherv(self, *args, **keywords):
+        self.begun.append("Igatherv")
+        return super().Igatherv(*args, **keywords)
+
+    def Igather(self, *args, **keywords):
+        self.begun.append("Igather")
+        return super().Igather(*args, **keywords)
+
+    def Ireduce(self, *args, **keywords):
+        self.begun.append("Ireduce")
+        return super().Ireduce(*args, **keywords)
+
+
+def test_a_small_step_with_nothing_new_is_one_message_there_and_one_back(comm, store, X):
+    if comm.rank:
+        serve(comm.rank, CollectiveMachineEnd(comm))
+        return
+    counted = Counted(comm)
+    counted.begun = []
+    hub = CollectiveHub(counted)
+    place = Place("here", 1, 1, 1)
+    with ExitStack() as kept:
+        session = Session(hub, LockstepMaster, [place] * 4, "MPI", kept)
+        master = session.open(store, SessionOptions(speeds=(1.0, 1.0, 1.0)), Recorder())
+        w, v = np.ones((X.shape[1], 12)), np.ones((X.shape[0], 12))
+        expected = [["Ibcast", "Igatherv"]] * 6
+        found = []
+        for step in range(8):
+            counted.begun = []
+            master.rmatvec(v[:, 0]) if step % 2 else master.matvec(w[:, 0])
+            found.append(counted.begun)
+        assert found[2:] == expected
+        counted.begun = []
+        master.rmatmat(v)
+        assert counted.begun == ["Ibcast", "Iscatterv", "Igatherv"]
+    hub.stop(None)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "tolerance"),
+    [("float64", "double", 1e-12), ("float32", "double", 1e-5), ("float32", "shard", 1e-4)],
+)
+def test_short_and_long_messages_come_right_in_any_order(
+    comm, stores, X, dtype, precision, tolerance
+):
+    rng = np.random.default_rng(8)
+    columns = [1, 2, 8, 9, 17, 130, 137, 210]  # on both sides of what goes together
+    masks = [(1, 2, 3), (1, 3), (1, 2, 3), (2, 3)]
+    options = {"availability": Listed(masks, repeat=True), "precision": precision}
+    with open_operator(stores[dtype], comm, **options) as operator:
+        if operator is None:
+            return
+        with operator.open(stores["float32"]) as another:
+            for _ in range(60):
+                used = operator if rng.random() < 0.7 else another
+                k, adjoint = int(rng.choice(columns)), rng.random() < 0.5
+                block = rng.standard_normal((X.shape[not adjoint], k))
+                found = used.rmatmat(block) if adjoint else used.matmat(block)
+                expected = (X.T if adjoint else X) @ block
+                error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+                assert error < (tolerance if used is operator else 1e-4)
 
 
 def test_the_scale_of_speeds_is_fitted_and_predicts(comm, store, vectors):

@@ -105,9 +105,10 @@ class Scales:
             e, such that ``2**-e w`` is to be sent; 0 for a vector of zeros.
         """
         found, sums = self._exponents(np.abs(W, out=work), self._weights, 0)
-        for k in np.flatnonzero(sums < _SMALL).tolist():
-            found[k] = self._exponent_of_small(W[k], np.zeros(1, np.int64), self._places)
-        return found
+        for k, total in enumerate(sums):
+            if total < _SMALL:
+                found[k] = self._exponent_of_small(W[k], np.zeros(1, np.int64), self._places)
+        return np.array(found, dtype=np.int64)
 
     def of_adjoint(self, V: Floats, work: Floats) -> Ints:
         """Exponents for X' V, with V of shape (q, k): ``2**(rows - e) v`` is to be sent."""
@@ -117,9 +118,10 @@ class Scales:
         found, sums = self._exponents(sizes.T, None, self._above)
         if self.rows is not None:
             rows, weights = self.rows[: len(V)], np.full(1, self._exponent)
-            for k in np.flatnonzero((sums < _SMALL) | self._far_apart).tolist():
-                found[k] = self._exponent_of_small(V[:, k], rows, weights)
-        return found
+            for k, total in enumerate(sums):
+                if total < _SMALL or self._far_apart:
+                    found[k] = self._exponent_of_small(V[:, k], rows, weights)
+        return np.array(found, dtype=np.int64)
 
     def _exponent_of_small(self, numbers: Floats, rows: Ints, weights: Ints) -> int:
         """As `_exponents`, where products with powers of rows and weights underflow."""
@@ -164,20 +166,21 @@ class Scales:
             )
             return np.multiply(values, powers, out=powers if work is None else out)
 
-    def _exponents(self, sizes: Floats, weights: Floats | None, above: int) -> tuple[Ints, Floats]:
+    def _exponents(
+        self, sizes: Floats, weights: Floats | None, above: int
+    ) -> tuple[list[int], list[float]]:
         """Exponents of vectors, one in each row, and the sums of their sizes."""
-        with np.errstate(over="ignore"):
-            sums, shift = _summed(sizes, weights), 0
-        if np.isinf(sums).any():
+        sums, shift = _summed(sizes, weights), 0
+        if math.inf in sums:
             sums, shift = _summed(np.ldexp(sizes, -_LENGTH), weights), _LENGTH
         beside = shift + self._exponent - self._aim
         found = []
-        for largest, total in zip(sizes.max(axis=1).tolist(), sums.tolist(), strict=True):
+        for largest, total in zip(sizes.max(axis=1).tolist(), sums, strict=True):
             exponent = math.frexp(largest)[1] - self._most
             if total:
                 exponent = max(exponent, math.frexp(total)[1] + beside)
             found.append(exponent + above if largest else 0)
-        return np.array(found, dtype=np.int64), sums
+        return found, sums
 
 
 def multiplied(
@@ -199,13 +202,20 @@ def multiplied(
         `out`, or a new array.
     """
     with np.errstate(over="ignore", under="ignore"):
-        if np.abs(exponents).max() <= _LARGEST_POWER:
+        if exponents.size == 1 and abs(exponents.item()) <= _LARGEST_POWER:
+            power = np.float64(math.ldexp(1.0, exponents.item()))
+            found: NDArray[Any] = np.multiply(values, power, out=out, casting="same_kind")
+        elif np.abs(exponents).max() <= _LARGEST_POWER:
             powers = np.ldexp(1.0, exponents)
-            found: NDArray[Any] = np.multiply(values, powers, out=out, casting="same_kind")
+            found = np.multiply(values, powers, out=out, casting="same_kind")
         else:
             found = np.ldexp(values, exponents, out=out, casting="same_kind")
     return found
 
 
-def _summed(sizes: Floats, weights: Floats | None) -> Floats:
-    return sizes.sum(axis=1) if weights is None else sizes @ weights
+def _summed(sizes: Floats, weights: Floats | None) -> list[float]:
+    """Sums of rows, infinite where they overflow."""
+    with np.errstate(over="ignore"):
+        sums = sizes.sum(axis=1) if weights is None else np.dot(sizes, weights)
+    listed: list[float] = sums.tolist()
+    return listed

@@ -134,8 +134,11 @@ def _convert(name: str, block: NDArray[Any], buffer: Floats, finite: Bools) -> N
     """Convert once to float64, before anything goes on the wire."""
     if block.dtype.kind not in "fiub":
         raise InputError(f"{name} has dtype {block.dtype}: expected real numbers")
-    with np.errstate(over="ignore"):
-        np.copyto(buffer, block, casting="unsafe")
+    if block.dtype == buffer.dtype:
+        np.copyto(buffer, block)
+    else:
+        with np.errstate(over="ignore"):
+            np.copyto(buffer, block, casting="unsafe")
     good = np.isfinite(buffer, out=finite)
     if not good.all():
         row, column = np.argwhere(~good)[0].tolist()

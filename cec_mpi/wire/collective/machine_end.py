@@ -13,8 +13,10 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending.signals import NotedSignals
-from cec_mpi.processes.waiting import wait_for
+from cec_mpi.processes.waiting import Rhythm, wait_for
 from cec_mpi.wire.collective.buffers import broadcast, check_buffer
+from cec_mpi.wire.collective.layouts import packed_size
+from cec_mpi.wire.collective.packets import Packet, Sizes
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import (
     MASTER,
@@ -40,24 +42,30 @@ class CollectiveMachineEnd:
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self._comm = comm
-        self._header = np.zeros(len(Order._fields), dtype=np.int64)
+        self._packet = Packet(comm)
+        self._content: NDArray[np.uint8] | None = None  # what came with the order
         self._report = np.zeros(Reported.size())
+        self._rhythm = Rhythm()
         self._stores: dict[int, _Served] = {}
         self._opening: tuple[int, Opening] | None = None
 
     def announced(self, signals: NotedSignals) -> Announced:
         """Receive the header, and the assignment if it is new; reports tell of signals."""
         # Before the first store is open, rank 0 may load libraries for a second.
-        broadcast(self._comm, self._header, idle=not self._stores)
-        order = Order(*self._header.tolist())
+        packet = self._packet
+        packet.broadcast(idle=not self._stores)
+        order = Order(*packet.order.tolist())
         if not order.is_step:
             return self._announced(order)
         served, intervals = self._stores[order.store], None
+        size = served.sizes.shared(order.product)
+        self._content = packet.room(size)
+        packet.shared(size)
         if order.length:
             plan = np.empty(order.length, dtype=np.int64)
             broadcast(self._comm, plan, plan.nbytes)
             assignment = Assignment.from_array(plan)
-            served.count = assignment.count(served.machine)
+            served.assign(assignment)
             intervals = assignment.intervals(served.machine)
         return Multiply(order.store, order.step, served.machine, order.product, intervals)
 
@@ -90,7 +98,9 @@ class CollectiveMachineEnd:
     def shared(self, order: Multiply) -> NDArray[Any]:
         """Receive W, or the part of this machine."""
         served, product = self._stores[order.store], order.product
-        values = served.shared(product)
+        if self._content is not None:
+            return served.part_of(self._content, product)
+        values = served.room(product)
         if product.adjoint:
             wait_for([self._comm.Iscatterv(None, values, root=MASTER)], values.nbytes)
         else:
@@ -105,11 +115,29 @@ class CollectiveMachineEnd:
         if product.adjoint:
             size = served.columns * product.columns
             check_buffer("the answer", values, np.dtype(np.float64), size)
-            answered = self._comm.Ireduce(values, None, op=MPI.SUM, root=MASTER)
         else:
             check_buffer("the answer", values, served.dtype, served.count * product.columns)
+        if served.sizes.answers_are_short(product):
+            self._answer_together(served, values[:0] if not served.count else values)
+        else:
+            self._answer_beside(product.adjoint, values)
+
+    def _answer_together(self, served: _Served, values: NDArray[Any]) -> None:
+        """Answers and report in one message."""
+        size = self._report.size
+        room = served.packed(packed_size(values.size, values.dtype))
+        room[:size] = self._report
+        room[size:].view(values.dtype)[: values.size] = values
+        wait_for([self._comm.Igatherv(room, None, root=MASTER)], rhythm=self._rhythm)
+
+    def _answer_beside(self, adjoint: bool, values: NDArray[Any]) -> None:
+        """Answers, and the report beside them."""
+        if adjoint:
+            answered = self._comm.Ireduce(values, None, op=MPI.SUM, root=MASTER)
+        else:
             answered = self._comm.Igatherv(values, None, root=MASTER)
-        wait_for([answered, self._comm.Igather(self._report, None, root=MASTER)], values.nbytes)
+        reported = self._comm.Igather(self._report, None, root=MASTER)
+        wait_for([answered, reported], values.nbytes, rhythm=self._rhythm)
 
     def report(self, text: str) -> None:
         """Send what went wrong."""
@@ -117,19 +145,42 @@ class CollectiveMachineEnd:
 
 
 class _Served:
-    """What a machine's end knows of a store: sizes, and a buffer for what is shared."""
+    """What a machine's end knows of a store: sizes, and buffers."""
 
     def __init__(self, opening: Opening, machine: int) -> None:
         self.machine = machine
         self.columns = opening.manifest.columns
         self.dtype = opening.arithmetic
+        self.sizes = Sizes(opening)
         self.count = 0
+        self._before = 0  # rows of the machines before it
         self._buffer = np.empty(self.columns, self.dtype)
+        self._packed = np.empty(0)
 
-    def shared(self, product: Product) -> NDArray[Any]:
+    def assign(self, assignment: Assignment) -> None:
+        """From now on this is computed."""
+        self.count = assignment.count(self.machine)
+        present = np.array(assignment.available) < self.machine
+        self._before = int(assignment.loads[present].sum())
+
+    def part_of(self, content: NDArray[np.uint8], product: Product) -> NDArray[Any]:
+        """W, or the coefficients of this machine among those of all."""
+        values = content.view(self.dtype)
+        if product.adjoint:
+            return values.reshape(-1, product.columns)[self._before : self._before + self.count]
+        return values.reshape(product.columns, self.columns)
+
+    def room(self, product: Product) -> NDArray[Any]:
+        """Where to receive them."""
         k = product.columns
         shape = (self.count, k) if product.adjoint else (k, self.columns)
         size = shape[0] * shape[1]
         if self._buffer.size < size:
             self._buffer = np.empty(size, self.dtype)
         return self._buffer[:size].reshape(shape)
+
+    def packed(self, size: int) -> NDArray[np.float64]:
+        """Where to put the answers and the report."""
+        if self._packed.size < size:
+            self._packed = np.empty(size)
+        return self._packed[:size]

@@ -1,5 +1,7 @@
 """Speeds given and speeds learned, against simulated machines."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -641,3 +643,26 @@ def test_log_speeds_stay_within_what_was_seen(steps):
 def test_equal_measurements_give_equal_speeds():
     first, second = (twenty(60, 4, drift=0.02, overhead=0.2)[1] for _ in range(2))
     assert (first == second).all()
+
+
+TIMES = st.floats(1e-7, 1e4) | st.sampled_from([0.0, 1e-12, 1e12, math.inf, math.nan])
+
+
+@given(st.data(), st.integers(1, 5))
+def test_hindsight_is_theorem_1_at_the_speeds_that_were_shown(data, copies):
+    pairs = data.draw(st.lists(st.tuples(st.integers(0, 10**6), TIMES), min_size=1, max_size=9))
+    rows, seconds = (list(each) for each in zip(*pairs, strict=True))
+    speeds = [m / min(max(t, 1e-9), 1e9) for m, t in pairs if m > 0 and t > 0 and math.isfinite(t)]
+    for some in (rows, np.array(rows, float)):
+        found = hindsight_makespan(some, np.array(seconds), copies, 420)
+        if len(speeds) < copies:
+            assert found is None
+        else:
+            assert found == float(fractional_load(np.array(speeds), copies).c_star) * 420
+
+
+def test_hindsight_of_many_machines_is_that_of_few():
+    rng = np.random.default_rng(2)
+    rows, seconds = rng.integers(1, 500, 300), rng.uniform(0.5, 2, 300)
+    found = hindsight_makespan(rows, seconds, 7, 90)
+    assert found == float(fractional_load(rows / seconds, 7).c_star) * 90
