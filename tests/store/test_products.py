@@ -98,7 +98,7 @@ def test_rows_that_do_not_stand_side_by_side(dtype, columns):
 )
 def test_any_shape(rows, columns, k, small, dtype):
     limits = {"_SMALL": (block, single), "_FEWEST_TOGETHER": (single,), "_SINGLE_ROWS": (single,)}
-    values = {"_SMALL": small, "_FEWEST_TOGETHER": 8, "_SINGLE_ROWS": 9}
+    values = {"_SMALL": small, "_FEWEST_TOGETHER": 8, "_SINGLE_ROWS": (2, 9)}
     X, W, U = (made(*shape, dtype=dtype) for shape in ((rows, columns), (k, columns), (rows, k)))
     out, sums, scratch = np.empty((rows, k), dtype), np.zeros((columns, k)), Scratch()
     with pytest.MonkeyPatch.context() as patch:

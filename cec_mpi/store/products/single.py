@@ -24,7 +24,8 @@ _ODD_COLUMNS = range(21, 32)  # of float64: BLAS takes longer where they are no 
 _TOGETHER = {8: ((range(2, 21), 2),), 4: ((range(9, 15), 4), (range(15, 27), 2))}
 _FEWEST_TOGETHER = 4096  # numbers
 _NARROW_COLUMNS, _NARROW_ROWS = 8, 10_000  # of float32: BLAS is faster with fewer rows at once
-_SINGLE_ROWS, _SINGLE_BYTES = 4096, 2 << 20  # of float32 that is added up at once
+# Of float32 that is added up in float32: rows, at the least and at the most, and bytes.
+_SINGLE_ROWS, _SINGLE_BYTES = (128, 1 << 17), 4 << 20
 
 
 def multiply(
@@ -95,8 +96,10 @@ def add_transposed(
     count, columns = rows.shape
     row_bytes = columns * rows.itemsize
     partial = scratch.of("partial", (columns,), rows.dtype)
-    single = max(_SINGLE_ROWS, _SINGLE_BYTES // row_bytes)
-    height = single if rows.dtype != sums.dtype else max(1, count)
+    height = max(1, count)
+    if rows.dtype != sums.dtype:
+        fewest, most = _SINGLE_ROWS
+        height = max(fewest, min(most, _SINGLE_BYTES // row_bytes))
     for first in range(0, count, height):
         some, theirs = rows[first : first + height], u[first : first + height]
         if row_bytes in _ALL_SUMMED and not cached:
