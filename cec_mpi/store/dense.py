@@ -18,9 +18,10 @@ from cec_mpi.store.products.scratch import Scratch
 from cec_mpi.store.products.single import add_transposed, multiply
 from cec_mpi.store.shard import Intervals, Shard
 
-# Converted at once: bytes, and columns at the most. Less takes longer, more leaves the caches. With
-# several vectors many rows are wanted, with one long ones.
-_CONVERTED, _CONVERTED_WITH_SEVERAL = (4 << 20, 1 << 16), (2 << 20, 1 << 12)
+# Converted at once: less takes longer, more leaves the caches. With several vectors many rows are
+# wanted, with one long ones.
+_CONVERTED_BYTES = 2 << 20
+_CONVERTED_COLUMNS, _CONVERTED_WITH_SEVERAL = 1 << 16, 1 << 12
 
 # Rows that a machine multiplies step after step, and that are likely to stay in its caches.
 _CACHED_BYTES = 4 << 20
@@ -55,7 +56,7 @@ class DenseShard(Shard):
             if piece.dtype == w.dtype:
                 multiply(piece, w, target, cached=cached)
                 continue
-            for first, left, numbers in self._converted(piece, w.dtype, *_CONVERTED):
+            for first, left, numbers in self._converted(piece, w.dtype, _CONVERTED_COLUMNS):
                 height, width = numbers.shape
                 rows, some = target[first : first + height], w[left : left + width]
                 into = self._scratch.of("panel", rows.shape, w.dtype) if left else rows
@@ -71,7 +72,7 @@ class DenseShard(Shard):
             if piece.dtype == W.dtype:
                 multiply_block(piece, W, turned, target, self._scratch, cached=cached)
                 continue
-            for first, left, numbers in self._converted(piece, W.dtype, *_CONVERTED_WITH_SEVERAL):
+            for first, left, numbers in self._converted(piece, W.dtype, _CONVERTED_WITH_SEVERAL):
                 height, width = numbers.shape
                 rows, panel = target[first : first + height], slice(left, left + width)
                 into = self._scratch.of("panel", rows.shape, W.dtype) if left else rows
@@ -101,8 +102,8 @@ class DenseShard(Shard):
         self, piece: NDArray[Any], U: NDArray[Any], out: NDArray[np.float64]
     ) -> None:
         one = U.shape[1] == 1
-        size = _CONVERTED if one else _CONVERTED_WITH_SEVERAL
-        for first, left, numbers in self._converted(piece, U.dtype, *size):
+        widest = _CONVERTED_COLUMNS if one else _CONVERTED_WITH_SEVERAL
+        for first, left, numbers in self._converted(piece, U.dtype, widest):
             height, width = numbers.shape
             some, sums = U[first : first + height], out[left : left + width]
             if one:
@@ -119,11 +120,9 @@ class DenseShard(Shard):
                 yield position, piece
                 position += len(piece)
 
-    def _converted(
-        self, piece: NDArray[Any], dtype: np.dtype[Any], size: int, widest: int
-    ) -> Iterator[_Slab]:
-        """These rows in another dtype, so many bytes at a time, which hold until the next."""
-        most = size // dtype.itemsize
+    def _converted(self, piece: NDArray[Any], dtype: np.dtype[Any], widest: int) -> Iterator[_Slab]:
+        """These rows in another dtype, some at a time, which hold until the next."""
+        most = _CONVERTED_BYTES // dtype.itemsize
         rows, columns = piece.shape
         width = min(columns, widest)
         height = most // width

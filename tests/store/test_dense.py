@@ -31,8 +31,9 @@ SHAPES = [(1, 1), (130, 1), (1, 300), (130, 7), (90, 300)]
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("converted", "columns"), [(2 << 20, 1 << 16), (8192, 64), (800, 100)])
 def test_products_are_those_of_float64(monkeypatch, shape, k, converted, columns):
-    monkeypatch.setattr(dense, "_CONVERTED", (converted, columns))
-    monkeypatch.setattr(dense, "_CONVERTED_WITH_SEVERAL", (converted, columns // 2))
+    monkeypatch.setattr(dense, "_CONVERTED_BYTES", converted)
+    monkeypatch.setattr(dense, "_CONVERTED_COLUMNS", columns)
+    monkeypatch.setattr(dense, "_CONVERTED_WITH_SEVERAL", columns // 2)
     monkeypatch.setattr(DenseShard, "_scratch", dense.Scratch())
     rows = RNG.standard_normal(shape).astype(np.float32)
     shard, (count, width) = Rows(rows), shape

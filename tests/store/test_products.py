@@ -58,7 +58,9 @@ def test_products_with_one_vector(rows, columns, dtype, cached):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", [2, 3, 4, 8, 17, 97])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2000, 3), (301, 40), (40, 700), (20, 2100)])
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(1, 1), (2000, 3), (301, 40), (700, 120), (40, 700), (20, 2100)]
+)
 def test_products_with_several_vectors(monkeypatch, rows, columns, k, dtype):
     for small in (10**6, 40_000):  # the second: panels of columns
         monkeypatch.setattr(block, "_SMALL", small)

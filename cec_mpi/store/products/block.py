@@ -1,7 +1,9 @@
 """Rows times several vectors, and their transpose times several.
 
 OpenBLAS multiplies small matrices as they are, and copies larger ones first, which takes longer
-than the product where vectors are few.
+than the product where vectors are few. It reads several rows at once, which waits for memory where
+the product is not what takes long: such rows are read one after the other first, and are multiplied
+from the second level of the caches.
 """
 
 from __future__ import annotations
@@ -15,11 +17,16 @@ from cec_mpi.store.products.scratch import Scratch
 
 _SMALL = 10**6  # rows * columns * vectors of what OpenBLAS multiplies without copying: not quite
 _FEW_VECTORS = 96  # for more of them copying pays
-# Bytes of a row, and of it and all vectors, for which rows are summed vector by vector, if few.
-_SUMMED_ROW, _SUMMED, _MOST_SUMMED = 768, 15 << 10, 4
+# Two vectors, bytes of a row: it is summed with one and the other while it is in the cache.
+_SUMMED_TWICE = range(768, 5 << 10)
+# Bytes that are read at a time before they are multiplied; of a row, at the least; and at the most
+# by bytes of a number of each vector.
+_READ_BYTES, _FEWEST_READ_BYTES = 512 << 10, 480
+_MOST_READ_BYTES = ((32, 10 << 10), (64, 2560), (1 << 62, 1 << 10))
+_FEWEST_READ_ROWS = 40  # that are added up
 _FEWEST_ROWS = 12  # of a slab of rows, of which as many as can be are multiplied at once
-# Rows that are added up at once stand far apart: more of them than this are not prefetched.
-_FAR_BYTES, _WIDE_COLUMNS, _FAR_ROWS = 2560, 2048, (12, 16, 48)
+# Longer rows that are added up at once stand far apart: more of them than this are not prefetched.
+_WIDE_COLUMNS, _FAR_ROWS = 2048, (12, 16, 48)
 # Larger matrices: OpenBLAS copies slabs, some megabytes of which stay in the caches.
 _SLAB_BYTES, _FEWEST_SLAB_ROWS, _MOST_SLAB_ROWS = 4 << 20, 128, 4096
 _COPIED_BYTES = 64 << 20  # multiplied at once with many vectors: signals wait for it
@@ -85,16 +92,21 @@ def multiply_block(
     if cached:
         np.matmul(rows, turned, out=out)
         return
-    if _summed_twice(row_bytes, vectors):
+    if vectors == 2 and row_bytes in _SUMMED_TWICE:
         np.vecdot(rows[:, np.newaxis], W, out=out)
         return
+    read = vectors <= _FEW_VECTORS and _is_read_first(row_bytes, vectors * rows.itemsize)
     if vectors > _FEW_VECTORS:
         width, height = columns, max(_FEWEST_SLAB_ROWS, _COPIED_BYTES // row_bytes)
+    elif read:
+        width, height = columns, _rows_to_read(columns, rows.itemsize, vectors)
     else:
         width = _even(columns, _SMALL // (_FEWEST_ROWS * vectors))
         height = (_SMALL - 1) // (width * vectors)
     for first in range(0, count, height):
         some, target = rows[first : first + height], out[first : first + height]
+        if read:
+            _read(some)
         np.matmul(some[:, :width], turned[:width], out=target)
         for left in range(width, columns, width):
             partial = scratch.of("partial", target.shape, out.dtype)
@@ -152,30 +164,45 @@ def add_transposed_block(
         np.add(sums, here, out=sums)
 
 
-def _summed_twice(row_bytes: int, vectors: int) -> bool:
-    """Whether a row and all vectors fit into the first level of the caches."""
-    fit = row_bytes >= _SUMMED_ROW and (vectors + 1) * row_bytes <= _SUMMED
-    return fit and vectors <= _MOST_SUMMED
-
-
 def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch: Scratch) -> None:
     """The same, slab by slab, in the dtype of the rows."""
     count, columns = rows.shape
     vectors, row_bytes = U.shape[1], columns * rows.itemsize
-    if row_bytes < _FAR_BYTES:
-        height, width = max(1, _SMALL // 4 // (columns * vectors)), columns
-    else:
+    width, height = columns, _rows_to_read(columns, rows.itemsize, vectors)
+    read = row_bytes >= _FEWEST_READ_BYTES and height >= _FEWEST_READ_ROWS
+    if row_bytes < _FEWEST_READ_BYTES:
+        height = max(1, _SMALL // 4 // (columns * vectors))
+    elif not read:
         few, usual, most = _FAR_ROWS
         least = few if columns >= _WIDE_COLUMNS else usual
         height = min(most, max(least, 3 * vectors // 2))
         width = _even(columns, _SMALL // (height * vectors))
     for first in range(0, count, height):
         some, theirs = rows[first : first + height], U[first : first + height]
+        if read:
+            _read(some)
         for left in range(0, columns, width):
             panel = sums[left : left + width]
             partial = scratch.of("partial", panel.shape, rows.dtype)
             np.matmul(some[:, left : left + width].T, theirs, out=partial)
             panel += partial
+
+
+def _is_read_first(row_bytes: int, vector_bytes: int) -> bool:
+    """Whether rows that are multiplied with so many bytes of vectors wait for memory otherwise."""
+    most = next(most for bytes_, most in _MOST_READ_BYTES if vector_bytes <= bytes_)
+    return _FEWEST_READ_BYTES <= row_bytes <= most
+
+
+def _rows_to_read(columns: int, itemsize: int, vectors: int) -> int:
+    """How many rows stay in the cache, and are multiplied without copying them."""
+    most = _READ_BYTES // (columns * itemsize)
+    return max(1, min(most, (_SMALL - 1) // (columns * vectors)))
+
+
+def _read(rows: NDArray[Any]) -> None:
+    """Have rows in the caches: the processor sees what is read one after the other coming."""
+    rows.view(np.int64 if rows.itemsize == 8 else np.int32).max()
 
 
 def _even(columns: int, most: int) -> int:
