@@ -47,11 +47,16 @@ HOUSE = {
     "cec_mpi.store": """
         format shard
         sources work
+        products
         dense
         plain
         rebuilding reader
         degraded making staging
         operations
+    """,
+    "cec_mpi.store.products": """
+        scratch
+        single block
     """,
     "cec_mpi.tasks": """
         common

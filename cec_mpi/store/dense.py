@@ -1,7 +1,7 @@
-"""Shards whose rows are arrays in memory, or mapped to it: products by BLAS.
+"""Shards whose rows are arrays in memory, or mapped to it.
 
 Rows of float32 that are multiplied with float64 are converted some at a time, and are multiplied
-while they are in the cache: BLAS then sums in float64, and memory is read as for float32.
+while they are in the cache: sums are of float64 then, and memory is read as for float32.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.store.products.block import add_transposed_block, are_few, multiply_block, turn
+from cec_mpi.store.products.scratch import Scratch
+from cec_mpi.store.products.single import add_transposed, multiply
 from cec_mpi.store.shard import Intervals, Shard
-from cec_mpi.store.work import PerThread
 
-# Rows multiplied at once with several columns. OpenBLAS copies what it multiplies: some
-# megabytes of it stay in the caches until they are used.
-_SLAB_BYTES = 4 << 20
-_FEWEST_ROWS, _MOST_ROWS = 128, 4096
-# Converted at once: less takes longer, more leaves the second level of the caches. With several
-# vectors BLAS wants many rows, with one long ones.
+# Converted at once: less takes longer, more leaves the caches. With several vectors many rows are
+# wanted, with one long ones.
 _CONVERTED_BYTES = 2 << 20
 _CONVERTED_COLUMNS, _CONVERTED_WITH_SEVERAL = 1 << 16, 1 << 12
+
+# Rows that a machine multiplies step after step, and that are likely to stay in its caches.
+_CACHED_BYTES = 4 << 20
 
 
 class _Slab(NamedTuple):
     """Some rows of a shard, or some columns of them."""
 
-    position: int  # of the first row, among those that are multiplied
-    left: int  # the first column
+    first: int  # row
+    left: int  # column
     numbers: NDArray[Any]
 
 
 class DenseShard(Shard):
     """A shard that has its rows as arrays; what is computed with is never copied as a whole."""
 
-    _partial: NDArray[Any] = np.empty(0)  # what a slab comes to
-    _room = PerThread()  # for numbers that were converted
+    _scratch = Scratch()
 
     @abstractmethod
     def pieces(self, start: int, stop: int) -> Iterable[NDArray[Any]]:
@@ -46,79 +46,89 @@ class DenseShard(Shard):
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """As `Shard.multiply`."""
-        for position, left, numbers in self._slabs(intervals, W.dtype, len(W), whole=True):
-            height, width = numbers.shape
-            some, rows = W[:, left : left + width], out[position : position + height]
-            target = self._partial_of(rows.shape, W.dtype) if left else rows
-            if len(W) == 1:
-                np.dot(numbers, some[0], out=target[:, 0])
-            else:
-                np.dot(numbers, some.T, out=target)
-            if left:
-                rows += target
+        if len(W) > 1:
+            self._multiply_block(W, intervals, out)
+            return
+        w, answers = W[0], out[:, 0]
+        cached = len(out) * w.nbytes <= _CACHED_BYTES
+        for position, piece in self._pieces(intervals):
+            target = answers[position : position + len(piece)]
+            if piece.dtype == w.dtype:
+                multiply(piece, w, target, cached=cached)
+                continue
+            for first, left, numbers in self._converted(piece, w.dtype, _CONVERTED_COLUMNS):
+                height, width = numbers.shape
+                rows, some = target[first : first + height], w[left : left + width]
+                into = self._scratch.of("panel", rows.shape, w.dtype) if left else rows
+                multiply(numbers, some, into, cached=True)
+                if left:
+                    rows += into
+
+    def _multiply_block(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
+        cached = are_few(len(out) * W.shape[1], len(W))
+        turned = W.T if cached else turn(W, self._scratch)
+        for position, piece in self._pieces(intervals):
+            target = out[position : position + len(piece)]
+            if piece.dtype == W.dtype:
+                multiply_block(piece, W, turned, target, self._scratch, cached=cached)
+                continue
+            for first, left, numbers in self._converted(piece, W.dtype, _CONVERTED_WITH_SEVERAL):
+                height, width = numbers.shape
+                rows, panel = target[first : first + height], slice(left, left + width)
+                into = self._scratch.of("panel", rows.shape, W.dtype) if left else rows
+                few = are_few(numbers.size, len(W))
+                multiply_block(numbers, W[:, panel], turned[panel], into, self._scratch, cached=few)
+                if left:
+                    rows += into
 
     def multiply_transposed(
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
     ) -> None:
         """As `Shard.multiply_transposed`: slabs add up in double precision, whatever it is."""
         out.fill(0)
-        for position, left, numbers in self._slabs(intervals, U.dtype, U.shape[1]):
+        vectors = U.shape[1]
+        one, numbers = vectors == 1, len(U) * len(out)
+        cached = numbers * U.itemsize <= _CACHED_BYTES if one else are_few(numbers, vectors)
+        for position, piece in self._pieces(intervals):
+            given = U[position : position + len(piece)]
+            if piece.dtype != U.dtype:
+                self._add_converted(piece, given, out)
+            elif one:
+                add_transposed(piece, given[:, 0], out[:, 0], self._scratch, cached=cached)
+            else:
+                add_transposed_block(piece, given, out, self._scratch, cached=cached)
+
+    def _add_converted(
+        self, piece: NDArray[Any], U: NDArray[Any], out: NDArray[np.float64]
+    ) -> None:
+        one = U.shape[1] == 1
+        widest = _CONVERTED_COLUMNS if one else _CONVERTED_WITH_SEVERAL
+        for first, left, numbers in self._converted(piece, U.dtype, widest):
             height, width = numbers.shape
-            some, target = U[position : position + height], out[left : left + width]
-            partial = self._partial_of(target.shape, U.dtype)
-            if U.shape[1] == 1:
-                np.dot(some[:, 0], numbers, out=partial[:, 0])
+            some, sums = U[first : first + height], out[left : left + width]
+            if one:
+                add_transposed(numbers, some[:, 0], sums[:, 0], self._scratch, cached=True)
             else:
-                np.dot(numbers.T, some, out=partial)
-            target += partial
+                few = are_few(numbers.size, U.shape[1])
+                add_transposed_block(numbers, some, sums, self._scratch, cached=few)
 
-    def _slabs(
-        self, intervals: Intervals, dtype: np.dtype[Any], vectors: int, whole: bool = False
-    ) -> Iterator[_Slab]:
-        """These rows in this dtype, some at a time, for so many vectors.
-
-        Where `whole` is true, rows for one vector stay together if they are of this dtype.
-        """
+    def _pieces(self, intervals: Intervals) -> Iterator[tuple[int, NDArray[Any]]]:
+        """The pieces of these rows, and where their rows are among those that are multiplied."""
         position = 0
-        for piece in self._pieces(intervals):
-            if piece.dtype != dtype:
-                for slab in self._converted(piece, dtype, vectors):
-                    yield slab._replace(position=position + slab.position)
-            elif whole and vectors == 1:
-                yield _Slab(position, 0, piece)
-            else:
-                row_bytes = max(1, piece.shape[1] * piece.itemsize)
-                slab_rows = min(_MOST_ROWS, max(_FEWEST_ROWS, _SLAB_BYTES // row_bytes))
-                for first in range(0, len(piece), slab_rows):
-                    yield _Slab(position + first, 0, piece[first : first + slab_rows])
-            position += len(piece)
+        for start, stop in intervals:
+            for piece in self.pieces(start, stop):
+                yield position, piece
+                position += len(piece)
 
-    def _converted(
-        self, piece: NDArray[Any], dtype: np.dtype[Any], vectors: int
-    ) -> Iterator[_Slab]:
-        """These rows in another dtype; what is yielded holds until the next."""
+    def _converted(self, piece: NDArray[Any], dtype: np.dtype[Any], widest: int) -> Iterator[_Slab]:
+        """These rows in another dtype, some at a time, which hold until the next."""
         most = _CONVERTED_BYTES // dtype.itemsize
-        room: NDArray[Any] | None = getattr(self._room, dtype.name, None)
-        if room is None:
-            room = np.empty(most, dtype)
-            setattr(self._room, dtype.name, room)
         rows, columns = piece.shape
-        width = min(columns, _CONVERTED_COLUMNS if vectors == 1 else _CONVERTED_WITH_SEVERAL)
+        width = min(columns, widest)
         height = most // width
         for first in range(0, rows, height):
             for left in range(0, columns, width):
                 given = piece[first : first + height, left : left + width]
-                numbers = room[: given.size].reshape(given.shape)
+                numbers = self._scratch.of("converted", given.shape, dtype)
                 np.copyto(numbers, given)
                 yield _Slab(first, left, numbers)
-
-    def _partial_of(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Room for numbers of this shape."""
-        size = shape[0] * shape[1]
-        if self._partial.size < size or self._partial.dtype != dtype:
-            self._partial = np.empty(size, dtype)
-        return self._partial[:size].reshape(shape)
-
-    def _pieces(self, intervals: Intervals) -> Iterator[NDArray[Any]]:
-        for start, stop in intervals:
-            yield from self.pieces(start, stop)

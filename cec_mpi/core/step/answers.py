@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.checks.locating import Observation, ParityChecker
 from cec_mpi.core.deviation.amplification import Amplification, Amplifier, largest
 from cec_mpi.core.plan.replan import Missing
+from cec_mpi.core.step import panels
 from cec_mpi.core.step.decoders import Decoders
 from cec_mpi.core.step.segment import Segment
 
@@ -285,9 +286,12 @@ class RowAnswers:
     def _decode_from(self, segment: Segment, machines: tuple[int, ...]) -> None:
         recovery, k = self._recovery, self._columns
         decoder = self._decoders.of(machines)
-        size = (segment.stop - segment.start) * k
-        block = self._work[: recovery * size].reshape(recovery, size)
-        for row, which in zip(block, decoder.order, strict=True):
-            row[:] = segment.given[machines[which]]
-        decoder.decode(block, self._parts[:, segment.start * k : segment.stop * k])
+        answers = [segment.given[machines[which]] for which in decoder.order]
+        start, stop, most = segment.start * k, segment.stop * k, panels.width(recovery)
+        for first in range(start, stop, most):
+            last = min(stop, first + most)
+            panel = self._work[: recovery * (last - first)].reshape(recovery, last - first)
+            for row, answer in zip(panel, answers, strict=True):
+                row[:] = answer[first - start : last - start]
+            decoder.decode(panel, self._parts[:, first:last])
         segment.used, segment.decoder = machines, decoder

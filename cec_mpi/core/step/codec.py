@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.planner import Plan
+from cec_mpi.core.step import panels
 
 Floats = NDArray[np.float64]
 
@@ -52,16 +54,21 @@ class Codec:
         assignment = plan.assignment
         decoders = plan.decoders(code)
         self.condition = max(decoder.condition for decoder in decoders)
-        self._blocks = [
-            _Block(decoder, start * columns, stop * columns, [p * columns for p in places], work)
-            for start, stop, places, decoder in zip(
-                assignment.starts.tolist(),
-                assignment.stops.tolist(),
-                assignment.positions.tolist(),
-                decoders,
-                strict=True,
-            )
-        ]
+        most = panels.width(code.recovery)
+        most = panels.width(code.recovery)
+        self._blocks = []
+        for start, stop, positions, decoder in zip(
+            assignment.starts.tolist(),
+            assignment.stops.tolist(),
+            assignment.positions.tolist(),
+            decoders,
+            strict=True,
+        ):
+            begin, end = start * columns, stop * columns
+            for first in range(begin, end, most):
+                places = [p * columns + first - begin for p in positions]
+                last = min(first + most, end)
+                self._blocks.append(_Block(decoder, first, last, places, work))
 
     def decode(self, answers: NDArray[Any], parts: Floats) -> None:
         """From the answers of a step to the rows of X_1 W .. X_L W.
@@ -93,9 +100,9 @@ class Codec:
 
 
 class _Block:
-    """One block: its decoder, and where its numbers stand."""
+    """A block, or some of a long one: its decoder, and where its numbers stand."""
 
-    __slots__ = ("_along", "_decoder", "_sources", "_work")
+    __slots__ = ("_along", "_decoder", "_first", "_sources", "_strides", "_work")
 
     def __init__(
         self, decoder: Decoder, start: int, stop: int, places: list[int], work: Floats
@@ -105,13 +112,32 @@ class _Block:
         self._along = slice(start, stop)
         self._sources = [slice(p, p + size) for p in (places[k] for k in decoder.order)]
         self._work = work[: len(places) * size].reshape(len(places), size)
+        # Machines whose numbers are equally far apart: these are the rows of a matrix as they are.
+        apart = {q - p for p, q in pairwise(places)} or {size}
+        self._strides: tuple[int, int] | None = None
+        self._first = places[0] * work.itemsize
+        if decoder.factors is None and len(apart) == 1:
+            self._strides = apart.pop() * work.itemsize, work.itemsize
 
     def decode(self, answers: NDArray[Any], parts: Floats) -> None:
-        for row, source in zip(self._work, self._sources, strict=True):
-            row[:] = answers[source]
-        self._decoder.decode(self._work, parts[:, self._along])
+        values = self._rows_of(answers)
+        if values is None:
+            values = self._work
+            for row, source in zip(values, self._sources, strict=True):
+                row[:] = answers[source]
+        self._decoder.decode(values, parts[:, self._along])
 
     def coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
+        values = self._rows_of(coded)
+        if values is not None:
+            self._decoder.decode_transposed(parts[:, self._along], values)
+            return
         self._decoder.decode_transposed(parts[:, self._along], self._work)
         for row, source in zip(self._work, self._sources, strict=True):
             coded[source] = row
+
+    def _rows_of(self, numbers: NDArray[Any]) -> Floats | None:
+        """These numbers of the machines as a matrix, if they are the rows of one."""
+        if self._strides is None or numbers.dtype != np.float64 or not numbers.flags.c_contiguous:
+            return None
+        return np.ndarray(self._work.shape, np.float64, numbers, self._first, self._strides)

@@ -1,0 +1,210 @@
+"""Rows times several vectors, and their transpose times several.
+
+OpenBLAS multiplies small matrices as they are, and copies larger ones first, which takes longer
+than the product where vectors are few. It reads several rows at once, which waits for memory where
+the product is not what takes long: such rows are read one after the other first, and are multiplied
+from the second level of the caches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.store.products.scratch import Scratch
+
+_SMALL = 10**6  # rows * columns * vectors of what OpenBLAS multiplies without copying: not quite
+_FEW_VECTORS = 96  # for more of them copying pays
+# Two vectors, bytes of a row: it is summed with one and the other while it is in the cache.
+_SUMMED_TWICE = range(768, 5 << 10)
+# Bytes that are read at a time before they are multiplied; of a row, at the least; and at the most
+# by bytes of a number of each vector.
+_READ_BYTES, _FEWEST_READ_BYTES = 512 << 10, 480
+_MOST_READ_BYTES = ((32, 10 << 10), (64, 2560), (1 << 62, 1 << 10))
+_FEWEST_READ_ROWS = 40  # that are added up
+_FEWEST_ROWS = 12  # of a slab of rows, of which as many as can be are multiplied at once
+# Longer rows that are added up at once stand far apart: more of them than this are not prefetched.
+_WIDE_COLUMNS, _FAR_ROWS = 2048, (12, 16, 48)
+# Larger matrices: OpenBLAS copies slabs, some megabytes of which stay in the caches.
+_SLAB_BYTES, _FEWEST_SLAB_ROWS, _MOST_SLAB_ROWS = 4 << 20, 128, 4096
+_COPIED_BYTES = 64 << 20  # multiplied at once with many vectors: signals wait for it
+_SINGLE_BYTES = 1 << 20  # of float32 that is added up at once, at the least
+
+
+def are_few(numbers: int, vectors: int) -> bool:
+    """Whether rows with so many numbers are best multiplied as they are."""
+    return numbers * vectors < _SMALL
+
+
+def turn(W: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
+    """The vectors of `multiply_block` as it wants them, (r, k): side by side if they are few.
+
+    Parameters
+    ----------
+    W : (k, r) ndarray
+    scratch : Scratch
+        Has the result until the next one.
+    """
+    if len(W) > _FEW_VECTORS:
+        return W.T
+    turned = scratch.of("turned", W.T.shape, W.dtype)
+    np.copyto(turned, W.T)
+    return turned
+
+
+def multiply_block(
+    rows: NDArray[Any],
+    W: NDArray[Any],
+    turned: NDArray[Any],
+    out: NDArray[Any],
+    scratch: Scratch,
+    *,
+    cached: bool = False,
+) -> None:
+    """Multiply rows with each of k vectors: ``out <- rows @ W.T``.
+
+    Parameters
+    ----------
+    rows : (m, r) ndarray of float
+    W : (k, r) ndarray
+        In the dtype of the rows.
+    turned : (r, k) ndarray
+        These columns of `turn`.
+    out : (m, k) ndarray
+        In the same.
+    scratch : Scratch
+    cached : bool
+        Whether the rows are few (`are_few`), and likely to be in the caches: `turned` may be the
+        transpose of W then.
+
+    Examples
+    --------
+    >>> rows, W, out = np.eye(3)[:2], np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), np.empty((2, 2))
+    >>> multiply_block(rows, W, turn(W, Scratch()), out, Scratch())
+    >>> out
+    array([[1., 4.],
+           [2., 5.]])
+    """
+    count, columns = rows.shape
+    vectors, row_bytes = len(W), columns * rows.itemsize
+    if cached:
+        np.matmul(rows, turned, out=out)
+        return
+    if vectors == 2 and row_bytes in _SUMMED_TWICE:
+        np.vecdot(rows[:, np.newaxis], W, out=out)
+        return
+    read = vectors <= _FEW_VECTORS and _is_read_first(row_bytes, vectors * rows.itemsize)
+    if vectors > _FEW_VECTORS:
+        width, height = columns, max(_FEWEST_SLAB_ROWS, _COPIED_BYTES // row_bytes)
+    elif read:
+        width, height = columns, _rows_to_read(columns, rows.itemsize, vectors)
+    else:
+        width = _even(columns, _SMALL // (_FEWEST_ROWS * vectors))
+        height = (_SMALL - 1) // (width * vectors)
+    for first in range(0, count, height):
+        some, target = rows[first : first + height], out[first : first + height]
+        if read:
+            _read(some)
+        np.matmul(some[:, :width], turned[:width], out=target)
+        for left in range(width, columns, width):
+            partial = scratch.of("partial", target.shape, out.dtype)
+            panel = slice(left, left + width)
+            np.matmul(some[:, panel], turned[panel], out=partial)
+            target += partial
+
+
+def add_transposed_block(
+    rows: NDArray[Any],
+    U: NDArray[Any],
+    sums: NDArray[np.float64],
+    scratch: Scratch,
+    *,
+    cached: bool = False,
+) -> None:
+    """Multiply the transpose of rows with k vectors: ``sums += rows.T @ U``.
+
+    Rows of float32 are added up in float32 some thousand at a time, and these sums in float64.
+
+    Parameters
+    ----------
+    rows : (m, r) ndarray of float
+    U : (m, k) ndarray
+        In the dtype of the rows.
+    sums : (r, k) ndarray of float64
+    scratch : Scratch
+    cached : bool
+        As for `multiply_block`.
+
+    Examples
+    --------
+    >>> sums = np.ones((3, 2))
+    >>> add_transposed_block(np.eye(3)[:2], np.array([[5.0, 6.0], [7.0, 8.0]]), sums, Scratch())
+    >>> sums.T
+    array([[6., 8., 1.],
+           [7., 9., 1.]])
+    """
+    vectors, row_bytes = U.shape[1], rows.shape[1] * rows.itemsize
+    few = vectors <= _FEW_VECTORS and not cached
+    if few and rows.dtype == sums.dtype:
+        _add_slabs(rows, U, sums, scratch)
+        return
+    slab = max(_FEWEST_SLAB_ROWS, min(_MOST_SLAB_ROWS, _SLAB_BYTES // row_bytes))
+    if few:
+        slab = max(_MOST_SLAB_ROWS, _SINGLE_BYTES // row_bytes)
+    here = scratch.of("sums", sums.shape, rows.dtype)
+    for first in range(0, len(rows), slab):
+        some, theirs = rows[first : first + slab], U[first : first + slab]
+        if few:
+            here.fill(0)
+            _add_slabs(some, theirs, here, scratch)
+        else:
+            np.matmul(some.T, theirs, out=here)
+        np.add(sums, here, out=sums)
+
+
+def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch: Scratch) -> None:
+    """The same, slab by slab, in the dtype of the rows."""
+    count, columns = rows.shape
+    vectors, row_bytes = U.shape[1], columns * rows.itemsize
+    width, height = columns, _rows_to_read(columns, rows.itemsize, vectors)
+    read = row_bytes >= _FEWEST_READ_BYTES and height >= _FEWEST_READ_ROWS
+    if row_bytes < _FEWEST_READ_BYTES:
+        height = max(1, _SMALL // 4 // (columns * vectors))
+    elif not read:
+        few, usual, most = _FAR_ROWS
+        least = few if columns >= _WIDE_COLUMNS else usual
+        height = min(most, max(least, 3 * vectors // 2))
+        width = _even(columns, _SMALL // (height * vectors))
+    for first in range(0, count, height):
+        some, theirs = rows[first : first + height], U[first : first + height]
+        if read:
+            _read(some)
+        for left in range(0, columns, width):
+            panel = sums[left : left + width]
+            partial = scratch.of("partial", panel.shape, rows.dtype)
+            np.matmul(some[:, left : left + width].T, theirs, out=partial)
+            panel += partial
+
+
+def _is_read_first(row_bytes: int, vector_bytes: int) -> bool:
+    """Whether rows that are multiplied with so many bytes of vectors wait for memory otherwise."""
+    most = next(most for bytes_, most in _MOST_READ_BYTES if vector_bytes <= bytes_)
+    return _FEWEST_READ_BYTES <= row_bytes <= most
+
+
+def _rows_to_read(columns: int, itemsize: int, vectors: int) -> int:
+    """How many rows stay in the cache, and are multiplied without copying them."""
+    most = _READ_BYTES // (columns * itemsize)
+    return max(1, min(most, (_SMALL - 1) // (columns * vectors)))
+
+
+def _read(rows: NDArray[Any]) -> None:
+    """Have rows in the caches: the processor sees what is read one after the other coming."""
+    rows.view(np.int64 if rows.itemsize == 8 else np.int32).max()
+
+
+def _even(columns: int, most: int) -> int:
+    """The width of panels that are about equally wide, and not wider than this."""
+    return -(-columns // -(-columns // most))

@@ -1,0 +1,118 @@
+"""Answers of a plan become the rows of X W, and V the machines' coefficients, whatever the plan."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi import make_code
+from cec_mpi.core.code.decoder import Decoder
+from cec_mpi.core.code.mds import MDSCode
+from cec_mpi.core.plan.planner import plan_step
+from cec_mpi.core.step import panels
+from cec_mpi.core.step.codec import Codec
+
+
+class Coded:
+    """A plan, and what its machines answer where X_1 W .. X_L W are known."""
+
+    def __init__(self, code, speeds, rows, columns, seed=0):
+        machines = range(1, code.machines + 1)
+        self.plan = plan_step(machines, speeds, code.recovery, rows)
+        size = code.recovery * rows * columns
+        rng = np.random.default_rng(seed)
+        self.parts = rng.standard_normal((code.recovery, rows * columns))
+        self.given = rng.standard_normal(self.parts.shape)
+        whole = (code.generator @ self.parts).reshape(code.machines, rows, columns)
+        assignment = self.plan.assignment
+        self.answers = np.concatenate(
+            [whole[n - 1, a:b].ravel() for n in machines for a, b in assignment.intervals(n)]
+        )
+        self.codec = Codec(self.plan, code, columns, np.full(size, np.nan))
+
+    def decoded(self, dtype=np.float64):
+        answers, parts = self.answers.astype(dtype), np.full(self.parts.shape, np.nan)
+        before = answers.copy()
+        self.codec.decode(answers, parts)
+        np.testing.assert_array_equal(answers, before)  # they may still be looked at
+        return parts
+
+    def coefficients(self, dtype=np.float64):
+        coded = np.full(self.answers.size, np.nan, dtype)
+        self.codec.coefficients(self.given, coded)
+        return coded
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_what_was_coded_is_decoded_and_the_adjoint_is_its_transpose(data):
+    machines = data.draw(st.integers(1, 8), "machines")
+    recovery = data.draw(st.integers(1, machines), "recovery")
+    speeds = data.draw(
+        st.lists(st.floats(0.1, 10), min_size=machines, max_size=machines)
+        | st.just([1.0] * machines),
+        "speeds",
+    )
+    rows, columns = data.draw(st.integers(1, 40), "rows"), data.draw(st.integers(1, 3), "columns")
+    most = data.draw(st.sampled_from([1, 7, 10**6]), "numbers at a time")
+    code = make_code(machines, recovery)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(panels, "width", lambda _: most)
+        coded = Coded(code, speeds, rows, columns)
+    tolerance = 1e-13 * coded.codec.condition
+    for dtype, exact in ((np.float64, 1), (np.float32, 1e8)):
+        parts, coefficients = coded.decoded(dtype), coded.coefficients(dtype)
+        np.testing.assert_allclose(parts, coded.parts, atol=10 * tolerance * exact)
+        left, right = (parts * coded.given).sum(), coded.answers @ coefficients
+        assert left == pytest.approx(right, abs=1000 * tolerance * exact)
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_more_numbers_than_are_decoded_at_a_time(equal):
+    rows = 3 * panels.width(2) // 2
+    coded = Coded(make_code(4, 2), [1.0] * 4 if equal else [1.0, 2.0, 3.0, 4.0], rows, 1)
+    np.testing.assert_allclose(coded.decoded(), coded.parts, atol=1e-13)
+    assert coded.decoded().ravel() @ coded.given.ravel() == pytest.approx(
+        coded.answers @ coded.coefficients()
+    )
+
+
+def nearly_singular(recovery):
+    """The first of some codes of L machines that is decoded by solves, no product being of use."""
+    rng = np.random.default_rng(0)
+    while True:
+        left, right = (np.linalg.qr(rng.standard_normal((recovery,) * 2))[0] for _ in range(2))
+        generator = left * np.geomspace(1, 1e-15, recovery) @ right
+        decoder = Decoder(generator, range(1, recovery + 1))
+        if decoder.factors is not None and decoder.condition < 4e15:
+            return MDSCode(generator)
+
+
+@pytest.mark.parametrize("most", [4, 10**6])
+def test_machines_whose_rows_of_g_are_nearly_singular(monkeypatch, most):
+    monkeypatch.setattr(panels, "width", lambda _: most)
+    code = nearly_singular(5)
+    coded = Coded(code, [1.0] * 5, 10, 1)
+    before = coded.answers.reshape(5, 10)
+    np.testing.assert_allclose(code.generator @ coded.decoded(), before, atol=1e-14)
+    coefficients = coded.coefficients().reshape(5, 10)
+    residual = code.generator.T @ coefficients - coded.given
+    assert abs(residual).max() < 1e-14 * abs(coefficients).max()
+
+
+def test_nothing_is_factored_or_allocated_once_there_is_a_codec():
+    import tracemalloc
+
+    coded = Coded(make_code(6, 3), [1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 30_000, 1)
+    parts, coefficients = np.empty(coded.parts.shape), np.empty(coded.answers.size)
+    coded.codec.decode(coded.answers, parts)
+    tracemalloc.start()
+    try:
+        coded.codec.decode(coded.answers, parts)
+        coded.codec.coefficients(coded.given, coefficients)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20_000

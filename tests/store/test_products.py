@@ -1,0 +1,142 @@
+"""Products of rows by every routine, beside sums in extended precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.core.accuracy.rounding import gamma
+from cec_mpi.store.products import block, single
+from cec_mpi.store.products.block import add_transposed_block, multiply_block, turn
+from cec_mpi.store.products.scratch import Scratch
+from cec_mpi.store.products.single import add_transposed, multiply
+
+RNG = np.random.default_rng(7)
+DTYPES = [np.float64, np.float32]
+
+
+def made(*shape, dtype):
+    """Numbers of many sizes, so that a wrong place is seen."""
+    return (RNG.standard_normal(shape) * 2.0 ** RNG.integers(-9, 9, shape)).astype(dtype)
+
+
+def as_exact_as_any_sum(found, left, right, start=None):
+    """Within the bound of sums of products in any order (Higham, section 3.1)."""
+    begin = 0 if start is None else start
+    exact = left.astype(np.longdouble) @ right.astype(np.longdouble) + begin
+    sizes = abs(left).astype(np.longdouble) @ abs(right).astype(np.longdouble) + abs(begin)
+    bound = gamma(left.shape[1] + (start is not None), left.dtype) * sizes
+    assert (abs(found - exact) <= bound).all()
+
+
+# One row, some, odd numbers of them; as narrow as each routine takes them, and wide.
+SHAPES = [
+    *((rows, 1) for rows in (1, 5, 5000)),
+    *((rows, columns) for columns in (2, 4, 8, 12, 14, 20) for rows in (1, 7, 2501, 12_003)),
+    *((2001, columns) for columns in (22, 24, 26, 31, 32, 60, 64)),
+    *((rows, columns) for columns in (250, 1919, 2500) for rows in (1, 90)),
+    (3, 120_000),
+]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "columns"), SHAPES)
+def test_products_with_one_vector(rows, columns, dtype, cached):
+    X, w, u = (made(*shape, dtype=dtype) for shape in ((rows, columns), (columns,), (rows,)))
+    out = np.full(rows + 2, np.nan, dtype)
+    multiply(X, w, out[1:-1], cached=cached)
+    as_exact_as_any_sum(out[1:-1], X, w)
+    assert np.isnan(out[[0, -1]]).all()
+    start = np.linspace(-1, 1, columns)
+    sums = start.copy()
+    add_transposed(X, u, sums, Scratch(), cached=cached)
+    as_exact_as_any_sum(sums, X.T, u, start)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("k", [2, 3, 4, 8, 17, 97])
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(1, 1), (2000, 3), (301, 40), (700, 120), (40, 700), (20, 2100)]
+)
+def test_products_with_several_vectors(monkeypatch, rows, columns, k, dtype):
+    for small in (10**6, 40_000):  # the second: panels of columns
+        monkeypatch.setattr(block, "_SMALL", small)
+        X, W, U = (
+            made(*shape, dtype=dtype) for shape in ((rows, columns), (k, columns), (rows, k))
+        )
+        start = np.linspace(-1, 1, columns * k).reshape(columns, k)
+        scratch = Scratch()
+        for cached in (False, True):
+            out, sums = np.full((rows, k), np.nan, dtype), start.copy()
+            turned = W.T if cached else turn(W, scratch)
+            multiply_block(X, W, turned, out, scratch, cached=cached)
+            as_exact_as_any_sum(out, X, W.T)
+            add_transposed_block(X, U, sums, scratch, cached=cached)
+            as_exact_as_any_sum(sums, X.T, U, start)
+
+
+@pytest.mark.parametrize("columns", [1, 4, 12, 22, 300])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_that_do_not_stand_side_by_side(dtype, columns):
+    X, w, u = (made(*shape, dtype=dtype) for shape in ((2001, columns + 3), (columns,), (2001,)))
+    out, sums = np.full(2001, np.nan, dtype), np.zeros((columns, 2))
+    multiply(X[:, 3:], w, out)
+    as_exact_as_any_sum(out, X[:, 3:], w)
+    add_transposed(X[:, 3:], u, sums[:, 1], Scratch())
+    as_exact_as_any_sum(sums[:, 1], X[:, 3:].T, u)
+    assert not sums[:, 0].any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(0, 70),
+    columns=st.integers(1, 70),
+    k=st.integers(1, 6),
+    small=st.integers(1000, 5000),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_any_shape(rows, columns, k, small, dtype):
+    limits = {"_SMALL": (block, single), "_FEWEST_TOGETHER": (single,), "_SINGLE_ROWS": (single,)}
+    values = {"_SMALL": small, "_FEWEST_TOGETHER": 8, "_SINGLE_ROWS": (2, 9)}
+    X, W, U = (made(*shape, dtype=dtype) for shape in ((rows, columns), (k, columns), (rows, k)))
+    out, sums, scratch = np.empty((rows, k), dtype), np.zeros((columns, k)), Scratch()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, modules in limits.items():
+            for module in modules:
+                patch.setattr(module, name, values[name])
+        if k == 1:
+            multiply(X, W[0], out[:, 0])
+            add_transposed(X, U[:, 0], sums[:, 0], scratch)
+        else:
+            multiply_block(X, W, turn(W, scratch), out, scratch)
+            add_transposed_block(X, U, sums, scratch)
+    as_exact_as_any_sum(out, X, W.T)
+    as_exact_as_any_sum(sums, X.T, U)
+
+
+def test_sums_of_float32_do_not_stand_still():
+    """In float32 alone ones would add up to 2**24."""
+    sums = np.zeros(4)
+    add_transposed(np.ones((3 << 23, 4), np.float32), np.ones(3 << 23, np.float32), sums, Scratch())
+    assert (sums == 3 << 23).all()
+    sums = np.zeros((1, 2))
+    add_transposed_block(
+        np.ones((3 << 23, 1), np.float32), np.ones((3 << 23, 2), np.float32), sums, Scratch()
+    )
+    assert (sums == 3 << 23).all()
+
+
+def test_scratch_is_of_each_thread_and_dtype():
+    from threading import Thread
+
+    scratch, seen = Scratch(), []
+    mine = scratch.of("a", (2, 3), np.dtype("f8"))
+    assert np.shares_memory(mine, scratch.of("a", (4,), np.dtype("f8")))
+    assert not np.shares_memory(mine, scratch.of("a", (4,), np.dtype("f4")))
+    thread = Thread(target=lambda: seen.append(scratch.of("a", (2, 3), np.dtype("f8"))))
+    thread.start()
+    thread.join()
+    assert not np.shares_memory(mine, seen[0])
