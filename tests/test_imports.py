@@ -115,13 +115,13 @@ HOUSE = {
         extension
     """,
     "cec_mpi.core.deviation": """
-        decoding lengths
-        amplification
-        figures
+        amplification decoding lengths
+        amplifier figures
     """,
     "cec_mpi.core.plan": """
-        assignment layout load
-        filling flow intervals
+        layout load numbers
+        assignment filling flow
+        intervals
         replan
         schemes
         planner

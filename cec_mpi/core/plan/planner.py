@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
-from cec_mpi.core.plan.assignment import Assignment, check_available
+from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.intervals import bounds_of
 from cec_mpi.core.plan.load import (
     check_copies,
@@ -18,6 +18,7 @@ from cec_mpi.core.plan.load import (
     makespan,
     whole_row_load,
 )
+from cec_mpi.core.plan.numbers import check_available
 from cec_mpi.core.plan.schemes import cyclic, heterogeneous
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
@@ -51,7 +52,7 @@ class Plan:
     assignment: Assignment
     makespan: float
     bound: float
-    _decoders: dict[tuple[MDSCode, bytes], Decoder] = field(default_factory=dict, repr=False)
+    _decoders: dict[MDSCode, list[Decoder]] = field(default_factory=dict, repr=False)
     _bounds: dict[int, list[list[int]]] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
@@ -64,19 +65,21 @@ class Plan:
         return self._bounds[machines]
 
     def decoders(self, code: MDSCode) -> list[Decoder]:
-        """The decoder of each block, factored on first use and kept with the plan."""
-        decoders = []
-        for machines in self.assignment.machines:
-            key = (code, machines.tobytes())
-            if key not in self._decoders:
-                self._decoders[key] = code.decoder(machines.tolist())
-            decoders.append(self._decoders[key])
-        return decoders
+        """The decoder of each block, all factored on first use and kept with the plan."""
+        if code not in self._decoders:
+            machines = self.assignment.machines
+            keys = [each.tobytes() for each in machines]
+            firsts = {key: f for f, key in reversed(list(enumerate(keys)))}
+            found = code.decoders(machines[list(firsts.values())])
+            known = dict(zip(firsts, found, strict=True))
+            self._decoders[code] = [known[key] for key in keys]
+        return self._decoders[code]
 
     @property
     def decoder_numbers(self) -> int:
         """Numbers held by the decoders factored so far."""
-        return len(self._decoders) * self.assignment.copies**2
+        different = sum(len(set(decoders)) for decoders in self._decoders.values())
+        return different * self.assignment.copies**2
 
 
 def plan_step(

@@ -9,10 +9,11 @@ from numbers import Rational
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.plan.assignment import Assignment, Ints, check_available, whole_numbers
+from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.filling import check_fillable, fill, whole
 from cec_mpi.core.plan.layout import order_along_rows
 from cec_mpi.core.plan.load import check_copies, check_rows
+from cec_mpi.core.plan.numbers import Ints, check_available, whole_numbers
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.plan.load import check_copies, check_rows, check_speeds, fractional_load
+from cec_mpi.core.plan.numbers import Ints
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -11,13 +11,12 @@ from cec_mpi.core.accuracy.equilibration import ZEROS
 from cec_mpi.core.accuracy.rounding import answer_error, encoding_error
 from cec_mpi.core.deviation.amplification import (
     Amplification,
-    Amplifier,
     AnswerErrors,
     TransposedErrors,
     answer_errors,
-    largest,
     transposed_errors,
 )
+from cec_mpi.core.deviation.amplifier import Amplifier
 from cec_mpi.core.deviation.figures import (
     Deviation,
     of_product,
@@ -97,8 +96,7 @@ class ErrorBounds:
         known, found = self._of_plan
         if known is not plan:
             decoders = plan.decoders(self._manifest.code)
-            machines = map(tuple, plan.assignment.machines.tolist())
-            found = largest(map(self.amplifier.of, decoders, machines))
+            found = self.amplifier.of_blocks(decoders, plan.assignment.machines)
             self._of_plan = plan, found
         return found
 

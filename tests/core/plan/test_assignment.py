@@ -301,8 +301,8 @@ def assignments(draw):
 @settings(max_examples=400, deadline=None, database=None)
 @given(assignments())
 def test_intervals_are_the_rows_of_a_machine_merged_and_ascending(plan):
-    for machine in range(1, max(plan.available) + 2):
-        intervals = plan.intervals(machine)
+    alone = [plan.intervals(machine) for machine in range(1, max(plan.available) + 2)]
+    for machine, intervals in enumerate(alone, start=1):
         assert [row for start, stop in intervals for row in range(start, stop)] == rows_of(
             plan, machine
         )
@@ -313,6 +313,8 @@ def test_intervals_are_the_rows_of_a_machine_merged_and_ascending(plan):
     assert [tuple(zip(each[::2], each[1::2], strict=True)) for each in bounds] == [
         plan.intervals(machine) for machine in range(1, plan.available[-1] + 2)
     ]
+    assert alone == [plan.intervals(machine) for machine in range(1, plan.available[-1] + 2)]
+    assert plan.intervals_of_all() == {n: plan.intervals(n) for n in plan.available}
 
 
 @settings(max_examples=400, deadline=None, database=None)
