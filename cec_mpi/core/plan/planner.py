@@ -26,8 +26,10 @@ from cec_mpi.text import plural
 Scheme = Literal["heterogeneous", "cyclic"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
-_PLANS = 16  # plans that are remembered
-_DECODER_NUMBERS = 1 << 25  # and numbers in their decoders (256 MiB)
+# Plans that are remembered, with what was made of them; numbers in their decoders and the like,
+# where the place of a machine in a block counts for what Python keeps of it (256 MiB).
+_PLANS = 64
+_NUMBERS, _NUMBERS_PER_PLACE = 1 << 25, 32
 
 
 def check_scheme(scheme: str) -> None:
@@ -52,7 +54,7 @@ class Plan:
     assignment: Assignment
     makespan: float
     bound: float
-    _decoders: dict[MDSCode, list[Decoder]] = field(default_factory=dict, repr=False)
+    _decoders: dict[MDSCode, tuple[list[Decoder], int]] = field(default_factory=dict, repr=False)
     _bounds: dict[int, list[list[int]]] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
@@ -72,14 +74,19 @@ class Plan:
             firsts = {key: f for f, key in reversed(list(enumerate(keys)))}
             found = code.decoders(machines[list(firsts.values())])
             known = dict(zip(firsts, found, strict=True))
-            self._decoders[code] = [known[key] for key in keys]
-        return self._decoders[code]
+            self._decoders[code] = [known[key] for key in keys], len(known)
+        return self._decoders[code][0]
 
     @property
     def decoder_numbers(self) -> int:
         """Numbers held by the decoders factored so far."""
-        different = sum(len(set(decoders)) for decoders in self._decoders.values())
+        different = sum(count for _, count in self._decoders.values())
         return different * self.assignment.copies**2
+
+    @property
+    def numbers(self) -> int:
+        """About how many numbers all of it takes."""
+        return self.decoder_numbers + _NUMBERS_PER_PLACE * self.assignment.machines.size
 
 
 def plan_step(
@@ -184,7 +191,7 @@ class Planner:
 
     def _forget(self) -> None:
         """Drop the plans used longest ago; the newest always stays."""
-        numbers = sum(plan.decoder_numbers for plan in self._plans.values())
-        while len(self._plans) > _PLANS or numbers > _DECODER_NUMBERS:
+        numbers = sum(plan.numbers for plan in self._plans.values())
+        while len(self._plans) > 1 and (len(self._plans) > _PLANS or numbers > _NUMBERS):
             _, oldest = self._plans.popitem(last=False)
-            numbers -= oldest.decoder_numbers
+            numbers -= oldest.numbers

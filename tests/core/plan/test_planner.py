@@ -149,7 +149,8 @@ def test_the_same_machines_and_speeds_give_the_same_plan_back(scheme):
     assert planner.plan(EVERYONE, speeds_of(0)) is faster
 
 
-def test_the_plan_used_longest_ago_is_forgotten_first():
+def test_the_plan_used_longest_ago_is_forgotten_first(monkeypatch):
+    monkeypatch.setattr(planner_module, "_PLANS", 16)
     planner = Planner(3, 420)
     plans = [planner.plan(EVERYONE, speeds_of(number)) for number in range(16)]
     assert planner.plan(EVERYONE, speeds_of(0)) is plans[0]
@@ -164,8 +165,9 @@ def test_plans_with_many_decoders_are_forgotten_sooner(monkeypatch):
     plans = [planner.plan(EVERYONE, speeds_of(number)) for number in range(3)]
     for plan in plans:
         plan.decoders(code)
-    numbers = [plan.decoder_numbers for plan in plans]
-    monkeypatch.setattr(planner_module, "_DECODER_NUMBERS", numbers[1] + numbers[2])
+    assert all(plan.numbers > plan.decoder_numbers > 0 for plan in plans)
+    monkeypatch.setattr(planner_module, "_NUMBERS_PER_PLACE", 0)
+    monkeypatch.setattr(planner_module, "_NUMBERS", plans[1].numbers + plans[2].numbers)
     newest = planner.plan(EVERYONE, speeds_of(3))
     assert planner.plan(EVERYONE, speeds_of(3)) is newest
     assert planner.plan(EVERYONE, speeds_of(2)) is plans[2]
