@@ -119,8 +119,8 @@ HOUSE = {
         amplifier figures
     """,
     "cec_mpi.core.plan": """
-        layout load numbers
-        assignment filling flow
+        load numbers
+        assignment filling flow layout
         intervals
         replan
         schemes

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.plan.numbers import Ints, check_available, frozen
+from cec_mpi.core.plan.numbers import Ints, check_available, frozen, pieces
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
@@ -257,14 +257,16 @@ def _check_rows(plan: Assignment) -> None:
 
 def _check_machines(plan: Assignment) -> None:
     """Each block has different, available machines, and the loads are met exactly."""
-    if (np.diff(plan.machines, axis=1) <= 0).any():
-        raise InputError("a block of an assignment names a machine twice or out of order")
-    last = plan.available[-1]
-    named = plan.machines
-    if named[:, 0].min() < 1 or named[:, -1].max() > last:
-        raise InputError("a block of an assignment names a machine that is not available")
-    sizes = np.repeat(plan.stops - plan.starts, plan.copies).astype(np.float64)
-    sums = np.bincount(named.ravel(), weights=sizes, minlength=last + 1)
+    last, sizes, first = plan.available[-1], plan.stops - plan.starts, 0
+    sums = np.zeros(last + 1)
+    for some in pieces(plan.machines):
+        if (some[:, 1:] <= some[:, :-1]).any():
+            raise InputError("a block of an assignment names a machine twice or out of order")
+        if some[:, 0].min() < 1 or some[:, -1].max() > last:
+            raise InputError("a block of an assignment names a machine that is not available")
+        rows = np.repeat(sizes[first : first + len(some)], plan.copies).astype(np.float64)
+        sums += np.bincount(some.ravel(), weights=rows, minlength=last + 1)
+        first += len(some)
     expected = np.zeros(last + 1)
     expected[np.asarray(plan.available)] = plan.loads
     wrong = np.flatnonzero(sums != expected)

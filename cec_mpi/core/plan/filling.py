@@ -19,6 +19,8 @@ from cec_mpi.core.plan.load import check_copies
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
+_MANY = 1500  # machines of which some are marked in less time than these are sorted
+
 
 class Look(NamedTuple):
     """What one iteration looked at, by positions: of the smallest load, and of the next largest.
@@ -114,27 +116,38 @@ def fill(
     keys = keys[keys.searchsorted(one_row) :]
     sizes: list[int] = []
     members = np.empty((len(loads), copies), dtype=np.int32)  # F <= N_t
+    many = copies >= _MANY
+    member = np.zeros(len(loads) if many else 0, dtype=bool)
     while keys.size:
         top = keys.size - copies + 1
-        alpha = keys.item(0) >> bits
+        first, most = keys.item(0), keys[top:]
+        alpha = first >> bits
         if top > 1:
-            alpha = min(alpha, left - (keys.item(top - 1) >> bits))
+            beyond = keys.item(top - 1)
+            alpha = min(alpha, left - (beyond >> bits))
         if looks is not None:
-            beyond = keys.item(top - 1) & mask if top > 1 else None
-            looks.append(Look(keys.item(0) & mask, beyond))
+            looks.append(Look(first & mask, beyond & mask if top > 1 else None))
         chosen = members[len(sizes)]
-        chosen[0] = keys.item(0) & mask
-        chosen[1:] = keys[top:] & mask
+        if many:
+            member.fill(False)
+            member[first & mask] = True
+            member[np.asarray(most & mask, dtype=np.intp)] = True
+            chosen[:] = np.flatnonzero(member)
+        else:
+            chosen[0] = first & mask
+            chosen[1:] = most & mask
         sizes.append(alpha)
         left -= alpha
-        keys[0] -= alpha << bits
-        keys[top:] -= alpha << bits
-        if copies > 1 and keys.item(top) < keys.item(top - 1):
-            keys[keys[:top].searchsorted(keys[top]) :].sort(kind="stable")
+        rows = alpha << bits
+        keys[0] = first - rows
+        most -= rows
+        if top > 1 and copies > 1 and keys.item(top) < beyond:
+            keys[keys[:top].searchsorted(most[0]) :].sort(kind="stable")
         if keys.item(0) < one_row:
             keys = keys[keys.searchsorted(one_row) :]
     members = members[: len(sizes)]
-    members.sort(axis=1)
+    if not many:
+        members.sort(axis=1)
     return sizes, members
 
 

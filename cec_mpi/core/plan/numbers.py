@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InputError
 
 Ints = NDArray[np.int64]
+_Number = TypeVar("_Number", bound=np.generic)
+
+_PIECE = 1 << 18  # numbers
 
 
 def whole_numbers(name: str, values: ArrayLike) -> Ints:
@@ -30,10 +34,23 @@ def frozen(
         if whole.size and not np.can_cast(np.min_scalar_type(int(whole.max())), dtype):
             raise InputError(f"{name} of an assignment are up to {whole.max()}: too large")
         array = whole.astype(dtype, copy=False)
-    if array.base is not None or (array is values and array.flags.writeable):
-        array = array.copy()  # somebody may still change it
+    if _may_change(array.base) or (array is values and array.flags.writeable):
+        array = array.copy()
     array.flags.writeable = False
     return array
+
+
+def _may_change(owner: object) -> bool:
+    """Whether somebody may still write to the numbers that an array is a part of."""
+    if isinstance(owner, np.ndarray):
+        return owner.flags.writeable or _may_change(owner.base)
+    return owner is not None
+
+
+def pieces(array: NDArray[_Number]) -> Iterator[NDArray[_Number]]:
+    """Some rows at a time: of so few numbers that they stay in the caches."""
+    rows = max(1, _PIECE // array.shape[1])
+    return (array[first : first + rows] for first in range(0, len(array), rows))
 
 
 def check_available(machines: Sequence[int]) -> Ints:
