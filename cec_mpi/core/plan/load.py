@@ -56,7 +56,7 @@ def check_speeds(speeds: Sequence[Real] | ArrayLike) -> NDArray[np.float64]:
     """
     if not isinstance(speeds, np.ndarray) and isinstance(speeds, Iterable):
         for position, speed in enumerate(speeds, start=1):
-            if isinstance(speed, str | bytes):
+            if isinstance(speed, (str, bytes)):
                 raise InputError(_bad_speed(position, repr(speed)))
     try:
         array = np.asarray(speeds, dtype=np.float64)

@@ -49,13 +49,20 @@ class Plan:
         Time of the slowest machine, in rows per unit of speed: ``max(m / s)``.
     bound : float
         What no assignment can beat: c* of Theorem 1 times the rows per shard.
+    numbers : int
+        About how many numbers all of it takes; more with decoders.
     """
 
     assignment: Assignment
     makespan: float
     bound: float
-    _decoders: dict[MDSCode, tuple[list[Decoder], int]] = field(default_factory=dict, repr=False)
-    _bounds: dict[int, list[list[int]]] = field(default_factory=dict, repr=False)
+    numbers: int = field(init=False)
+    _decoders: dict[MDSCode, list[Decoder]] = field(default_factory=dict)
+    _bounds: dict[int, list[list[int]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        size = _NUMBERS_PER_PLACE * self.assignment.machines.size
+        object.__setattr__(self, "numbers", size)
 
     def __repr__(self) -> str:
         return f"<Plan of makespan {self.makespan:g}, at least {self.bound:g}: {self.assignment!r}>"
@@ -74,19 +81,10 @@ class Plan:
             firsts = {key: f for f, key in reversed(list(enumerate(keys)))}
             found = code.decoders(machines[list(firsts.values())])
             known = dict(zip(firsts, found, strict=True))
-            self._decoders[code] = [known[key] for key in keys], len(known)
-        return self._decoders[code][0]
-
-    @property
-    def decoder_numbers(self) -> int:
-        """Numbers held by the decoders factored so far."""
-        different = sum(count for _, count in self._decoders.values())
-        return different * self.assignment.copies**2
-
-    @property
-    def numbers(self) -> int:
-        """About how many numbers all of it takes."""
-        return self.decoder_numbers + _NUMBERS_PER_PLACE * self.assignment.machines.size
+            self._decoders[code] = [known[key] for key in keys]
+            numbers = self.numbers + len(known) * self.assignment.copies**2
+            object.__setattr__(self, "numbers", numbers)
+        return self._decoders[code]
 
 
 def plan_step(
