@@ -120,10 +120,10 @@ class Decoder:
 
     def inverse(self) -> Floats:
         """The computed inverse, (L, L), for answers in the order of `order`."""
-        from scipy.linalg import lapack
-
         if self._inverted:
             return self._matrix
+        from scipy.linalg import lapack
+
         inverse: Floats = lapack.dgetri(self._matrix, self._pivots)[0][:, list(self.order)]
         return inverse
 

@@ -16,7 +16,9 @@ from cec_mpi.core.plan.numbers import pieces
 
 # A path through F blocks costs F**2; beyond this many, sorting has to do.
 _LARGEST_PATH = 256
-_LARGEST_PRODUCT = 1 << 24  # multiplications to have all pairs of blocks compared at once
+# Multiplications to have all pairs of blocks compared at once, and those of one product: up to
+# here BLAS makes it in one thread, while others would take longer to begin than to end.
+_LARGEST_PRODUCT, _IN_ONE_THREAD = 1 << 21, 1 << 18
 _SORTED_COLUMNS = 8
 
 
@@ -52,7 +54,9 @@ def _path(member: NDArray[np.bool_]) -> NDArray[np.intp]:
     order = np.zeros(len(member), dtype=np.intp)
     if len(member) * member.size <= _LARGEST_PRODUCT:
         numbers = member.astype(np.float32)
-        shared = numbers @ numbers.T  # whole numbers, exactly
+        rows = max(1, _IN_ONE_THREAD // member.size)
+        some = (numbers[first : first + rows] for first in range(0, len(numbers), rows))
+        shared = np.concatenate([each @ numbers.T for each in some])  # whole numbers, exactly
         for step in range(1, len(member)):
             last = order[step - 1]
             shared[:, last] = -1

@@ -225,10 +225,17 @@ def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -
     >>> whole_row_load([2, 2, 3, 3, 4, 4], 3, 420)
     array([140, 140, 210, 210, 280, 280])
     """
+    return optimal_load(speeds, copies, rows)[0]
+
+
+def optimal_load(
+    speeds: Sequence[Real] | ArrayLike, copies: int, rows: int
+) -> tuple[NDArray[np.int64], float]:
+    """`whole_row_load`, and c* of the fractional load that it was made from."""
     floats = check_speeds(speeds)
     check_copies(floats.size, copies)
     check_rows(rows)
-    mu, _, _ = _float_load(floats, copies)
+    mu, c_star, _ = _float_load(floats, copies)
     # A little below the optimum, so that rounding errors in mu cannot give out too many rows.
     least = mu * rows * (1 - 4 * np.finfo(np.float64).eps * floats.size)
     loads: NDArray[np.int64] = np.floor(least).astype(np.int64)
@@ -243,7 +250,7 @@ def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -
             heapq.heapreplace(queue, ((int(loads[n]) + 1) / units[n], n))
         else:
             heapq.heappop(queue)
-    return loads
+    return loads, c_star
 
 
 def makespan(loads: ArrayLike, speeds: Sequence[Real] | ArrayLike) -> float:

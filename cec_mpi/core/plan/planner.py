@@ -16,7 +16,7 @@ from cec_mpi.core.plan.load import (
     check_speeds,
     fractional_load,
     makespan,
-    whole_row_load,
+    optimal_load,
 )
 from cec_mpi.core.plan.numbers import check_available
 from cec_mpi.core.plan.schemes import cyclic, heterogeneous
@@ -135,11 +135,12 @@ def plan_step(
         raise InputError(f"available machines {tuple(available)}: {given} given")
     present = everyone[numbers - 1]
     if scheme == "cyclic":
+        c_star = float(fractional_load(present, copies).c_star)
         assignment = cyclic(available, copies, rows)
     else:
-        assignment = heterogeneous(available, whole_row_load(present, copies, rows), copies)
-    bound = float(fractional_load(present, copies).c_star) * rows
-    return Plan(assignment, makespan(assignment.loads, present), bound)
+        loads, c_star = optimal_load(present, copies, rows)
+        assignment = heterogeneous(available, loads, copies)
+    return Plan(assignment, makespan(assignment.loads, present), c_star * rows)
 
 
 class Planner:

@@ -145,13 +145,17 @@ def test_steps_of_what_has_none_are_refused():
 
 @pytest.mark.parametrize("rows", [20, 2**48])
 @pytest.mark.parametrize("copies", [1, 2, 7, 30])
-def test_blocks_of_many_machines_are_those_of_few(copies, rows, monkeypatch):
+@pytest.mark.parametrize("way", ["arrays", "marks"])
+def test_blocks_of_many_machines_are_those_of_few(copies, rows, way, monkeypatch):
     speeds = np.random.default_rng(copies).choice([1.0, 2.0, 4.0, 5.0], 30)
     loads = whole_row_load(speeds, copies, rows)
     for wanted in (loads, loads.astype(object) * 2**40):
-        sizes, members = fill(wanted, copies)
-        monkeypatch.setattr(filling, "_MANY", 1)
-        marked, same = fill(wanted, copies)
+        looks, others = [], []
+        sizes, members = fill(wanted, copies, looks)
+        monkeypatch.setattr(filling, "_LISTED", 0)
+        monkeypatch.setattr(filling, "_MANY", 1 if way == "marks" else 1500)
+        again, same = fill(wanted, copies, others)
         monkeypatch.undo()
-        assert marked == sizes
+        assert again == sizes
         assert np.array_equal(same, members)
+        assert others == looks
