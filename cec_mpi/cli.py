@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import logging
 import signal
@@ -13,7 +14,6 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from cec_mpi._version import __version__
-from cec_mpi.commands import cluster, doctor, encode, info, plan, report, run, store, task, top
 from cec_mpi.commands.parser import Parser, Processes
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.options.losses import Losses
@@ -35,23 +35,23 @@ from cec_mpi.terminal import (
 
 _DESCRIPTION = "Coded elastic computing on MPI: y = X w on machines that come and go."
 
-_COMMANDS = {
-    "encode": encode.add_encode,
-    "info": info.add_info,
-    "verify": store.add_verify,
-    "repair": store.add_repair,
-    "decode": store.add_decode,
-    "add-machine": store.add_add_machine,
-    "stage": store.add_stage,
-    "plan": plan.add_plan,
-    "run": run.add_run,
-    "report": report.add_report,
-    "top": top.add_top,
-    "task": task.add_task,
-    "doctor": doctor.add_doctor,
-    "slurm": cluster.add_slurm,
-    "hostfile": cluster.add_hostfile,
-    "bench": encode.add_bench,
+_COMMANDS = {  # each with the module of `commands` that is read when it is asked for
+    "encode": "encode",
+    "info": "info",
+    "verify": "store",
+    "repair": "store",
+    "decode": "store",
+    "add-machine": "store",
+    "stage": "store",
+    "plan": "plan",
+    "run": "run",
+    "report": "report",
+    "top": "top",
+    "task": "task",
+    "doctor": "doctor",
+    "slurm": "cluster",
+    "hostfile": "cluster",
+    "bench": "encode",
 }
 _INTERRUPTED = 128 + signal.SIGINT
 _NEEDS = {"slurm": ("run",)}  # whose options its script has
@@ -170,14 +170,15 @@ def build_parser(name: str = "") -> Parser:
     parser.add_argument("--version", action="version", version=f"cec_mpi {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     needed = {name, *_NEEDS.get(name, ())} if name in _COMMANDS else _COMMANDS.keys()
-    for add in (add for each, add in _COMMANDS.items() if each in needed):
-        add(commands)
+    for each in (each for each in _COMMANDS if each in needed):
+        module = importlib.import_module(f"cec_mpi.commands.{_COMMANDS[each]}")
+        getattr(module, f"add_{each.replace('-', '_')}")(commands)
     parser.commands = commands.choices
-    for each in (parser, *parser.commands.values()):
-        if each.processes is Processes.SHARED:
-            add_option(each, Losses, "start_timeout")
-            add_option(each, RunOptions, "progress")
-        _add_verbosity(each)
+    for command in (parser, *parser.commands.values()):
+        if command.processes is Processes.SHARED:
+            add_option(command, Losses, "start_timeout")
+            add_option(command, RunOptions, "progress")
+        _add_verbosity(command)
     parser.set_defaults(verbosity=NORMAL)
     return parser
 

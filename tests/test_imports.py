@@ -123,13 +123,13 @@ HOUSE = {
         extension
     """,
     "cec_mpi.core.deviation": """
-        decoding lengths
-        amplification
-        figures
+        amplification decoding lengths
+        amplifier figures
     """,
     "cec_mpi.core.plan": """
-        assignment layout load
-        filling flow intervals
+        load numbers
+        assignment filling flow layout
+        intervals
         replan
         schemes
         planner
@@ -226,6 +226,7 @@ HOUSE = {
         closing identity options outputs time_limit vectors
         checkpoints settings
         task_run
+        ranks
     """,
     "cec_mpi.session": """
         header stores turns
@@ -559,19 +560,32 @@ def test_planning_loads_neither_mpi_nor_scipy():
     assert not loaded_after(COMMAND, *PLAN) & {"mpi4py.MPI", "scipy"}
 
 
-def test_a_machine_that_runs_a_task_loads_no_scipy():
-    """Reading it takes longer than all else that a machine does before its first step."""
-    loaded = loaded_after("import cec_mpi.run.task_run, cec_mpi.session.serving")
-    assert "numpy" in loaded
-    assert "scipy" not in loaded
+MACHINE = """
+from cec_mpi import cli
+cli.build_parser("run").parse_args(["run", "store", "--out", "out"])
+import cec_mpi.run.ranks, cec_mpi.session.serving, cec_mpi.wire.collective.machine_end
+"""
 
 
-def test_a_machine_loads_nothing_of_what_is_done_with_files_of_x():
-    """Every rank of a run waits for the one that loads most."""
-    loaded = loaded_after("import cec_mpi.cli, cec_mpi.run.task_run, cec_mpi.session.gathering")
-    assert "cec_mpi.session.serving" in loaded
-    rooms = ("cec_mpi.store.making", "cec_mpi.store.operations", "cec_mpi.store.sources", "scipy")
-    assert [name for name in loaded if name.startswith(rooms)] == []
+def test_a_machine_of_a_run_loads_what_it_works_with_alone():
+    """Every rank reads its modules, which takes longer than the first step."""
+    loaded = loaded_after(f"import mpi4py.rc; mpi4py.rc.initialize = False{MACHINE}")
+    assert {"numpy", "cec_mpi.machine.machine", "cec_mpi.store.plain"} <= loaded
+    rooms = ("core.deviation", "live.steps", "master", "report", "tasks")
+    stores = ("making", "operations", "sources", "degraded")
+    unwanted = (
+        "scipy",
+        "cec_mpi.run.task_run",
+        *(f"cec_mpi.{room}" for room in rooms),
+        *(f"cec_mpi.store.{room}" for room in stores),
+    )
+    assert [name for name in loaded if name.startswith(unwanted)] == []
+
+
+def test_a_command_does_not_load_the_others():
+    loaded = loaded_after("from cec_mpi import cli; cli.build_parser('info')")
+    assert "cec_mpi.commands.info" in loaded
+    assert not loaded & {f"cec_mpi.commands.{name}" for name in ("doctor", "encode", "plan", "run")}
 
 
 def test_what_one_process_does_never_starts_mpi(tmp_path):

@@ -35,7 +35,7 @@ def add_run(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from cec_mpi.run.task_run import run_parallel, run_serial
+    from cec_mpi.run.ranks import read_ahead, run_parallel, run_serial
 
     run, options = from_flags(RunOptions, arguments), from_flags(SessionOptions, arguments)
     launcher = detect_launcher()
@@ -52,6 +52,8 @@ def _run(arguments: argparse.Namespace) -> int:
             "(or --serial for all machines in one process)"
         )
     with NotedSignals(second_ends=launcher.rank == 0) as signals:
+        if launcher.rank == 0:
+            read_ahead()
 
         def together(comm: Any) -> int:
             if on_master(comm, lambda: way_to_show(run.progress) is LIVE) and comm.rank:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,7 +41,7 @@ class Context(Protocol):
     up: set[int]
     steps: StepPlanner
 
-    def intervals_of(self, plan: Plan) -> dict[int, Intervals]:
+    def intervals_of(self, plan: Plan) -> Mapping[int, Intervals]:
         """The rows of each machine."""
 
     def check_loss(self, event: Lost, when: str) -> None:

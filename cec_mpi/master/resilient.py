@@ -6,7 +6,7 @@ import logging
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -64,7 +64,6 @@ class ResilientMaster(Master):
         self.deadline = None if options.deadline is None else as_deadline(options.deadline)
         code = self.manifest.code
         self._decoders = Decoders(code)
-        self._intervals: tuple[Plan | None, dict[int, Intervals]] = None, {}
         self.checker: ParityChecker | None = None
         self.samples = options.check == "sample"
         self._random = np.random.default_rng(options.seed)
@@ -192,14 +191,9 @@ class ResilientMaster(Master):
             if self._wrong[n] >= _QUARANTINE:
                 self.end.hub.exclude(n, f"wrong in {plural(self._wrong[n], 'step')}", Excluded)
 
-    def intervals_of(self, plan: Plan) -> dict[int, Intervals]:
+    def intervals_of(self, plan: Plan) -> Mapping[int, Intervals]:
         """The rows of each machine."""
-        known, intervals = self._intervals
-        if known is not plan:
-            assignment = plan.assignment
-            intervals = {n: assignment.intervals(n) for n in assignment.available}
-            self._intervals = plan, intervals
-        return intervals
+        return plan.assignment.intervals_of_all()
 
     def check_loss(self, event: Lost, when: str) -> None:
         """Refuse to lose a machine, where the session does not go on without it."""

@@ -7,18 +7,17 @@ import logging
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cec_mpi.core.speeds.given import Speeds
 from cec_mpi.errors import InputError, MachineError, ResultsError, StoppedError
 from cec_mpi.files.durable import locked, publish
 from cec_mpi.files.npy import open_npy
 from cec_mpi.files.saving import open_lines, writing
+from cec_mpi.linear_operator.coded_operator import CodedOperator
 from cec_mpi.live.steps import progress
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending.leaving import leave_without_mpi
 from cec_mpi.processes.ending.signals import NotedSignals
-from cec_mpi.processes.launch.library import survives_losses
 from cec_mpi.processes.logs import log_file
 from cec_mpi.processes.together import as_cec_error
 from cec_mpi.records.directory import (
@@ -49,7 +48,6 @@ from cec_mpi.run.outputs import SAVED, Outputs, check_products
 from cec_mpi.run.settings import task_options
 from cec_mpi.run.time_limit import TimeLimit
 from cec_mpi.run.vectors import WatchedVectors, read_vectors
-from cec_mpi.session.gathering import gathered
 from cec_mpi.session.header import placement_table
 from cec_mpi.session.session import Session
 from cec_mpi.store.reader import open_store
@@ -57,11 +55,6 @@ from cec_mpi.store.staging import node_directory
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
 from cec_mpi.terminal import WARNED, put, say, warn
 from cec_mpi.text import printable
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
-    from cec_mpi.linear_operator.coded_operator import CodedOperator
 
 log = logging.getLogger(__name__)
 
@@ -142,10 +135,6 @@ class TaskRun:
         return summary.get("converged", True) or not has_checkpoint(self.out)
 
     def _run(self, session: Session) -> None:
-        from cec_mpi.linear_operator.coded_operator import (
-            CodedOperator,  # with SciPy's, which no machine needs
-        )
-
         resumed = bool(self.found.state)
         recorder = Recorder(earlier=resume_steps(self.out / STEPS) if resumed else ())
         before = recorder.steps
@@ -273,28 +262,3 @@ class TaskRun:
             checkpoint.write()
         else:
             checkpoint.remove()
-
-
-def run_parallel(
-    comm: MPI.Intracomm, run: RunOptions, options: SessionOptions, signals: NotedSignals
-) -> int:
-    """Collective: ``cec-mpi run`` on the master and its machines.
-
-    Signals end a run where they come to rank 0; machines serve until the master leaves.
-    """
-    try:
-        with gathered(comm, Path(run.out) / "logs", options) as session:
-            if session is not None:
-                TaskRun(run, options, signals).run(session)
-    finally:
-        if options.goes_on and survives_losses():
-            leave_without_mpi()  # a machine may be lost at any moment up to the end
-    return 0
-
-
-def run_serial(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
-    """``cec-mpi run --serial``: all machines in this process."""
-    with gathered(None, options=options) as session:
-        assert session is not None
-        TaskRun(run, options, signals).run(session)
-    return 0

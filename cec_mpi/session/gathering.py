@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cec_mpi.errors import InputError
-from cec_mpi.master.lockstep import LockstepMaster
 from cec_mpi.options.losses import Losses, Running
 from cec_mpi.processes.ending.failing import dying_alone, ending_the_job, starting_together
 from cec_mpi.processes.ending.leaving import (
@@ -31,12 +30,11 @@ from cec_mpi.processes.launch.places import place_here, place_of_ranks
 from cec_mpi.processes.meeting import meet
 from cec_mpi.processes.start import begin_start
 from cec_mpi.processes.together import all_coming, check_start
-from cec_mpi.session.local import LocalHub
-from cec_mpi.session.serving import serve
-from cec_mpi.session.session import Session
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from cec_mpi.session.session import Session
 
 _RAISING_SECONDS = 0.1  # that rank 0 is ahead: under `python -m mpi4py` who raises ends all
 
@@ -78,6 +76,10 @@ def gathered(
     options = options or Losses()
     running = options.running(alone=comm is None)
     if comm is None:
+        from cec_mpi.master.lockstep import LockstepMaster
+        from cec_mpi.session.local import LocalHub
+        from cec_mpi.session.session import Session
+
         with ExitStack() as kept:
             # What it opened ends with it.
             yield Session(LocalHub(), LockstepMaster, [place_here()], "", kept)
@@ -123,9 +125,14 @@ def gathered(
 
 def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | None]:
     """Serve, or be served, by collectives."""
-    from cec_mpi.session.callers import turns_with_mpi
-    from cec_mpi.wire.collective.hub import CollectiveHub
-    from cec_mpi.wire.collective.machine_end import CollectiveMachineEnd
+    if comm.rank:  # which reads nothing that only the master needs
+        from cec_mpi.session.serving import serve
+        from cec_mpi.wire.collective.machine_end import CollectiveMachineEnd
+    else:
+        from cec_mpi.master.lockstep import LockstepMaster
+        from cec_mpi.session.callers import turns_with_mpi
+        from cec_mpi.session.session import Session
+        from cec_mpi.wire.collective.hub import CollectiveHub
 
     places = place_of_ranks(comm)
     meet(comm)
@@ -152,11 +159,15 @@ def _take_part_by_messages(
     comm: MPI.Intracomm, logs: Path | None, continues: bool, spawns: bool, interface: str | None
 ) -> Iterator[Session | None]:
     """Serve, or be served, by messages: processes that are lost hold up nobody."""
-    from cec_mpi.master.resilient import ResilientMaster
-    from cec_mpi.session import spawned
-    from cec_mpi.session.callers import turns_with_mpi
-    from cec_mpi.wire.messages.hub import MessagesHub
-    from cec_mpi.wire.messages.machine_end import meet_master
+    if comm.rank:
+        from cec_mpi.session.serving import serve
+        from cec_mpi.wire.messages.machine_end import meet_master
+    else:
+        from cec_mpi.master.resilient import ResilientMaster
+        from cec_mpi.session import spawned
+        from cec_mpi.session.callers import turns_with_mpi
+        from cec_mpi.session.session import Session
+        from cec_mpi.wire.messages.hub import MessagesHub
 
     places = place_of_ranks(comm)
     if comm.rank:

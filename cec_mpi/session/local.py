@@ -92,8 +92,9 @@ class LocalMasterEnd:
         self._step, self._product = step, product
         if assignment is not self._assignment:
             self._assignment = None  # until all have it: an interrupt may come in between
+            intervals = assignment.intervals_of_all()
             for machine in self._machines:
-                machine.assign(assignment.intervals(machine.number))
+                machine.assign(intervals.get(machine.number, ()))
             self._assignment = assignment
         return 0
 

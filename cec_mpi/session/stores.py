@@ -17,7 +17,6 @@ from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.launch.findings import unseen_shards, wrong_ranks
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.launch.places import Place
-from cec_mpi.store.degraded import DegradedShard
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Shard
@@ -59,6 +58,8 @@ def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = M
 
 def _open_shard(store: Store, number: int, copy: Path | None, options: MachineOptions) -> Shard:
     if options.mends:
+        from cec_mpi.store.degraded import DegradedShard  # which makes rows anew
+
         return DegradedShard(store, number, options.shards, options.verify, copy)
     try:
         return store.open_shard(number, options.shards, options.verify, copy)

@@ -92,9 +92,8 @@ class PlainShard(DenseShard):
         self._watched = Watched(self._descriptor)
         self._sums = None if verify == "never" else read_row(store, manifest, machine)
         grid = manifest.grid
-        self._ready = np.zeros(grid.count, dtype=bool)
-        if not self._ram and self._sums is None:
-            self._ready[:] = True
+        there = not self._ram and self._sums is None
+        self._ready = bytearray([there]) * grid.count  # by block
         self.count = grid.rows
         shape = (grid.rows, grid.columns)
         self.rows: NDArray[Any]
@@ -132,7 +131,7 @@ class PlainShard(DenseShard):
             raise DamagedStoreError(f"{self.path}: {problem}{self._advice}")
         if self._sums is None:
             return False
-        self._ready[:] = False
+        self._ready = bytearray(len(self._ready))
         return True
 
     def pieces(self, start: int, stop: int) -> Iterable[NDArray[Any]]:
@@ -143,7 +142,7 @@ class PlainShard(DenseShard):
         """Do not read these rows of blocks: who uses the shard has them from elsewhere."""
         across = self._manifest.grid.across
         for row in rows:
-            self._ready[row * across : (row + 1) * across] = True
+            self._ready[row * across : (row + 1) * across] = b"\1" * across
 
     def load(self, intervals: Intervals) -> Loaded:
         """Have these rows ready, checked if this was asked for.
@@ -157,19 +156,24 @@ class PlainShard(DenseShard):
         ShortageError
             The process or the computer is short of something.
         """
+        if self._ready.find(0) < 0:
+            return Loaded()
         begin = time.perf_counter()
         grid = self._manifest.grid
-        wanted = np.zeros(grid.count, dtype=bool)
-        for start, stop in intervals:
-            blocks = grid.of_rows(start, stop)
-            wanted[blocks.start : blocks.stop] = True
-        missing = np.flatnonzero(wanted & ~self._ready)
-        if not missing.size:
+        missing = [
+            number
+            for start, stop in intervals
+            for blocks in [grid.of_rows(start, stop)]
+            if self._ready.find(0, blocks.start, blocks.stop) >= 0  # which takes least
+            for number in blocks
+            if not self._ready[number]
+        ]
+        if not missing:
             return Loaded()
         flat = self.rows.reshape(-1)
         read = 0
         try:
-            for number in missing.tolist():
+            for number in dict.fromkeys(missing):  # intervals may lie in one block
                 block = grid.block(number)
                 place = slice(block.offset, block.offset + block.size)
                 rows = flat[place] if self._ram else self._buffer[: block.size]

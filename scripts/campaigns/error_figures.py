@@ -32,11 +32,11 @@ from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import MDSCode, make_code
 from cec_mpi.core.deviation.amplification import (
-    Amplifier,
     answer_errors,
     largest,
     transposed_errors,
 )
+from cec_mpi.core.deviation.amplifier import Amplifier
 from cec_mpi.core.deviation.figures import of_product, of_transposed_product
 from cec_mpi.core.deviation.lengths import TermSizes, largest_of
 from cec_mpi.errors import CecError

@@ -21,7 +21,7 @@ from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending.signals import NotedSignals
 from cec_mpi.records.recorder import read_steps
 from cec_mpi.run.options import RunOptions
-from cec_mpi.run.task_run import run_parallel
+from cec_mpi.run.ranks import run_parallel
 
 pytestmark = pytest.mark.mpi(min_size=4)
 

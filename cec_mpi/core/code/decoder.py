@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.code.refining import refined_inverse
 from cec_mpi.errors import InputError
@@ -15,6 +16,7 @@ Floats = NDArray[np.float64]
 # Up to here the inverse is used as it is computed, and beyond as it is refined: a product with it
 # is more accurate then than triangular solves are, and several times as fast.
 _WELL_CONDITIONED = 1e4
+_AT_ONCE = 1 << 20  # numbers in the matrices of several sets
 
 
 class Decoder:
@@ -33,7 +35,7 @@ class Decoder:
         The order in which `decode` wants the machines' answers, as indices into
         `machines`: the row exchanges of a factorisation, where it decodes with one.
     condition : float
-        Condition number (1-norm, as estimated by LAPACK) of the L x L matrix.
+        Condition number (1-norm) of the L x L matrix; above 10**4 as estimated by LAPACK.
 
     Raises
     ------
@@ -52,36 +54,64 @@ class Decoder:
            [7.]])
     """
 
+    order: tuple[int, ...]
+    condition: float
+    _matrix: Floats
+
     def __init__(self, generator: Floats, machines: Sequence[int]) -> None:
+        (factored,) = _factored(generator, [machines])
+        self._take(factored)
+
+    @classmethod
+    def of_sets(cls, generator: Floats, sets: ArrayLike) -> list[Decoder]:
+        """The decoders of several sets of machines, in less time than one by one.
+
+        Parameters
+        ----------
+        generator : (N, L) ndarray of float
+        sets : (K, L) array_like of int
+            Numbers of machines, from 1.
+
+        Raises
+        ------
+        InputError
+            As for one of them.
+        """
+        numbers, decoders = np.asarray(sets), []
+        at_once = max(1, _AT_ONCE // generator.shape[1] ** 2)
+        for first in range(0, len(numbers), at_once):
+            for factored in _factored(generator, numbers[first : first + at_once]):
+                decoder = cls.__new__(cls)
+                decoder._take(factored)
+                decoders.append(decoder)
+        return decoders
+
+    def _take(self, of: _Factored) -> None:
+        if of.condition <= _WELL_CONDITIONED:
+            self._multiply_with(of.inverse, of.condition)
+            return
         from scipy.linalg import blas, lapack
 
-        rows = np.asarray(machines) - 1
-        recovery = generator.shape[1]
-        if rows.shape != (recovery,) or rows.min() < 0 or rows.max() >= len(generator):
-            raise InputError(
-                f"decoding from machines {list(machines)}: expected {recovery} of them"
-            )
-        matrix = generator[rows]
-        factors, pivots, status = lapack.dgetrf(matrix)
-        if status != 0:
-            raise InputError(f"the rows of G of machines {list(machines)} are singular")
-        norm = float(np.abs(matrix).sum(axis=0).max())
-        reciprocal, _ = lapack.dgecon(factors, norm)
-        self.condition = 1 / reciprocal if reciprocal > 0 else float("inf")
+        reciprocal, _ = lapack.dgecon(of.factors, float(np.abs(of.matrix).sum(axis=0).max()))
+        condition = 1 / reciprocal if reciprocal > 0 else float("inf")
+        refined = refined_inverse(of.matrix, of.inverse)
+        if refined is not None:
+            self._multiply_with(np.ascontiguousarray(refined), condition)
+            return
+        self.condition = condition  # nearly singular: solves are of more use than a product
+        self._matrix, self._pivots, self._inverted = of.factors, of.pivots, False
         self._triangular_solve = blas.dtrsm
-        self._pivots = pivots
-        self._matrix: Floats = factors
-        order = list(range(recovery))
-        computed: Floats = lapack.dgetri(factors, pivots)[0]
-        good = self.condition <= _WELL_CONDITIONED
-        inverse = computed if good else refined_inverse(matrix, computed)
-        self._inverted = inverse is not None
-        if inverse is not None:
-            self._matrix = np.ascontiguousarray(inverse)
-        else:  # nearly singular: solves are of more use than a product
-            for row, pivot in enumerate(pivots.tolist()):
-                order[row], order[pivot] = order[pivot], order[row]
-        self.order: tuple[int, ...] = tuple(order)
+        order = list(range(len(of.matrix)))
+        for row, pivot in enumerate(of.pivots.tolist()):
+            order[row], order[pivot] = order[pivot], order[row]
+        self.order = tuple(order)
+
+    def _multiply_with(self, inverse: Floats, condition: float) -> None:
+        """Decode by products with this inverse."""
+        self.condition = condition
+        self.order = tuple(range(len(inverse)))
+        self._matrix = inverse
+        self._inverted = True
 
     @property
     def factors(self) -> Floats | None:
@@ -90,10 +120,10 @@ class Decoder:
 
     def inverse(self) -> Floats:
         """The computed inverse, (L, L), for answers in the order of `order`."""
-        from scipy.linalg import lapack
-
         if self._inverted:
             return self._matrix
+        from scipy.linalg import lapack
+
         inverse: Floats = lapack.dgetri(self._matrix, self._pivots)[0][:, list(self.order)]
         return inverse
 
@@ -136,3 +166,37 @@ class Decoder:
         lower = {"side": 1, "lower": 1, "trans_a": 0, "diag": 1, "overwrite_b": 1}
         self._triangular_solve(1.0, self._matrix, out.T, **upper)
         self._triangular_solve(1.0, self._matrix, out.T, **lower)
+
+
+class _Factored(NamedTuple):
+    """The rows of G of some machines, and what was made of them."""
+
+    matrix: Floats
+    factors: Floats
+    pivots: NDArray[np.int32]
+    inverse: Floats
+    condition: float  # in the 1-norm, by this inverse; NaN where it does not tell
+
+
+def _factored(generator: Floats, sets: ArrayLike) -> Iterator[_Factored]:
+    """Of several sets of machines, (K, L)."""
+    from scipy.linalg import lapack
+
+    rows, recovery = np.asarray(sets) - 1, generator.shape[1]
+    if rows.shape[1:] != (recovery,) or rows.min() < 0 or rows.max() >= len(generator):
+        named = "; ".join(str((row + 1).tolist()) for row in rows)
+        raise InputError(f"decoding from machines {named}: expected {recovery} of them")
+    matrices = generator[rows]
+    inverses = np.empty_like(matrices)
+    factored = []
+    for machines, matrix, inverse in zip(rows, matrices, inverses, strict=True):
+        factors, pivots, status = lapack.dgetrf(matrix)
+        if status != 0:
+            named = str((machines + 1).tolist())
+            raise InputError(f"the rows of G of machines {named} are singular")
+        inverse[:] = lapack.dgetri(factors, pivots)[0]
+        factored.append((matrix, factors, pivots, inverse))
+    with np.errstate(over="ignore", invalid="ignore"):
+        sizes, others = (np.abs(m).sum(axis=1).max(axis=1) for m in (matrices, inverses))
+        conditions = (sizes * others).tolist()
+    return (_Factored(*each, c) for each, c in zip(factored, conditions, strict=True))

@@ -14,12 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from cec_mpi.core.accuracy.rounding import answer_error, encoding_error, gamma, unit_roundoff
-from cec_mpi.core.code.decoder import Decoder
-from cec_mpi.core.deviation.decoding import decoding_errors
 
 Floats = NDArray[np.float64]
 
-_KEPT = 1 << 14  # sets of L machines
 _ROUNDED = 0.41  # root mean square of a number's rounding, in unit roundoffs: 1/3 to 0.58
 
 
@@ -141,74 +138,6 @@ class Amplification(NamedTuple):
     decoded: float = 0.0
 
 
-class Amplifier:
-    """Amplifications of one code, each worked out once.
-
-    Parameters
-    ----------
-    generator : (N, L) ndarray of float
-    errors : AnswerErrors
-
-    Examples
-    --------
-    >>> generator = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
-    >>> amplifier = Amplifier(generator, answer_errors(generator, np.float64, np.float64, 10))
-    >>> found = amplifier.of(Decoder(generator, (1, 2)), (1, 2))
-    >>> round(found.growth, 6)
-    2.0
-    >>> bool(found.stored < found.worst)
-    True
-    """
-
-    def __init__(self, generator: Floats, errors: AnswerErrors) -> None:
-        self.errors = errors
-        self._generator = generator
-        self._lengths: Floats = np.linalg.norm(generator, axis=1)
-        self._known: dict[tuple[int, ...], Amplification] = {}
-
-    def of(self, decoder: Decoder, machines: tuple[int, ...]) -> Amplification:
-        """What a decoder makes of the errors of its machines.
-
-        Parameters
-        ----------
-        decoder : Decoder
-            Of these machines.
-        machines : (L,) tuple of int
-
-        Returns
-        -------
-        Amplification
-
-        Notes
-        -----
-        With ``D = inv(G_P)`` and e the errors of the answers, decoding makes D e of them: at
-        worst ``max_l sum_n |D[l, n]| e_n``, and with independent e_n of these deviations
-        ``max_l sqrt(sum_n D[l, n]**2 e_n**2)``.
-        """
-        found = self._known.get(machines)
-        if found is None:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            found = self._known[machines] = self._worked_out(decoder, machines)
-        return found
-
-    def _worked_out(self, decoder: Decoder, machines: tuple[int, ...]) -> Amplification:
-        rows, errors = np.asarray(machines)[list(decoder.order)] - 1, self.errors
-        sizes, decoding, given, coded = decoding_errors(decoder, self._generator[rows])
-        squares = sizes**2
-        decoded = unit_roundoff(np.float64) * len(rows) ** 0.5
-        return Amplification(
-            worst=float((sizes @ errors.worst[rows]).max()),
-            growth=float(sizes.sum(axis=1).max()),
-            decoding=decoding,
-            given=given,
-            coded=coded,
-            stored=_longest(squares, errors.stored[rows]),
-            summed=_longest(squares, errors.summed[rows]),
-            decoded=decoded * _longest(squares, self._lengths[rows]),
-        )
-
-
 def largest(found: Iterable[Amplification]) -> Amplification:
     """The largest of each figure.
 
@@ -289,9 +218,3 @@ def stand_in_errors(
         float(np.linalg.norm(sizes * stored) + np.linalg.norm(left)),
         float(np.linalg.norm(sizes * summed)),
     )
-
-
-def _longest(squares: Floats, deviations: Floats) -> float:
-    with np.errstate(invalid="ignore"):
-        found = float(np.sqrt((squares @ deviations**2).max()))
-    return found if found == found else np.inf  # infinite times 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,34 +17,34 @@ _DOUBTFUL = 0.1  # from here on the error of an inverse is computed in a wider t
 
 
 class DecodingErrors(NamedTuple):
-    """Certified bounds of one decoder.
+    """Certified bounds of K decoders.
 
     Attributes
     ----------
-    sizes : (L, L) ndarray of float
+    sizes : (K, L, L) ndarray of float
         No entry of inv(G_P) is larger; a column for each answer, in the order of
         `Decoder.order`. Infinite where the matrix cannot be told from a singular one.
-    decoding : float
+    decoding : (K,) ndarray of float
         The error that decoding adds to any of the L numbers, over the largest of them.
-    given, coded : float
+    given, coded : (K,) ndarray of float
         Of the transposed decoder: with v given and u its coefficients, ``norm1(G_P' u - v)``
         is at most ``given * norm1(v) + coded * norm1(u)``.
     """
 
     sizes: Floats
-    decoding: float
-    given: float
-    coded: float
+    decoding: Floats
+    given: Floats
+    coded: Floats
 
 
-def decoding_errors(decoder: Decoder, matrix: Floats) -> DecodingErrors:
-    """Bound the errors of a decoder.
+def decoding_errors(decoders: Sequence[Decoder], matrices: Floats) -> DecodingErrors:
+    """Bound the errors of decoders.
 
     Parameters
     ----------
-    decoder : Decoder
-    matrix : (L, L) ndarray of float
-        The rows of G that it is of, in the order of `Decoder.order`.
+    decoders : (K,) sequence of Decoder
+    matrices : (K, L, L) ndarray of float
+        The rows of G that each is of, in the order of its `Decoder.order`.
 
     Returns
     -------
@@ -64,30 +65,41 @@ def decoding_errors(decoder: Decoder, matrix: Floats) -> DecodingErrors:
     Examples
     --------
     >>> generator = np.array([[1.0, 0.0], [1.0, 1.0]])
-    >>> found = decoding_errors(Decoder(generator, (1, 2)), generator)
-    >>> found.sizes.round(6).tolist(), found.decoding < 1e-14
-    ([[1.0, 0.0], [1.0, 1.0]], True)
+    >>> found = decoding_errors([Decoder(generator, (1, 2))], generator[np.newaxis])
+    >>> found.sizes.round(6).tolist(), (found.decoding < 1e-14).tolist()
+    ([[[1.0, 0.0], [1.0, 1.0]]], [True])
     """
-    inverse, recovery = decoder.inverse(), len(matrix)
-    sizes, rows = np.abs(inverse), np.abs(matrix)
-    products, left = sizes @ rows, inverse @ matrix
-    np.fill_diagonal(left, left.diagonal() - 1)
+    recovery = matrices.shape[-1]
+    inverses = np.array([decoder.inverse() for decoder in decoders])
+    sizes = np.abs(inverses)
+    products, left = sizes @ np.abs(matrices), inverses @ matrices
+    left[:, range(recovery), range(recovery)] -= 1
     np.abs(left, out=left)
     left += float(gamma(recovery + 2, np.float64)) * products
-    worst = float(left.sum(axis=1).max()) + recovery * unit_roundoff(np.float64)
-    if worst >= _DOUBTFUL:
-        left = _in_wider_type(inverse, matrix, products)
-        worst = float(left.sum(axis=1).max())
-    certain = sizes + worst / (1 - worst) * sizes.max(axis=0) if worst < 1 else sizes + np.inf
-    if decoder.factors is None:
-        growth = float(gamma(recovery, np.float64)) * products.sum(axis=1)
-        of_inverse = float((left.sum(axis=1) + growth).max())
-        relative = of_inverse / (1 - of_inverse) if of_inverse < 1 else np.inf
-        return DecodingErrors(certain, relative, of_inverse, 0.0)
-    lower = np.abs(np.tril(decoder.factors, -1)) + np.eye(recovery)
-    solved = lower @ np.abs(np.triu(decoder.factors)).sum(axis=1)
-    solved *= float(gamma(3 * recovery, np.float64))
-    return DecodingErrors(certain, float((certain @ solved).max()), 0.0, float(solved.max()))
+    worst = left.sum(axis=2).max(axis=1) + recovery * unit_roundoff(np.float64)
+    for k in np.flatnonzero(~(worst < _DOUBTFUL)).tolist():
+        left[k] = _in_wider_type(inverses[k], matrices[k], products[k])
+        worst[k] = float(left[k].sum(axis=1).max())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        further = np.where(worst < 1, worst / (1 - worst), np.inf)[:, np.newaxis, np.newaxis]
+        sizes += np.where(further < np.inf, further * sizes.max(axis=1, keepdims=True), np.inf)
+        growth = float(gamma(recovery, np.float64)) * products.sum(axis=2)
+        given = (left.sum(axis=2) + growth).max(axis=1)
+        decoding = np.where(given < 1, given / (1 - given), np.inf)
+    coded = np.zeros(len(decoders))
+    for k, decoder in enumerate(decoders):
+        if decoder.factors is not None:
+            solved = _of_solves(decoder.factors)
+            decoding[k], given[k], coded[k] = (sizes[k] @ solved).max(), 0.0, solved.max()
+    return DecodingErrors(sizes, decoding, given, coded)
+
+
+def _of_solves(factors: Floats) -> Floats:
+    """``gamma_3L |L| |U|`` of triangular factors, summed over rows."""
+    recovery = len(factors)
+    lower = np.abs(np.tril(factors, -1)) + np.eye(recovery)
+    solved: Floats = lower @ np.abs(np.triu(factors)).sum(axis=1)
+    return solved * float(gamma(3 * recovery, np.float64))
 
 
 def _in_wider_type(inverse: Floats, matrix: Floats, products: Floats) -> Floats:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cec_mpi.core.plan.numbers import Ints, check_available, frozen, pieces
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-Ints = NDArray[np.int64]
+Integers = NDArray[np.integer]
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,10 @@ class Assignment:
     ) -> None:
         fields: dict[str, object] = {
             "available": tuple(int(n) for n in available),
-            "loads": _frozen("loads", loads, np.int64),
-            "starts": _frozen("starts", starts, np.int64),
-            "stops": _frozen("stops", stops, np.int64),
-            "machines": _frozen("machines", machines, np.int32),
+            "loads": frozen("loads", loads, np.int64),
+            "starts": frozen("starts", starts, np.int64),
+            "stops": frozen("stops", stops, np.int64),
+            "machines": frozen("machines", machines, np.int32),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -139,13 +141,15 @@ class Assignment:
 
     def intervals(self, machine: int) -> tuple[tuple[int, int], ...]:
         """Row intervals ``(start, stop)`` of one machine, ascending and merged."""
+        if "_intervals" in vars(self):
+            return self._intervals.get(machine, ())
         mine = np.flatnonzero((self.machines == machine).any(axis=1))
         mine = mine[np.argsort(self.starts[mine])]
-        starts, stops = self.starts[mine], self.stops[mine]
-        breaks = np.flatnonzero(starts[1:] != stops[:-1])
-        firsts = starts[np.concatenate(([0], breaks + 1))] if mine.size else starts
-        lasts = stops[np.concatenate((breaks, [mine.size - 1]))] if mine.size else stops
-        return tuple(zip(firsts.tolist(), lasts.tolist(), strict=True))
+        return tuple(_merged(mine * 0, self.starts[mine], self.stops[mine])[1])
+
+    def intervals_of_all(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
+        """`intervals` of each available machine, worked out at once and kept."""
+        return self._intervals
 
     def counts(self, machines: int) -> Ints:
         """Rows of each of the machines 1..`machines`, 0 for the preempted: shape (machines,)."""
@@ -161,12 +165,8 @@ class Assignment:
         rows, so ``positions[f, k]`` is the index of the answer of ``machines[f, k]`` to
         the first row of block f. Shape (F, copies).
         """
-        along = np.argsort(self.starts, kind="stable")
-        owners = self.machines[along].ravel()
-        if self.available[-1] <= np.iinfo(np.uint16).max:
-            owners = owners.astype(np.uint16)  # which NumPy sorts by radix, ten times as fast
+        along, _, grouped = self._grouped
         sizes = np.repeat((self.stops - self.starts)[along], self.copies)
-        grouped = np.argsort(owners, kind="stable")
         ends = np.cumsum(sizes[grouped])
         flat = np.empty_like(ends)
         flat[grouped] = ends - sizes[grouped]
@@ -174,6 +174,27 @@ class Assignment:
         positions[along] = flat.reshape(self.machines.shape)
         positions.flags.writeable = False
         return positions
+
+    @cached_property
+    def _grouped(self) -> tuple[Ints, Integers, Ints]:
+        """The blocks along the rows, their machines one after the other, and these in order."""
+        along = np.argsort(self.starts, kind="stable")
+        owners = self.machines[along].ravel()
+        if self.available[-1] <= np.iinfo(np.uint16).max:
+            owners = owners.astype(np.uint16)  # which NumPy sorts by radix, ten times as fast
+        return along, owners, np.argsort(owners, kind="stable")
+
+    @cached_property
+    def _intervals(self) -> dict[int, tuple[tuple[int, int], ...]]:
+        along, owners, grouped = self._grouped
+        firsts = np.repeat(self.starts[along], self.copies)[grouped]
+        lasts = np.repeat(self.stops[along], self.copies)[grouped]
+        owners, pairs = _merged(owners[grouped], firsts, lasts)
+        places = [*np.searchsorted(owners, self.available).tolist(), len(pairs)]
+        return {
+            machine: tuple(pairs[place:end])
+            for machine, (place, end) in zip(self.available, pairwise(places), strict=True)
+        }
 
     @cached_property
     def _position(self) -> dict[int, int]:
@@ -199,38 +220,13 @@ class Assignment:
         return cls(machines.tolist(), loads, starts, stops, members.reshape(blocks, copies))
 
 
-def whole_numbers(name: str, values: ArrayLike) -> Ints:
-    """An int64 array, or an `InputError` where rounding would be needed."""
-    array = np.asarray(values)
-    if array.size and array.dtype.kind not in "iu":
-        raise InputError(f"{name} of an assignment are {array.dtype}: expected whole numbers")
-    return array.astype(np.int64, copy=False)
-
-
-def _frozen(
-    name: str, values: ArrayLike, dtype: type[np.signedinteger]
-) -> NDArray[np.signedinteger]:
-    array = values if isinstance(values, np.ndarray) and values.dtype == dtype else None
-    if array is None:
-        whole = whole_numbers(name, values)
-        if whole.size and not np.can_cast(np.min_scalar_type(int(whole.max())), dtype):
-            raise InputError(f"{name} of an assignment are up to {whole.max()}: too large")
-        array = whole.astype(dtype, copy=False)
-    if array.base is not None or (array is values and array.flags.writeable):
-        array = array.copy()  # somebody may still change it
-    array.flags.writeable = False
-    return array
-
-
-def check_available(machines: Sequence[int]) -> Ints:
-    """Machine numbers as an array, or an `InputError` if they are not ascending from 1."""
-    try:
-        available = np.asarray(machines, dtype=np.int64)
-    except OverflowError:
-        raise InputError(f"available machines {tuple(machines)}: too large a number") from None
-    if not available.size or available[0] < 1 or (np.diff(available) <= 0).any():
-        raise InputError(f"available machines {tuple(machines)}: expected ascending numbers from 1")
-    return available
+def _merged(owners: Integers, firsts: Ints, lasts: Ints) -> tuple[Integers, list[tuple[int, int]]]:
+    """Intervals of which one ends where the owner's next begins, as one; and whose they are."""
+    begins = np.ones(len(owners), dtype=bool)
+    begins[1:] = (owners[1:] != owners[:-1]) | (firsts[1:] != lasts[:-1])
+    ends = np.append(begins[1:], True)[: len(owners)]
+    pairs = list(zip(firsts[begins].tolist(), lasts[ends].tolist(), strict=True))
+    return owners[begins], pairs
 
 
 def _check_shapes(plan: Assignment) -> None:
@@ -261,14 +257,16 @@ def _check_rows(plan: Assignment) -> None:
 
 def _check_machines(plan: Assignment) -> None:
     """Each block has different, available machines, and the loads are met exactly."""
-    if (np.diff(plan.machines, axis=1) <= 0).any():
-        raise InputError("a block of an assignment names a machine twice or out of order")
-    last = plan.available[-1]
-    named = plan.machines
-    if named[:, 0].min() < 1 or named[:, -1].max() > last:
-        raise InputError("a block of an assignment names a machine that is not available")
-    sizes = np.repeat(plan.stops - plan.starts, plan.copies).astype(np.float64)
-    sums = np.bincount(named.ravel(), weights=sizes, minlength=last + 1)
+    last, sizes, first = plan.available[-1], plan.stops - plan.starts, 0
+    sums = np.zeros(last + 1)
+    for some in pieces(plan.machines):
+        if (some[:, 1:] <= some[:, :-1]).any():
+            raise InputError("a block of an assignment names a machine twice or out of order")
+        if some[:, 0].min() < 1 or some[:, -1].max() > last:
+            raise InputError("a block of an assignment names a machine that is not available")
+        rows = np.repeat(sizes[first : first + len(some)], plan.copies).astype(np.float64)
+        sums += np.bincount(some.ravel(), weights=rows, minlength=last + 1)
+        first += len(some)
     expected = np.zeros(last + 1)
     expected[np.asarray(plan.available)] = plan.loads
     wrong = np.flatnonzero(sums != expected)

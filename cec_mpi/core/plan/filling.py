@@ -6,6 +6,7 @@ are left, and then no longer gives every row to the right number of machines.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,6 +19,9 @@ from numpy.typing import NDArray
 from cec_mpi.core.plan.load import check_copies
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
+
+_LISTED_COPIES, _LISTED = 32, 2000  # up to so many machines lists take less than arrays
+_MANY = 1500  # machines of which some are marked in less time than these are sorted
 
 
 class Look(NamedTuple):
@@ -105,6 +109,47 @@ def fill(
     >>> looks
     [Look(smallest=2, next_largest=1), Look(smallest=0, next_largest=None)]
     """
+    if copies <= _LISTED_COPIES and len(loads) <= _LISTED:
+        return _filled_lists(loads, copies, looks)
+    return _filled_arrays(loads, copies, looks)
+
+
+def _filled_lists(
+    loads: NDArray[np.generic], copies: int, looks: list[Look] | None
+) -> tuple[list[int], NDArray[np.int32]]:
+    """`fill` with lists: of few machines, these take less time than arrays."""
+    bits = len(loads).bit_length()
+    left = int(loads.sum()) // copies
+    one_row, mask = 1 << bits, (1 << bits) - 1
+    keys = sorted(load * one_row + n for n, load in enumerate(loads.tolist()) if load)
+    sizes, members = [], []
+    while keys:
+        top = len(keys) - copies + 1
+        first, most = keys[0], keys[top:]
+        alpha, beyond = first >> bits, keys[top - 1]
+        if top > 1:
+            alpha = min(alpha, left - (beyond >> bits))
+        if looks is not None:
+            looks.append(Look(first & mask, beyond & mask if top > 1 else None))
+        members.append([first & mask, *[key & mask for key in most]])
+        sizes.append(alpha)
+        left -= alpha
+        rows = alpha << bits
+        keys[0] = first - rows
+        keys[top:] = [key - rows for key in most]
+        if top > 1 and copies > 1 and keys[top] < beyond:
+            keys.sort()
+        if keys[0] < one_row:
+            del keys[: bisect_left(keys, one_row)]
+    found = np.array(members, dtype=np.int32)
+    found.sort(axis=1)
+    return sizes, found
+
+
+def _filled_arrays(
+    loads: NDArray[np.generic], copies: int, looks: list[Look] | None
+) -> tuple[list[int], NDArray[np.int32]]:
+    """`fill` with arrays."""
     bits = len(loads).bit_length()
     left = int(loads.sum()) // copies
     wide = left.bit_length() + bits > 62
@@ -114,27 +159,38 @@ def fill(
     keys = keys[keys.searchsorted(one_row) :]
     sizes: list[int] = []
     members = np.empty((len(loads), copies), dtype=np.int32)  # F <= N_t
+    many = copies >= _MANY
+    member = np.zeros(len(loads) if many else 0, dtype=bool)
     while keys.size:
         top = keys.size - copies + 1
-        alpha = keys.item(0) >> bits
+        first, most = keys.item(0), keys[top:]
+        alpha = first >> bits
         if top > 1:
-            alpha = min(alpha, left - (keys.item(top - 1) >> bits))
+            beyond = keys.item(top - 1)
+            alpha = min(alpha, left - (beyond >> bits))
         if looks is not None:
-            beyond = keys.item(top - 1) & mask if top > 1 else None
-            looks.append(Look(keys.item(0) & mask, beyond))
+            looks.append(Look(first & mask, beyond & mask if top > 1 else None))
         chosen = members[len(sizes)]
-        chosen[0] = keys.item(0) & mask
-        chosen[1:] = keys[top:] & mask
+        if many:
+            member.fill(False)
+            member[first & mask] = True
+            member[np.asarray(most & mask, dtype=np.intp)] = True
+            chosen[:] = np.flatnonzero(member)
+        else:
+            chosen[0] = first & mask
+            chosen[1:] = most & mask
         sizes.append(alpha)
         left -= alpha
-        keys[0] -= alpha << bits
-        keys[top:] -= alpha << bits
-        if copies > 1 and keys.item(top) < keys.item(top - 1):
-            keys[keys[:top].searchsorted(keys[top]) :].sort(kind="stable")
+        rows = alpha << bits
+        keys[0] = first - rows
+        most -= rows
+        if top > 1 and copies > 1 and keys.item(top) < beyond:
+            keys[keys[:top].searchsorted(most[0]) :].sort(kind="stable")
         if keys.item(0) < one_row:
             keys = keys[keys.searchsorted(one_row) :]
     members = members[: len(sizes)]
-    members.sort(axis=1)
+    if not many:
+        members.sort(axis=1)
     return sizes, members
 
 

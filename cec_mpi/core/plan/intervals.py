@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-import numpy as np
-
 from cec_mpi.core.plan.assignment import Assignment
 
 
@@ -21,15 +17,8 @@ def bounds_of(assignment: Assignment, machines: int) -> list[list[int]]:
     >>> bounds_of(heterogeneous((1, 2, 4), [3, 2, 1], 2), 5)
     [[0, 3], [1, 3], [], [0, 1], []]
     """
-    along = np.argsort(assignment.starts, kind="stable")
-    owners = assignment.machines[along].ravel()
-    grouped = np.argsort(owners, kind="stable")
-    owners = owners[grouped]
-    firsts = np.repeat(assignment.starts[along], assignment.copies)[grouped]
-    lasts = np.repeat(assignment.stops[along], assignment.copies)[grouped]
-    begins = np.ones(len(owners), dtype=bool)
-    begins[1:] = (owners[1:] != owners[:-1]) | (firsts[1:] != lasts[:-1])
-    ends = np.append(begins[1:], True)
-    flat = np.stack((firsts[begins], lasts[ends]), axis=1)
-    places = np.searchsorted(owners[begins], np.arange(1, machines + 2)).tolist()
-    return [flat[a:b].ravel().tolist() for a, b in pairwise(places)]
+    found = assignment.intervals_of_all()
+    return [
+        [bound for interval in found.get(machine, ()) for bound in interval]
+        for machine in range(1, machines + 1)
+    ]

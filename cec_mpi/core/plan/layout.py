@@ -12,8 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.plan.numbers import pieces
+
 # A path through F blocks costs F**2; beyond this many, sorting has to do.
 _LARGEST_PATH = 256
+# Multiplications to have all pairs of blocks compared at once, and those of one product: up to
+# here BLAS makes it in one thread, while others would take longer to begin than to end.
+_LARGEST_PRODUCT, _IN_ONE_THREAD = 1 << 21, 1 << 18
 _SORTED_COLUMNS = 8
 
 
@@ -41,29 +46,44 @@ def order_along_rows(machines: NDArray[np.int32], available: Sequence[int]) -> N
         return _sorted(machines)
     member = np.zeros((len(machines), -(-len(available) // 64) * 64), dtype=bool)
     np.put_along_axis(member, np.searchsorted(available, machines), True, axis=1)
-    return _path(np.packbits(member, axis=1).view(np.uint64))
+    return _path(member)
 
 
-def _path(member: NDArray[np.uint64]) -> NDArray[np.intp]:
+def _path(member: NDArray[np.bool_]) -> NDArray[np.intp]:
     """Start at the first block and go on to the block left that shares most machines."""
     order = np.zeros(len(member), dtype=np.intp)
+    if len(member) * member.size <= _LARGEST_PRODUCT:
+        numbers = member.astype(np.float32)
+        rows = max(1, _IN_ONE_THREAD // member.size)
+        some = (numbers[first : first + rows] for first in range(0, len(numbers), rows))
+        shared = np.concatenate([each @ numbers.T for each in some])  # whole numbers, exactly
+        for step in range(1, len(member)):
+            last = order[step - 1]
+            shared[:, last] = -1
+            order[step] = shared[last].argmax()
+        return order
+    bits = np.packbits(member, axis=1).view(np.uint64)
     left = np.ones(len(member), dtype=bool)
     for step in range(1, len(member)):
         last = order[step - 1]
         left[last] = False
-        shared = np.bitwise_count(member & member[last]).sum(axis=1, dtype=np.int64)
-        order[step] = np.where(left, shared, -1).argmax()
+        in_common = np.bitwise_count(bits & bits[last]).sum(axis=1, dtype=np.int64)
+        order[step] = np.where(left, in_common, -1).argmax()
     return order
 
 
 def _sorted(machines: NDArray[np.int32]) -> NDArray[np.intp]:
     """Blocks by their machines, those machines first that are in most blocks."""
-    often = np.bincount(machines.ravel())
-    rank = np.empty(len(often), dtype=np.int32)
-    rank[np.argsort(-often, kind="stable")] = np.arange(len(often), dtype=np.int32)
-    ranks = rank[machines]
-    columns = min(_SORTED_COLUMNS, ranks.shape[1])
-    if columns < ranks.shape[1]:
+    last = int(machines.max())
+    often = np.zeros(last + 1, dtype=np.int64)
+    for some in pieces(machines):
+        often += np.bincount(some.ravel(), minlength=last + 1)
+    rank = np.empty(last + 1, dtype=np.min_scalar_type(last))  # the shorter, the sooner sorted
+    rank[np.argsort(-often, kind="stable")] = np.arange(last + 1)
+    columns = min(_SORTED_COLUMNS, machines.shape[1])
+    leading = []
+    for some in pieces(machines):
+        ranks = rank.take(some)
         ranks.partition(columns - 1, axis=1)
-    leading = np.sort(ranks[:, :columns], axis=1)
-    return np.lexsort(leading.T[::-1])
+        leading.append(np.sort(ranks[:, :columns], axis=1))
+    return np.lexsort(np.concatenate(leading).T[::-1])

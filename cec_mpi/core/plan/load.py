@@ -22,6 +22,8 @@ from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import plural
 
 _MOST_ROWS = 2**48
+_FEW = 128  # machines, up to which a loop is faster than NumPy
+_USUAL_SPEEDS = 1e-100, 1e100  # between these, no sum and no ratio leaves the floats
 _MOST_BINARY_DIGITS = 900  # between the slowest and the fastest machine, for sums in floats
 
 
@@ -56,7 +58,7 @@ def check_speeds(speeds: Sequence[Real] | ArrayLike) -> NDArray[np.float64]:
     """
     if not isinstance(speeds, np.ndarray) and isinstance(speeds, Iterable):
         for position, speed in enumerate(speeds, start=1):
-            if isinstance(speed, str | bytes):
+            if isinstance(speed, (str, bytes)):
                 raise InputError(_bad_speed(position, repr(speed)))
     try:
         array = np.asarray(speeds, dtype=np.float64)
@@ -128,6 +130,38 @@ def fractional_load(speeds: Sequence[Real] | ArrayLike, copies: int) -> Fraction
         return _exact_load([_fraction(s) for s in speeds if isinstance(s, Rational)], copies)
     mu, c_star, k_star = _float_load(floats, copies)
     return FractionalLoad(tuple(mu.tolist()), c_star, k_star)
+
+
+def optimal_level(speeds: list[float], copies: int) -> float:
+    """c* of Theorem 1 alone; of few machines in a tenth of the time.
+
+    Parameters
+    ----------
+    speeds : (N,) list of float
+        Positive and finite.
+    copies : int
+        As for `fractional_load`, at most N.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> optimal_level([2.0, 2.0, 3.0, 4.0], 3) == 2 / 7
+    True
+    """
+    count, (least, most) = len(speeds), _USUAL_SPEEDS
+    if count > _FEW or not least < min(speeds) <= max(speeds) < most:
+        return float(fractional_load(speeds, copies).c_star)
+    if count == copies:
+        return 1 / min(speeds)
+    ascending = sorted(speeds)
+    prefix = list(accumulate(ascending))
+    k = count
+    while (k + copies - count) * ascending[k - 1] > prefix[k - 1]:
+        k -= 1
+    return (k + copies - count) / prefix[k - 1]
 
 
 def _fraction(number: Rational) -> Fraction:
@@ -225,10 +259,17 @@ def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -
     >>> whole_row_load([2, 2, 3, 3, 4, 4], 3, 420)
     array([140, 140, 210, 210, 280, 280])
     """
+    return optimal_load(speeds, copies, rows)[0]
+
+
+def optimal_load(
+    speeds: Sequence[Real] | ArrayLike, copies: int, rows: int
+) -> tuple[NDArray[np.int64], float]:
+    """`whole_row_load`, and c* of the fractional load that it was made from."""
     floats = check_speeds(speeds)
     check_copies(floats.size, copies)
     check_rows(rows)
-    mu, _, _ = _float_load(floats, copies)
+    mu, c_star, _ = _float_load(floats, copies)
     # A little below the optimum, so that rounding errors in mu cannot give out too many rows.
     least = mu * rows * (1 - 4 * np.finfo(np.float64).eps * floats.size)
     loads: NDArray[np.int64] = np.floor(least).astype(np.int64)
@@ -243,7 +284,7 @@ def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -
             heapq.heapreplace(queue, ((int(loads[n]) + 1) / units[n], n))
         else:
             heapq.heappop(queue)
-    return loads
+    return loads, c_star
 
 
 def makespan(loads: ArrayLike, speeds: Sequence[Real] | ArrayLike) -> float:

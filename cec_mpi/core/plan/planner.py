@@ -9,15 +9,16 @@ from typing import Literal, get_args
 
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
-from cec_mpi.core.plan.assignment import Assignment, check_available
+from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.intervals import bounds_of
 from cec_mpi.core.plan.load import (
     check_copies,
     check_speeds,
     fractional_load,
     makespan,
-    whole_row_load,
+    optimal_load,
 )
+from cec_mpi.core.plan.numbers import check_available
 from cec_mpi.core.plan.schemes import cyclic, heterogeneous
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
@@ -25,8 +26,10 @@ from cec_mpi.text import plural
 Scheme = Literal["heterogeneous", "cyclic"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
-_PLANS = 16  # plans that are remembered
-_DECODER_NUMBERS = 1 << 25  # and numbers in their decoders (256 MiB)
+# Plans that are remembered, with what was made of them; numbers in their decoders and the like,
+# where the place of a machine in a block counts for what Python keeps of it (256 MiB).
+_PLANS = 64
+_NUMBERS, _NUMBERS_PER_PLACE = 1 << 25, 32
 
 
 def check_scheme(scheme: str) -> None:
@@ -46,13 +49,20 @@ class Plan:
         Time of the slowest machine, in rows per unit of speed: ``max(m / s)``.
     bound : float
         What no assignment can beat: c* of Theorem 1 times the rows per shard.
+    numbers : int
+        About how many numbers all of it takes; more with decoders.
     """
 
     assignment: Assignment
     makespan: float
     bound: float
-    _decoders: dict[tuple[MDSCode, bytes], Decoder] = field(default_factory=dict, repr=False)
-    _bounds: dict[int, list[list[int]]] = field(default_factory=dict, repr=False)
+    numbers: int = field(init=False)
+    _decoders: dict[MDSCode, list[Decoder]] = field(default_factory=dict)
+    _bounds: dict[int, list[list[int]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        size = _NUMBERS_PER_PLACE * self.assignment.machines.size
+        object.__setattr__(self, "numbers", size)
 
     def __repr__(self) -> str:
         return f"<Plan of makespan {self.makespan:g}, at least {self.bound:g}: {self.assignment!r}>"
@@ -64,19 +74,17 @@ class Plan:
         return self._bounds[machines]
 
     def decoders(self, code: MDSCode) -> list[Decoder]:
-        """The decoder of each block, factored on first use and kept with the plan."""
-        decoders = []
-        for machines in self.assignment.machines:
-            key = (code, machines.tobytes())
-            if key not in self._decoders:
-                self._decoders[key] = code.decoder(machines.tolist())
-            decoders.append(self._decoders[key])
-        return decoders
-
-    @property
-    def decoder_numbers(self) -> int:
-        """Numbers held by the decoders factored so far."""
-        return len(self._decoders) * self.assignment.copies**2
+        """The decoder of each block, all factored on first use and kept with the plan."""
+        if code not in self._decoders:
+            machines = self.assignment.machines
+            keys = [each.tobytes() for each in machines]
+            firsts = {key: f for f, key in reversed(list(enumerate(keys)))}
+            found = code.decoders(machines[list(firsts.values())])
+            known = dict(zip(firsts, found, strict=True))
+            self._decoders[code] = [known[key] for key in keys]
+            numbers = self.numbers + len(known) * self.assignment.copies**2
+            object.__setattr__(self, "numbers", numbers)
+        return self._decoders[code]
 
 
 def plan_step(
@@ -127,11 +135,12 @@ def plan_step(
         raise InputError(f"available machines {tuple(available)}: {given} given")
     present = everyone[numbers - 1]
     if scheme == "cyclic":
+        c_star = float(fractional_load(present, copies).c_star)
         assignment = cyclic(available, copies, rows)
     else:
-        assignment = heterogeneous(available, whole_row_load(present, copies, rows), copies)
-    bound = float(fractional_load(present, copies).c_star) * rows
-    return Plan(assignment, makespan(assignment.loads, present), bound)
+        loads, c_star = optimal_load(present, copies, rows)
+        assignment = heterogeneous(available, loads, copies)
+    return Plan(assignment, makespan(assignment.loads, present), c_star * rows)
 
 
 class Planner:
@@ -181,7 +190,7 @@ class Planner:
 
     def _forget(self) -> None:
         """Drop the plans used longest ago; the newest always stays."""
-        numbers = sum(plan.decoder_numbers for plan in self._plans.values())
-        while len(self._plans) > _PLANS or numbers > _DECODER_NUMBERS:
+        numbers = sum(plan.numbers for plan in self._plans.values())
+        while len(self._plans) > 1 and (len(self._plans) > _PLANS or numbers > _NUMBERS):
             _, oldest = self._plans.popitem(last=False)
-            numbers -= oldest.decoder_numbers
+            numbers -= oldest.numbers

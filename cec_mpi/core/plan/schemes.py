@@ -9,10 +9,11 @@ from numbers import Rational
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.plan.assignment import Assignment, Ints, check_available, whole_numbers
+from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.filling import check_fillable, fill, whole
 from cec_mpi.core.plan.layout import order_along_rows
 from cec_mpi.core.plan.load import check_copies, check_rows
+from cec_mpi.core.plan.numbers import Ints, check_available, pieces, whole_numbers
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
@@ -56,7 +57,9 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, copies: int) -> As
         )
     check_fillable(loads, copies)
     sizes, members = fill(loads, copies)
-    return _placed(available, loads, np.array(sizes), names[members])
+    for some in pieces(members):  # in their own place: these may be all there is room for
+        some[:] = names[some]
+    return _placed(available, loads, np.array(sizes), members)
 
 
 def _placed(
@@ -66,7 +69,9 @@ def _placed(
     along = order_along_rows(machines, available)
     stops = np.empty_like(sizes)
     stops[along] = np.cumsum(sizes[along])
-    machines.flags.writeable = False  # so that the assignment need not copy it
+    for array in (machines, machines.base):  # so that the assignment need not copy it
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
     return Assignment(available, loads, stops - sizes, stops, machines)
 
 

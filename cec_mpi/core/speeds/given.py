@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.plan.assignment import Ints
-from cec_mpi.core.plan.load import check_copies, check_rows, check_speeds, fractional_load
+from cec_mpi.core.plan.load import (
+    check_copies,
+    check_rows,
+    check_speeds,
+    fractional_load,
+    optimal_level,
+)
+from cec_mpi.core.plan.numbers import Ints
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Which = Ints | slice  # of all machines
 
 _SHORTEST, _LONGEST = 1e-9, 1e9  # seconds that a measurement can be
-_FEW = 128  # machines, up to which a loop is faster than NumPy
-_LEAST_SPEED, _MOST_SPEED = 1e-100, 1e100  # between which sums and ratios are exact to rounding
 _SCALE_STEPS = 5  # of each kind, that the scale of given speeds is fitted to
 
 
@@ -168,7 +171,7 @@ def hindsight_makespan(
     ]
     if len(speeds) < copies:
         return None
-    return _c_star(speeds, copies) * rows_per_shard
+    return optimal_level(speeds, copies) * rows_per_shard
 
 
 def _listed(numbers: ArrayLike) -> list[float]:
@@ -177,21 +180,6 @@ def _listed(numbers: ArrayLike) -> list[float]:
         return numbers
     listed: list[float] = np.asarray(numbers, np.float64).tolist()
     return listed
-
-
-def _c_star(speeds: list[float], copies: int) -> float:
-    """c* of Theorem 1, as `fractional_load` has it; of few machines in a tenth of the time."""
-    count = len(speeds)
-    if count > _FEW or not _LEAST_SPEED < min(speeds) <= max(speeds) < _MOST_SPEED:
-        return float(fractional_load(speeds, copies).c_star)
-    if count == copies:
-        return 1 / min(speeds)
-    ascending = sorted(speeds)
-    prefix = list(accumulate(ascending))
-    k = count
-    while (k + copies - count) * ascending[k - 1] > prefix[k - 1]:
-        k -= 1
-    return (k + copies - count) / prefix[k - 1]
 
 
 def measured(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]:

@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from cec_mpi.core.plan.assignment import Ints
+from cec_mpi.core.plan.numbers import Ints
 from cec_mpi.core.speeds.given import Floats
 
 _WINDOW = 5  # measurements that a rate is the median of

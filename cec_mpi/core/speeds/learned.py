@@ -8,8 +8,8 @@ from collections.abc import Hashable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.plan.load import check_copies, check_rows
+from cec_mpi.core.plan.numbers import Ints
 from cec_mpi.core.speeds.given import Floats, measured
 from cec_mpi.core.speeds.kinds import Kind
 from cec_mpi.core.speeds.medians import median

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from cec_mpi.core.plan.assignment import Ints
+from cec_mpi.core.plan.numbers import Ints
 from cec_mpi.core.speeds.given import Floats
 from cec_mpi.core.speeds.medians import DEVIATION, median
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from cec_mpi.core.plan.assignment import Ints
+from cec_mpi.core.plan.numbers import Ints
 from cec_mpi.core.speeds.given import Bools, Floats
 
 # What these numbers do is said in `Surprises`.

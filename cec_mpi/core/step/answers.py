@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.checks.locating import Observation, ParityChecker
-from cec_mpi.core.deviation.amplification import Amplification, Amplifier, largest
+from cec_mpi.core.deviation.amplification import Amplification, largest
+from cec_mpi.core.deviation.amplifier import Amplifier
 from cec_mpi.core.plan.replan import Missing
 from cec_mpi.core.step import panels
 from cec_mpi.core.step.decoders import Decoders

@@ -55,7 +55,6 @@ class Codec:
         decoders = plan.decoders(code)
         self.condition = max(decoder.condition for decoder in decoders)
         most = panels.width(code.recovery)
-        most = panels.width(code.recovery)
         self._blocks = []
         for start, stop, positions, decoder in zip(
             assignment.starts.tolist(),

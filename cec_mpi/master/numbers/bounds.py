@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +12,12 @@ from cec_mpi.core.accuracy.equilibration import ZEROS
 from cec_mpi.core.accuracy.rounding import answer_error, encoding_error
 from cec_mpi.core.deviation.amplification import (
     Amplification,
-    Amplifier,
     AnswerErrors,
     TransposedErrors,
     answer_errors,
-    largest,
     transposed_errors,
 )
+from cec_mpi.core.deviation.amplifier import Amplifier
 from cec_mpi.core.deviation.figures import (
     Deviation,
     of_product,
@@ -76,7 +76,7 @@ class ErrorBounds:
         generator, dtype, columns = manifest.code.generator, manifest.dtype, manifest.columns
         self.answers = answer_error(generator, dtype, self._arithmetic, columns, self.shards)
         self.amplifier = Amplifier(generator, self._errors(columns))
-        self._of_plan: tuple[Plan | None, Amplification] = None, Amplification()
+        self._of_plan: WeakKeyDictionary[Plan, Amplification] = WeakKeyDictionary()
         self._of_terms: tuple[int, AnswerErrors] = 0, self.amplifier.errors
 
     def _errors(self, terms: int) -> AnswerErrors:
@@ -95,12 +95,11 @@ class ErrorBounds:
 
     def of_plan(self, plan: Plan) -> Amplification:
         """The most that the decoders of a plan make of errors."""
-        known, found = self._of_plan
-        if known is not plan:
+        found = self._of_plan.get(plan)
+        if found is None:
             decoders = plan.decoders(self._manifest.code)
-            machines = map(tuple, plan.assignment.machines.tolist())
-            found = largest(map(self.amplifier.of, decoders, machines))
-            self._of_plan = plan, found
+            found = self.amplifier.of_blocks(decoders, plan.assignment.machines)
+            self._of_plan[plan] = found
         return found
 
     def of_terms(self, plan: Plan, parts: int) -> AnswerErrors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,7 +58,7 @@ class Buffers:
         self.work = np.empty(size)
         self._code = manifest.code
         self._columns = columns
-        self._plan: Plan | None = None
+        self._codecs: WeakKeyDictionary[Plan, Codec] = WeakKeyDictionary()
 
     def take(self, name: str, W: NDArray[Any], scales: Scales) -> None:
         """Have W, of shape (r, k), as it is sent.
@@ -103,10 +104,11 @@ class Buffers:
         return result
 
     def prepare(self, plan: Plan) -> None:
-        """Have the codec of this plan."""
-        if plan is not self._plan:
-            self.codec = Codec(plan, self._code, self._columns, self.work)
-            self._plan = plan
+        """Have the codec of this plan; it is kept for as long as the plan is."""
+        codec = self._codecs.get(plan)
+        if codec is None:
+            codec = self._codecs[plan] = Codec(plan, self._code, self._columns, self.work)
+        self.codec = codec
 
     def renew(self) -> None:
         """Leave what was sent to machines that may still be receiving it."""

@@ -8,16 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.core.accuracy.rounding import is_exact
+from cec_mpi.core.code import decoder as decoder_module
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import make_code
+from cec_mpi.core.deviation import amplifier as amplifier_module
 from cec_mpi.core.deviation.amplification import (
-    Amplifier,
     answer_errors,
     largest,
     stand_in_errors,
     transposed_errors,
 )
+from cec_mpi.core.deviation.amplifier import Amplifier
 from cec_mpi.core.deviation.decoding import decoding_errors
 from cec_mpi.core.deviation.figures import of_product, of_transposed_product
 from cec_mpi.core.deviation.lengths import TermSizes, largest_of
@@ -90,6 +92,11 @@ class Stored:
     def errors(self, terms):
         rounded = not is_exact(self.X.dtype, self.kind.dtype)
         return answer_errors(self.code.generator, *self.kind, terms, rounded=rounded)
+
+
+def only(errors):
+    """Of one decoder, from a tuple of those of several."""
+    return type(errors)(*(each[0] for each in errors))
 
 
 def wrong(result, exact):
@@ -222,6 +229,29 @@ def test_a_plan_is_as_good_as_its_worst_block():
     assert largest(each).stored == max(one.stored for one in each)
 
 
+@pytest.mark.parametrize("conditions", [(1e2, 1e2), (1e2, 1e11), (1e14, 1e2), (1e2, 1e18)])
+@pytest.mark.parametrize("at_once", [1, 2, 1 << 20])
+def test_blocks_come_to_the_same_together_as_one_by_one(conditions, at_once, monkeypatch):
+    monkeypatch.setattr(amplifier_module, "_AT_ONCE", at_once * 36)
+    monkeypatch.setattr(decoder_module, "_AT_ONCE", at_once * 36)
+    rng = np.random.default_rng(0)
+    matrices = [rng.standard_normal((6, 6)) for _ in range(3)]
+    for condition in conditions:
+        left, right = (np.linalg.qr(rng.standard_normal((6, 6)))[0] for _ in range(2))
+        matrices.append(left * np.logspace(0, -np.log10(condition), 6) @ right)
+    generator, sets = np.concatenate(matrices), np.arange(1, 31).reshape(5, 6)
+    errors = answer_errors(generator, "float32", "float64", 9)
+    decoders = Decoder.of_sets(generator, sets)
+    alone = [Decoder(generator, machines) for machines in sets.tolist()]
+    assert [each.condition for each in decoders] == [each.condition for each in alone]
+    assert [each.order for each in decoders] == [each.order for each in alone]
+    for one, other in zip(decoders, alone, strict=True):
+        assert np.array_equal(one.inverse(), other.inverse())
+    each = map(Amplifier(generator, errors).of, alone, map(tuple, sets.tolist()))
+    together = Amplifier(generator, errors).of_blocks(decoders, sets)
+    assert np.allclose(together, largest(each), rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("condition", [1e2, 1e6, 1e11, 1e14])
 def test_an_inverse_is_not_larger_than_it_is_said_to_be(condition):
     rng = np.random.default_rng(0)
@@ -229,7 +259,7 @@ def test_an_inverse_is_not_larger_than_it_is_said_to_be(condition):
     matrix = left * np.logspace(0, -np.log10(condition), 12) @ right
     decoder = Decoder(matrix, range(1, 13))
     matrix = matrix[list(decoder.order)]
-    found, exact = decoding_errors(decoder, matrix), inverted(matrix)
+    found, exact = only(decoding_errors([decoder], matrix[np.newaxis])), inverted(matrix)
     assert (np.abs(exact) <= found.sizes * (1 + 1e-12)).all()
     assert found.sizes.max() < 1.5 * np.abs(exact).max()
     a, decoded, u = rng.standard_normal((12, 4)), np.empty((12, 4)), np.empty((12, 4))
@@ -247,7 +277,8 @@ def test_a_matrix_that_is_all_but_singular_has_an_inverse_of_any_size():
     matrix = np.random.default_rng(0).standard_normal((8, 8))
     matrix[7] = matrix[:7].sum(axis=0)
     decoder = Decoder(matrix, range(1, 9))
-    assert decoding_errors(decoder, matrix[list(decoder.order)]).sizes.max() == np.inf
+    found = decoding_errors([decoder], matrix[np.newaxis, list(decoder.order)])
+    assert found.sizes.max() == np.inf
 
 
 def test_a_part_that_others_made_has_their_errors():

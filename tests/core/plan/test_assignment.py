@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cec_mpi.core.plan import numbers
 from cec_mpi.core.plan.assignment import Assignment, Block
 from cec_mpi.core.plan.intervals import bounds_of
 from cec_mpi.core.plan.load import fractional_load, makespan, whole_row_load
@@ -301,8 +302,8 @@ def assignments(draw):
 @settings(max_examples=400, deadline=None, database=None)
 @given(assignments())
 def test_intervals_are_the_rows_of_a_machine_merged_and_ascending(plan):
-    for machine in range(1, max(plan.available) + 2):
-        intervals = plan.intervals(machine)
+    alone = [plan.intervals(machine) for machine in range(1, max(plan.available) + 2)]
+    for machine, intervals in enumerate(alone, start=1):
         assert [row for start, stop in intervals for row in range(start, stop)] == rows_of(
             plan, machine
         )
@@ -313,6 +314,8 @@ def test_intervals_are_the_rows_of_a_machine_merged_and_ascending(plan):
     assert [tuple(zip(each[::2], each[1::2], strict=True)) for each in bounds] == [
         plan.intervals(machine) for machine in range(1, plan.available[-1] + 2)
     ]
+    assert alone == [plan.intervals(machine) for machine in range(1, plan.available[-1] + 2)]
+    assert plan.intervals_of_all() == {n: plan.intervals(n) for n in plan.available}
 
 
 @settings(max_examples=400, deadline=None, database=None)
@@ -464,7 +467,9 @@ def test_a_plan_says_what_it_is():
         ({"starts": [], "stops": [], "machines": np.zeros((0, 2))}, r"shape \(0, 2\)"),
     ],
 )
-def test_an_assignment_that_is_not_one_is_refused(changes, message):
+@pytest.mark.parametrize("at_once", [1, 1 << 18])
+def test_an_assignment_that_is_not_one_is_refused(changes, message, at_once, monkeypatch):
+    monkeypatch.setattr(numbers, "_PIECE", at_once)
     with pytest.raises(InputError, match=message):
         small_plan(**changes)
 

@@ -2,12 +2,14 @@
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cec_mpi.core.plan import filling
 from cec_mpi.core.plan.explain import explain_plan
-from cec_mpi.core.plan.filling import iterations
+from cec_mpi.core.plan.filling import fill, iterations
 from cec_mpi.core.plan.load import fractional_load, whole_row_load
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.plan.schemes import fractional_blocks
@@ -139,3 +141,21 @@ def test_steps_of_what_has_none_are_refused():
     many = tuple(range(1, 1002))
     with pytest.raises(InputError, match=r"1001 machines.*at most 1000"):
         explain_plan(many, (Fraction(1),) * 1001, 2, 4000, steps=True)
+
+
+@pytest.mark.parametrize("rows", [20, 2**48])
+@pytest.mark.parametrize("copies", [1, 2, 7, 30])
+@pytest.mark.parametrize("way", ["arrays", "marks"])
+def test_blocks_of_many_machines_are_those_of_few(copies, rows, way, monkeypatch):
+    speeds = np.random.default_rng(copies).choice([1.0, 2.0, 4.0, 5.0], 30)
+    loads = whole_row_load(speeds, copies, rows)
+    for wanted in (loads, loads.astype(object) * 2**40):
+        looks, others = [], []
+        sizes, members = fill(wanted, copies, looks)
+        monkeypatch.setattr(filling, "_LISTED", 0)
+        monkeypatch.setattr(filling, "_MANY", 1 if way == "marks" else 1500)
+        again, same = fill(wanted, copies, others)
+        monkeypatch.undo()
+        assert again == sizes
+        assert np.array_equal(same, members)
+        assert others == looks

@@ -5,6 +5,7 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
+from cec_mpi.core.plan import layout, numbers
 from cec_mpi.core.plan.layout import order_along_rows
 from cec_mpi.core.plan.load import whole_row_load
 from cec_mpi.core.plan.schemes import cyclic, heterogeneous
@@ -98,4 +99,19 @@ def test_the_order_holds_each_block_once(blocks, copies):
     )
     order = order_along_rows(machines, available.tolist())
     assert sorted(order.tolist()) == list(range(blocks))
+    assert np.array_equal(order, order_along_rows(machines, available.tolist()))
+
+
+@pytest.mark.parametrize("blocks", [1, 40, 300])
+@pytest.mark.parametrize("copies", [1, 9, 40])
+def test_the_order_is_the_same_however_it_is_worked_out(blocks, copies, monkeypatch):
+    rng = np.random.default_rng(blocks)
+    available = np.sort(rng.choice(np.arange(1, 500), 60, replace=False))
+    machines = np.array(
+        [np.sort(rng.choice(available, copies, replace=False)) for _ in range(blocks)],
+        dtype=np.int32,
+    )
+    order = order_along_rows(machines, available.tolist())
+    monkeypatch.setattr(layout, "_LARGEST_PRODUCT", 0)
+    monkeypatch.setattr(numbers, "_PIECE", 50)
     assert np.array_equal(order, order_along_rows(machines, available.tolist()))

@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, linprog, milp
 
-from cec_mpi.core.plan.load import check_speeds, fractional_load, makespan, whole_row_load
+from cec_mpi.core.plan.load import (
+    check_speeds,
+    fractional_load,
+    makespan,
+    optimal_level,
+    whole_row_load,
+)
 from cec_mpi.errors import InfeasibleError, InputError
 
 # The example of the paper, Section III: six machines, three of which compute each row.
@@ -138,6 +144,19 @@ def test_floats_give_what_fractions_give(case):
     assert floats.k_star == exact.k_star
     assert max(floats.mu) <= 1
     assert all(isinstance(value, float) for value in (*floats.mu, floats.c_star))
+
+
+@given(
+    speeds=st.lists(
+        st.floats(1e-300, 1e300) | st.sampled_from([1.0, 2.0]), min_size=1, max_size=140
+    ),
+    data=st.data(),
+)
+def test_the_level_alone_is_that_of_the_loads(speeds, data):
+    copies = data.draw(st.integers(1, len(speeds)))
+    assert optimal_level(speeds, copies) == pytest.approx(
+        float(fractional_load(speeds, copies).c_star), rel=1e-14
+    )
 
 
 def test_fractions_as_speeds_are_exact():

@@ -149,7 +149,8 @@ def test_the_same_machines_and_speeds_give_the_same_plan_back(scheme):
     assert planner.plan(EVERYONE, speeds_of(0)) is faster
 
 
-def test_the_plan_used_longest_ago_is_forgotten_first():
+def test_the_plan_used_longest_ago_is_forgotten_first(monkeypatch):
+    monkeypatch.setattr(planner_module, "_PLANS", 16)
     planner = Planner(3, 420)
     plans = [planner.plan(EVERYONE, speeds_of(number)) for number in range(16)]
     assert planner.plan(EVERYONE, speeds_of(0)) is plans[0]
@@ -160,12 +161,12 @@ def test_the_plan_used_longest_ago_is_forgotten_first():
 
 
 def test_plans_with_many_decoders_are_forgotten_sooner(monkeypatch):
+    monkeypatch.setattr(planner_module, "_NUMBERS_PER_PLACE", 0)
     planner, code = Planner(3, 420), make_code(6, 3)
     plans = [planner.plan(EVERYONE, speeds_of(number)) for number in range(3)]
     for plan in plans:
         plan.decoders(code)
-    numbers = [plan.decoder_numbers for plan in plans]
-    monkeypatch.setattr(planner_module, "_DECODER_NUMBERS", numbers[1] + numbers[2])
+    monkeypatch.setattr(planner_module, "_NUMBERS", plans[1].numbers + plans[2].numbers)
     newest = planner.plan(EVERYONE, speeds_of(3))
     assert planner.plan(EVERYONE, speeds_of(3)) is newest
     assert planner.plan(EVERYONE, speeds_of(2)) is plans[2]
@@ -187,19 +188,20 @@ def test_a_step_that_cannot_be_planned_does_no_harm_to_the_planner():
 
 def test_decoders_are_factored_once_and_kept_with_the_plan():
     plan, code = plan_step(EVERYONE, SPEEDS, 3, 420), make_code(6, 3)
-    assert plan.decoder_numbers == 0
+    without = plan.numbers
+    assert without > plan.assignment.machines.size
     first, again = plan.decoders(code), plan.decoders(code)
     assert len(first) == len(plan.assignment.blocks) == 4
     assert all(one is two for one, two in zip(first, again, strict=True))
-    assert plan.decoder_numbers == 4 * 9
+    assert plan.numbers == without + 4 * 9
 
 
 def test_blocks_on_the_same_machines_share_a_decoder():
     plan, code = plan_step((1, 2, 5), SPEEDS, 3, 30, "cyclic"), make_code(6, 3)
-    decoders = plan.decoders(code)
+    without, decoders = plan.numbers, plan.decoders(code)
     assert len(decoders) == 3
     assert all(decoder is decoders[0] for decoder in decoders)
-    assert plan.decoder_numbers == 9
+    assert plan.numbers == without + 9
 
 
 def test_two_codes_do_not_share_decoders():
