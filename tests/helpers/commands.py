@@ -33,7 +33,9 @@ _NOISE = re.compile(
     r"^(\[warn\] Epoll |\[\S+:\d+\] (PMIX ERROR|pmix_ptl_base): ).*\n?", re.MULTILINE
 )
 # The end of a job as Open MPI's mpirun reports it, before it ends itself.
-_ENDED = re.compile(r"^ +Exit code: +(\d+)$|exited on\s+signal (\d+) ", re.MULTILINE)
+_ENDED = re.compile(
+    r"^ +(?:Exit code: +|Errorcode: )(\d+)$|exited on\s+signal (\d+) ", re.MULTILINE
+)
 
 
 @dataclass
@@ -121,23 +123,36 @@ def code_of(returncode: int, stderr: str) -> int:
     time after it had reported how the job ended.
     """
     crashed = returncode in (-signal.SIGSEGV, 128 + signal.SIGSEGV)
-    ended = _ENDED.search(stderr) if crashed else None
+    reported = reported_code(stderr) if crashed else None
+    return returncode if reported is None else reported
+
+
+def reported_code(stderr: str) -> int | None:
+    """How a job ended, as Open MPI's mpirun has told it."""
+    ended = _ENDED.search(stderr)
     if not ended:
-        return returncode
+        return None
     code, number = ended.groups()
     return int(code) if code else 128 + int(number)
 
 
 def finish(started: Started, limit: float = TIME_LIMIT) -> Done:
-    """Wait for the end of a command, and end it when the time is up."""
+    """Wait for the end of a command, and end it when the time is up.
+
+    Open MPI 5.0's mpirun sometimes does not crash there but hangs, when it has told how the job
+    ended, and none of its processes is left: in 2 of 240 jobs of a rank that ended all others.
+    """
     process = started.process
     try:
         stdout, stderr = process.communicate(timeout=limit)
         returncode, left = code_of(process.returncode, stderr or ""), {}
     except subprocess.TimeoutExpired:
         returncode, left = None, started.processes()
+        alone = set(left) == {process.pid}
         _kill(left)
         stdout, stderr = process.communicate()
+        if alone:
+            returncode, left = reported_code(stderr or ""), {}
     by = time.monotonic() + 3  # the last ones may be on their way out
     while (late := started.processes()) and time.monotonic() < by:
         time.sleep(0.02)
