@@ -71,8 +71,9 @@ def test_nothing_is_allocated_once_there_is_room(k, columns, stored, given):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    converted = 8 * np.getbufsize() if given == "f4" else 0  # by NumPy, adding them up in float64
-    assert peak - before < 20_000 + converted
+    # NumPy's own, when it adds up float32 in float64; before 2.3 in other sums, too.
+    buffered = given == "f4" or np.lib.NumpyVersion(np.__version__) < "2.3.0"
+    assert peak - before < 20_000 + 8 * np.getbufsize() * buffered
 
 
 def test_a_huge_sum_of_small_numbers_keeps_its_digits():
