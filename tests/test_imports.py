@@ -42,7 +42,17 @@ HOUSE = {
     "cec_mpi.bench": """
         figures programs scratch
         benchmark turns
-        ranks store
+        plan ranks start store
+        products steps
+    """,
+    "cec_mpi.bench.products": """
+        rows
+        block decode kernel
+    """,
+    "cec_mpi.bench.steps": """
+        timing
+        event peers
+        step
     """,
     "cec_mpi.core": """
         code

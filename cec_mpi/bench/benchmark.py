@@ -55,9 +55,9 @@ def words_of(benchmark: Benchmark) -> Iterator[str]:
     for each in fields(benchmark):
         flag = each.metadata["shown"]["flag"].split()[0]
         value: Any = getattr(benchmark, each.name)
-        if isinstance(value, bool):
-            if value:
-                yield flag
-        elif value not in (None, ""):
-            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            yield f"{flag}={text}"
+        if isinstance(value, tuple):
+            yield from (flag, *map(str, value))
+        elif value is True:
+            yield flag
+        elif value not in (None, False, ""):
+            yield f"{flag}={value}"

@@ -30,13 +30,14 @@ class Figure:
     Attributes
     ----------
     name : str
-        Of what was measured.
+        Of what was measured, the same for the same settings.
     value, low, high : float
         Median and quartiles.
     unit : str
         ``"ratio"``, or of what is no ratio: ``"s"``, ``"bytes"``, ``"bytes/s"``.
     over : str
-        The limit or peer that a ratio is to, measured in the same run on the same data.
+        The limit or peer that a ratio is to, measured in the same run on the same data. What
+        comes after a colon may differ from run to run.
     better : {"less", "more"}
     """
 
@@ -60,6 +61,11 @@ class Figure:
         low, value, high = np.quantile(values, (0.25, 0.5, 0.75)).tolist()
         return cls(name, value, low, high, **about)
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from the others of a result."""
+        return self.name, self.over.partition(":")[0], self.unit
+
     def is_worse_than(self, old: Figure) -> bool:
         """Whether it is, by more than the spread of both."""
         if self.better == "less":
@@ -76,7 +82,7 @@ class Result:
     what : str
         The benchmark.
     figures : tuple of Figure
-        With different names.
+        With different keys.
     settings : dict
     machine : dict of str to str
         Facts of the computer, as `facts` has them.
@@ -185,13 +191,11 @@ def compare(old: Result, new: Result) -> list[tuple[Figure, Figure]]:
 
     What is no ratio depends on what else the computer does, and is not compared.
     """
-    before = {each.name: each for each in old.figures}
+    before = {each.key: each for each in old.figures if each.unit == RATIO}
     return [
-        (before[each.name], each)
+        (before[each.key], each)
         for each in new.figures
-        if each.name in before
-        and each.unit == before[each.name].unit == RATIO
-        and each.is_worse_than(before[each.name])
+        if each.key in before and each.is_worse_than(before[each.key])
     ]
 
 

@@ -8,13 +8,18 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cec_mpi.errors import InputError
+from cec_mpi.processes.together import on_master
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PIECE = 32 << 20  # bytes of a matrix that are made at a time
@@ -46,6 +51,20 @@ def scratch(directory: str | os.PathLike[str] = "") -> Iterator[Path]:
             yield made
     finally:
         shutil.rmtree(made)
+
+
+@contextmanager
+def scratch_of_ranks(comm: MPI.Intracomm, directory: str = "") -> Iterator[Path]:
+    """Collective: a directory that rank 0 makes, and removes when all ranks have left it.
+
+    Raises
+    ------
+    InputError
+        As `scratch`, on all ranks.
+    """
+    with ExitStack() as stack:
+        yield on_master(comm, lambda: stack.enter_context(scratch(directory)))
+        comm.Barrier()
 
 
 @contextmanager

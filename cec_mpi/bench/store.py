@@ -119,10 +119,7 @@ class Encode(_Store):
         peers = {"write": "writing as many bytes", "product": "its products alone"}
         return [
             ratio(times, "encode", "slower", peer="the slower of both"),
-            *(
-                ratio(times, "encode", name, called=f"encode and {name}", peer=peer)
-                for name, peer in peers.items()
-            ),
+            *(ratio(times, "encode", name, peer=peer) for name, peer in peers.items()),
             *_rates(times, ("encode", "write", "product"), total),
             Figure.of("memory above a bare Python", peaks, unit="bytes"),
         ]
@@ -179,9 +176,7 @@ class Verify(_Store):
 def _rates(times: Times, names: tuple[str, ...], total: int) -> list[Figure]:
     """Bytes of shards per second."""
     return [
-        Figure.of(
-            f"{name}, rate", [total / each for each in times[name]], unit="bytes/s", better="more"
-        )
+        Figure.of(name, [total / each for each in times[name]], unit="bytes/s", better="more")
         for name in names
     ]
 

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 _BENCHMARKS = {  # each with its class, in a module of `bench`
+    "kernel": "products.kernel.Kernel",
+    "block": "products.block.Block",
+    "adjoint": "products.block.Adjoint",
+    "decode": "products.decode.Decode",
+    "step": "steps.step.Step",
+    "event": "steps.event.Event",
+    "plan": "plan.Plan",
+    "start": "start.Start",
     "encode": "store.Encode",
     "verify": "store.Verify",
 }
@@ -99,7 +107,8 @@ def _old(arguments: argparse.Namespace, benchmark: Benchmark) -> Result | None:
 def _show(new: Result, old: Result | None, as_json: bool) -> None:
     worse = compare(old, new) if old is not None else []
     if as_json:
-        put(new.to_json(**({} if old is None else {"worse": [each.name for _, each in worse]})))
+        names = [{"name": each.name, "over": each.over} for _, each in worse]
+        put(new.to_json(**({} if old is None else {"worse": names})))
         return
     put(new.table())
     if old is None:
@@ -109,7 +118,8 @@ def _show(new: Result, old: Result | None, as_json: bool) -> None:
         about = ", ".join(f"{name} {value}" for name, value in old.machine.items())
         put(f"compared with figures of another computer: {about}")
     for before, after in worse:
-        put(f"worse: {after.name}: {_said(after)}, was {_said(before)} on {old.date}")
+        was = f"{_said(before)} on {old.date}"
+        put(f"worse: {after.name} over {after.over}: {_said(after)}, was {was}")
     if not worse:
         put(f"nothing got worse by more than the spread since {old.date}")
 

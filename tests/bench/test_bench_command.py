@@ -1,31 +1,39 @@
 """Each benchmark of one process, small, as the command line starts it."""
 
 import json
-import os
 
 import pytest
 
+from cec_mpi.bench.figures import Result
 from cec_mpi.cli import main
 
 SMALL = {
+    "kernel": "--columns 3 50 --megabytes 1 --turns 1 --dtype float32",
+    "block": "--columns 50 --vectors 2 8 --megabytes 1 --turns 1",
+    "adjoint": "--columns 50 --vectors 1 3 --megabytes 1 --turns 1 --dtype float32",
+    "decode": "--recovery 3 4 --megabytes 1 --turns 1",
+    "event": "--machines 6 --recovery 3 --leave 1 --rows 60 --columns 5 --turns 2",
+    "plan": "--machines 12 --rows 60 --turns 1",
     "encode": "--rows 3000 --columns 40 --turns 1",
     "verify": "--rows 3000 --columns 40 --turns 2 --dtype float64",
 }
 FIRST = {  # a figure of each
+    "kernel": ("X'v, r = 50, 50 intervals, in double", "the best of NumPy"),
+    "block": ("X W, 8 vectors, r = 50", "one vector"),
+    "adjoint": ("X'V, 3 vectors, r = 50", "np.dot with one vector"),
+    "decode": ("X w of float32, L = 3, R = 8000, equal speeds, 2 blocks", "np.copyto"),
+    "event": ("X'v, new set", "no event"),
+    "plan": ("L = 6, uniform speeds", "the cyclic plan"),
     "encode": ("encode", "the slower of both"),
     "verify": ("verify", "reading the same files"),
 }
 
 
 @pytest.fixture
-def bench(capsys, tmp_path, monkeypatch):
+def bench(capsys, tmp_path, monkeypatch, no_launcher):
     """Run it in an empty directory, which stays empty; returns code, output and errors."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    for name in list(os.environ):
-        if name.startswith(("OMPI_COMM", "PMI")):
-            monkeypatch.delenv(name)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def bench(*words):
         code = main(["bench", *map(str, words)])
@@ -41,12 +49,12 @@ def test_each_prints_its_figures(bench, tmp_path, what):
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert found["what"] == what
-    names = [each["name"] for each in found["figures"]]
-    assert len(set(names)) == len(names)
+    figures = Result.from_json(out).figures
+    assert len({each.key for each in figures}) == len(figures)
     for each in found["figures"]:
         assert 0 < each["low"] <= each["value"] <= each["high"], each
         assert (each["unit"] == "ratio") == bool(each["over"]), each
-    assert FIRST[what] in {(each["name"], each["over"]) for each in found["figures"]}
+    assert FIRST[what] in {each.key[:2] for each in figures}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -62,9 +70,9 @@ def test_beside_earlier_figures(bench, tmp_path_factory):
     assert (code, err) == (0, "")
     lines = [line for line in out.splitlines() if line.startswith("worse: ")]
     assert len(lines) == 1  # rates are not compared
-    assert lines[0].startswith("worse: verify: ")
+    assert lines[0].startswith("worse: verify over reading the same files: ")
     code, out, err = bench(*words, "--compare", old, "--json")
-    assert json.loads(out)["worse"] == ["verify"]
+    assert json.loads(out)["worse"] == [{"name": "verify", "over": "reading the same files"}]
     for each in content["figures"]:
         each |= {"low": 1e9, "value": 1e9, "high": 1e9}
     content["machine"]["processor"] = "another"

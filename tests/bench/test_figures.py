@@ -59,6 +59,12 @@ WORSE = {
         False,
     ),
     "seconds": (Figure("a", 1, 1, 1, "s"), Figure("a", 9, 9, 9, "s"), False),
+    "over another peer": (Figure("a", 1, 1, 1, over="b"), Figure("a", 9, 9, 9, over="c"), False),
+    "over another best": (
+        Figure("a", 1, 1, 1, over="the best: b"),
+        Figure("a", 9, 9, 9, over="the best: c"),
+        True,
+    ),
     "a new figure": (Figure("b", 1, 1, 1), Figure("a", 9, 9, 9), False),
 }
 
