@@ -196,7 +196,7 @@ HOUSE = {
         session
     """,
     "cec_mpi.records": """
-        directory events step
+        directory events step medians
         lines
         reading
         recorder
