@@ -266,8 +266,8 @@ HOUSE = {
         lifelines
     """,
     "cec_mpi.wire.messages": """
-        master_end tags
-        machine_end peers starting
+        packing tags
+        master_end machine_end peers starting
         parting replacing
         hub
     """,
