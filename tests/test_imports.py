@@ -212,7 +212,7 @@ HOUSE = {
         session
     """,
     "cec_mpi.records": """
-        directory events step
+        directory events step medians
         lines
         reading
         recorder
@@ -282,8 +282,8 @@ HOUSE = {
         lifelines
     """,
     "cec_mpi.wire.messages": """
-        master_end tags
-        machine_end peers starting
+        packing tags
+        master_end machine_end peers starting
         parting replacing
         hub
     """,

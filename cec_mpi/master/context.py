@@ -10,6 +10,7 @@ import numpy as np
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.options.deadline import Deadline
+from cec_mpi.processes.waiting import Rhythm
 from cec_mpi.roster.changes import Lost
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.wire.jobs import Event, Intervals, Jobs
@@ -31,6 +32,8 @@ class Context(Protocol):
     up : set of int
         Machines that are up, lost or not.
     steps : StepPlanner
+    rhythm : Rhythm
+        Of waits for answers.
     """
 
     manifest: Manifest
@@ -40,6 +43,7 @@ class Context(Protocol):
     samples: bool
     up: set[int]
     steps: StepPlanner
+    rhythm: Rhythm
 
     def intervals_of(self, plan: Plan) -> Mapping[int, Intervals]:
         """The rows of each machine."""

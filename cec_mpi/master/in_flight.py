@@ -26,6 +26,8 @@ from cec_mpi.wire.jobs import Answered, Event, Intervals, Job
 
 log = logging.getLogger(__name__)
 
+_LONGEST_SLEEP = 1e-3  # seconds, between two looks at who has answered: each costs its time
+
 
 class StepInFlight(ABC):
     """A step on its way: jobs are given, answered, given up and given to others."""
@@ -118,14 +120,14 @@ class StepInFlight(ABC):
         with step.timed("announce"):
             self.first_jobs()
         with step.timed("collect"):
-            patience = Patience()
+            patience = Patience(longest=_LONGEST_SLEEP, rhythm=self.master.rhythm)
             while not self.is_done():
                 something = False
                 for event in self.hub.events():
                     self._handle(event)
                     something = True
                 if something:
-                    patience = Patience()
+                    patience.again()
                     continue
                 if not self.outstanding and not self.hub.joining() and not self._busy_before():
                     self._hand_on()
@@ -136,6 +138,7 @@ class StepInFlight(ABC):
                     continue
                 self.master.steps.schedule.gate()
                 patience.pause()
+            patience.over()
 
     def ask(self, machine: int, intervals: Intervals, content: NDArray[Any]) -> None:
         """Give a job to an idle machine."""

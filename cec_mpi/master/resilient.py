@@ -29,7 +29,7 @@ from cec_mpi.master.schedule import Moment
 from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.deadline import as_deadline
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.waiting import Patience
+from cec_mpi.processes.waiting import Patience, Rhythm
 from cec_mpi.roster.changes import Excluded, Lost
 from cec_mpi.roster.roster import State
 from cec_mpi.store.shard import Mended
@@ -84,6 +84,7 @@ class ResilientMaster(Master):
         self._has_warned = False  # of a store that is damaged
         self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
         self.up: set[int] = set()  # machines that are up, lost or not
+        self.rhythm = Rhythm()
 
     def _begin(self, product: Product) -> Step:
         self._check_open()

@@ -67,25 +67,52 @@ class Patience:
         no sleep begins before they can have arrived.
     longest : float
         Seconds of the longest sleep.
-    spin : float
-        Seconds before the first sleep, beside those of a transfer.
+    rhythm : Rhythm, optional
+        Of the waits at this place. Without it none is expected to be short.
     """
 
     def __init__(
-        self, transfer: int = 0, longest: float = LONGEST_SLEEP, spin: float = _SPIN
+        self, transfer: int = 0, longest: float = LONGEST_SLEEP, rhythm: Rhythm | None = None
     ) -> None:
-        self._begin = time.perf_counter()
-        self._spin = spin + transfer / _BYTES_PER_SECOND
+        self._rhythm = rhythm
+        self._awake = _SPIN if rhythm is None else rhythm.spin
+        self._spin = self._awake + transfer / _BYTES_PER_SECOND
         self._longest = longest
+        self._longest_wait = 0.0
+        self._begin = self._before = time.perf_counter()
 
     def pause(self) -> None:
         """Wait a little."""
-        waited = time.perf_counter() - self._begin
+        waited = self._looked() - self._begin
         if waited < self._spin:
             os.sched_yield()
         else:
             _sleep_on_time()
             time.sleep(min(max(_SHORTEST_SLEEP, _LATE * waited), self._longest))
+
+    def waited(self) -> float:
+        """Seconds so far."""
+        return time.perf_counter() - self._begin
+
+    def again(self) -> None:
+        """Something is there, and more is waited for: from now on."""
+        now = self._looked()
+        self._longest_wait = max(self._longest_wait, now - self._begin)
+        self._begin = now
+
+    def over(self) -> None:
+        """All is there; the longest wait is what the rhythm expects of the next ones."""
+        self.again()
+        if self._rhythm is not None:
+            self._rhythm.last = self._longest_wait
+
+    def _looked(self) -> float:
+        """The time; if it took long to look again, others have the core."""
+        before, self._before = self._before, time.perf_counter()
+        late = self._before - before > _LOST and before - self._begin < self._awake
+        if late and self._rhythm is not None:
+            self._rhythm.lost_core()
+        return self._before
 
 
 def wait_for(
@@ -106,24 +133,15 @@ def wait_for(
     longest : float
         As in `Patience`.
     rhythm : Rhythm, optional
-        Of the waits at this place. Without it none is expected to be short.
+        As in `Patience`.
     """
-    spin = _SPIN if rhythm is None else rhythm.spin
-    patience = Patience(transfer, longest, spin)
-    begin = now = time.perf_counter()
+    patience = Patience(transfer, longest, rhythm)
     pending = list(requests)
-    while True:
-        pending = [request for request in pending if not request.Test()]
-        before, now = now, time.perf_counter()
-        if rhythm is not None and now - before > _LOST and before - begin < spin:
-            rhythm.lost_core()
-        if not pending:
-            break
-        if now - begin > seconds:
+    while pending := [request for request in pending if not request.Test()]:
+        if patience.waited() > seconds:
             return False
         patience.pause()
-    if rhythm is not None:
-        rhythm.last = now - begin
+    patience.over()
     return True
 
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import math
 import os
-from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import IO, Any
 
 from cec_mpi.errors import InputError
@@ -23,6 +21,7 @@ from cec_mpi.files.saving import writing
 from cec_mpi.records.directory import STEPS
 from cec_mpi.records.events import KIND_OF
 from cec_mpi.records.lines import LineWriter
+from cec_mpi.records.medians import RunningMedian
 from cec_mpi.records.reading import read_lines
 from cec_mpi.records.step import StepRecord
 
@@ -65,7 +64,9 @@ class Recorder:
         self.next_step = self.next_tick = 0
         self.events: Counter[tuple[str, int]] = Counter()
         self._noted: list[dict[str, Any]] = []
-        self._makespans, self._ratios, self._regrets = array("d"), array("d"), array("d")
+        self._computed = 0.0  # seconds
+        self._makespans, self._ratios = RunningMedian(), RunningMedian()
+        self._over_hindsight = RunningMedian()
         self._errors: dict[str, float | None] = {"error_bound": 0.0, "error_estimate": 0.0}
         for step in earlier:
             self._count(step)
@@ -109,16 +110,17 @@ class Recorder:
         self._count_events([event for event in record.events if id(event) not in noted])
 
     def summary(self) -> dict[str, Any]:
-        """Totals over the steps so far."""
+        """Totals over the steps so far; medians of more than 10,000 are within 0.3 %."""
+        over_hindsight = self._over_hindsight.value
         return {
             "steps": self.steps,
             "waited_ticks": self.waited_ticks,
             "plan_changes": self.plan_changes,
             "events": counts_of(self.events),
-            "compute_seconds": math.fsum(self._makespans),
-            "median_makespan": _median(self._makespans),
-            "median_measured_over_predicted": _median(self._ratios),
-            "median_regret": _median(self._regrets),
+            "compute_seconds": self._computed,
+            "median_makespan": self._makespans.value,
+            "median_measured_over_predicted": self._ratios.value,
+            "median_regret": None if over_hindsight is None else over_hindsight - 1,
             "error_bound": self._errors["error_bound"],
             "error_estimate": self._errors["error_estimate"],
         }
@@ -128,11 +130,12 @@ class Recorder:
         self.plan_changes += step["plan_changed"]
         self.waited_ticks += step["waited_ticks"]
         measured = step["measured_makespan"]
-        self._makespans.append(measured)
+        self._computed += measured
+        self._makespans.take(measured)
         if step["predicted_makespan"]:
-            self._ratios.append(measured / step["predicted_makespan"])
+            self._ratios.take(measured / step["predicted_makespan"])
         if step["hindsight_makespan"]:
-            self._regrets.append(measured / step["hindsight_makespan"] - 1)
+            self._over_hindsight.take(measured / step["hindsight_makespan"])
         for name, most in self._errors.items():
             if most is not None:
                 size = step[name]
@@ -168,10 +171,6 @@ def counts_of(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
     for (kind, _), count in events.items():
         counts[kind] = counts.get(kind, 0) + count
     return counts
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return median(values) if values else None
 
 
 def resume_steps(path: Path) -> list[dict[str, Any]]:

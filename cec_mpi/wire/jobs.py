@@ -42,7 +42,9 @@ class Job:
     report : (11,) ndarray of float64
         What the machine says of it, as it comes.
     requests : list of mpi4py.MPI.Request
-        Messages that are on their way.
+        Messages that are on their way, in the order in which they arrive.
+    room : object
+        What `report` and `values` lie in.
     sent : tuple
         What must stay as it is until then.
     """
@@ -57,6 +59,7 @@ class Job:
     begun: float = field(default_factory=time.monotonic)
     report: NDArray[np.float64] = field(default_factory=lambda: np.zeros(Reported.size()))
     requests: list[MPI.Request] = field(default_factory=list)
+    room: Any = None
     sent: tuple[Any, ...] = ()
 
     @property

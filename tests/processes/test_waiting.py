@@ -53,6 +53,29 @@ def test_where_others_keep_the_core_all_waits_sleep_for_a_while(monkeypatch):
     assert another.spin == awake
 
 
+def test_where_things_come_one_by_one_the_longest_wait_is_expected():
+    rhythm = Rhythm()
+    patience = Patience(rhythm=rhythm)
+    time.sleep(0.02)
+    patience.again()
+    assert patience.waited() < 0.02
+    patience.again()
+    assert rhythm.last == 0
+    patience.over()
+    assert 0.02 <= rhythm.last < 1
+
+
+def test_pauses_see_others_keep_the_core(monkeypatch):
+    monkeypatch.setattr("cec_mpi.processes.waiting._CROWDED", 60.0)
+    rhythm = Rhythm()
+    awake = rhythm.spin
+    patience = Patience(rhythm=rhythm)
+    patience.pause()
+    time.sleep(0.002)
+    patience.pause()
+    assert rhythm.spin < awake / 10
+
+
 def test_a_wait_that_is_given_up_leaves_the_rhythm():
     rhythm = Rhythm()
     assert not wait_for([Due(60)], seconds=0.01, rhythm=rhythm)

@@ -12,10 +12,8 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Any
 
-import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
@@ -26,6 +24,7 @@ from cec_mpi.roster.roster import Roster, State
 from cec_mpi.wire.answers import check_message_sizes
 from cec_mpi.wire.jobs import Answered, Event, Job
 from cec_mpi.wire.messages.master_end import MessagesMasterEnd
+from cec_mpi.wire.messages.packing import goes_with_order, goes_with_report, packed_job
 from cec_mpi.wire.messages.parting import all_that_hear, all_that_stay, ended
 from cec_mpi.wire.messages.peers import Peer, Peers
 from cec_mpi.wire.messages.replacing import Replacements
@@ -34,6 +33,7 @@ from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import Kind, Order, Stop
 
 _OPEN_SECONDS = 30.0  # without a word of any machine that opens its shard
+_HEAR_SECONDS = 0.01  # between two looks whether machines were warned
 _REPORT_SECONDS = 2.0  # in which a machine says what went wrong
 
 
@@ -72,6 +72,7 @@ class MessagesHub:
         self._opening: Opening | None = None
         self._asked: list[Peer] = []  # to open it
         self._stores = 0
+        self._hears_from = 0.0
         self._stopped = False
         self.lost_any = self.out_of_reach = False
 
@@ -132,19 +133,26 @@ class MessagesHub:
         peer = self._serving_as(job.machine)
         self.roster.ask(peer.rank)
         header = Order.of(job.product, job.store, job.shard, job.step)
-        order = np.array([*header, *chain(*job.intervals)], dtype=np.int64)
+        order = packed_job(header, job.intervals, content)
         peer.job = job
         job.sent = order, content
         with self._peers.watching(peer):
-            job.requests = [
-                peer.irecv(job.report, REPORT),
-                peer.irecv(job.values, VALUES),
-                peer.isend(order, ORDER),
-                peer.isend(content, CONTENT),
-            ]
+            requests = [peer.isend(order, ORDER)]
+            if not goes_with_order(content):
+                requests.append(peer.isend(content, CONTENT))
+            if goes_with_report(job.values):
+                requests.append(peer.irecv(job.room.together, VALUES))
+            else:
+                requests.append(peer.irecv(job.report, REPORT))
+                requests.append(peer.irecv(job.values, VALUES))
+            job.requests = requests
 
     def hear(self) -> None:
         """Notice machines that were warned while they had nothing to do."""
+        now = time.monotonic()
+        if now < self._hears_from:
+            return
+        self._hears_from = now + _HEAR_SECONDS
         for peer in self._peers.living():
             if peer.process.is_joining:
                 continue  # it is heard when it is a machine
@@ -233,7 +241,8 @@ class MessagesHub:
 
     def _look_at_job(self, peer: Peer, job: Job) -> None:
         with self._peers.watching(peer):
-            job.requests = [request for request in job.requests if not request.Test()]
+            while job.requests and job.requests[-1].Test():
+                job.requests.pop()
             if job.requests:
                 return
             peer.job, job.sent = None, ()

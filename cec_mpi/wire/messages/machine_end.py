@@ -17,8 +17,9 @@ from cec_mpi.core.plan.numbers import Ints
 from cec_mpi.errors import CecError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending.signals import NotedSignals
-from cec_mpi.processes.waiting import Patience
+from cec_mpi.processes.waiting import Patience, Rhythm
 from cec_mpi.wire.lifelines.lifelines import Lifeline
+from cec_mpi.wire.messages.packing import AnswerRoom, goes_with_report, unpacked_job
 from cec_mpi.wire.messages.tags import CONTENT, NOTE, OBJECT, ORDER, REPORT, VALUES
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import (
@@ -28,9 +29,7 @@ from cec_mpi.wire.orders import (
     Kind,
     Multiply,
     Open,
-    Order,
     Report,
-    Reported,
     Stop,
     announced,
     reported,
@@ -73,9 +72,11 @@ class MessagesMachineEnd:
         self._lifeline = lifeline
         self._comm = comm
         self._leave = leave
-        self._report = np.zeros(Reported.size())
+        self._content = np.empty(0, np.uint8)  # what came with the order
+        self._room = AnswerRoom(0, np.dtype(np.float64))
         self._opening: tuple[int, Opening] | None = None
         self._served: dict[int, Opening] = {}
+        self._orders, self._contents = Rhythm(), Rhythm()
         self._next_look = 0.0
         self._told = False  # that this machine has to leave
         self.others_are_lost = False
@@ -84,17 +85,16 @@ class MessagesMachineEnd:
         """Wait for an order; tell the master of signals that come meanwhile."""
         with self._to_master():
             numbers = self._next_order(signals)
-            order = Order(*numbers[: len(Order._fields)].tolist())
+            order, pairs, self._content = unpacked_job(numbers)
+            if order.is_step:
+                intervals = tuple(map(tuple, pairs.tolist()))
+                return Multiply(order.store, order.step, order.shard, order.product, intervals)
             content = np.empty(order.length, dtype=np.uint8)
             if order.length:
                 received = self._comm.Irecv(content, source=MASTER, tag=CONTENT)
                 self._wait_for([received], order.length)
             if order.kind == Kind.STOP:
                 self._comm.send(None, dest=MASTER, tag=OBJECT)
-        if order.is_step:
-            pairs: Ints = numbers[len(order) :].reshape(-1, 2)
-            intervals = tuple((int(start), int(stop)) for start, stop in pairs)
-            return Multiply(order.store, order.step, order.shard, order.product, intervals)
         said = announced(order, content.tobytes())
         match said:
             case Open():
@@ -130,6 +130,8 @@ class MessagesMachineEnd:
         assert order.intervals is not None
         rows = sum(stop - start for start, stop in order.intervals)
         shape = (rows, columns) if adjoint else (columns, opening.manifest.columns)
+        if self._content.size:
+            return self._content.view(opening.arithmetic).reshape(shape)
         values = np.empty(shape, opening.arithmetic)
         with self._to_master():
             self._wait_for([self._comm.Irecv(values, source=MASTER, tag=CONTENT)], values.nbytes)
@@ -137,13 +139,21 @@ class MessagesMachineEnd:
 
     def answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
         """Send values and report."""
-        self._report[:] = reported(report, order.shard)
+        together = goes_with_report(values)
+        if (self._room.values.size, self._room.values.dtype) != (values.size, values.dtype):
+            self._room = AnswerRoom(values.size if together else 0, values.dtype)
+        room = self._room
+        room.report[:] = reported(report, order.shard)
         self._told = self._told or report.leaving
         with self._to_master():
-            requests = [
-                self._comm.Isend(self._report, dest=MASTER, tag=REPORT),
-                self._comm.Isend(values, dest=MASTER, tag=VALUES),
-            ]
+            if together:
+                room.values[:] = values
+                requests = [self._comm.Isend(room.together, dest=MASTER, tag=VALUES)]
+            else:
+                requests = [
+                    self._comm.Isend(room.report, dest=MASTER, tag=REPORT),
+                    self._comm.Isend(values, dest=MASTER, tag=VALUES),
+                ]
             self._wait_for(requests, values.nbytes)
 
     def report(self, text: str) -> None:
@@ -152,13 +162,14 @@ class MessagesMachineEnd:
             self._comm.send(text, dest=MASTER, tag=OBJECT)
 
     def _next_order(self, signals: NotedSignals) -> Ints:
-        patience = Patience(longest=_IDLE_SLEEP)
+        patience = Patience(longest=_IDLE_SLEEP, rhythm=self._orders)
         status = MPI.Status()
         while not self._comm.Iprobe(source=MASTER, tag=ORDER, status=status):
             if signals.received is not None and not self._told:
                 self._told = True
                 self._comm.send(None, dest=MASTER, tag=NOTE)
             self._pause(patience)
+        patience.over()
         order = np.empty(status.Get_count(MPI.INT64_T), dtype=np.int64)
         self._comm.Recv(order, source=MASTER, tag=ORDER)
         return order
@@ -170,9 +181,10 @@ class MessagesMachineEnd:
         return self._comm.recv(source=MASTER, tag=OBJECT)
 
     def _wait_for(self, requests: list[MPI.Request], transfer: int = 0) -> None:
-        patience = Patience(transfer)
+        patience = Patience(transfer, rhythm=self._contents)
         while not all(request.Test() for request in requests):
             self._pause(patience)
+        patience.over()
 
     def _pause(self, patience: Patience) -> None:
         """Wait a little, unless rank 0 is gone."""

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.step.product import Product
 from cec_mpi.wire.jobs import Intervals, Job, JobsHub
+from cec_mpi.wire.messages.packing import AnswerRoom
 from cec_mpi.wire.opening import Opening
 
-_MOST_BUFFERS = 1000  # that are kept for further answers
+_MOST_ROOMS = 1000  # that are kept for further answers
 
 
 class MessagesMasterEnd:
@@ -35,8 +36,8 @@ class MessagesMasterEnd:
         self.path = opening.store
         self._store = store
         self._manifest = opening.manifest
-        self._arithmetic = opening.arithmetic.name
-        self._buffers: dict[tuple[int, str], list[NDArray[Any]]] = {}
+        self._arithmetic = opening.arithmetic
+        self._rooms: dict[tuple[int, np.dtype[Any]], list[AnswerRoom]] = {}
 
     def ask(
         self,
@@ -48,14 +49,15 @@ class MessagesMasterEnd:
     ) -> Job:
         """Give a machine that is idle a job on its shard."""
         if product.adjoint:
-            size, dtype = self._manifest.columns * product.columns, "float64"
+            size, dtype = self._manifest.columns * product.columns, np.dtype(np.float64)
         else:
             rows = sum(stop - start for start, stop in intervals)
             size, dtype = rows * product.columns, self._arithmetic
-        kept = self._buffers.get((size, dtype))
-        values = kept.pop() if kept else np.empty(size, dtype)
-        values.fill(np.nan)  # what a short answer leaves out is not to be taken for one
-        job = Job(machine, self._store, step, machine, product, intervals, values)
+        kept = self._rooms.get((size, dtype))
+        room = kept.pop() if kept else AnswerRoom(size, dtype)
+        room.clear()  # what a short answer leaves out is not to be taken for one
+        asked = machine, self._store, step, machine, product, intervals
+        job = Job(*asked, room.values, report=room.report, room=room)
         self.hub.ask(job, content)
         return job
 
@@ -65,11 +67,10 @@ class MessagesMasterEnd:
 
     def release(self, jobs: Iterable[Job]) -> None:
         """The values of these jobs, all answered, are not needed any more."""
-        if sum(map(len, self._buffers.values())) > _MOST_BUFFERS:
-            self._buffers.clear()
+        if sum(map(len, self._rooms.values())) > _MOST_ROOMS:
+            self._rooms.clear()
         for job in jobs:
-            key = job.values.size, job.values.dtype.name
-            self._buffers.setdefault(key, []).append(job.values)
+            self._rooms.setdefault((job.values.size, job.values.dtype), []).append(job.room)
 
     def close(self) -> None:
         """The machines need not serve this store any more."""

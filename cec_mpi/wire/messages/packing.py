@@ -1,0 +1,85 @@
+"""A job and an answer in one message each, where they are short.
+
+A small step costs what its messages cost. A long vector is not copied for it: it goes on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.plan.numbers import Ints
+from cec_mpi.wire.orders import Order, Reported
+
+_MOST_CONTENT = 1 << 16  # bytes of a vector that go with the order,
+_MOST_VALUES = 1 << 17  # and of answers that go with the report
+_NUMBER = 8  # bytes
+_HEADER, _REPORT = len(Order._fields), Reported.size()
+
+
+def goes_with_order(content: NDArray[Any]) -> bool:
+    """Whether what a job multiplies with goes with its order."""
+    return content.nbytes <= _MOST_CONTENT
+
+
+def packed_job(
+    order: Order, intervals: Iterable[tuple[int, int]], content: NDArray[Any]
+) -> NDArray[np.int64]:
+    """An order of a job, its rows, and what it multiplies with where that goes along.
+
+    The `length` of the order is how many bytes go along.
+    """
+    rows = chain(*intervals)
+    if not goes_with_order(content):
+        return np.array([*order, *rows], dtype=np.int64)
+    head = [*order._replace(length=content.nbytes), *rows]
+    packed = np.zeros(len(head) + -(-content.nbytes // _NUMBER), dtype=np.int64)
+    packed[: len(head)] = head
+    packed[len(head) :].view(np.uint8)[: content.nbytes] = content.reshape(-1).view(np.uint8)
+    return packed
+
+
+def unpacked_job(numbers: NDArray[np.int64]) -> tuple[Order, Ints, NDArray[np.uint8]]:
+    """An order, its rows as pairs, and what came along: nothing where it comes on its own."""
+    order = Order(*numbers[:_HEADER].tolist())
+    along = order.length if order.is_step else 0
+    end = numbers.size - -(-along // _NUMBER)
+    content = numbers[end:].view(np.uint8)[:along]
+    return order, numbers[_HEADER:end].reshape(-1, 2), content
+
+
+def goes_with_report(values: NDArray[Any]) -> bool:
+    """Whether answers go with their report."""
+    return values.nbytes <= _MOST_VALUES
+
+
+class AnswerRoom:
+    """Room for a report and so many answers behind it.
+
+    Parameters
+    ----------
+    size : int
+    dtype : dtype
+        Of the answers.
+
+    Attributes
+    ----------
+    together : ndarray of float64
+        Both.
+    report : (11,) ndarray of float64
+    values : (size,) ndarray
+    """
+
+    def __init__(self, size: int, dtype: np.dtype[Any]) -> None:
+        self.together = np.empty(_REPORT + -(-size * dtype.itemsize // _NUMBER))
+        self.report = self.together[:_REPORT]
+        self.values = self.together[_REPORT:].view(dtype)[:size]
+
+    def clear(self) -> None:
+        """Have no answer: NaN, which counts as failed."""
+        self.report.fill(np.nan)
+        self.values.fill(np.nan)

@@ -1,0 +1,64 @@
+"""Jobs and answers in one message: as they were packed, and long ones on their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cec_mpi.core.step.product import Product
+from cec_mpi.wire.messages.packing import (
+    AnswerRoom,
+    goes_with_order,
+    goes_with_report,
+    packed_job,
+    unpacked_job,
+)
+from cec_mpi.wire.orders import Kind, Order, Reported
+
+ROWS = ((0, 4), (6, 9))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("numbers", [1, 7, 8, 8192])
+def test_a_short_job_comes_as_it_was_packed(numbers, dtype):
+    content = np.arange(numbers, dtype=dtype).reshape(1, -1)
+    order = Order.of(Product(columns=1), store=2, shard=3, step=7)
+    come, rows, along = unpacked_job(packed_job(order, ROWS, content))
+    assert goes_with_order(content)
+    assert come == order._replace(length=content.nbytes)
+    assert tuple(map(tuple, rows.tolist())) == ROWS
+    np.testing.assert_array_equal(along.view(dtype), content[0])
+
+
+def test_a_long_vector_comes_on_its_own():
+    content = np.ones((1, 8193))
+    order = Order.of(Product(columns=1), store=0)
+    packed = packed_job(order, ROWS, content)
+    assert not goes_with_order(content)
+    assert packed.tolist() == [*order, 0, 4, 6, 9]
+    come, _, along = unpacked_job(packed)
+    assert (come, along.size) == (order, 0)
+
+
+def test_what_follows_an_order_that_is_no_job_comes_on_its_own():
+    order = Order(Kind.OPEN, 1, length=4096)
+    come, rows, along = unpacked_job(np.array(order, dtype=np.int64))
+    assert (come, rows.size, along.size) == (order, 0, 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("numbers", [0, 1, 8, 16385])
+def test_answers_lie_behind_their_report_and_none_counts_as_failed(numbers, dtype):
+    room = AnswerRoom(numbers, np.dtype(dtype))
+    assert room.values.shape == (numbers,)
+    assert room.values.dtype == dtype
+    room.clear()
+    assert np.isnan(room.report).all()
+    assert np.isnan(room.values).all()
+    sent = AnswerRoom(numbers, np.dtype(dtype))
+    sent.report[:] = range(Reported.size())
+    sent.values[:] = range(numbers)
+    room.together[:] = sent.together
+    assert room.report.tolist() == list(range(Reported.size()))
+    np.testing.assert_array_equal(room.values, np.arange(numbers, dtype=dtype))
+    assert goes_with_report(room.values) == (numbers * np.dtype(dtype).itemsize <= 131072)
