@@ -158,7 +158,7 @@ class Scales:
         if self.rows is None:
             return multiplied(values, exponents, out)
         count = len(values)
-        if int(np.abs(exponents).max()) + self._most_of_rows > _LARGEST_POWER:
+        if max(map(abs, exponents.tolist())) + self._most_of_rows > _LARGEST_POWER:
             return multiplied(values, self.rows[:count, np.newaxis] + exponents, out)
         with np.errstate(over="ignore", under="ignore"):
             powers: Floats = np.multiply(

@@ -180,8 +180,10 @@ def of_subnormals(found: Deviation, result: Columns, exponents: NDArray[np.int64
     >>> of_subnormals(Deviation(1e-15, 1e-16), 1.0, np.array([-1070]))
     Deviation(bound=0.031250000000001, estimate=0.0312500000000001)
     """
-    _, places = np.frexp(np.atleast_1d(result))
-    lowest = int((places + exponents)[np.atleast_1d(result) > 0].min(initial=0))
+    if isinstance(result, np.ndarray):
+        lowest = int((np.frexp(result)[1] + exponents)[result > 0].min(initial=0))
+    else:
+        lowest = math.frexp(result)[1] + int(exponents[0]) if result > 0 else 0
     if lowest > _NORMAL:
         return found
     rounded = math.ldexp(1.0, _SMALLEST - lowest) if lowest > _SMALLEST else math.inf

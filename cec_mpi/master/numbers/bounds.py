@@ -24,7 +24,7 @@ from cec_mpi.core.deviation.figures import (
     of_subnormals,
     of_transposed_product,
 )
-from cec_mpi.core.deviation.lengths import Lengths, TermSizes, largest_of
+from cec_mpi.core.deviation.lengths import Lengths, TermSizes, largest_of, largest_size
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.store.format.manifest import Manifest
@@ -141,11 +141,10 @@ class ErrorBounds:
             With what was decoded; `Buffers.work` is overwritten.
         """
         rows = self._manifest.rows
-        decoded = result = largest_of(buffers.product)
+        sizes = np.abs(buffers.product, out=buffers.work.reshape(buffers.product.shape))
+        decoded = result = largest_size(sizes)
         if self._rows is not None:
-            sizes = buffers.work.reshape(buffers.product.shape)[:rows]
-            np.multiply(buffers.product[:rows], self._rows, out=sizes)
-            result = largest_of(sizes)
+            result = largest_size(np.multiply(sizes[:rows], self._rows, out=sizes[:rows]))
         errors = self.amplifier.errors
         found = of_product(amplification, errors, self._sizes, lengths, decoded, result, rows)
         return of_subnormals(found, result, buffers.exponents + self._most_of_rows)
