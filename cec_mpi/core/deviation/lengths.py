@@ -197,8 +197,7 @@ def _partial(terms: NDArray[np.floating]) -> float:
     if length:
         whole = terms[: _PIECES * length * _LANES].reshape(_PIECES, length, _LANES)
         sums = np.matmul(_ones(length), whole)
-        pieces = np.add.reduce(sums, axis=1).tolist()
-        lanes = np.add.reduce(sums, axis=0).tolist()
+        pieces, lanes = sums.dot(_ones(_LANES)).tolist(), _ones(_PIECES).dot(sums).tolist()
     else:
         pieces, lanes = terms.tolist(), []
     passed: float = max(sum(map(abs, pieces)), sum(map(abs, lanes))) - abs(sum(pieces))
