@@ -38,12 +38,11 @@ class Watched:
         True without a change is possible, and false after one where the file system does
         not keep times: what is written to a tmpfs through a memory map leaves none.
         """
-        before = self._times
-        now = _look(self._descriptor)
-        if self._settled and now == before:  # as in nearly every step
+        before, now = self._times, _look(self._descriptor)
+        if now == before and self._settled:  # as in nearly every step
             return self._alert_until > 0 and time.monotonic() < self._alert_until
         self._times, self._settled = now, _is_settled(now)
-        if before[:2] != self._times[:2]:
+        if before[:2] != now[:2]:
             self._alert_until = time.monotonic() + _WRITEBACK
         return True
 

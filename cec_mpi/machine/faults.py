@@ -68,9 +68,13 @@ class Faults:
     kinds: tuple[str, ...] = FAULTS
     seed: int = 0
 
+    def __bool__(self) -> bool:
+        """Whether any can go wrong."""
+        return bool(self.ordered) or self.rate > 0
+
     def at(self, machine: int, step: int) -> list[Fault]:
         """Those that a machine has in a step; slow ones last."""
-        if not self.ordered and not self.rate:
+        if not self:
             return []
         found = [
             fault

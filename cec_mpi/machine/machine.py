@@ -14,7 +14,7 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.machine.emulation import Emulation, measure_rate
 from cec_mpi.machine.faults import Faults
-from cec_mpi.store.shard import Loaded, Mended, Shard
+from cec_mpi.store.shard import NOTHING_LOADED, NOTHING_MENDED, Loaded, Mended, Shard
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,8 @@ class Worked(NamedTuple):
     """
 
     seconds: float = 0.0
-    loaded: Loaded = Loaded()
-    mended: Mended = Mended()
+    loaded: Loaded = NOTHING_LOADED
+    mended: Mended = NOTHING_MENDED
     problem: str = ""
 
 
@@ -72,9 +72,15 @@ class Machine:
         self._shard = shard
         self._forward = np.empty(0, arithmetic)
         self._adjoint = np.empty((columns, 1))
+        self._answers = self._forward  # to the last step
         self._intervals: tuple[tuple[int, int], ...] = ()
         self._loaded = True
         self.count = 0
+
+    @staticmethod
+    def unwarned() -> np.errstate:
+        """Around steps: nothing is said of overflow, since the master looks at the answers."""
+        return np.errstate(over="ignore", invalid="ignore")
 
     def assign(self, intervals: tuple[tuple[int, int], ...]) -> None:
         """Take other rows than before: intervals ``start <= row < stop``, ascending."""
@@ -90,17 +96,19 @@ class Machine:
         DamagedStoreError
             Rows differ from what was written.
         """
-        if self._shard is None or (self._loaded and not self._shard.changed()):
-            return Loaded()
-        loaded = self._shard.load(self._intervals)
+        shard = self._shard
+        if shard is None or (self._loaded and not shard.changed()):
+            return NOTHING_LOADED
+        loaded = shard.load(self._intervals)
         self._loaded = True
         return loaded
 
     def mended(self) -> Mended:
         """Rows that were computed from other shards since this was asked last."""
-        return Mended() if self._shard is None else self._shard.mended()
+        return NOTHING_MENDED if self._shard is None else self._shard.mended()
 
-    def values(self, product: Product) -> NDArray[Any]:
+    @property
+    def values(self) -> NDArray[Any]:
         """Answers to the last step.
 
         Returns
@@ -110,9 +118,7 @@ class Machine:
         (r * k,) ndarray of float64
             For X' V: this machine's part of the sum.
         """
-        if product.adjoint:
-            return self._adjoint.reshape(-1)
-        return self._forward[: self.count * product.columns]
+        return self._answers
 
     @property
     def shard_file(self) -> str:
@@ -132,16 +138,26 @@ class Machine:
             lambda start, stop: multiply(w, [(start, stop)], out[start:stop]), some, w.nbytes
         )
 
-    def prepare(self, product: Product) -> None:
-        """Have arrays for the answers to this product."""
+    def prepare(self, product: Product, room: NDArray[Any] | None = None) -> None:
+        """Have arrays for the answers to this product.
+
+        Parameters
+        ----------
+        product : Product
+        room : (count * k,) ndarray, optional
+            Of the dtype of answers to X W, which are put there.
+        """
         if not product.adjoint:
-            if self._forward.size < (size := self.count * product.columns):
+            size = self.count * product.columns
+            if room is None and self._forward.size < size:
                 self._forward = np.empty(size, self._forward.dtype)
+            self._answers = self._forward[:size] if room is None else room
             return
         if self._adjoint.shape[1] != product.columns:
             self._adjoint = np.empty((len(self._adjoint), product.columns))
         if not self.count:
             self._adjoint.fill(0)  # its part of the sum; the others compute theirs
+        self._answers = self._adjoint.reshape(-1)
 
     def work(self, product: Product, values: NDArray[Any], step: int) -> Worked:
         """Answer a step: read the rows that are new, and multiply all of them.
@@ -162,7 +178,7 @@ class Machine:
             return Worked(seconds, loaded, self.mended())
         except Exception as error:
             log.exception("machine %d failed in step %d", self.number, step)
-            self.values(product).fill(np.nan)
+            self._answers.fill(np.nan)
             return Worked(problem=_described(error))
 
     def compute(self, product: Product, values: NDArray[Any], step: int) -> float:
@@ -183,27 +199,30 @@ class Machine:
         """
         if not self.count:
             return 0.0
-        if self._shard is None:
+        shard = self._shard
+        if shard is None:
             raise MachineError(f"machine {self.number} has no shard, and was asked for rows")
-        self.faults.before(self.number, step)
+        if self.faults:
+            self.faults.before(self.number, step)
         begin = time.perf_counter()
-        self._multiply(self._shard, product, values)
+        self._multiply(shard, product, values)
         if self.emulation is not None:
             least = self.count / self.emulation.rate(self.number, step)
             time.sleep(max(0.0, begin + least - time.perf_counter()))
         seconds = time.perf_counter() - begin
         # What was overwritten while it was computed with is refused, or comes from elsewhere now.
-        while self._shard.changed() and self._shard.load(self._intervals).replaced:
-            self._multiply(self._shard, product, values)
-        return self.faults.after(self.number, step, self.values(product), seconds)
+        while shard.changed() and shard.load(self._intervals).replaced:
+            self._multiply(shard, product, values)
+        if self.faults:
+            seconds = self.faults.after(self.number, step, self._answers, seconds)
+        return seconds
 
     def _multiply(self, shard: Shard, product: Product, values: NDArray[Any]) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):  # the master looks at the answers
-            if product.adjoint:
-                shard.multiply_transposed(values, self._intervals, self._adjoint)
-            else:
-                out = self.values(product).reshape(self.count, product.columns)
-                shard.multiply(values, self._intervals, out)
+        if product.adjoint:
+            shard.multiply_transposed(values, self._intervals, self._adjoint)
+        else:
+            out = self._answers.reshape(self.count, product.columns)
+            shard.multiply(values, self._intervals, out)
 
 
 def _described(error: Exception) -> str:

@@ -21,7 +21,7 @@ from cec_mpi.master.totals import Totals
 from cec_mpi.processes.waiting import Patience
 from cec_mpi.roster.changes import GivenUp, Gone, Joined, Lost
 from cec_mpi.roster.roster import State
-from cec_mpi.wire.answers import Answers
+from cec_mpi.wire.answers import Answers, credible
 from cec_mpi.wire.jobs import Answered, Event, Intervals, Job
 
 log = logging.getLogger(__name__)
@@ -162,7 +162,8 @@ class StepInFlight(ABC):
         totals = self.totals
         self.step.count(collect=sum(job.values.nbytes for job in totals.jobs))
         self.end.release(totals.jobs)
-        answers = Answers(self.result(), totals.seconds, totals.load_seconds, totals.load_bytes, [])
+        seconds, load_seconds, load_bytes = credible(totals.reported)
+        answers = Answers(self.result(), seconds, load_seconds, load_bytes, [])
         return Multiplied(answers, condition, amplification, totals.rows.tolist())
 
     def result(self) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from cec_mpi.core.accuracy.scaling import Scales, multiplied
 from cec_mpi.core.deviation.figures import Deviation
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
-from cec_mpi.master.numbers.bounds import ErrorBounds
+from cec_mpi.master.numbers.bounds import ErrorBounds, Largest
 from cec_mpi.master.numbers.buffers import Buffers, block_of, checked_out, column
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
@@ -232,12 +232,12 @@ class Master(ABC):
         buffers.take(name, W, self.scales)
         step = self._begin(Product(False, columns))
         done, lengths = self._multiply(step, buffers, lambda: self.bounds.lengths(buffers))
-        deviation = self.bounds.of_product(done.amplification, lengths, buffers)
+        largest = self.bounds.largest(buffers)
+        deviation = self.bounds.of_product(done.amplification, lengths, largest)
         self._end_of(step, done, deviation)
-        y = self.scales.with_rows(
-            buffers.product[: self.shape[0]], buffers.exponents, _as_block(out)
-        )
-        return buffers.checked(y, "X w")
+        product = buffers.product[: self.shape[0]]
+        y = self.scales.with_rows(product, buffers.exponents, _as_block(out))
+        return largest.checked(y, "X w")
 
     def _adjoint(self, name: str, V: NDArray[Any], out: Floats | None) -> Floats:
         """X' V; V of shape (q, k)."""
@@ -254,11 +254,10 @@ class Master(ABC):
         )
         values = done.answers.values.reshape(-1, columns)
         terms = done.terms or self.bounds.of_machines(step.plan)
-        deviation = self.bounds.of_transposed_product(
-            done.amplification, terms, *lengths, values, buffers.exponents
-        )
+        largest = Largest.of_transposed(values, buffers.exponents)
+        deviation = self.bounds.of_transposed_product(done.amplification, terms, *lengths, largest)
         self._end_of(step, done, deviation)
-        return buffers.checked(multiplied(values, buffers.exponents, _as_block(out)), "X' v")
+        return largest.checked(multiplied(values, buffers.exponents, _as_block(out)), "X' v")
 
     @abstractmethod
     def _multiply(

@@ -78,6 +78,7 @@ class Step:
     ) -> StepRecord:
         """What happened, for the records of the store with this number."""
         answers = done.answers
+        seconds = answers.seconds.tolist()
         return StepRecord(
             step=self.number,
             tick=self.moment.tick,
@@ -86,10 +87,10 @@ class Step:
             available=self.moment.available,
             adjoint=self.product.adjoint,
             columns=self.product.columns,
-            seconds=answers.seconds.tolist(),
+            seconds=seconds,
             load_seconds=answers.load_seconds.tolist(),
-            load_bytes=answers.load_bytes.astype(int).tolist(),
-            measured_makespan=float(answers.seconds.max()),
+            load_bytes=list(map(int, answers.load_bytes.tolist())),
+            measured_makespan=max(seconds),
             announce_seconds=self._seconds["announce"],
             share_seconds=self._seconds["share"],
             collect_seconds=self._seconds["collect"],

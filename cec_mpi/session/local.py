@@ -107,30 +107,34 @@ class LocalMasterEnd:
         """Let the machines compute, one after the other."""
         adjoint, columns = product = self._product
         values = self._values.of(product)
-        values.fill(0 if adjoint else np.nan)
+        if adjoint:
+            values.fill(0)
         position = 0
         told = [(0.0, 0.0, 0)] * self._total
-        failed, not_finite = [], []
-        for machine in self._machines:
-            n, size = machine.number, machine.count * columns
-            place = slice(position, position + size)
-            position += size
-            machine.prepare(product)
-            shared = self._shared[place].reshape(-1, columns) if adjoint else self._shared
-            done = machine.work(product, shared, self._step)
-            if done.problem:
-                self._problems[n] = done.problem
-                failed.append(n)
-                continue
-            told[n - 1] = done.seconds, done.loaded.seconds, done.loaded.bytes
-            answer = machine.values(product)
-            if adjoint:
-                values += answer
-                if not np.isfinite(answer).all():
-                    not_finite.append(n)
-            else:
-                values[place] = answer
-        seconds, load_seconds, load_bytes = np.array(told, dtype=np.float64).T
+        failed = []
+        with Machine.unwarned():
+            for machine in self._machines:
+                n, begin = machine.number, position
+                position += machine.count * columns
+                shared = self._shared
+                if adjoint:
+                    machine.prepare(product)
+                    shared = shared[begin:position].reshape(-1, columns)
+                else:
+                    machine.prepare(product, values[begin:position])
+                done = machine.work(product, shared, self._step)
+                if done.problem:
+                    self._problems[n] = done.problem
+                    failed.append(n)
+                else:
+                    told[n - 1] = done.seconds, done.loaded.seconds, done.loaded.bytes
+                if adjoint:
+                    values += machine.values
+        not_finite = []
+        if adjoint and not failed and not np.isfinite(values).all():
+            parts = ((machine.number, machine.values) for machine in self._machines)
+            not_finite = [n for n, part in parts if not np.isfinite(part).all()]
+        seconds, load_seconds, load_bytes = np.array(told).T
         return Answers(values, seconds, load_seconds, load_bytes, failed, not_finite=not_finite)
 
     def reports(self) -> dict[int, str]:

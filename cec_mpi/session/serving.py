@@ -44,7 +44,7 @@ def serve(
     """
     machines: dict[int, Machine] = {}
     problem = ""
-    with ExitStack() as session, NotedSignals() as signals:
+    with ExitStack() as session, NotedSignals() as signals, Machine.unwarned():
         while True:
             match order := end.announced(signals):
                 case Multiply():
@@ -71,7 +71,7 @@ def _answer(machine: Machine, order: Multiply, end: MachineEnd, signals: NotedSi
     if not done.problem:
         leaving = signals.received is not None
         report = Report(done.seconds, done.loaded, leaving=leaving, mended=done.mended)
-    end.answer(order, machine.values(order.product), report)
+    end.answer(order, machine.values, report)
     return done.problem
 
 

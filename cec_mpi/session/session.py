@@ -25,7 +25,7 @@ from cec_mpi.processes.launch.places import Place, limit_threads
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.header import host_of_ranks, run_header
 from cec_mpi.session.stores import check_ranks, emulation_of, problem_of_opening
-from cec_mpi.session.turns import Turns
+from cec_mpi.session.turns import Turn, Turns
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.reader import open_store
@@ -138,8 +138,7 @@ class Session:
         self._kept.callback(self._end, master)
         return master
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self) -> Turn:
         """Inside the ``with``, no other thread has the machines do anything.
 
         Threads get their turn in the order in which they come.
@@ -149,9 +148,7 @@ class Session:
         InputError
             The session has ended, or this thread or process may not use it (`Turns.check`).
         """
-        with self._turns:
-            self._check_open()
-            yield
+        return Turn(self._turns, self._check_open)
 
     def check_caller(self) -> None:
         """Refuse a caller that cannot get its turn, as `turn` does."""

@@ -84,6 +84,33 @@ class Turns:
         self._mine.end()
 
 
+class Turn:
+    """One turn, which is over at once where there is nothing to be had any more.
+
+    Parameters
+    ----------
+    turns : Turns
+    check : callable
+        Called when the turn has come; what it raises ends it.
+    """
+
+    __slots__ = ("_check", "_turns")
+
+    def __init__(self, turns: Turns, check: Callable[[], None]) -> None:
+        self._turns, self._check = turns, check
+
+    def __enter__(self) -> None:
+        self._turns.__enter__()
+        try:
+            self._check()
+        except BaseException:
+            self._turns.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._turns.__exit__()
+
+
 class _Ticket:
     """A place in the queue.
 

@@ -55,6 +55,10 @@ class Mended(NamedTuple):
     error_bound: float = 0.0
 
 
+NOTHING_LOADED, NOTHING_MENDED = Loaded(), Mended()
+"""Of nearly every step."""
+
+
 class Shard(Protocol):
     """The shard of one machine, which multiplies some of its R rows at a time.
 
@@ -111,7 +115,7 @@ class Shard(Protocol):
         DamagedStoreError
             Rows differ from what was written: names them.
         """
-        return Loaded()
+        return NOTHING_LOADED
 
     def changed(self) -> bool:
         """Whether rows that were ready may be others now: `load` looks again."""
@@ -119,4 +123,4 @@ class Shard(Protocol):
 
     def mended(self) -> Mended:
         """Rows that were computed from other shards since this was asked last."""
-        return Mended()
+        return NOTHING_MENDED

@@ -30,7 +30,7 @@ class Answers:
         Computation time of machines 1..N, 0 for the preempted.
     load_seconds, load_bytes : (N,) ndarray of float64
         What machines 1..N spent on reading rows that they had not read before, and how
-        many bytes that was. What can be no time, or no size, is taken for 0: machines say it.
+        many bytes that was.
     failed : list of int
         Machines that raised an exception.
     leaving : list of int
@@ -47,13 +47,18 @@ class Answers:
     leaving: list[int] = field(default_factory=list)
     not_finite: list[int] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        everything = self.seconds, self.load_seconds, self.load_bytes
-        together = np.concatenate(everything)
-        if together.min() >= 0 and together.max() < _MOST_REPORTED:  # as in nearly every step
-            return
-        for reported in everything:
-            reported[~((reported >= 0) & (reported < _MOST_REPORTED))] = 0
+
+def credible(reported: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds and bytes that machines report, with 0 for what can be neither, in place.
+
+    Examples
+    --------
+    >>> credible(np.array([0.5, -1.0, np.nan, np.inf]))
+    array([0.5, 0. , 0. , 0. ])
+    """
+    if not (reported.min() >= 0 and reported.max() < _MOST_REPORTED):  # as in hardly any step
+        reported[~((reported >= 0) & (reported < _MOST_REPORTED))] = 0
+    return reported
 
 
 class AnswerBuffers:

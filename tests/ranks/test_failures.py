@@ -155,7 +155,7 @@ class Short(Machine):
 
     def compute(self, product, values, step):
         seconds = super().compute(product, values, step)
-        self.values(product)[-1] = np.nan
+        self.values[-1] = np.nan
         return seconds
 
 

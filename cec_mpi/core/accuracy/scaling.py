@@ -27,6 +27,11 @@ _MOST = {8: 480, 4: 80}
 _SMALL, _NEVER = 2.0**-900, -(2**20)  # sums below this are not trusted; the exponent of 0
 _LARGEST_POWER = 1022  # whose inverse is a normal number, too
 _LENGTH = 64  # log2 of more numbers than a vector has
+_SUMMABLE = 2.0 ** (1023 - _LENGTH)  # of numbers below it the sum is finite
+
+
+class NotFiniteError(ValueError):
+    """A number of a vector is NaN or infinite."""
 
 
 class Scales:
@@ -95,7 +100,7 @@ class Scales:
         Parameters
         ----------
         W : (k, r) ndarray of float64
-            Finite, one vector in each row.
+            One vector in each row.
         work : (k, r) ndarray of float64
             Scratch.
 
@@ -103,6 +108,11 @@ class Scales:
         -------
         (k,) ndarray of int64
             e, such that ``2**-e w`` is to be sent; 0 for a vector of zeros.
+
+        Raises
+        ------
+        NotFiniteError
+            There is NaN or infinity in W.
         """
         found, sums = self._exponents(np.abs(W, out=work), self._weights, 0)
         for k, total in enumerate(sums):
@@ -158,11 +168,13 @@ class Scales:
         if self.rows is None:
             return multiplied(values, exponents, out)
         count = len(values)
-        if int(np.abs(exponents).max()) + self._most_of_rows > _LARGEST_POWER:
+        each = exponents.tolist()
+        if max(map(abs, each)) + self._most_of_rows > _LARGEST_POWER:
             return multiplied(values, self.rows[:count, np.newaxis] + exponents, out)
+        beside = math.ldexp(1.0, each[0]) if len(each) == 1 else np.ldexp(1.0, exponents)
         with np.errstate(over="ignore", under="ignore"):
             powers: Floats = np.multiply(
-                self._powers[:count], np.ldexp(1.0, exponents), out=out if work is None else work
+                self._powers[:count], beside, out=out if work is None else work
             )
             return np.multiply(values, powers, out=powers if work is None else out)
 
@@ -170,12 +182,16 @@ class Scales:
         self, sizes: Floats, weights: Floats | None, above: int
     ) -> tuple[list[int], list[float]]:
         """Exponents of vectors, one in each row, and the sums of their sizes."""
-        sums, shift = _summed(sizes, weights), 0
-        if math.inf in sums:
-            sums, shift = _summed(np.ldexp(sizes, -_LENGTH), weights), _LENGTH
+        most, shift = sizes.max(axis=1).tolist(), 0
+        if not all(each < _SUMMABLE for each in most):  # nor is NaN
+            if not all(map(math.isfinite, most)):
+                raise NotFiniteError
+            sizes, shift = np.ldexp(sizes, -_LENGTH), _LENGTH
+        totals = np.add.reduce(sizes, axis=1) if weights is None else np.dot(sizes, weights)
+        sums: list[float] = totals.tolist()
         beside = shift + self._exponent - self._aim
         found = []
-        for largest, total in zip(sizes.max(axis=1).tolist(), sums, strict=True):
+        for largest, total in zip(most, sums, strict=True):
             exponent = math.frexp(largest)[1] - self._most
             if total:
                 exponent = max(exponent, math.frexp(total)[1] + beside)
@@ -211,11 +227,3 @@ def multiplied(
         else:
             found = np.ldexp(values, exponents, out=out, casting="same_kind")
     return found
-
-
-def _summed(sizes: Floats, weights: Floats | None) -> list[float]:
-    """Sums of rows, infinite where they overflow."""
-    with np.errstate(over="ignore"):
-        sums = sizes.sum(axis=1) if weights is None else np.dot(sizes, weights)
-    listed: list[float] = sums.tolist()
-    return listed

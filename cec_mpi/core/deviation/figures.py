@@ -17,6 +17,7 @@ from cec_mpi.core.deviation.lengths import Columns, Lengths, TermSizes, least, m
 
 _OWN_ROUNDING = 1 + 1e-6  # of the bound itself, which is computed from up to 10**9 numbers
 _NORMAL, _SMALLEST = -1022, -1074  # exponents of the smallest numbers with all digits, and of all
+_LARGEST = 1024  # no number is as large as two to this power
 _DEVIATIONS = 2.2  # of errors of shards: rows have the same numbers, and the same errors
 _GROWING = 0.27  # of a random walk's end: the root mean square of what it passes, rounded
 _COHERENT = 1.8  # terms of one sign: their partial sums grow faster, and round with a bias
@@ -180,12 +181,36 @@ def of_subnormals(found: Deviation, result: Columns, exponents: NDArray[np.int64
     >>> of_subnormals(Deviation(1e-15, 1e-16), 1.0, np.array([-1070]))
     Deviation(bound=0.031250000000001, estimate=0.0312500000000001)
     """
-    _, places = np.frexp(np.atleast_1d(result))
-    lowest = int((places + exponents)[np.atleast_1d(result) > 0].min(initial=0))
+    if isinstance(result, np.ndarray):
+        lowest = int((np.frexp(result)[1] + exponents)[result > 0].min(initial=0))
+    else:
+        lowest = math.frexp(result)[1] + int(exponents[0]) if result > 0 else 0
     if lowest > _NORMAL:
         return found
     rounded = math.ldexp(1.0, _SMALLEST - lowest) if lowest > _SMALLEST else math.inf
     return Deviation(found.bound + rounded, found.estimate + rounded)
+
+
+def fits(result: Columns, exponents: NDArray[np.int64]) -> bool:
+    """Whether the largest numbers of columns, times powers of two, are numbers of float64.
+
+    Parameters
+    ----------
+    result : (k,) ndarray of float
+        Infinite, or no number, where the largest of a column is not finite.
+    exponents : (k,) ndarray of int
+        Of the powers.
+
+    Examples
+    --------
+    >>> fits(1.0, np.array([1023])), fits(1.0, np.array([1024])), fits(np.inf, np.array([-1]))
+    (True, False, False)
+    """
+    if isinstance(result, np.ndarray):
+        places = (np.frexp(result)[1] + exponents)[result != 0]
+        return bool(np.isfinite(result).all()) and int(places.max(initial=0)) <= _LARGEST
+    is_within = math.frexp(result)[1] + int(exponents[0]) <= _LARGEST
+    return not result or (math.isfinite(result) and is_within)
 
 
 def _likely_length(lengths: Lengths, numbers: Columns, count: int) -> Columns:

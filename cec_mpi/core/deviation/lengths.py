@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,6 +140,11 @@ def largest_of(values: Floats) -> Columns:
     return np.maximum(values.max(axis=0), -values.min(axis=0))
 
 
+def largest_size(sizes: Floats) -> Columns:
+    """The same of (n, k) numbers of which none is negative."""
+    return float(sizes.max()) if sizes.shape[1] == 1 else sizes.max(axis=0)
+
+
 def _squarable(
     block: NDArray[np.floating], work: Floats | None
 ) -> tuple[Columns, NDArray[np.floating], Columns]:
@@ -166,7 +172,7 @@ def _norm(block: NDArray[np.floating]) -> Columns:
 
 def _sum_of_sizes(block: NDArray[np.floating], scratch: Floats) -> Columns:
     sizes = np.abs(block, out=scratch)
-    return float(sizes[0].sum()) if len(sizes) == 1 else sizes.sum(axis=1)
+    return float(np.add.reduce(sizes[0])) if len(sizes) == 1 else sizes.sum(axis=1)
 
 
 def _each(function: Callable[[NDArray[Any]], Any], block: NDArray[Any]) -> Columns:
@@ -178,13 +184,20 @@ def _used(vector: NDArray[np.floating]) -> int:
     return int(np.count_nonzero(vector))
 
 
+@lru_cache(8)
+def _ones(length: int) -> Floats:
+    ones = np.ones(length)
+    ones.flags.writeable = False
+    return ones
+
+
 def _partial(terms: NDArray[np.floating]) -> float:
     """What partial sums have that cancels later: see `Lengths.partial`."""
     length = len(terms) // (_PIECES * _LANES)
     if length:
         whole = terms[: _PIECES * length * _LANES].reshape(_PIECES, length, _LANES)
-        sums = np.matmul(np.ones(length), whole)
-        pieces, lanes = sums.sum(axis=1).tolist(), sums.sum(axis=0).tolist()
+        sums = np.matmul(_ones(length), whole)
+        pieces, lanes = sums.dot(_ones(_LANES)).tolist(), _ones(_PIECES).dot(sums).tolist()
     else:
         pieces, lanes = terms.tolist(), []
     passed: float = max(sum(map(abs, pieces)), sum(map(abs, lanes))) - abs(sum(pieces))

@@ -91,6 +91,7 @@ class GivenSpeeds:
         self._rates: dict[Hashable, list[Floats]] = {}
         self._scales: dict[Hashable, float] = {}
         self._bounded: tuple[tuple[int, ...], float] = ((), 0.0)
+        self._slowest: tuple[list[float], float] = ([], 0.0)
 
     @property
     def scale(self) -> float | None:
@@ -106,7 +107,12 @@ class GivenSpeeds:
         scale = self._scales.get(kind)
         if scale is None:
             return None
-        return float(np.max(np.asarray(rows, np.float64) / self._speeds)) / scale
+        known, slowest = self._slowest
+        counts = _listed(rows)
+        if known != counts:
+            slowest = float(np.max(np.array(counts) / self._speeds))
+            self._slowest = list(counts), slowest
+        return slowest / scale
 
     def bound(self, kind: Hashable, available: tuple[int, ...]) -> float | None:
         """``c* R / scale`` of Theorem 1, in seconds; see `Speeds`."""
@@ -165,7 +171,7 @@ def hindsight_makespan(
     """
     pairs = zip(_listed(rows), _listed(seconds), strict=True)
     speeds = [
-        m / min(max(t, _SHORTEST), _LONGEST)
+        m / (t if _SHORTEST <= t <= _LONGEST else min(max(t, _SHORTEST), _LONGEST))
         for m, t in pairs
         if 0 < m < math.inf and 0 < t < math.inf
     ]

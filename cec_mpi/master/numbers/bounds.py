@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,17 +20,53 @@ from cec_mpi.core.deviation.amplification import (
 from cec_mpi.core.deviation.amplifier import Amplifier
 from cec_mpi.core.deviation.figures import (
     Deviation,
+    fits,
     of_product,
     of_subnormals,
     of_transposed_product,
 )
-from cec_mpi.core.deviation.lengths import Lengths, TermSizes, largest_of
+from cec_mpi.core.deviation.lengths import Columns, Lengths, TermSizes, largest_of, largest_size
 from cec_mpi.core.plan.planner import Plan
+from cec_mpi.errors import MachineError
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import Scaling
 
 Floats = NDArray[np.float64]
+
+
+class Largest(NamedTuple):
+    """The largest size of a number in each column of a result.
+
+    Attributes
+    ----------
+    decoded, result : (k,) ndarray of float, or float
+        As it was decoded, and with rows divided by the most that one was: not more.
+    exponents : (k,) ndarray of int
+        Of the powers of two that the latter is then multiplied by.
+    """
+
+    decoded: Columns
+    result: Columns
+    exponents: NDArray[np.int64]
+
+    @classmethod
+    def of_transposed(cls, values: Floats, exponents: NDArray[np.int64]) -> Largest:
+        """Of X' V, (r, k), before it is multiplied."""
+        most = largest_of(values)
+        return cls(most, most, exponents)
+
+    def checked(self, multiplied: Floats, what: str) -> Floats:
+        """The result, which is looked at only where it can be too large.
+
+        Raises
+        ------
+        MachineError
+            It is too large for float64.
+        """
+        if not fits(self.decoded, self.exponents) and not np.isfinite(multiplied).all():
+            raise MachineError(f"{what} is too large for float64")
+        return multiplied
 
 
 class ErrorBounds:
@@ -126,8 +162,23 @@ class ErrorBounds:
         lengths = self._sizes.of_transposed(given, work, summed=False)
         return lengths, self._sizes.of_transposed(coded, work)
 
+    def largest(self, buffers: Buffers) -> Largest:
+        """How large X W is, before it was multiplied by powers of two.
+
+        Parameters
+        ----------
+        buffers : Buffers
+            With what was decoded; `Buffers.work` is overwritten.
+        """
+        rows = self._manifest.rows
+        sizes = np.abs(buffers.product, out=buffers.work.reshape(buffers.product.shape))
+        decoded = result = largest_size(sizes)
+        if self._rows is not None:
+            result = largest_size(np.multiply(sizes[:rows], self._rows, out=sizes[:rows]))
+        return Largest(decoded, result, buffers.exponents + self._most_of_rows)
+
     def of_product(
-        self, amplification: Amplification, lengths: Lengths, buffers: Buffers
+        self, amplification: Amplification, lengths: Lengths, largest: Largest
     ) -> Deviation:
         """How far X W is from exact.
 
@@ -137,18 +188,13 @@ class ErrorBounds:
             Of the decoders.
         lengths : Lengths
             Of W.
-        buffers : Buffers
-            With what was decoded; `Buffers.work` is overwritten.
+        largest : Largest
+            Of X W.
         """
-        rows = self._manifest.rows
-        decoded = result = largest_of(buffers.product)
-        if self._rows is not None:
-            sizes = buffers.work.reshape(buffers.product.shape)[:rows]
-            np.multiply(buffers.product[:rows], self._rows, out=sizes)
-            result = largest_of(sizes)
-        errors = self.amplifier.errors
+        decoded, result, exponents = largest
+        errors, rows = self.amplifier.errors, self._manifest.rows
         found = of_product(amplification, errors, self._sizes, lengths, decoded, result, rows)
-        return of_subnormals(found, result, buffers.exponents + self._most_of_rows)
+        return of_subnormals(found, result, exponents)
 
     def of_transposed_product(
         self,
@@ -156,8 +202,7 @@ class ErrorBounds:
         terms: TransposedErrors,
         given: Lengths,
         coded: Lengths,
-        result: Floats,
-        exponents: NDArray[np.int64],
+        largest: Largest,
     ) -> Deviation:
         """How far X' V is from exact.
 
@@ -169,12 +214,11 @@ class ErrorBounds:
             Of the machines.
         given, coded : Lengths
             Of V and of the coefficients.
-        result : (r, k) ndarray of float64
-        exponents : (k,) ndarray of int
-            By which powers of two it is then multiplied.
+        largest : Largest
+            Of X' V.
         """
-        errors, most = self._of_terms[1], largest_of(result)
+        errors, columns = self._of_terms[1], self._manifest.columns
         found = of_transposed_product(
-            amplification, terms, errors, self._sizes, given, coded, most, len(result)
+            amplification, terms, errors, self._sizes, given, coded, largest.result, columns
         )
-        return of_subnormals(found, most, exponents)
+        return of_subnormals(found, largest.result, largest.exponents)

@@ -8,14 +8,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.accuracy.scaling import Scales, multiplied
+from cec_mpi.core.accuracy.scaling import NotFiniteError, Scales, multiplied
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.codec import Codec
-from cec_mpi.errors import InputError, MachineError
+from cec_mpi.errors import InputError
 from cec_mpi.store.format.manifest import Manifest
 
 Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 class Buffers:
@@ -50,7 +49,6 @@ class Buffers:
         self.exponents = np.zeros(columns, dtype=np.int64)
         self._given = np.empty(self.shared.shape)
         self.sizes = np.empty(self.shared.shape)
-        self._finite = np.empty(self.shared.shape, dtype=bool)
         self.coded = np.empty(size, arithmetic)
         self.good = np.empty(size, dtype=bool)
         self.parts = np.empty((recovery, rows * columns))
@@ -68,8 +66,12 @@ class Buffers:
         InputError
             It is not of finite real numbers.
         """
-        _convert(name, W, self._given.T, self._finite.T)
-        self.exponents[:] = scales.of_product(self._given, self.sizes)
+        given = self._given.T
+        _convert(name, W, given)
+        try:
+            self.exponents[:] = scales.of_product(self._given, self.sizes)
+        except NotFiniteError:
+            raise _not_finite(name, W, given) from None
         multiplied(self._given, -self.exponents[:, np.newaxis], self.shared)
 
     def take_adjoint(self, name: str, V: NDArray[Any], scales: Scales) -> None:
@@ -83,25 +85,13 @@ class Buffers:
         rows = len(V)
         given = self.product[:rows]
         size, shape = given.size, given.shape
-        _convert(name, V, given, self.good[:size].reshape(shape))
+        _convert(name, V, given)
+        if not np.isfinite(given, out=self.good[:size].reshape(shape)).all():
+            raise _not_finite(name, V, given)
         work = self.work[:size].reshape(shape)
         self.exponents[:] = scales.of_adjoint(given, work)
         scales.with_rows(given, -self.exponents, given, work)
         self.product[rows:] = 0
-
-    def checked(self, result: Floats, what: str) -> Floats:
-        """A result, (n, k), of finite numbers.
-
-        Raises
-        ------
-        MachineError
-            It is too large for float64.
-        """
-        scratch = self.good if result.size <= self.good.size else self._finite.reshape(-1)
-        finite = scratch[: result.size].reshape(result.shape)
-        if not np.isfinite(result, out=finite).all():
-            raise MachineError(f"{what} is too large for float64")
-        return result
 
     def prepare(self, plan: Plan) -> None:
         """Have the codec of this plan; it is kept for as long as the plan is."""
@@ -132,7 +122,7 @@ def block_of(name: str, block: ArrayLike, length: int) -> NDArray[Any]:
     return array
 
 
-def _convert(name: str, block: NDArray[Any], buffer: Floats, finite: Bools) -> None:
+def _convert(name: str, block: NDArray[Any], buffer: Floats) -> None:
     """Convert once to float64, before anything goes on the wire."""
     if block.dtype.kind not in "fiub":
         raise InputError(f"{name} has dtype {block.dtype}: expected real numbers")
@@ -141,13 +131,14 @@ def _convert(name: str, block: NDArray[Any], buffer: Floats, finite: Bools) -> N
     else:
         with np.errstate(over="ignore"):
             np.copyto(buffer, block, casting="unsafe")
-    good = np.isfinite(buffer, out=finite)
-    if not good.all():
-        row, column = np.argwhere(~good)[0].tolist()
-        where = f"{row}, {column}" if block.shape[1] > 1 else row
-        raise InputError(
-            f"{name}[{where}] is {block[row, column]}: expected finite {buffer.dtype} numbers"
-        )
+
+
+def _not_finite(name: str, block: NDArray[Any], converted: Floats) -> InputError:
+    row, column = np.argwhere(~np.isfinite(converted))[0].tolist()
+    where = f"{row}, {column}" if block.shape[1] > 1 else row
+    return InputError(
+        f"{name}[{where}] is {block[row, column]}: expected finite {converted.dtype} numbers"
+    )
 
 
 def checked_out(out: Floats | None, length: int) -> Floats | None:

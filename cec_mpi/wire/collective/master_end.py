@@ -15,7 +15,7 @@ from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.processes.waiting import Rhythm, wait_for
-from cec_mpi.wire.answers import AnswerBuffers, Answers, check_message_sizes
+from cec_mpi.wire.answers import AnswerBuffers, Answers, check_message_sizes, credible
 from cec_mpi.wire.collective.announcing import Announcer
 from cec_mpi.wire.collective.buffers import broadcast, check_buffer
 from cec_mpi.wire.collective.layouts import Layout
@@ -45,6 +45,7 @@ class CollectiveMasterEnd:
         self._reports = np.zeros((comm.size, Reported.size()))
         self._reported = np.zeros((Reported.size(), manifest.code.machines))
         told = Reported(*range(Reported.size()))
+        self._sizes_reported = self._reported[told.seconds : told.load_bytes + 1]
         self._flags = self._reported[told.failed : told.not_finite + 1]  # with leaving between
         self._assignment: Assignment | None = None
         self._rows: NDArray[np.int64] = np.zeros(comm.size, dtype=np.int64)  # of each rank
@@ -100,12 +101,11 @@ class CollectiveMasterEnd:
         values = self._together() if short else self._beside()
         self._hub.between_verbs = False
         self._reported[:, self._machines] = self._reports[1:][self._ranks].T
-        told = Reported(*self._reported)
-        reported = told.seconds, told.load_seconds, told.load_bytes
+        seconds, load_seconds, load_bytes = credible(self._sizes_reported)
         if not self._flags.any():  # as in nearly every step
-            return Answers(values, *reported, [])
-        flags = told.failed, told.leaving, told.not_finite
-        return Answers(values, *reported, *((np.flatnonzero(f) + 1).tolist() for f in flags))
+            return Answers(values, seconds, load_seconds, load_bytes, [])
+        flags = ((np.flatnonzero(flag) + 1).tolist() for flag in self._flags)
+        return Answers(values, seconds, load_seconds, load_bytes, *flags)
 
     def _together(self) -> NDArray[Any]:
         """Answers with their reports in one Gatherv, also where they are to be added up."""

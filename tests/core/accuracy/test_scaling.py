@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.accuracy.scaling import Scales, multiplied
+from cec_mpi.core.accuracy.scaling import NotFiniteError, Scales, multiplied
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 SIZES = st.floats(0, np.finfo(np.float64).max)
@@ -44,6 +44,15 @@ def test_the_scale_of_a_product_is_known_before_it_is_computed(numbers, dtype, a
         exact = Fraction(number) * Fraction(2) ** int(-found[0])
         rounding = abs(exact) * Fraction(float(np.finfo(dtype).eps)) if dtype == np.float32 else 0
         assert abs(Fraction(each) - exact) <= max(rounding, lost)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("column", [0, 1, 2])
+def test_a_number_that_is_none_is_refused_in_any_column(bad, column):
+    W = np.ones((3, 4))
+    W[column, 2] = bad
+    with pytest.raises(NotFiniteError):
+        Scales(np.ones(4), np.float64).of_product(W, np.empty(W.shape))
 
 
 @settings(deadline=None)

@@ -21,7 +21,13 @@ from cec_mpi.core.deviation.amplification import (
 )
 from cec_mpi.core.deviation.amplifier import Amplifier
 from cec_mpi.core.deviation.decoding import decoding_errors
-from cec_mpi.core.deviation.figures import of_product, of_transposed_product
+from cec_mpi.core.deviation.figures import (
+    Deviation,
+    fits,
+    of_product,
+    of_subnormals,
+    of_transposed_product,
+)
 from cec_mpi.core.deviation.lengths import TermSizes, largest_of
 
 WIDE = np.longdouble
@@ -342,3 +348,22 @@ def test_numbers_that_are_zero_round_nothing():
     assert error < few.estimate
     of = [stored.sizes.of(w).terms for w in (one, all_of_them)]
     assert of == [1, 4000]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.floats(0), st.integers(-2200, 2200)), min_size=1, max_size=4))
+def test_what_is_too_large_for_float64_is_known_from_the_largest_numbers(columns):
+    largest, exponents = (np.array(each) for each in zip(*columns, strict=True))
+    with np.errstate(over="ignore"):
+        fit = np.isfinite(np.ldexp(largest, exponents))
+    assert fits(largest, exponents) == fit.all()
+    for k, each in enumerate(largest.tolist()):
+        assert fits(each, exponents[k : k + 1]) == fit[k]
+
+
+@settings(deadline=None)
+@given(st.floats(0, 1e300), st.integers(-2200, 900))
+def test_one_column_has_the_figures_of_a_block_of_it(largest, exponent):
+    found, exponents = Deviation(1e-12, 1e-13), np.array([exponent])
+    of_one = of_subnormals(found, largest, exponents)
+    assert of_one == of_subnormals(found, np.array([largest]), exponents)
