@@ -12,7 +12,9 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.wire.jobs import Intervals, Job, JobsHub
 from cec_mpi.wire.opening import Opening
 
-_MOST_BUFFERS = 1000  # that are kept for further answers
+# Bytes that are kept for further answers: so many times those of a step, or as many as that.
+_STEPS, _LEAST = 4, 16 << 20
+_ARRAY = 512  # bytes of an array beside its numbers
 
 
 class MessagesMasterEnd:
@@ -37,6 +39,7 @@ class MessagesMasterEnd:
         self._manifest = opening.manifest
         self._arithmetic = opening.arithmetic.name
         self._buffers: dict[tuple[int, str], list[NDArray[Any]]] = {}
+        self._kept = 0  # bytes of these
 
     def ask(
         self,
@@ -53,7 +56,11 @@ class MessagesMasterEnd:
             rows = sum(stop - start for start, stop in intervals)
             size, dtype = rows * product.columns, self._arithmetic
         kept = self._buffers.get((size, dtype))
-        values = kept.pop() if kept else np.empty(size, dtype)
+        if kept:
+            values = kept.pop()
+            self._kept -= _size_of(values)
+        else:
+            values = np.empty(size, dtype)
         values.fill(np.nan)  # what a short answer leaves out is not to be taken for one
         job = Job(machine, self._store, step, machine, product, intervals, values)
         self.hub.ask(job, content)
@@ -65,12 +72,19 @@ class MessagesMasterEnd:
 
     def release(self, jobs: Iterable[Job]) -> None:
         """The values of these jobs, all answered, are not needed any more."""
-        if sum(map(len, self._buffers.values())) > _MOST_BUFFERS:
+        released = [job.values for job in jobs]
+        size = sum(map(_size_of, released))
+        if self._kept + size > max(_LEAST, _STEPS * size):  # of plans that were other ones
             self._buffers.clear()
-        for job in jobs:
-            key = job.values.size, job.values.dtype.name
-            self._buffers.setdefault(key, []).append(job.values)
+            self._kept = 0
+        self._kept += size
+        for values in released:
+            self._buffers.setdefault((values.size, values.dtype.name), []).append(values)
 
     def close(self) -> None:
         """The machines need not serve this store any more."""
         self.hub.close(self._store)
+
+
+def _size_of(values: NDArray[Any]) -> int:
+    return values.nbytes + _ARRAY
