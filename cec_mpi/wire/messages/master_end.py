@@ -13,7 +13,9 @@ from cec_mpi.wire.jobs import Intervals, Job, JobsHub
 from cec_mpi.wire.messages.packing import AnswerRoom
 from cec_mpi.wire.opening import Opening
 
-_MOST_ROOMS = 1000  # that are kept for further answers
+# Bytes that are kept for further answers: so many times those of a step, or as many as that.
+_STEPS, _LEAST = 4, 16 << 20
+_ROOM = 1024  # bytes of a room beside its numbers
 
 
 class MessagesMasterEnd:
@@ -38,6 +40,7 @@ class MessagesMasterEnd:
         self._manifest = opening.manifest
         self._arithmetic = opening.arithmetic
         self._rooms: dict[tuple[int, np.dtype[Any]], list[AnswerRoom]] = {}
+        self._kept = 0  # bytes of these
 
     def ask(
         self,
@@ -54,7 +57,11 @@ class MessagesMasterEnd:
             rows = sum(stop - start for start, stop in intervals)
             size, dtype = rows * product.columns, self._arithmetic
         kept = self._rooms.get((size, dtype))
-        room = kept.pop() if kept else AnswerRoom(size, dtype)
+        if kept:
+            room = kept.pop()
+            self._kept -= _size_of(room)
+        else:
+            room = AnswerRoom(size, dtype)
         room.clear()  # what a short answer leaves out is not to be taken for one
         asked = machine, self._store, step, machine, product, intervals
         job = Job(*asked, room.values, report=room.report, room=room)
@@ -67,11 +74,19 @@ class MessagesMasterEnd:
 
     def release(self, jobs: Iterable[Job]) -> None:
         """The values of these jobs, all answered, are not needed any more."""
-        if sum(map(len, self._rooms.values())) > _MOST_ROOMS:
+        released = list(jobs)
+        size = sum(_size_of(job.room) for job in released)
+        if self._kept + size > max(_LEAST, _STEPS * size):  # of plans that were other ones
             self._rooms.clear()
-        for job in jobs:
+            self._kept = 0
+        self._kept += size
+        for job in released:
             self._rooms.setdefault((job.values.size, job.values.dtype), []).append(job.room)
 
     def close(self) -> None:
         """The machines need not serve this store any more."""
         self.hub.close(self._store)
+
+
+def _size_of(room: AnswerRoom) -> int:
+    return room.together.nbytes + _ROOM

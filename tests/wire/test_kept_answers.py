@@ -1,0 +1,59 @@
+"""Arrays for answers by messages: those of the last steps are used again, and no more are kept."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.core.step.product import Product
+from cec_mpi.options.machines import MachineOptions
+from cec_mpi.wire.messages.master_end import MessagesMasterEnd
+from cec_mpi.wire.opening import Opening
+
+ROWS, MIB = 1 << 18, 1 << 20  # 2 MiB of answers
+
+
+class Asked:
+    """A hub whose machines never answer: who asks has the job."""
+
+    def ask(self, job, content):
+        pass
+
+
+@pytest.fixture
+def end(tmp_path):
+    manifest = cec_mpi.encode(np.ones((4, 2)), tmp_path / "store", 2, 2)
+    opening = Opening(tmp_path / "store", manifest, (1, 2), MachineOptions(), (1, 1, 1))
+    return MessagesMasterEnd(Asked(), 0, opening)
+
+
+def step(end, *rows):
+    jobs = [end.ask(1, 0, Product(), ((0, count),), np.ones(2)) for count in rows]
+    end.release(jobs)
+    return [job.values for job in jobs]
+
+
+def test_the_same_rows_are_answered_into_the_same_arrays(end):
+    first = step(end, ROWS, ROWS // 2, 3)
+    for _ in range(5):
+        again = step(end, 3, ROWS, ROWS // 2)
+        assert {id(values) for values in again} == {id(values) for values in first}
+        assert all(np.isnan(values).all() for values in again)
+
+
+def test_two_plans_in_turn_have_their_arrays(end):
+    first, second = step(end, 8 * ROWS), step(end, 9 * ROWS)
+    assert step(end, 8 * ROWS)[0] is first[0]
+    assert step(end, 9 * ROWS)[0] is second[0]
+
+
+@pytest.mark.parametrize(("rows", "most"), [(ROWS, 17 * MIB), (8 * ROWS, 70 * MIB)])
+def test_rows_that_change_each_step_take_no_more_than_some_steps(end, rows, most):
+    tracemalloc.start()
+    try:
+        for count in range(100):
+            step(end, rows + count)
+            assert tracemalloc.get_traced_memory()[0] < most
+    finally:
+        tracemalloc.stop()
