@@ -43,7 +43,13 @@ HOUSE = {
         figures programs scratch
         benchmark turns
         plan ranks start store
-        products steps
+        league products steps
+    """,
+    "cec_mpi.bench.league": """
+        shares work
+        coded dealt fastest on_dask restarted
+        contestants
+        league
     """,
     "cec_mpi.bench.products": """
         rows
@@ -303,7 +309,7 @@ LEVEL = {
     for name in line.split()
 }
 LARGEST_ROOM, LONGEST_MODULE = 12, 300
-MPI_ROOMS = ("processes", "wire", "session")
+MPI_ROOMS = ("processes", "wire", "session", "bench")
 USE_SCIPY_IN_CORE = {
     f"cec_mpi.core.{name}"
     for name in ("code.mds", "code.decoder", "accuracy.recombine", "holding.tolerance", "plan.flow")

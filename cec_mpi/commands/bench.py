@@ -33,6 +33,7 @@ _BENCHMARKS = {  # each with its class, in a module of `bench`
     "start": "start.Start",
     "encode": "store.Encode",
     "verify": "store.Verify",
+    "league": "league.league.League",
 }
 
 

@@ -716,6 +716,9 @@ STORE_WORDS: dict[str, tuple[str, int]] = {
         "bench encode --directory {here} --rows 9 --columns 2 --machines 2 --recovery 3",
         2,
     ),
+    "bench: a contestant that is none": ("bench league --only cyclic,none", 2),
+    "bench: a league of too few machines": ("bench league --only cyclic --speeds 1,2", 2),
+    "bench: a trace that is not there": ("bench league --only cyclic --trace {here}/none", 2),
 }
 
 
