@@ -51,7 +51,7 @@ HOUSE = {
     """,
     "cec_mpi.bench.steps": """
         timing
-        event peers
+        event local peers
         step
     """,
     "cec_mpi.core": """
