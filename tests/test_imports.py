@@ -57,7 +57,7 @@ HOUSE = {
     """,
     "cec_mpi.bench.steps": """
         timing
-        event peers
+        event local peers
         step
     """,
     "cec_mpi.core": """

@@ -12,6 +12,7 @@ SMALL = {
     "block": "--columns 50 --vectors 2 8 --megabytes 1 --turns 1",
     "adjoint": "--columns 50 --vectors 1 3 --megabytes 1 --turns 1 --dtype float32",
     "decode": "--recovery 3 4 --megabytes 1 --turns 1",
+    "local": "--rows 31 --columns 8 --machines 4 --recovery 2 --steps 5 --turns 1",
     "event": "--machines 6 --recovery 3 --leave 1 --rows 60 --columns 5 --turns 2",
     "plan": "--machines 12 --rows 60 --turns 1",
     "encode": "--rows 3000 --columns 40 --turns 1",
@@ -22,6 +23,7 @@ FIRST = {  # a figure of each
     "block": ("X W, 8 vectors, r = 50", "one vector"),
     "adjoint": ("X'V, 3 vectors, r = 50", "np.dot with one vector"),
     "decode": ("X w of float32, L = 3, R = 8000, equal speeds, 2 blocks", "np.copyto"),
+    "local": ("X w, recorded, speeds learned", "its products alone"),
     "event": ("X'v, new set", "no event"),
     "plan": ("L = 6, uniform speeds", "the cyclic plan"),
     "encode": ("encode", "the slower of both"),
@@ -95,3 +97,25 @@ def test_settings_that_are_not_those_of_the_earlier_figures(bench, tmp_path_fact
     code, out, err = bench("encode", "--compare", old)
     assert code == 2
     assert "found figures of verify, expected encode" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("kernel --megabytes 1000000000", "--megabytes 1000000000: expected at most half of the"),
+        ("decode --megabytes 1000000000", "--megabytes 1000000000: expected at most half of the"),
+        ("verify --rows 1000000000000000", "bytes: expected"),
+        ("local --rows 1000000000000000", "bytes: expected"),
+        ("event --leave 91", "--leave 91 of 100 machines: expected at least 10 that stay"),
+        ("start --ranks 1", "--ranks 1: expected at least 2"),
+        ("step --ranks 1", "--recovery 3 with 1 rank, of which rank 0 is no machine"),
+        ("step --directory none", "none is not a directory"),
+    ],
+)
+def test_settings_that_are_refused(bench, tmp_path, words, said):
+    code, out, err = bench(*words.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("cec-mpi: error: ")
+    assert err.count("\n") == 1
+    assert said in err
+    assert list(tmp_path.iterdir()) == []

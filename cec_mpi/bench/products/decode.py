@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cec_mpi.bench.benchmark import Benchmark
+from cec_mpi.bench.benchmark import Benchmark, whole_numbers
 from cec_mpi.bench.figures import Figure
+from cec_mpi.bench.scratch import check_memory
 from cec_mpi.bench.turns import in_turns, ratio
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.core.plan.planner import plan_step
@@ -37,9 +38,7 @@ class Decode(Benchmark):
     what = "decode"
     title = "decoding, and coding for the adjoint: the speed over that of np.copyto of the bytes"
 
-    recovery: tuple[int, ...] = option(
-        (3, 10, 40), "--recovery L", "of one code each", values.positive, nargs="+"
-    )
+    recovery: tuple[int, ...] = whole_numbers((3, 10, 40), "--recovery L", "of one code each")
     megabytes: int = option(64, "--megabytes M", "of the answers", values.positive)
 
     def measure(self) -> list[Figure]:
@@ -48,6 +47,7 @@ class Decode(Benchmark):
             return list(self._figures())
 
     def _figures(self) -> Iterator[Figure]:
+        check_memory(f"--megabytes {self.megabytes}", 8 * (self.megabytes << 20))
         rng = np.random.default_rng(self.seed)
         for recovery in dict.fromkeys(self.recovery):
             machines = recovery + min(recovery, _SPARE)
