@@ -91,7 +91,7 @@ HOUSE = {
     """,
     "cec_mpi.wire.collective": """
         buffers layouts
-        packets
+        packets spreading
         announcing machine_end
         master_end
         hub
