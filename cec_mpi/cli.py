@@ -46,12 +46,12 @@ _COMMANDS = {  # each with the module of `commands` that is read when it is aske
     "plan": "plan",
     "run": "run",
     "report": "report",
-    "top": "top",
+    "top": "report",
     "task": "task",
     "doctor": "doctor",
     "slurm": "cluster",
     "hostfile": "cluster",
-    "bench": "encode",
+    "bench": "bench",
 }
 _INTERRUPTED = 128 + signal.SIGINT
 _NEEDS = {"slurm": ("run",)}  # whose options its script has
@@ -65,9 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     launcher = detect_launcher()
     several = launcher is not None and launcher.size > 1
     parser = build_parser(argv[0] if argv else "")
-    name = next((word for word in argv if not word.startswith("-")), "")
-    processes = parser.commands.get(name, parser).processes
-    parallel = processes is Processes.RANKS or (processes is Processes.SHARED and several)
+    processes = _chosen(parser, argv).processes
+    if_several = processes in (Processes.SHARED, Processes.STARTED)
+    parallel = processes is Processes.RANKS or (if_several and several)
     parallel = parallel and not {"-h", "--help", "--serial"} & set(argv)
     if not parallel and launcher is not None and launcher.rank != 0:
         return 0  # these commands are one process's work, and print once
@@ -103,6 +103,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _INTERRUPTED
         complain_unexpected(error)
         return CecError.exit_code
+
+
+def _chosen(parser: Parser, argv: Sequence[str]) -> Parser:
+    """The parser of the command that is asked for."""
+    for word in (word for word in argv if not word.startswith("-")):
+        if word not in parser.commands:
+            break
+        parser = parser.commands[word]
+    return parser
 
 
 def _tidy_up_first() -> None:
@@ -174,7 +183,7 @@ def build_parser(name: str = "") -> Parser:
         module = importlib.import_module(f"cec_mpi.commands.{_COMMANDS[each]}")
         getattr(module, f"add_{each.replace('-', '_')}")(commands)
     parser.commands = commands.choices
-    for command in (parser, *parser.commands.values()):
+    for _, command in parser.named():
         if command.processes is Processes.SHARED:
             add_option(command, Losses, "start_timeout")
             add_option(command, RunOptions, "progress")

@@ -34,9 +34,25 @@ HOUSE = {
         session
         linear_operator cluster tasks report
         run doctor sklearn
+        bench
         commands
         cli testing
         __main__
+    """,
+    "cec_mpi.bench": """
+        figures programs scratch
+        benchmark turns
+        plan ranks start store
+        products steps
+    """,
+    "cec_mpi.bench.products": """
+        rows
+        block decode kernel
+    """,
+    "cec_mpi.bench.steps": """
+        timing
+        event local peers
+        step
     """,
     "cec_mpi.core": """
         code
@@ -104,7 +120,7 @@ HOUSE = {
     "cec_mpi.commands": """
         cluster parser task
         run shared report
-        doctor encode info plan store top
+        bench doctor encode info plan store
     """,
     "cec_mpi.core.accuracy": """
         equilibration finite rounding verdict
@@ -142,7 +158,7 @@ HOUSE = {
         learned
     """,
     "cec_mpi.doctor": """
-        advice balance bench measure
+        advice balance measure
         diagnosis
         examine
     """,

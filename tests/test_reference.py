@@ -165,9 +165,11 @@ def test_each_exit_code_is_described():
     assert described == raised | {0: set(), 130: {"KeyboardInterrupt"}}
 
 
-@pytest.mark.parametrize("command", ["", *build_parser().commands])
+PARSERS = dict(build_parser().named())
+
+
+@pytest.mark.parametrize("command", PARSERS)
 def test_each_option_has_a_help(command):
-    parser = build_parser()
-    chosen = parser.commands[command] if command else parser
+    chosen = PARSERS[command]
     options = [each for each in chosen._actions if not isinstance(each, argparse._SubParsersAction)]
     assert not [each.option_strings or each.dest for each in options if not each.help]

@@ -1,19 +1,18 @@
-"""Making stores, and measuring how fast that is: encode, bench."""
+"""Making stores: encode."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.commands.parser import Processes
-from cec_mpi.commands.shared import add_json, add_memory, column_line, described, with_runner
+from cec_mpi.commands.shared import add_memory, column_line, described, with_runner
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.errors import InputError
 from cec_mpi.options import values
-from cec_mpi.options.option import add_flag, add_option, from_flags
+from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.terminal import put, say
+from cec_mpi.terminal import say
 from cec_mpi.text import printable
 
 if TYPE_CHECKING:
@@ -129,37 +128,3 @@ def _encode(arguments: argparse.Namespace) -> int:
 def _is_table(arguments: argparse.Namespace) -> bool:
     suffixes = (".csv", ".tsv")
     return bool(arguments.delimiter) or arguments.source.lower().endswith(suffixes)
-
-
-def add_bench(commands: Any) -> None:
-    """``cec-mpi bench``."""
-    p = commands.add_parser(
-        "bench", help="measure encode or verify beside what the disk and the processor can do"
-    )
-    p.add_argument("what", choices=["encode", "verify"], help="what is measured")
-    add_flag(p, "--directory DIR", "on the disk to measure", default=".")
-    add_flag(p, "--rows Q", "of X", values.positive, default=1_000_000)
-    add_flag(p, "--columns R", "of X", values.positive, default=256)
-    add_flag(p, "--machines N", "shards to make", values.positive, default=6)
-    add_flag(p, "--recovery L", "any L of them give X back", values.positive, default=3)
-    add_flag(
-        p, "--dtype", "of X and of the shards", choices=["float32", "float64"], default="float32"
-    )
-    add_flag(p, "--repeats K", "times; the median counts", values.positive, default=3)
-    add_option(p, SessionOptions, "seed", text="of the numbers of X")
-    add_json(p)
-    add_memory(p)
-    p.set_defaults(command=_bench)
-
-
-def _bench(arguments: argparse.Namespace) -> int:
-    from cec_mpi.doctor.bench import Bench
-
-    bench = from_flags(Bench, arguments)
-    figures = bench.encode() if arguments.what == "encode" else bench.verify()
-    if arguments.json:
-        put(json.dumps(figures))
-    else:
-        for name, value in figures.items():
-            put(f"{name.replace('_', ' '):32} {value:.4g}")
-    return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NoReturn
 
@@ -22,6 +22,7 @@ class Processes(Enum):
     ONE = "one alone, which prints"
     SHARED = "one, or all ranks where a launcher has started several"
     RANKS = "ranks, which start MPI"
+    STARTED = "one, which starts ranks, or all ranks where a launcher has started several"
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,6 +48,12 @@ class Parser(argparse.ArgumentParser):
         self.processes = Processes.ONE
         self.special_help: Callable[[Mapping[str, str]], str] = lambda given: ""
         self.hint: Callable[[str, Mapping[str, str]], str] = lambda option, given: ""
+
+    def named(self, name: str = "") -> Iterator[tuple[str, Parser]]:
+        """Its own name, by default none, and all commands below with theirs, as ``bench step``."""
+        yield name, self
+        for word, command in self.commands.items():
+            yield from command.named(f"{name} {word}".strip())
 
     def error(self, message: str) -> NoReturn:
         """Raise `InputError`."""

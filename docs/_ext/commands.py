@@ -27,8 +27,9 @@ class Commands(SphinxDirective):
         return [
             self._section(parser, "cec-mpi", str(parser.description)),
             *(
-                self._section(command, f"cec-mpi {name}", _about(parser, name, command))
-                for name, command in parser.commands.items()
+                self._section(command, f"cec-mpi {words}", _about(parser, words, command))
+                for words, command in parser.named()
+                if words
             ),
         ]
 
@@ -77,8 +78,11 @@ class Commands(SphinxDirective):
         return described
 
 
-def _about(parser: Any, name: str, command: Any) -> str:
+def _about(parser: Any, words: str, command: Any) -> str:
     """What the command does: its own description, or its line in the list of commands."""
+    *before, name = words.split()
+    for word in before:
+        parser = parser.commands[word]
     (listed,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     (line,) = (str(each.help) for each in listed._choices_actions if each.dest == name)
     return _sentence(command.description or line)

@@ -24,7 +24,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
-from cec_mpi.doctor.bench import Bench
+from cec_mpi.bench.store import Encode, Verify
 from cec_mpi.store import open_store
 from helpers.checks import TIME_LIMIT, cec_mpi
 
@@ -46,20 +46,17 @@ def main() -> int:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cec-store-", dir=chosen.directory) as name:
         directory = Path(name)
-        bench = Bench(
-            directory=directory,
-            rows=chosen.rows,
-            columns=chosen.columns,
-            machines=chosen.machines,
-            recovery=chosen.recovery,
-            dtype="float32",
-            memory=512 << 20,
-            repeats=chosen.repeats,
-            seed=chosen.seed,
-        )
-        for name, figures in (("encode", bench.encode()), ("verify", bench.verify())):
-            for figure, value in figures.items():
-                print(f"bench {name}: {figure} {value:.4g}", flush=True)
+        settings = {
+            "turns": chosen.repeats,
+            "seed": chosen.seed,
+            "directory": str(directory),
+            "rows": chosen.rows,
+            "columns": chosen.columns,
+            "machines": chosen.machines,
+            "recovery": chosen.recovery,
+        }
+        for bench in (Encode(**settings), Verify(**settings)):
+            print(bench.result().table(), flush=True)
         X, store = directory / "X.npy", directory / "store"
         make_matrix(X, chosen.rows, chosen.columns, chosen.seed)
         cec_mpi(

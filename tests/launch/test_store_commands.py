@@ -1,6 +1,5 @@
 """Commands on stores as users start them: alone, and under mpirun."""
 
-import json
 import os
 import re
 import shutil
@@ -283,18 +282,3 @@ def test_a_bar_with_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ra
 def test_no_bar_in_a_file(cec, matrix, tmp_path):
     words = ("encode", matrix / "X.npy", tmp_path / "store", "--machines", 5, "--recovery", 3)
     assert cec(*words).stderr == ""
-
-
-# --- measuring ----------------------------------------------------------------------------
-
-
-@pytest.mark.any_mpi
-@pytest.mark.parametrize(("what", "ranks"), [("encode", 0), ("verify", 2)])
-def test_bench_prints_rates_and_ratios(cec, tmp_path, what, ranks):
-    words = ("bench", what, "--directory", tmp_path, "--rows", 3000, "--columns", 40)
-    done = cec(*words, "--repeats", 1, "--json", ranks=ranks)
-    assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout)
-    assert figures["shard_bytes"] >= 6 * 1000 * 160
-    assert all(value > 0 for value in figures.values())
-    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,4 @@
+"""What a machine computes, and what rank 0 decodes, beside the best that NumPy does.
+
+May import: `bench`, `core`, `options`, `processes`, `store`.
+"""
