@@ -113,7 +113,7 @@ HOUSE = {
     """,
     "cec_mpi.wire.collective": """
         buffers layouts
-        packets
+        packets spreading
         announcing machine_end
         master_end
         hub

@@ -246,7 +246,8 @@ class Session:
         speeds = as_speeds(options.speeds, total).by_machine(numbers, hosts, total)
         options = replace(options, speeds="learn" if speeds is None else speeds)
         scaling = read_scaling(node_directory(path), manifest)
-        opening = Opening(path, manifest, tuple(numbers), options.of_machines, tuple(threads), logs)
+        served = path, manifest, tuple(numbers), options.of_machines, tuple(threads), logs
+        opening = Opening(*served, several_nodes=len({place.node for place in self._places}) > 1)
         opened = self._hub.open(opening)
         error = problem_of_opening(opening, opened, self._places)
         if error is not None:

@@ -30,6 +30,8 @@ class Opening:
         BLAS threads of each rank from 0 on.
     logs : Path or None
         Directory for a log of each machine, for as long as the session lasts.
+    several_nodes : bool
+        Ranks are on more than one.
     """
 
     store: Path
@@ -38,6 +40,7 @@ class Opening:
     options: MachineOptions
     threads: tuple[int, ...]
     logs: Path | None = None
+    several_nodes: bool = False
 
     @property
     def measured(self) -> bool:

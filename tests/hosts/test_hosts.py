@@ -42,6 +42,18 @@ def test_power_iteration_with_preemption(start, tmp_path):
     assert np.linalg.norm(X @ found - 9 * found) < 1e-6
 
 
+def test_a_long_vector_is_passed_on_from_host_to_host(start, tmp_path):
+    rng = np.random.default_rng(5)
+    X, W = rng.standard_normal((12, 30_000)), rng.standard_normal((3, 30_000))
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "W.npy", W)
+    cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 6, 3)
+    words = ["run", tmp_path / "store", "--out", tmp_path / "out"]
+    done = start(*words, "--vectors", tmp_path / "W.npy")
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), W @ X.T, atol=1e-8)
+
+
 def test_each_shard_is_staged_to_its_own_node(hosts, start, multiply, made, tmp_path):
     store = shutil.copytree(made.store, tmp_path / "store")
     pattern = hosts.local / "of-{host}"

@@ -17,6 +17,7 @@ from cec_mpi.processes.waiting import Rhythm, wait_for
 from cec_mpi.wire.collective.buffers import broadcast, check_buffer
 from cec_mpi.wire.collective.layouts import packed_size
 from cec_mpi.wire.collective.packets import Packet, Sizes
+from cec_mpi.wire.collective.spreading import spread
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import (
     MASTER,
@@ -104,7 +105,7 @@ class CollectiveMachineEnd:
         if product.adjoint:
             wait_for([self._comm.Iscatterv(None, values, root=MASTER)], values.nbytes)
         else:
-            broadcast(self._comm, values, values.nbytes)
+            spread(self._comm, values, served.several_nodes)
         return values
 
     def answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
@@ -152,6 +153,7 @@ class _Served:
         self.columns = opening.manifest.columns
         self.dtype = opening.arithmetic
         self.sizes = Sizes(opening)
+        self.several_nodes = opening.several_nodes
         self.count = 0
         self._before = 0  # rows of the machines before it
         self._buffer = np.empty(self.columns, self.dtype)

@@ -20,6 +20,7 @@ from cec_mpi.wire.collective.announcing import Announcer
 from cec_mpi.wire.collective.buffers import broadcast, check_buffer
 from cec_mpi.wire.collective.layouts import Layout
 from cec_mpi.wire.collective.packets import ORDER_BYTES, Sizes
+from cec_mpi.wire.collective.spreading import spread
 from cec_mpi.wire.opening import Opening
 from cec_mpi.wire.orders import MASTER, Kind, Order, Reported
 
@@ -39,6 +40,7 @@ class CollectiveMasterEnd:
         self._answers = manifest.code.recovery * manifest.rows_per_shard
         self._product = Product()
         self._sizes = Sizes(opening)
+        self._several_nodes = opening.several_nodes
         self._values = AnswerBuffers(manifest, self._dtype)
         self._nothing = np.empty(0, self._dtype)
         self._no_report = np.zeros(Reported.size())
@@ -79,7 +81,7 @@ class CollectiveMasterEnd:
         return ORDER_BYTES + plan.nbytes
 
     def share(self, values: NDArray[Any]) -> int:
-        """Bcast of W, or Scatterv of what the machines multiply their rows with.
+        """Give W to all (`spread`), or Scatterv of what the machines multiply their rows with.
 
         Nothing where they went with the header.
         """
@@ -89,7 +91,7 @@ class CollectiveMasterEnd:
                 parts = [values, self._layout.parts]
                 wait_for([self._comm.Iscatterv(parts, self._nothing, root=MASTER)], values.nbytes)
             else:
-                broadcast(self._comm, values, values.nbytes)
+                spread(self._comm, values, self._several_nodes)
         return values.nbytes
 
     def collect(self) -> Answers:

@@ -1,0 +1,36 @@
+"""A long vector to ranks on several nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cec_mpi.wire.collective.spreading import cut, spread
+
+
+@pytest.mark.parametrize("several_nodes", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("size", [1, 5, 3_100, 8_191, 100_003])
+def test_all_ranks_have_it_in_the_end(comm, size, columns, dtype, several_nodes):
+    sent = np.random.default_rng(0).standard_normal((columns, size)).astype(dtype)
+    array = sent.copy() if comm.rank == 0 else np.full_like(sent, np.nan)
+    for _ in range(2):
+        spread(comm, array, several_nodes)
+        np.testing.assert_array_equal(array, sent)
+
+
+@pytest.mark.parametrize(
+    ("size", "machines", "rounds"), [(10, 3, 2), (2, 3, 1), (1000, 7, 16), (1, 1, 1)]
+)
+def test_each_number_is_sent_once_by_the_master(size, machines, rounds):
+    parts = cut(size, machines, rounds)
+    assert len(parts) == rounds
+    sent = [
+        number
+        for counts, starts in parts
+        for count, start in zip(counts, starts, strict=True)
+        for number in range(start, start + count)
+    ]
+    assert sent == list(range(size))
+    assert all(counts[0] == 0 and counts.size == machines + 1 for counts, _ in parts)
