@@ -62,7 +62,7 @@ HOUSE = {
     """,
     "cec_mpi.bench.steps": """
         timing
-        event peers
+        event local peers
         step
     """,
     "cec_mpi.core": """

@@ -50,6 +50,12 @@ class Benchmark:
         return Result.now(self.what, self.measure(), asdict(self))
 
 
+def whole_numbers(default: tuple[int, ...], flag: str, text: str) -> Any:
+    """A setting of several whole numbers from 1, as ``--columns 4 16``."""
+    shown = f"{text} (default: {' '.join(map(str, default))})"
+    return option(default, flag, shown, values.positive, nargs="+")
+
+
 def words_of(benchmark: Benchmark) -> Iterator[str]:
     """The words on a command line that give these settings."""
     for each in fields(benchmark):

@@ -115,7 +115,9 @@ class Result:
             for row in rows
         ]
         about = ", ".join(f"{name} {value}" for name, value in self.machine.items())
-        given = ", ".join(f"{name} {value}" for name, value in self.settings.items())
+        given = ", ".join(
+            f"{name} {_word(value)}" for name, value in self.settings.items() if value != ""
+        )
         return "\n".join([*lines, "", given, f"{about}; {self.date}"])
 
     def to_json(self, **more: Any) -> str:
@@ -142,6 +144,10 @@ class Result:
             )
         except (KeyError, TypeError) as error:
             raise ValueError(str(error)) from None
+
+
+def _word(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _figure(content: Any) -> Figure:

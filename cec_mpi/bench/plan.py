@@ -48,7 +48,7 @@ class Plan(Benchmark):
             "equal": np.ones(several),
         }
         tenths = [several * tenth // 10 for tenth in (1, 3, 5, 9)]
-        for recovery in sorted({each for each in (3, 10, *tenths) if 1 <= each <= several}):
+        for recovery in sorted({max(1, min(each, several)) for each in (3, 10, *tenths)}):
             for name, speeds in kinds.items():
                 plan = partial(plan_step, everyone, speeds.tolist(), recovery, self.rows)
                 ways = {str(scheme): partial(plan, scheme=scheme) for scheme in SCHEMES}

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cec_mpi.errors import InputError
+from cec_mpi.files.npy import npy_header
+from cec_mpi.files.saving import storing
 from cec_mpi.processes.together import on_master
 
 if TYPE_CHECKING:
@@ -92,16 +94,19 @@ def _removing_first(made: Path) -> Iterator[None]:
 
 
 def random_matrix(path: Path, rows: int, columns: int, dtype: str, seed: int) -> None:
-    """Write X of numbers from 0 to 1, some rows at a time."""
-    rng = np.random.default_rng(seed)
-    matrix = np.lib.format.open_memmap(
-        path, mode="w+", dtype=np.dtype(dtype), shape=(rows, columns)
-    )
+    """Write X of numbers from 0 to 1, some rows at a time.
+
+    Raises
+    ------
+    InputError
+        It cannot be written, as on a disk that is full.
+    """
+    rng, kind = np.random.default_rng(seed), np.dtype(dtype)
     step = max(1, _PIECE // (8 * columns))
-    for start in range(0, rows, step):
-        block = matrix[start : start + step]
-        block[:] = rng.random(block.shape)
-    matrix.flush()
+    with storing(path), path.open("xb") as file:
+        file.write(npy_header((rows, columns), kind))
+        for start in range(0, rows, step):
+            file.write(rng.random((min(step, rows - start), columns)).astype(kind).data)
 
 
 def random_store(

@@ -36,7 +36,7 @@ def test_a_table_has_each_figure_and_what_it_is_over():
     ).table()
     assert " ".join(lines.splitlines()[1].split()) == "X w 1.250 1.125 to 1.500 bare less"
     assert "2e+09  1e+09 to 3e+09  bytes/s" in lines
-    assert "turns 3, rows 60, machines [2, 4]" in lines
+    assert "turns 3, rows 60, machines 2 4" in lines
 
 
 WORSE = {
@@ -113,7 +113,11 @@ def test_figures_of_an_old_result_that_are_none(tmp_path):
 def test_turns_alternate_and_the_first_is_not_counted():
     order = []
     ways = {name: lambda name=name: order.append(name) for name in "abc"}
-    times = in_turns(ways, 3, repeats=2)
+    times = in_turns(ways, 3, repeats=2, tries=1)
+    assert "".join(order[::2]) == "cba" + "abc" + "cba" + "abc"
+    assert sum(map(len, times.values())) == 9
+    order.clear()
+    times = in_turns(ways, 3, tries=2)
     assert "".join(order[::2]) == "cba" + "abc" + "cba" + "abc"
     assert order[::2] == order[1::2]
     assert {name: len(taken) for name, taken in times.items()} == dict.fromkeys("abc", 3)

@@ -1,4 +1,5 @@
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -6,11 +7,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
 from cec_mpi.bench.programs import run_to_end
-from cec_mpi.bench.scratch import random_store, scratch
+from cec_mpi.bench.scratch import random_matrix, random_store, scratch
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.processes.launch.launchers import without_launcher
 from cec_mpi.store.reader import open_store
@@ -81,6 +83,25 @@ def test_a_throwaway_directory_goes_and_signals_are_as_before(tmp_path):
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == before
     with pytest.raises(InputError, match="is not a directory"), scratch(tmp_path / "none"):
         pass
+
+
+def test_a_matrix_for_which_there_is_no_room(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        with pytest.raises(InputError, match=r"X.npy cannot be written: File too large"):
+            random_matrix(tmp_path / "X.npy", 1000, 100, "float64", 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_random_matrix(tmp_path, monkeypatch, dtype):
+    monkeypatch.setattr("cec_mpi.bench.scratch._PIECE", 1000)
+    random_matrix(tmp_path / "X.npy", 50, 7, dtype, 3)
+    X = np.load(tmp_path / "X.npy")
+    assert (X.shape, X.dtype) == ((50, 7), dtype)
+    np.testing.assert_array_equal(X, np.random.default_rng(3).random((50, 7)).astype(dtype))
 
 
 def test_a_random_store(tmp_path):

@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.bench.benchmark import whole_numbers
 from cec_mpi.bench.figures import Figure
 from cec_mpi.bench.products.rows import Rows, ShardBenchmark
 from cec_mpi.bench.turns import in_turns, ratio
-from cec_mpi.options import values
-from cec_mpi.options.option import option
 from cec_mpi.processes.launch.places import limit_threads
 
 
@@ -31,8 +30,8 @@ class Block(ShardBenchmark):
     title = "a machine's product with several vectors: over that with one, and np.dot with one"
     adjoint: ClassVar[bool] = False
 
-    vectors: tuple[int, ...] = option(
-        (2, 4, 8, 16, 32), "--vectors K", "that are multiplied at once", values.positive, nargs="+"
+    vectors: tuple[int, ...] = whole_numbers(
+        (2, 4, 8, 16, 32), "--vectors K", "that are multiplied at once"
     )
 
     def measure(self) -> list[Figure]:

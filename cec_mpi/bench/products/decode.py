@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cec_mpi.bench.benchmark import Benchmark
+from cec_mpi.bench.benchmark import Benchmark, whole_numbers
 from cec_mpi.bench.figures import Figure
 from cec_mpi.bench.turns import in_turns, ratio
 from cec_mpi.core.code.mds import make_code
@@ -37,9 +37,7 @@ class Decode(Benchmark):
     what = "decode"
     title = "decoding, and coding for the adjoint: the speed over that of np.copyto of the bytes"
 
-    recovery: tuple[int, ...] = option(
-        (3, 10, 40), "--recovery L", "of one code each", values.positive, nargs="+"
-    )
+    recovery: tuple[int, ...] = whole_numbers((3, 10, 40), "--recovery L", "of one code each")
     megabytes: int = option(64, "--megabytes M", "of the answers", values.positive)
 
     def measure(self) -> list[Figure]:

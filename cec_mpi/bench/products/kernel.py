@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.bench.benchmark import whole_numbers
 from cec_mpi.bench.figures import Figure
 from cec_mpi.bench.products.rows import Rows, ShardBenchmark, cut
 from cec_mpi.bench.turns import fastest, in_turns, ratio
-from cec_mpi.options import values
-from cec_mpi.options.option import option
 from cec_mpi.processes.launch.places import limit_threads
 
 _SLABS = (256 << 10, 1 << 20, 4 << 20)  # bytes
@@ -36,15 +35,11 @@ class Kernel(ShardBenchmark):
         "a machine's product: its speed over the best of NumPy's routines, and over a plain read"
     )
 
-    columns: tuple[int, ...] = option(
-        (4, 16, 60, 250, 1_000, 2_500, 20_000, 200_000),
-        "--columns R",
-        "of X, for one shard each",
-        values.positive,
-        nargs="+",
+    columns: tuple[int, ...] = whole_numbers(
+        (4, 16, 60, 250, 1_000, 2_500, 20_000, 200_000), "--columns R", "of X, for one shard each"
     )
-    intervals: tuple[int, ...] = option(
-        (1, 50), "--intervals F", "of rows, which are all of the shard", values.positive, nargs="+"
+    intervals: tuple[int, ...] = whole_numbers(
+        (1, 50), "--intervals F", "of rows, which are all of the shard"
     )
 
     def measure(self) -> list[Figure]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.bench.benchmark import Benchmark
+from cec_mpi.bench.benchmark import Benchmark, whole_numbers
 from cec_mpi.options import values
 from cec_mpi.options.option import option
 from cec_mpi.store.dense import DenseShard
@@ -45,12 +45,8 @@ class ShardBenchmark(Benchmark):
         Of the shard, in MiB.
     """
 
-    columns: tuple[int, ...] = option(
-        (100, 600, 1_250, 2_500, 10_000),
-        "--columns R",
-        "of X, for one shard each",
-        values.positive,
-        nargs="+",
+    columns: tuple[int, ...] = whole_numbers(
+        (100, 600, 1_250, 2_500, 10_000), "--columns R", "of X, for one shard each"
     )
     dtype: str = option("float64", "--dtype", "of the shard", choices=["float64", "float32"])
     megabytes: int = option(

@@ -1,4 +1,5 @@
 """Whole steps beside what makes the same result with less, or did so before.
 
-May import: `bench`, `core`, `linear_operator`, `options`, `processes`, `store`.
+May import: `bench`, `core`, `linear_operator`, `options`, `processes`, `records`,
+`store`.
 """
