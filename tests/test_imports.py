@@ -43,13 +43,18 @@ HOUSE = {
         figures programs scratch
         benchmark turns
         plan ranks start store
-        league products steps
+        league products slower steps
     """,
     "cec_mpi.bench.league": """
         shares work
         coded dealt fastest on_dask restarted
         contestants
         league
+    """,
+    "cec_mpi.bench.slower": """
+        limits
+        machines
+        makespan
     """,
     "cec_mpi.bench.products": """
         rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
@@ -67,3 +67,19 @@ def words_of(benchmark: Benchmark) -> Iterator[str]:
             yield flag
         elif value not in (None, False, ""):
             yield f"{flag}={value}"
+
+
+def checked(parse: Callable[[str], object]) -> Callable[[str], str]:
+    """A check of the text of an option, which stays as it is.
+
+    Parameters
+    ----------
+    parse : callable
+        Raises `argparse.ArgumentTypeError` where the text is none of its kind.
+    """
+
+    def check(text: str) -> str:
+        parse(text)
+        return text
+
+    return check

@@ -35,6 +35,7 @@ _BENCHMARKS = {  # each with its class, in a module of `bench`
     "encode": "store.Encode",
     "verify": "store.Verify",
     "league": "league.league.League",
+    "makespan": "slower.makespan.Makespan",
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentTypeError
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,7 +13,7 @@ import numpy as np
 
 from cec_mpi.availability.given import read_availability
 from cec_mpi.availability.models import Availability, Listed, RandomAvailability
-from cec_mpi.bench.benchmark import Benchmark
+from cec_mpi.bench.benchmark import Benchmark, checked
 from cec_mpi.bench.figures import Figure
 from cec_mpi.bench.league.contestants import (
     CONTESTANTS,
@@ -42,16 +41,6 @@ def contestants(text: str) -> tuple[str, ...]:
     if not set(names) <= CONTESTANTS.keys() or len(set(names)) < len(names):
         raise ArgumentTypeError(f"{text!r}: expected some of {','.join(CONTESTANTS)}")
     return names
-
-
-def checked(parse: Callable[[str], object]) -> Callable[[str], str]:
-    """A check of the text of an option, which stays as it is."""
-
-    def check(text: str) -> str:
-        parse(text)
-        return text
-
-    return check
 
 
 @dataclass(frozen=True)
