@@ -12,6 +12,8 @@ _MEMORY = 0.95  # of errors, per measurement
 _TOGETHER = 5.0  # weight of the mean error of all machines beside that of one
 _CLIP = 2.5  # standard deviations: larger errors count as these
 _LIGHT = 0.3  # gains above this take errors in full: they are meant to follow
+_FOLLOW = _GAINS > _LIGHT
+_OLD = 1 / _GAINS.min() + 1  # measurements from which on no average is one of equal weights
 
 
 class Averages:
@@ -59,11 +61,15 @@ class Averages:
         levels = self._levels[:, which]
         errors = logs - levels
         clipped = np.minimum(np.maximum(errors / spread, -_CLIP), _CLIP)
-        gains = np.maximum(_GAINS, 1 / ages)
+        squares = clipped * clipped
+        gains, follow = _GAINS, _FOLLOW
+        if ages.min() < _OLD:
+            gains = np.maximum(_GAINS, 1 / ages)
+            follow = gains > _LIGHT
+            squares *= ages > 2
         self._levels[:, which] = levels = levels + gains * np.where(
-            gains > _LIGHT, errors, clipped * spread
+            follow, errors, clipped * spread
         )
-        squares = clipped * clipped * (ages > 2)
         self._errors[:, which] = past = _MEMORY * self._errors[:, which] + squares
         self._common = (
             _MEMORY * self._common + np.add.reduce(squares, axis=1, keepdims=True) / logs.size

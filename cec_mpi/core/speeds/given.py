@@ -194,5 +194,7 @@ def measured(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]
     A time of 0 is below the resolution of the clock and shows none.
     """
     counts, times = np.asarray(rows, np.float64), np.asarray(seconds, np.float64)
-    (which,) = ((counts > 0) & (times > 0) & (counts < np.inf) & (times < np.inf)).nonzero()
-    return which, counts[which], np.minimum(np.maximum(times[which], _SHORTEST), _LONGEST)
+    (which,) = ((np.minimum(counts, times) > 0) & (np.maximum(counts, times) < np.inf)).nonzero()
+    if which.size < counts.size:
+        counts, times = counts[which], times[which]
+    return which, counts, np.minimum(np.maximum(times, _SHORTEST), _LONGEST)

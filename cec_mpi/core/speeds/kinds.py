@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 
 from cec_mpi.core.plan.numbers import Ints
-from cec_mpi.core.speeds.given import Floats
+from cec_mpi.core.speeds.given import Floats, Which
 
 _WINDOW = 5  # measurements that a rate is the median of
 _RECENT = 8  # steps: over more of them a machine may have changed
@@ -42,9 +42,17 @@ class Kind:
         self.level = sorted(self._levels)[len(self._levels) // 2]
 
     def pairs(
-        self, which: Ints, rows: Floats, log_seconds: Floats, step: int
+        self, which: Ints, where: Which, rows: Floats, log_seconds: Floats, step: int
     ) -> tuple[Ints, Floats, Floats, Floats] | None:
         """Machines whose last step was not long ago, with their rows then and now.
+
+        Parameters
+        ----------
+        which : (n,) ndarray of int
+        where : slice or (n,) ndarray of int
+            The same.
+        rows, log_seconds : (n,) ndarray
+        step : int
 
         Returns
         -------
@@ -54,7 +62,7 @@ class Kind:
             By how much the logs of seconds differ.
         None where no machine had other rows, which is most of the time.
         """
-        before = self._rows[which]
+        before = self._rows[where]
         if (rows == before).all():
             return None
         recent = step - self._steps[which] <= _RECENT
@@ -63,8 +71,8 @@ class Kind:
         longer = log_seconds - self._log_seconds[which]
         return which[recent], before[recent], rows[recent], longer[recent]
 
-    def remember(self, which: Ints, rows: Floats, log_seconds: Floats, step: int) -> None:
+    def remember(self, where: Which, rows: Floats, log_seconds: Floats, step: int) -> None:
         """Keep a step to compare the next one with."""
-        self._rows[which] = rows
-        self._log_seconds[which] = log_seconds
-        self._steps[which] = step
+        self._rows[where] = rows
+        self._log_seconds[where] = log_seconds
+        self._steps[where] = step

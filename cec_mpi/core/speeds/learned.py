@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from cec_mpi.core.plan.load import check_copies, check_rows
 from cec_mpi.core.plan.numbers import Ints
-from cec_mpi.core.speeds.given import Floats, measured
+from cec_mpi.core.speeds.given import Floats, Which, measured
 from cec_mpi.core.speeds.kinds import Kind
 from cec_mpi.core.speeds.medians import median
 from cec_mpi.core.speeds.overheads import Overheads, optimum
@@ -160,12 +160,17 @@ class SpeedEstimator:
 
     def _take(self, kind: Hashable, which: Ints, rows: Floats, log_seconds: Floats) -> None:
         """Split what these machines showed into the rate of the kind and their speeds."""
-        tracked = self._tracked
+        tracked, overheads = self._tracked, self._overheads
+        where: Which = slice(None) if which.size == self._typical.size else which
         state = self._kinds.get(kind)
         if state is not None:
-            self._compare(state, which, rows, log_seconds)
-        log_rates = np.log(rows + self._overheads.rows[which]) - log_seconds
-        residuals = (log_rates - tracked.logs[which])[tracked.known[which]]
+            self._compare(state, which, where, rows, log_seconds)
+        log_rows = np.log(rows)
+        log_rates = np.log(rows + overheads.rows[where]) if overheads.known else log_rows
+        log_rates = log_rates - log_seconds
+        residuals = log_rates - tracked.logs[where]
+        if not tracked.all_known:
+            residuals = residuals[tracked.known[where]]
         if state is None:
             state = self._kinds[kind] = Kind(self._typical.size)
             if not residuals.size:
@@ -179,14 +184,17 @@ class SpeedEstimator:
             level = found if many else state.level
         self._unit = math.exp(-state.level)
         early = log_seconds < median(log_seconds) - _EARLY
-        early &= self._overheads.rows[which] <= 0
-        tracked.take(which, log_rates - level, np.log(rows), early, self._step)
-        state.remember(which, rows, log_seconds, self._step)
-        self._typical[which] = rows
+        if overheads.known:
+            early &= overheads.rows[where] <= 0
+        tracked.take(which, log_rates - level, log_rows, early, self._step)
+        state.remember(where, rows, log_seconds, self._step)
+        self._typical[where] = rows
 
-    def _compare(self, state: Kind, which: Ints, rows: Floats, log_seconds: Floats) -> None:
+    def _compare(
+        self, state: Kind, which: Ints, where: Which, rows: Floats, log_seconds: Floats
+    ) -> None:
         """Learn overheads from machines that had other rows in their last step of this kind."""
-        pairs = state.pairs(which, rows, log_seconds, self._step)
+        pairs = state.pairs(which, where, rows, log_seconds, self._step)
         if pairs is not None:
             known = pairs[0]
             typical, overheads = self._typical[known], self._overheads.rows
@@ -209,7 +217,7 @@ class SpeedEstimator:
     def _refresh(self) -> None:
         """Estimates in rows per unit of time, after a change."""
         known, logs = self._tracked.known, self._tracked.to_plan_with(self._step)
-        if not known.all():
+        if not self._tracked.all_known:
             seen = self._tracked.logs[known]
             logs = np.where(known, logs, median(seen) if seen.size else 0.0)
         self._speeds = np.exp(logs)
@@ -231,6 +239,8 @@ class SpeedEstimator:
 
     def _seconds(self, rows: Floats, which: Ints | slice) -> Floats:
         """Time for these rows, in the unit of the speeds; none without rows."""
+        if not self._overheads.known:
+            return rows / self._speeds[which]
         return (self._overheads.rows[which] + rows) / self._speeds[which] * (rows > 0)
 
     def _effective(self, rows: Floats) -> Floats:

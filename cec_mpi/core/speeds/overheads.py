@@ -47,10 +47,13 @@ class Overheads:
     ----------
     rows : (N,) ndarray
         The time for so many rows.
+    known : bool
+        Whether any machine has one.
     """
 
     def __init__(self, machines: int, mean: float) -> None:
         self.rows = np.zeros(machines)
+        self.known = False
         self._mean = mean
         self._weights = np.zeros(machines)  # of the fits: sums of squared slopes,
         self._sums = np.zeros(machines)  # and of slopes times what overheads should explain
@@ -99,6 +102,7 @@ class Overheads:
         self._weights[which], self._sums[which] = weights, sums
         self._variance, self._pairs = variance, min(pairs, _MOST_PAIRS)
         self.rows[which] = overheads
+        self.known = bool(self.rows.any())
 
     def _common(self, weight: float, total: float, variance: float) -> float:
         found = min(total / weight, _MOST * self._mean)

@@ -53,6 +53,8 @@ class Tracked:
         Log speeds as they are known; 0 of machines that were never measured.
     known : (N,) ndarray of bool
         Whether they were.
+    all_known : bool
+        Whether all were.
     noise : float
         Standard deviation of one measurement of the median machine.
     """
@@ -60,6 +62,7 @@ class Tracked:
     def __init__(self, machines: int) -> None:
         self.logs = np.zeros(machines)
         self.known = np.zeros(machines, dtype=bool)
+        self.all_known = False
         self.noise = _FIRST_NOISE
         self._averages = Averages(machines)
         self._surprises = Surprises(machines)
@@ -102,10 +105,10 @@ class Tracked:
             From 1.
         """
         logs = np.minimum(np.maximum(logs, -_MOST), _MOST)
-        old = self.known[which]
-        if not old.all():
+        if not self.all_known and not (old := self.known[which]).all():
             new = which[~old]
             self.known[new] = True
+            self.all_known = bool(self.known.all())
             self._seen[new] = step
             self._begin(new, logs[~old], log_rows[~old], 1.0)
             which, logs, log_rows, early = which[old], logs[old], log_rows[old], early[old]
@@ -117,7 +120,8 @@ class Tracked:
         away = step - 1 - self._seen[where]
         self._seen[where] = step
         ages, recent = self._ages[where], away <= _SOON
-        if not recent.all():
+        all_recent = bool(recent.all())
+        if not all_recent:
             most = np.where(recent, np.inf, np.maximum(_LONG / np.maximum(away, 1), 1.0))
             ages = np.minimum(ages, most)
         shown = errors = logs - self.logs[where]
@@ -127,7 +131,7 @@ class Tracked:
             errors = np.where(excused, 0.0, errors)
         self._usual[where] += _HABIT * fewer
         sizes, unsure = np.abs(errors), np.sqrt(1 + 1 / ages)
-        spread = self._measure(where, sizes / unsure, ages, recent)
+        spread = self._measure(where, sizes / unsure, ages, None if all_recent else recent)
         limits = np.maximum(_FAR * spread * unsure, _NEAREST)
         usual = sizes <= limits
         if self._surprises.pending or not usual.all():
@@ -152,10 +156,14 @@ class Tracked:
         least = max(self.noise, _LEAST_NOISE) ** 2
         return np.asarray(np.sqrt(np.maximum(self._variances[which], least)))
 
-    def _measure(self, which: Which, sizes: Floats, ages: Floats, recent: Bools) -> Floats:
-        """Learn the noise of all machines, and then of each, from the sizes of errors."""
-        if recent.any():
-            noise, gain = DEVIATION * median(sizes[recent]), float(1 / ages.max())
+    def _measure(self, which: Which, sizes: Floats, ages: Floats, recent: Bools | None) -> Floats:
+        """Learn the noise of all machines, and then of each, from the sizes of errors.
+
+        Of those that were `recent`: None stands for all.
+        """
+        if recent is None or recent.any():
+            of_these = sizes if recent is None else sizes[recent]
+            noise, gain = DEVIATION * median(of_these), float(1 / ages.max())
             if sizes.size < _FEWEST:  # so few may all have changed
                 noise, gain = min(noise, 2 * max(self.noise, _LEAST_NOISE)), 0.0
             self.noise += max(gain, _SMOOTHING) * (noise - self.noise)
