@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.finite import NotFinite
+from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.errors import MachineError
 from cec_mpi.master.master import Found, Master, OpenStore
 from cec_mpi.master.numbers.buffers import Buffers
@@ -35,7 +36,7 @@ class LockstepMaster(Master):
     def __init__(self, end: Lockstep, options: SessionOptions, store: OpenStore) -> None:
         super().__init__(end.close, store)
         self._end = end
-        self._rows: list[int] = []
+        self._counted: tuple[Assignment | None, list[int]] = None, []  # rows of each machine
 
     def _multiply(
         self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
@@ -53,7 +54,16 @@ class LockstepMaster(Master):
 
     def _done(self, step: Step, answers: Answers, buffers: Buffers) -> Multiplied:
         amplification = self.bounds.of_plan(step.plan)
-        return Multiplied(answers, buffers.codec.condition, amplification, self._rows)
+        return Multiplied(answers, buffers.codec.condition, amplification, self._rows_of(step))
+
+    def _rows_of(self, step: Step) -> list[int]:
+        """Rows of each machine; they are counted where the assignment is another one."""
+        assignment = step.plan.assignment
+        counted, rows = self._counted
+        if counted is not assignment:
+            rows = assignment.counts(self.manifest.code.machines).tolist()
+            self._counted = assignment, rows
+        return rows
 
     def _exchange(
         self,
@@ -67,8 +77,6 @@ class LockstepMaster(Master):
             step.bytes["announce"] = self._end.announce(
                 step.number, step.product, step.plan.assignment, values
             )
-        if step.planned.changed:
-            self._rows = step.plan.assignment.counts(self.manifest.code.machines).tolist()
         self.steps.begun(step.planned)
         with step.timed("share"):
             step.bytes["share"] = self._end.share(values)
@@ -102,8 +110,9 @@ class LockstepMaster(Master):
         """Whose error it is that answers to X W are not finite."""
         columns = step.product.columns
         answers, place, found = NotFinite(columns), 0, []
+        rows = self._rows_of(step)
         for machine in step.plan.assignment.available:
-            end = place + self._rows[machine - 1] * columns
+            end = place + rows[machine - 1] * columns
             intervals = step.plan.assignment.intervals(machine)
             unusable = answers.take(machine, intervals, values[place:end])
             if unusable is not None and unusable.other is not None:

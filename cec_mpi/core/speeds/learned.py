@@ -79,18 +79,24 @@ class SpeedEstimator:
     def __init__(self, machines: int, copies: int, rows: int) -> None:
         check_copies(machines, copies)
         check_rows(rows)
-        self._copies, self._rows = copies, rows
+        self._machines, self._copies, self._rows = machines, copies, rows
+        self._forget()
+
+    def _forget(self) -> None:
+        """Know nothing yet."""
+        machines, usual = self._machines, self._copies * self._rows / self._machines
         self._kinds: dict[Hashable, Kind] = {}
         self._step = 0
         self._unit = math.inf  # seconds of the last kind, of a unit of time of the speeds
         self._available: Ints = np.arange(0)
         # Of each machine: estimates (log speed, overhead), and what they are made of.
         self._tracked = Tracked(machines)
-        self._overheads = Overheads(machines, copies * rows / machines)
-        self._typical = np.full(machines, copies * rows / machines)  # rows, when last measured
+        self._overheads = Overheads(machines, usual)
+        self._typical = np.full(machines, usual)  # rows, when last measured
         self._published = (1.0,) * machines
         self._planned: _Planned | None = None
         self._speeds = np.ones(machines)
+        self._is_half_learned = False  # a step, because of an interrupt: what is known is no more
 
     @property
     def scale(self) -> float | None:
@@ -105,23 +111,25 @@ class SpeedEstimator:
 
     def plan_speeds(self, available: tuple[int, ...]) -> tuple[float, ...]:
         """Speeds of all machines, relative to the median one; see `Speeds`."""
+        if self._is_half_learned:
+            self._forget()
         if len(available) < self._copies:
             return self._published
         planned = self._plan(available)
         which = self._available = planned.which
         if planned.checked:
             return self._published
-        planned.checked = True
         if planned.published is not self._published:
-            planned.published = self._published
             present = np.array(self._published)[which]
             planned.loads = optimum(present, np.zeros(which.size), self._copies, self._rows)[1]
+            planned.published = self._published  # last: an interrupt may come in between
         expected = float(self._seconds(planned.loads, which).max())
         if self._is_worth_it(planned, expected):
             rows = self._typical.copy()
             rows[which] = planned.best
             speeds = self._effective(rows)
             self._published = tuple((speeds / np.median(speeds)).tolist())
+        planned.checked = True
         return self._published
 
     def _is_worth_it(self, planned: _Planned, expected: float) -> bool:
@@ -151,12 +159,16 @@ class SpeedEstimator:
 
     def observe(self, kind: Hashable, rows: ArrayLike, seconds: ArrayLike) -> None:
         """Learn from a step; see `Speeds`. A time of 0 says nothing, and is left out."""
+        if self._is_half_learned:
+            self._forget()
+        self._is_half_learned = True
         self._step += 1
         which, counts, times = measured(rows, seconds)
         if which.size:
             self._take(kind, which, counts, np.log(times))
             self._try_the_idle(which)
         self._refresh()
+        self._is_half_learned = False
 
     def _take(self, kind: Hashable, which: Ints, rows: Floats, log_seconds: Floats) -> None:
         """Split what these machines showed into the rate of the kind and their speeds."""
@@ -230,11 +242,11 @@ class SpeedEstimator:
         if planned is None or planned.available != available:
             planned = self._planned = _Planned(available)
         if not planned.fresh:
-            planned.fresh = True
             which = planned.which
             planned.seconds, planned.best = optimum(
                 self._speeds[which], self._overheads.rows[which], self._copies, self._rows
             )
+            planned.fresh = True
         return planned
 
     def _seconds(self, rows: Floats, which: Ints | slice) -> Floats:
