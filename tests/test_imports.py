@@ -41,7 +41,7 @@ HOUSE = {
     "cec_mpi.core": """
         code
         plan accuracy
-        deviation checks speeds
+        deviation checks holding speeds
         step
     """,
     "cec_mpi.store": """
@@ -126,7 +126,15 @@ HOUSE = {
         amplification decoding lengths
         amplifier figures
     """,
+    "cec_mpi.core.holding": """
+        holding
+        cyclic load planned spreading
+        tolerance
+        planner
+        explain
+    """,
     "cec_mpi.core.plan": """
+        limited
         load numbers
         assignment filling flow layout
         intervals
@@ -148,7 +156,7 @@ HOUSE = {
     """,
     "cec_mpi.drawing": """
         scene shares steps
-        filling lanes printed svg typed
+        filling held lanes printed svg typed
         writing
     """,
     "cec_mpi.files": """
@@ -282,7 +290,7 @@ LARGEST_ROOM, LONGEST_MODULE = 12, 300
 MPI_ROOMS = ("processes", "wire", "session")
 USE_SCIPY_IN_CORE = {
     f"cec_mpi.core.{name}"
-    for name in ("code.mds", "code.decoder", "accuracy.recombine", "plan.flow")
+    for name in ("code.mds", "code.decoder", "accuracy.recombine", "holding.tolerance", "plan.flow")
 }
 EVERYONES = {"cec_mpi._version", "cec_mpi.errors", "cec_mpi.text"}
 NOT_IN_CORE = {"io", "logging", "mpi4py", "os", "pathlib", "subprocess", "threading", "time"}

@@ -25,6 +25,7 @@ from cec_mpi.terminal import put
 from cec_mpi.text import plural
 
 _MOST_DRAWN = 2000  # machines
+_MOST_SHARDS = 1_000_000
 
 
 def add_plan(commands: Any) -> None:
@@ -33,6 +34,12 @@ def add_plan(commands: Any) -> None:
     add_flag(p, "--speeds LIST", "as 2,2,3 or 1/3", values.fractions, required=True)
     add_flag(p, "--recovery L", "machines that give each row", values.positive, required=True)
     add_flag(p, "--rows R", "rows per shard", values.positive, required=True)
+    add_flag(
+        p,
+        "--shards-per-machine LIST",
+        "how many shards each machine holds, as 1,1,4, or one number for all (default: 1)",
+        values.counts,
+    )
     add_flag(p, "--available LIST", "by default all machines", values.machines)
     add_option(p, Losses, "stragglers", text="each row on L + S machines")
     add_option(p, Sharing, "scheme")
@@ -69,11 +76,76 @@ def _plan(arguments: argparse.Namespace) -> int:
                 f"--{flag}: machine {max(given)}, and {speeds} given: expected machines from 1 to "
                 f"{len(everyone)}"
             )
+    if arguments.shards_per_machine is not None:
+        return _plan_of_holding(arguments, arguments.available or everyone)
     plan = _explained(arguments, arguments.available or everyone)
     if arguments.figure is not None:
         _write_figure(arguments, plan)
     put(json.dumps(plan, allow_nan=False) if arguments.json else _text(arguments, plan))
     return 0
+
+
+def _plan_of_holding(arguments: argparse.Namespace, available: Sequence[int]) -> int:
+    """The plan of machines that hold several shards."""
+    from cec_mpi.core.holding.explain import explain_holding
+    from cec_mpi.core.holding.holding import Holding
+
+    for flag in ("figure", "steps"):
+        if getattr(arguments, flag):
+            raise InputError(f"--{flag}: expected it without --shards-per-machine")
+    counts, machines = arguments.shards_per_machine, len(arguments.speeds)
+    counts *= machines if len(counts) == 1 else 1
+    if len(counts) != machines:
+        raise InputError(
+            f"--shards-per-machine: {len(counts)} numbers, and "
+            f"{plural(machines, 'speed', 'is', 'are')} given: expected one for each machine, or "
+            "one for all"
+        )
+    if sum(counts) > _MOST_SHARDS:
+        raise InputError(
+            f"--shards-per-machine: {plural(sum(counts), 'shard')}: expected at most {_MOST_SHARDS}"
+        )
+    if arguments.exact and arguments.stragglers:
+        raise InputError("--exact with --shards-per-machine: expected it without --stragglers")
+    plan = explain_holding(
+        Holding.consecutive(counts),
+        available,
+        arguments.speeds,
+        arguments.recovery,
+        arguments.rows,
+        stragglers=arguments.stragglers,
+        scheme=arguments.scheme,
+        exact=arguments.exact,
+    )
+    put(json.dumps(plan, allow_nan=False) if arguments.json else _text_of_holding(arguments, plan))
+    return 0
+
+
+def _text_of_holding(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
+    from cec_mpi.drawing.held import held_blocks, held_shares, held_table, held_types
+
+    drawn = _is_seen() if arguments.draw is None else arguments.draw == "yes"
+    lines, notes = held_table(plan, arguments.speeds), list[str]()
+    if drawn:
+        width = shutil.get_terminal_size().columns
+        lines, notes = _with_lanes(lines, held_shares(plan), width, "each shard")
+    lines += ["", *held_blocks(plan, lettered=drawn), *notes, "", *held_types(plan)]
+    lines.append(_makespan(plan))
+    without = plan.get("bound_without_stragglers")
+    if without is not None:
+        lines[-1] += f"; without --stragglers none is below {without:g}"
+    return "\n".join([*lines, *_fractions(plan)])
+
+
+def _fractions(plan: dict[str, Any]) -> list[str]:
+    if "mu" not in plan:
+        return []
+    k_star = "-" if plan["k_star"] is None else plan["k_star"]  # none where N_t = L
+    return [
+        f"mu     {' '.join(plan['mu'])}",
+        f"alpha  {' '.join(plan['alpha'])}",
+        f"c*     {plan['c_star']}   k* {k_star} (of the best assignment)",
+    ]
 
 
 def _explained(arguments: argparse.Namespace, available: Sequence[int]) -> dict[str, Any]:
@@ -143,11 +215,7 @@ def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
     if drawn:
         lines, notes = _with_lanes(lines, _shares(plan, arguments.speeds), width)
     lines += ["", *_blocks(plan, lettered=drawn), *notes, "", _makespan(plan)]
-    if "mu" in plan:
-        lines.append(f"mu     {' '.join(plan['mu'])}")
-        lines.append(f"alpha  {' '.join(plan['alpha'])}")
-        k_star = "-" if plan["k_star"] is None else plan["k_star"]  # none where N_t = L
-        lines.append(f"c*     {plan['c_star']}   k* {k_star} (of the best assignment)")
+    lines += _fractions(plan)
     if "iterations" in plan:
         lines += ["", *steps_table(plan["available"], plan["iterations"], width if seen else None)]
     return "\n".join(lines)
@@ -172,13 +240,15 @@ def _blocks(plan: dict[str, Any], lettered: bool) -> list[str]:
     return lines
 
 
-def _with_lanes(lines: list[str], shares: Shares, width: int) -> tuple[list[str], list[str]]:
+def _with_lanes(
+    lines: list[str], shares: Shares, width: int, title: str = "each machine's shard"
+) -> tuple[list[str], list[str]]:
     """The table of machines with a picture beside it; and what that leaves out."""
     first = max(map(len, lines))
     room = width - first - 2
     fine = _encodes("\u00b7\u2571")
     coloured = _is_seen() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    lanes = ["each machine's shard", *typed(shares, room, fine=fine, coloured=coloured)]
+    lanes = [title, *typed(shares, room, fine=fine, coloured=coloured)]
     both = [f"{line:{first}}  {lane}" for line, lane in zip(lines, lanes, strict=True)]
     return both, [f"({note})" for note in left_out(shares, room)]
 

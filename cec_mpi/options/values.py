@@ -143,6 +143,16 @@ def machines(text: str) -> tuple[int, ...]:
     return numbers
 
 
+def counts(text: str) -> tuple[int, ...]:
+    """Whole numbers of at least 1, as ``1,1,4``."""
+    try:
+        return tuple(positive(part) for part in text.split(","))
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected whole numbers of at least 1 with commas between them, as 1,1,4"
+        ) from None
+
+
 def change(text: str) -> SpeedChange:
     """A `SpeedChange` as ``STEP:MACHINE:FACTOR``."""
     try:

@@ -114,8 +114,9 @@ def test_a_flow_of_many_rows_is_as_large_as_one_of_few(network, odd, bits):
     """The largest flow grows as all capacities do: by ``2**bits + odd``, which 32 bits cannot."""
     supplies, sizes, pairs, capacities = network
     times, machines = 2**bits + odd, len(capacities)
-    few = Network(supplies, sizes, pairs, machines).flow(np.array(capacities))
-    more_supplies, more_sizes = ([each * times for each in rows] for rows in (supplies, sizes))
+    of_pairs = [sizes[g] for g, _ in pairs]
+    few = Network(supplies, of_pairs, pairs, machines).flow(np.array(capacities))
+    more_supplies, more_sizes = ([each * times for each in rows] for rows in (supplies, of_pairs))
     many = Network(more_supplies, more_sizes, pairs, machines).flow(np.array(capacities) * times)
     assert many.sum() == few.sum() * times
     assert (many >= 0).all()

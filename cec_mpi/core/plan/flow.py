@@ -25,8 +25,8 @@ class Network:
     ----------
     supplies : (G,) sequence of int
         Answers that each group misses, in rows.
-    sizes : (G,) sequence of int
-        Rows of each group: at most so many go from it to one machine.
+    sizes : (E,) sequence of int
+        Rows that each pair takes at most: those of its group, where a machine computes each once.
     pairs : (E, 2) sequence of (int, int)
         Group and machine, both counted from 0: who may compute what.
     machines : int
@@ -46,8 +46,7 @@ class Network:
         at_group, at_machine = 1 + np.arange(groups), 1 + groups + np.arange(machines)
         self._begins = np.concatenate([source, 1 + self._group, at_machine])
         self._ends = np.concatenate([at_group, 1 + groups + self._machine, sink])
-        size = np.array(sizes, np.int64)[self._group]
-        self._sizes = np.concatenate([np.array(supplies, np.int64), size])
+        self._sizes = np.array([*supplies, *sizes], np.int64)
         self._shape = (groups, machines)
 
     def flow(self, capacities: Rows) -> Rows:

@@ -6,7 +6,6 @@ shard that machine n computes; a whole-row load ``m[n]`` is a number of rows.
 
 from __future__ import annotations
 
-import heapq
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,7 @@ from numbers import Rational, Real
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cec_mpi.core.plan.limited import hand_out
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import plural
 
@@ -186,16 +186,21 @@ def _exact_load(speeds: list[Fraction], copies: int) -> FractionalLoad:
     return FractionalLoad(tuple(mu), c_star, k_star)
 
 
-def _is_extreme(speeds: NDArray[np.float64]) -> bool:
+def is_extreme(speeds: NDArray[np.float64]) -> bool:
     """Whether ratios of these speeds, or of sums of them, may not be floats."""
     _, exponents = np.frexp(speeds)
     return int(exponents.max() - exponents.min()) > _MOST_BINARY_DIGITS
 
 
-def _scaled(speeds: NDArray[np.float64]) -> tuple[list[float], int]:
+def scaled(speeds: NDArray[np.float64]) -> tuple[list[float], int]:
     """Speeds divided by a power of two: without rounding, and with finite sums and times."""
     exponent = int(np.frexp(speeds.max())[1])
     return np.ldexp(speeds, -exponent).tolist(), exponent
+
+
+def comparable(speeds: NDArray[np.float64]) -> list[float] | list[Fraction]:
+    """Speeds in another unit, in which times of any number of rows can be compared."""
+    return [Fraction(s) for s in speeds.tolist()] if is_extreme(speeds) else scaled(speeds)[0]
 
 
 def _float_load(
@@ -205,14 +210,14 @@ def _float_load(
     count = speeds.size
     if count == copies:
         return np.ones(count), 1 / float(speeds.min()), None
-    if _is_extreme(speeds):
+    if is_extreme(speeds):
         exact = _exact_load([Fraction(speed) for speed in speeds.tolist()], copies)
         finite = exact.c_star < Fraction(sys.float_info.max)
         c_star = float(exact.c_star) if finite else math.inf
         return np.array(exact.mu, dtype=np.float64), c_star, exact.k_star
-    scaled, exponent = _scaled(speeds)
-    order = np.argsort(scaled, kind="stable")
-    ascending = np.array(scaled)[order]
+    units, exponent = scaled(speeds)
+    order = np.argsort(units, kind="stable")
+    ascending = np.array(units)[order]
     prefix = np.cumsum(ascending)
     k = np.arange(count - copies + 1, count + 1)
     holds = (k + copies - count) * ascending[k - 1] <= prefix[k - 1]
@@ -274,16 +279,7 @@ def optimal_load(
     least = mu * rows * (1 - 4 * np.finfo(np.float64).eps * floats.size)
     loads: NDArray[np.int64] = np.floor(least).astype(np.int64)
     missing = copies * rows - int(loads.sum())
-    units = [Fraction(s) for s in floats.tolist()] if _is_extreme(floats) else _scaled(floats)[0]
-    queue = [((int(m) + 1) / units[n], n) for n, m in enumerate(loads) if m < rows]
-    heapq.heapify(queue)
-    for _ in range(missing):
-        _, n = queue[0]
-        loads[n] += 1
-        if loads[n] < rows:
-            heapq.heapreplace(queue, ((int(loads[n]) + 1) / units[n], n))
-        else:
-            heapq.heappop(queue)
+    hand_out(loads, [rows] * floats.size, missing, comparable(floats))
     return loads, c_star
 
 

@@ -121,7 +121,7 @@ def _network(wanted: Sequence[Missing], machines: Sequence[int]) -> Network:
     sizes = [each.stop - each.start for each in wanted]
     supplies = [size * each.needed for size, each in zip(sizes, wanted, strict=True)]
     pairs = [(g, at[n]) for g, each in enumerate(wanted) for n in each.eligible]
-    return Network(supplies, sizes, pairs, len(machines))
+    return Network(supplies, [sizes[g] for g, _ in pairs], pairs, len(machines))
 
 
 def _rows_in(time: float, speeds: NDArray[np.float64], most: int) -> Rows:

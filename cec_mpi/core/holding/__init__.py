@@ -1,0 +1,4 @@
+"""Machines that hold several shards: who computes which rows of which of them.
+
+May import: `core.plan`.
+"""
