@@ -129,7 +129,7 @@ HOUSE = {
     "cec_mpi.core.holding": """
         holding
         cyclic load planned spreading
-        tolerance
+        shared tolerance
         planner
         explain
     """,

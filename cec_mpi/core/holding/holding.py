@@ -36,6 +36,21 @@ class Held(NamedTuple):
     places: NDArray[np.int64]
     counts: NDArray[np.int64]
 
+    def firsts(self) -> NDArray[np.bool_]:
+        """Whether no machine before holds the shard: (K,), all True where none is held twice."""
+        order = self.shards.argsort(kind="stable")
+        shards = self.shards[order]
+        first = np.ones(shards.size, dtype=bool)
+        first[order[1:]] = shards[1:] != shards[:-1]
+        return first
+
+    def only(self, chosen: NDArray[np.bool_]) -> Held:
+        """Some of these shards, (K,), on the machines that they are on."""
+        machines = self.machines[chosen]
+        counts = np.bincount(machines, minlength=self.counts.size)
+        places = np.arange(machines.size) - (counts.cumsum() - counts)[machines]
+        return Held(self.shards[chosen], machines, places, counts)
+
 
 @dataclass(frozen=True)
 class Holding:

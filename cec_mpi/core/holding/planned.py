@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
 
 from cec_mpi.core.holding.holding import Holding
 from cec_mpi.core.plan.assignment import Assignment
@@ -60,6 +63,9 @@ class HoldingPlan:
     bound_without : float
         What no assignment could beat if no machine might be late: the difference is what
         the tolerance costs.
+    splits : mapping of int to tuple of (int, int)
+        Of each shard that several available machines hold: who computes how many of its rows,
+        in the order of the rows.
     """
 
     holding: Holding
@@ -69,6 +75,7 @@ class HoldingPlan:
     makespan: float
     bound: float
     bound_without: float
+    splits: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<HoldingPlan of makespan {self.makespan:g}, at least {self.bound:g}>"
@@ -83,8 +90,33 @@ class HoldingPlan:
         """Row intervals ``(start, stop)`` of a machine, by shard: ascending and merged."""
         if machine not in self.available:
             return {}
-        found = {shard: self.intervals_of(shard) for shard in self.holding.of(machine)}
+        found = {
+            shard: self._intervals_in(machine, shard)
+            if shard in self.splits
+            else self.intervals_of(shard)
+            for shard in self.holding.of(machine)
+        }
         return {shard: intervals for shard, intervals in found.items() if intervals}
+
+    def _intervals_in(self, machine: int, shard: int) -> Intervals:
+        return tuple((start, stop) for start, stop, n in self._pieces[shard] if n == machine)
+
+    @cached_property
+    def _pieces(self) -> dict[int, list[tuple[int, int, int]]]:
+        """Rows of each shard that is split: from where to where, and on which machine."""
+        found: dict[int, list[tuple[int, int, int]]] = {}
+        for shard, parts in self.splits.items():
+            pieces = found[shard] = []
+            spans = list(reversed(self.intervals_of(shard)))
+            for machine, left in parts:
+                while left:
+                    start, stop = spans.pop()
+                    end = min(stop, start + left)
+                    pieces.append((start, end, machine))
+                    left -= end - start
+                    if end < stop:
+                        spans.append((end, stop))
+        return found
 
     def intervals_of(self, shard: int) -> Intervals:
         """Row intervals that are computed with a shard, whoever does: ascending and merged."""
@@ -99,15 +131,21 @@ class HoldingPlan:
 
     @property
     def blocks(self) -> tuple[ShardBlock, ...]:
-        """The blocks, type by type, in Algorithm 1's order."""
+        """The blocks, type by type, in Algorithm 1's order; cut where a shard changes machines."""
         machine_of = {shard: n for n in self.available for shard in self.holding.of(n)}
-        return tuple(
-            ShardBlock(
-                rows.start + block.start,
-                rows.start + block.stop,
-                block.machines,
-                tuple(machine_of[shard] for shard in block.machines),
-            )
-            for rows in self.types
-            for block in rows.assignment.blocks
-        )
+        blocks = []
+        for rows in self.types:
+            for block in rows.assignment.blocks:
+                first, last = rows.start + block.start, rows.start + block.stop
+                split = [
+                    (shard, piece)
+                    for shard in block.machines
+                    for piece in self._pieces.get(shard, ())
+                    if piece[0] < last and first < piece[1]
+                ]
+                cuts = {first, last, *(max(first, piece[0]) for _, piece in split)}
+                for start, stop in pairwise(sorted(cuts)):
+                    here = {k: n for k, (begin, end, n) in split if begin <= start < end}
+                    machines = tuple(here.get(k, machine_of[k]) for k in block.machines)
+                    blocks.append(ShardBlock(start, stop, block.machines, machines))
+        return tuple(blocks)

@@ -275,12 +275,6 @@ def test_machines_that_do_not_fit(available, speeds, said):
         plan_holding(Holding.consecutive([1, 2]), available, speeds, 2, 10)
 
 
-def test_a_shard_of_two_machines():
-    with pytest.raises(InputError, match="several of the available machines hold: expected none"):
-        plan_holding(Holding(((1, 2), (2, 3))), (1, 2), (1, 1), 2, 10)
-    assert plan_holding(Holding(((1, 2), (2, 3))), (2,), (1, 1), 2, 10).makespan == 20
-
-
 @pytest.mark.parametrize("shards", [((1, 2), (4, 3)), ((1, 1),), ((0, 1),), ((1, 2**31),)])
 def test_shards_that_are_none(shards):
     with pytest.raises(InputError, match=rf"machine {len(shards)} holds the shards"):
