@@ -23,13 +23,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cec_mpi.core.holding.load import Floats, Ints, least_time, limited_load
+from cec_mpi.core.holding.load import (
+    Floats,
+    Ints,
+    in_floats,
+    in_time_of,
+    least_time,
+    limited_load,
+)
 from cec_mpi.core.plan.flow import Network
 from cec_mpi.core.plan.load import makespan
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import plural
 
-_MOST_ROUNDS, _CLOSE = 200, 1e-10
+_MOST_ROUNDS, _CLOSE = 50, 1e-10
 _ROUNDED = 1 + 4 * np.finfo(np.float64).eps  # m / speed * speed may be a digit below m
 _NEAR = 1.001  # times the bound: rows are not rounded in yet another way
 _LEAST_PART = 1e-9
@@ -59,6 +66,9 @@ class Problem:
 
     Attributes
     ----------
+    speeds : (M,) ndarray of float64
+        In a unit of which ``2**exponent`` are that of the speeds given: all times are in it.
+    exponent : int
     types : (B,) ndarray of int64
         Those b of which there are enough shards.
     limits : (M, B) ndarray of int64
@@ -69,7 +79,7 @@ class Problem:
     Raises
     ------
     InputError
-        S is negative.
+        S is negative, or speeds differ too much.
     InfeasibleError
         No row can be had that outlasts the loss of S machines.
     """
@@ -87,7 +97,7 @@ class Problem:
                 f"available: no row can keep {recovery} of them when any "
                 f"{plural(stragglers, 'machine', 'is', 'are')} late or lost"
             )
-        self.speeds = speeds
+        self.speeds, self.exponent = in_floats(speeds, "of machines any of which may be late")
         self.types, self.limits, self.copies = types[there], limits[:, there], copies[there]
 
     def slowest(self, parts: Floats) -> tuple[float, Floats]:
@@ -112,9 +122,9 @@ class Problem:
             time = least_time(self.speeds, limits, float(self.copies[some] @ parts[some]))
             found = max(found, (time, limits), key=lambda each: each[0])
         time, limits = found
-        slow = self.speeds * time < limits * (1 - 1e-12)
-        if not slow.any():  # everything that there is is needed
-            slow = self.speeds * time <= limits * (1 + 1e-12)
+        # Machines just at their limits are counted as slow: the bound is the same, and without
+        # them rounding errors may leave only machines of hardly any speed.
+        slow = limits >= self.speeds * time * (1 - 1e-12)
         missing = np.maximum(self.copies - self.limits[~slow].sum(axis=0), 0)
         return time, missing / self.speeds[slow].sum()
 
@@ -148,10 +158,17 @@ def best_parts(problem: Problem) -> Parts:
 
     Examples
     --------
-    >>> problem = Problem(np.array([1.0, 1.0, 4.0]), np.array([2, 2, 4]), 2, 1)
-    >>> problem.types, best_parts(problem).parts, best_parts(problem).bound
-    (array([1, 2, 3, 4]), array([1., 0., 0., 0.]), 1.0)
+    >>> problem = Problem(np.array([2.0, 3.0, 3.0]), np.array([2, 3, 3]), 2, 1)
+    >>> problem.types, best_parts(problem).parts.round(9), best_parts(problem).bound
+    (array([1, 2, 3]), array([0.8, 0.2, 0. ]), 0.4)
     """
+    parts, bound, alone = _best_parts(problem)
+    times = [in_time_of(float(time), problem.exponent) for time in [bound, *alone]]
+    return Parts(parts, times[0], np.array(times[1:]))
+
+
+def _best_parts(problem: Problem) -> Parts:
+    """`best_parts` in the time of the problem."""
     corners = np.eye(problem.types.size)
     time, cut = problem.slowest(corners[0])
     if time <= cut.min():  # no type is better, as often with rows of type 1
@@ -212,7 +229,7 @@ def tolerant_loads(problem: Problem, rows: int) -> tuple[list[RowsOfType], float
     >>> [(each.at_most, each.rows, each.loads.tolist()) for each in types], bound
     ([(1, 10, [10, 10, 10])], 10.0)
     """
-    parts, bound, alone = best_parts(problem)
+    parts, bound, alone = _best_parts(problem)
     rounded = _rounded(parts, rows)
     best, time = rounded[0], _makespan(problem, rounded[0])
     single = np.eye(len(parts), dtype=np.int64)[alone.argsort(kind="stable")] * rows
@@ -223,7 +240,7 @@ def tolerant_loads(problem: Problem, rows: int) -> tuple[list[RowsOfType], float
             found = _makespan(problem, way)
             if found < time:
                 best, time = way, found
-    return _with_loads(problem, best, time), bound * rows
+    return _with_loads(problem, best, time), in_time_of(bound * rows, problem.exponent)
 
 
 def _rounded(parts: Floats, rows: int) -> list[Ints]:
