@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from cec_mpi.core.holding.holding import Holding
+from cec_mpi.core.holding.mixing import Problem, best_parts
 from cec_mpi.core.holding.planner import plan_holding
-from cec_mpi.core.holding.tolerance import Problem, best_parts, tolerant_loads
+from cec_mpi.core.holding.tolerance import tolerant_loads
 from cec_mpi.errors import InfeasibleError, InputError
 
 
