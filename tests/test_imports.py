@@ -156,7 +156,8 @@ HOUSE = {
     "cec_mpi.core.holding": """
         holding
         cyclic load planned spreading
-        shared tolerance
+        mixing shared
+        tolerance
         planner
         explain
     """,
@@ -317,7 +318,7 @@ LARGEST_ROOM, LONGEST_MODULE = 12, 300
 MPI_ROOMS = ("processes", "wire", "session", "bench")
 USE_SCIPY_IN_CORE = {
     f"cec_mpi.core.{name}"
-    for name in ("code.mds", "code.decoder", "accuracy.recombine", "holding.tolerance", "plan.flow")
+    for name in ("code.mds", "code.decoder", "accuracy.recombine", "holding.mixing", "plan.flow")
 }
 EVERYONES = {"cec_mpi._version", "cec_mpi.errors", "cec_mpi.text"}
 NOT_IN_CORE = {"io", "logging", "mpi4py", "os", "pathlib", "subprocess", "threading", "time"}

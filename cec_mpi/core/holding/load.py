@@ -92,6 +92,23 @@ def exact_load(speeds: Sequence[Fraction], counts: Sequence[int], recovery: int)
     return ExactLoad(mu, c_star, None if sum(counts) == recovery else below)
 
 
+def in_floats(speeds: Floats, why: str) -> tuple[Floats, int]:
+    """Speeds divided by a power of two, and which: times in this unit and their ratios are floats.
+
+    Raises
+    ------
+    InputError
+        They differ by more than floats can tell, which matters `why`.
+    """
+    if is_extreme(speeds):
+        raise InputError(
+            f"speeds from {speeds.min():g} to {speeds.max():g} {why}: expected a ratio of at most "
+            "1e270"
+        )
+    units, exponent = scaled(speeds)
+    return np.array(units), exponent
+
+
 def limited_load(speeds: Floats, limits: Ints, total: int) -> Ints:
     """Whole rows that add up to `total`, none above its limit, with the smallest makespan.
 
@@ -144,5 +161,10 @@ def least_time(speeds: Floats, limits: Floats, total: float) -> float:
         )
         return float(exact) if exact < Fraction(sys.float_info.max) else math.inf
     units, exponent = scaled(speeds)
+    return in_time_of(level(np.array(units), limits, total), exponent)
+
+
+def in_time_of(time: float, exponent: int) -> float:
+    """A time for speeds divided by a power of two as one for the speeds themselves."""
     with np.errstate(over="ignore"):  # infinite, when all speeds are below 1e-300
-        return float(np.ldexp(level(np.array(units), limits, total), -exponent))
+        return float(np.ldexp(time, -exponent))

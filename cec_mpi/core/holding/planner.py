@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from cec_mpi.core.holding.cyclic import cyclic_over_shards, cyclic_type
 from cec_mpi.core.holding.holding import Held, Holding
 from cec_mpi.core.holding.load import Ints, check_shards, least_time, limited_load
+from cec_mpi.core.holding.mixing import Problem
 from cec_mpi.core.holding.planned import HoldingPlan, RowType
 from cec_mpi.core.holding.shared import shared_loads
 from cec_mpi.core.holding.spreading import full_first, over_shards
-from cec_mpi.core.holding.tolerance import Problem, RowsOfType, tolerant_loads
+from cec_mpi.core.holding.tolerance import RowsOfType, tolerant_loads
 from cec_mpi.core.plan.load import check_rows, check_speeds, makespan
 from cec_mpi.core.plan.numbers import check_available
 from cec_mpi.core.plan.planner import Scheme, check_scheme

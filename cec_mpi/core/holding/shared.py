@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.holding.holding import Held
-from cec_mpi.core.holding.load import Floats, Ints
+from cec_mpi.core.holding.load import Floats, Ints, in_floats, in_time_of
 from cec_mpi.core.plan.flow import Network
 
 _UNITS = 1 << 40  # of a shard, in which times are compared before there are rows
 _ROUNDED = 1 + 4 * np.finfo(np.float64).eps  # m / speed * speed may be a digit below m
 _BELOW = 1 - 16 * np.finfo(np.float64).eps  # times this, a time is less in spite of that
+_WHY = "of machines of which several hold a shard"
 _MOST_TIMES = 10_000  # looked at together
 
 
@@ -91,7 +92,7 @@ class _Flows:
     def between(self, low: float, high: float) -> float | None:
         """A time between these two, in which some machine can do one unit more; None: no more."""
         least = self.capacities(low)
-        more = self.capacities(high * _BELOW) - least
+        more = np.maximum(self.capacities(high * _BELOW) - least, 0)
         if not more.any():
             return None
         if more.sum() > _MOST_TIMES:
@@ -136,6 +137,11 @@ def least_shared_time(held: Held, speeds: Floats, recovery: int) -> float:
     -------
     float
 
+    Raises
+    ------
+    InputError
+        Speeds differ too much.
+
     Examples
     --------
     >>> from cec_mpi.core.holding.holding import Holding
@@ -144,6 +150,11 @@ def least_shared_time(held: Held, speeds: Floats, recovery: int) -> float:
     1.0
     """
     groups = _groups(held)
+    speeds, exponent = in_floats(speeds, _WHY)
+    return in_time_of(_least_time(groups, speeds, recovery), exponent)
+
+
+def _least_time(groups: list[_Group], speeds: Floats, recovery: int) -> float:
     flows = _Flows(groups, speeds, _UNITS)
     time = 0.0
     longer = recovery / float(speeds.sum())
@@ -180,6 +191,11 @@ def shared_loads(held: Held, speeds: Floats, recovery: int, rows: int) -> tuple[
     bound : float
         What no loads can beat, in rows per unit of speed.
 
+    Raises
+    ------
+    InputError
+        Speeds differ too much.
+
     Examples
     --------
     >>> from cec_mpi.core.holding.holding import Holding
@@ -188,8 +204,9 @@ def shared_loads(held: Held, speeds: Floats, recovery: int, rows: int) -> tuple[
     (array([10,  0, 10, 10]), 10.0)
     """
     groups = _groups(held)
+    speeds, exponent = in_floats(speeds, _WHY)
     flows = _Flows(groups, speeds, rows)
-    bound = least_shared_time(held, speeds, recovery) * rows
+    bound = _least_time(groups, speeds, recovery) * rows
     total = recovery * rows
     low, high = bound * (1 - 1e-9), bound + 1 / float(speeds.min())
     flow = flows.largest(high)
@@ -208,7 +225,7 @@ def shared_loads(held: Held, speeds: Floats, recovery: int, rows: int) -> tuple[
         start = np.arange(each.at.shape[1]) * rows
         parts[each.at] = ends.clip(start, start + rows) - begins.clip(start, start + rows)
         first += len(each.machines)
-    return parts, bound
+    return parts, in_time_of(bound, exponent)
 
 
 def _take_back(flows: _Flows, flow: Ints, surplus: int) -> None:

@@ -14,7 +14,7 @@ from cec_mpi.core.plan.limited import exact_level
 from cec_mpi.core.plan.load import fractional_load, makespan, whole_row_load
 from cec_mpi.errors import InfeasibleError, InputError
 
-many = settings(max_examples=300, deadline=None, database=None)
+many = settings(max_examples=100, deadline=None, database=None)
 ONE_FAST = (1, 1, 1, 1, 1, 20)
 
 
@@ -143,7 +143,7 @@ def test_no_whole_rows_are_done_sooner(problem, rows):
     assert sum(sooner) < recovery * rows
 
 
-@settings(max_examples=130, deadline=None, database=None)
+@settings(max_examples=80, deadline=None, database=None)
 @given(problems(most_shards=3), st.integers(1, 3))
 def test_brute_force(problem, rows):
     speeds, counts, recovery = problem

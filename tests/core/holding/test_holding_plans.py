@@ -20,7 +20,7 @@ from cec_mpi.errors import InfeasibleError, InputError
 
 SPEEDS = (2, 2, 3, 3, 4, 4)  # the paper's example
 both_schemes = pytest.mark.parametrize("scheme", ["heterogeneous", "cyclic"])
-many = settings(max_examples=200, deadline=None, database=None)
+many = settings(max_examples=60, deadline=None, database=None)
 
 
 @st.composite
