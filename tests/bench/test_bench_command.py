@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cec_mpi.bench.figures import Result
-from cec_mpi.cli import main
+from cec_mpi.cli import build_parser, main
 
 SMALL = {
     "kernel": "--columns 3 50 --megabytes 1 --turns 1 --dtype float32",
@@ -58,6 +58,14 @@ def test_each_prints_its_figures(bench, tmp_path, what):
         assert (each["unit"] == "ratio") == bool(each["over"]), each
     assert FIRST[what] in {each.key[:2] for each in figures}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_each_has_the_name_that_it_says_of_itself():
+    commands = build_parser("bench").commands["bench"].commands
+    assert {name: each.get_default("kind").what for name, each in commands.items()} == {
+        name: name for name in commands
+    }
+    assert {*SMALL} < {*commands}
 
 
 def test_beside_earlier_figures(bench, tmp_path_factory):
