@@ -46,7 +46,7 @@ class Makespan(Benchmark):
     what = "makespan"
     title = "steps of machines that really are slower: over the optimum in hindsight"
 
-    turns: int = option(40, "--turns K", "steps that are counted", values.positive)
+    turns: int = option(30, "--turns K", "steps that are counted", values.positive)
     speeds: str = option(
         "5,4,3,2,1.5,1",
         "--speeds LIST",
@@ -57,9 +57,9 @@ class Makespan(Benchmark):
     rows: int = option(12_000, "--rows Q", "of X", values.positive)
     columns: int = option(2_000, "--columns R", "of X", values.positive)
     vectors: int = option(
-        256, "--vectors K", "in a block, so that a step takes long", values.positive
+        512, "--vectors K", "in a block, so that a step takes long", values.positive
     )
-    learning: int = option(20, "--learning K", "steps before those that count", values.whole)
+    learning: int = option(15, "--learning K", "steps before those that count", values.whole)
     slow_by: str = option(
         "auto",
         "--slow-by",
