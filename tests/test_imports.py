@@ -158,7 +158,7 @@ HOUSE = {
         learned
     """,
     "cec_mpi.doctor": """
-        advice balance measure
+        advice measure
         diagnosis
         examine
     """,
