@@ -178,7 +178,7 @@ HOUSE = {
         learned
     """,
     "cec_mpi.doctor": """
-        advice balance measure
+        advice measure
         diagnosis
         examine
     """,

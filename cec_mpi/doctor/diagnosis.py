@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
+from cec_mpi.core.step.costs import BYTES, StepCosts, terms_of
 from cec_mpi.doctor.advice import advise_binding, bandwidth_text, different_versions, slow_wires
-from cec_mpi.doctor.balance import BYTES, Balance
 from cec_mpi.doctor.measure import Wire
 from cec_mpi.processes.launch.findings import Finding, find_crowds, unseen_shards, wrong_ranks
 from cec_mpi.processes.launch.launchers import Launcher
@@ -90,15 +90,17 @@ class Facts:
     srun_problem: str = ""
 
     @property
-    def balance(self) -> Balance | None:
+    def costs(self) -> StepCosts | None:
         """Of the machines that were started; None for a process alone."""
         if not self.wires:
             return None
-        return Balance(
+        return StepCosts(
             len(self.wires),
             max(wire.waking for wire in self.wires),
             min(wire.bandwidth for wire in self.wires),
             sum(self.products),
+            recovery=1 if self.manifest is None else self.manifest.code.recovery,
+            several_nodes=len(by_node(self.places)) > 1,
         )
 
 
@@ -204,27 +206,33 @@ def _table(facts: Facts) -> Iterator[str]:
 
 
 def _good_for(facts: Facts) -> Iterator[str]:
-    balance, manifest = facts.balance, facts.manifest
-    if balance is not None:
-        n, depth = balance.even(), balance.depth
-        seconds = balance.computation(n, n) + balance.communication(n, n)
+    costs, manifest = facts.costs, facts.manifest
+    if costs is not None:
+        n = costs.even()
+        several = plural(costs.machines, "machine")
+        seconds = costs.computation(n, n) + costs.overhead(n, n)
+        messages = terms_of(costs.machines, costs.recovery, n, n).messages
         yield (
             f"{'good for':12} X of {n} x {n} ({_size(BYTES * n * n)}) or more: a step "
-            f"of {plural(balance.machines, 'machine')} takes {_time(seconds)} there, half of "
-            "it messages"
+            f"of {several} takes {_time(seconds)} there, half of it computing"
         )
         yield (
-            f"{'':12} (bytes of X / {bandwidth_text(balance.rate)}, against {2 * depth + 2} x "
-            f"{1e3 * balance.latency:.3f} ms + ({depth} columns + rows) x {BYTES} bytes "
-            f"/ {bandwidth_text(balance.bandwidth)})"
+            f"{'':12} (bytes of X / {bandwidth_text(costs.rate)}, against rank 0's work, "
+            f"{messages:.0f} x {1e3 * costs.latency:.3f} ms, w and rows "
+            f"/ {bandwidth_text(costs.bandwidth)}, and decoding)"
+        )
+        few = costs.fewest_columns()
+        yield (
+            f"{'bottleneck':12} rank 0, for X of fewer than {plural(few, 'column')}; of {n} x {n} "
+            f"with more than {plural(costs.most_machines(n, n), 'machine')}"
         )
     if manifest is not None:
         rows, columns = manifest.rows, manifest.columns
         says = f"{rows} x {columns} {manifest.dtype} on {plural(manifest.code.machines, 'machine')}"
-        if balance is not None and balance.machines == manifest.code.machines:
-            compute = _time(balance.computation(rows, columns))
+        if costs is not None and costs.machines == manifest.code.machines:
+            compute = _time(costs.computation(rows, columns))
             says += f": a step takes {compute} of computing and "
-            says += f"{_time(balance.communication(rows, columns))} of messages"
+            says += f"{_time(costs.overhead(rows, columns))} of all else"
         yield f"{'store':12} {says}"
 
 
@@ -249,23 +257,26 @@ def to_json(facts: Facts) -> dict[str, Any]:
         if rank:
             entry |= {f"wire_{name}": x for name, x in facts.wires[rank - 1]._asdict().items()}
         ranks.append(entry | {"product_bytes_per_second": product})
-    balance, manifest = facts.balance, facts.manifest
+    costs, manifest = facts.costs, facts.manifest
     estimate: dict[str, Any] | None = None
-    if balance is not None:
-        n = balance.even()
+    if costs is not None:
+        n = costs.even()
         estimate = {
-            **asdict(balance),
+            **asdict(costs),
             "even_rows": n,
-            "even_seconds": 2 * balance.computation(n, n),
+            "even_seconds": 2 * costs.computation(n, n),
+            "even_most_machines": costs.most_machines(n, n),
+            "fewest_columns": costs.fewest_columns(),
         }
     store: dict[str, Any] | None = None
     if manifest is not None:
         shape = manifest.rows, manifest.columns
         store = {"path": facts.store, "rows": shape[0], "columns": shape[1]}
         store |= {"machines": manifest.code.machines, "shards": [asdict(s) for s in facts.seen]}
-        if balance is not None:
-            store["computation_seconds"] = balance.computation(*shape)
-            store["communication_seconds"] = balance.communication(*shape)
+        if costs is not None:
+            store["computation_seconds"] = costs.computation(*shape)
+            store["overhead_seconds"] = costs.overhead(*shape)
+            store["most_machines"] = costs.most_machines(*shape)
     return {
         "versions": facts.versions[0],
         "launcher": facts.launcher.name if facts.launcher else None,

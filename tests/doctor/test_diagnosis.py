@@ -77,19 +77,20 @@ def test_what_differs_on_some_of_a_hundred_ranks_is_still_a_line_each():
 
 def test_what_a_machine_is_good_for_is_said_with_how_it_is_computed():
     facts = facts_of(4, 1)
-    balance = facts.balance
-    n = balance.even()
+    costs = facts.costs
+    n = costs.even()
     told = report(facts)
     assert f"good for     X of {n} x {n} (" in told
-    assert "(bytes of X / 30 GB/s, against 6 x 0.050 ms + (2 columns + rows) x 8 bytes" in told
-    assert f"of 3 machines takes {2e3 * balance.communication(n, n):.2g}"[:-1] in told
+    assert "(bytes of X / 30 GB/s, against rank 0's work, 3 x 0.050 ms, w and rows / " in told
+    assert f"of 3 machines takes {2e3 * costs.overhead(n, n):.2g}"[:-1] in told
+    assert f"for X of fewer than {costs.fewest_columns()} columns; of {n} x {n} with " in told
+    assert f"with more than {costs.most_machines(n, n)} machines" in told
 
 
 def test_a_store_is_estimated_for_its_own_machines_only(manifest):
     with_store = facts_of(4, 1, manifest=manifest, store="S")
     told = report(with_store)
     assert "store        40 x 10 float32 on 3 machines: a step takes " in told
-    assert "x 8 bytes" in told
     assert texts(with_store, "error") == []
     few = facts_of(3, 1, manifest=manifest, store="S")
     assert "store        40 x 10 float32 on 3 machines\n" in report(few)
@@ -158,7 +159,9 @@ def test_all_of_it_as_json(manifest):
     assert found["ranks"][3]["wire_waking"] == WIRE.waking
     assert "wire_latency" not in found["ranks"][0]
     assert found["estimate"]["rate"] == 30e9
-    assert found["store"]["communication_seconds"] == facts.balance.communication(40, 10)
+    assert found["estimate"]["fewest_columns"] == facts.costs.fewest_columns()
+    assert found["store"]["overhead_seconds"] == facts.costs.overhead(40, 10)
+    assert found["store"]["most_machines"] == facts.costs.most_machines(40, 10)
     assert [shard["machine"] for shard in found["store"]["shards"]] == [1, 2, 3]
     alone = to_json(facts_of(1, 1))
     assert (alone["estimate"], alone["store"], alone["launcher"]) == (None, None, None)

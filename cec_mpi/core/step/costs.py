@@ -1,0 +1,203 @@
+"""What a step costs beside its products, and from where on the master is the bottleneck."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+BYTES = 8  # of a number that is sent or multiplied
+
+Wire = Literal["collectives", "messages"]
+SHORT_VECTOR, SHORT_ANSWERS = 1 << 16, 1 << 17  # bytes that need no message of their own
+_MOST_MACHINES = 1 << 20
+
+# Of a core of 2.5 GHz: cec-mpi bench scale fits them.
+FIXED = 2.5e-4
+EACH: dict[Wire, float] = {"collectives": 1e-5, "messages": 8e-5}
+DECODE = 6e-10
+PLAN = 1e-5
+
+
+class Terms(NamedTuple):
+    """What a step of X w has of everything that costs time beside its products.
+
+    Attributes
+    ----------
+    steps : float
+        1.
+    machines : float
+        N: rank 0 does something for each.
+    messages : float
+        That somebody waits for, one after the other.
+    bytes : float
+        That leave the master's node and come to it, one after the other.
+    decoded : float
+        Numbers times answers that each is made of: q L.
+    """
+
+    steps: float
+    machines: float
+    messages: float
+    bytes: float
+    decoded: float
+
+
+def terms_of(
+    machines: int,
+    recovery: int,
+    rows: int,
+    columns: int,
+    wire: Wire = "collectives",
+    several_nodes: bool = True,
+) -> Terms:
+    """The terms of a step of X w.
+
+    By collectives what goes to all goes along a tree of depth d = ceil(log2(N + 1)), a header and w
+    as one message where w is short. A long w goes through the master once where there are
+    several nodes; on one node all N copy it from the same memory. Answers come in at once, and
+    reports with them where answers are short. By messages each machine gets w, and answers, on its
+    own.
+
+    Parameters
+    ----------
+    machines, recovery : int
+        N and L.
+    rows, columns : int
+        Shape (q, r) of X.
+    wire : {"collectives", "messages"}
+    several_nodes : bool
+
+    Examples
+    --------
+    >>> terms_of(6, 3, rows=600, columns=500)
+    Terms(steps=1.0, machines=6.0, messages=4.0, bytes=16800.0, decoded=1800.0)
+    >>> terms_of(6, 3, rows=600, columns=500, wire="messages").bytes
+    28800.0
+    """
+    depth = math.ceil(math.log2(machines + 1))
+    vector, answers = BYTES * columns, BYTES * rows
+    copies, messages = machines, 2
+    if wire == "collectives":
+        short = vector <= SHORT_VECTOR
+        copies = depth if short else (1 if several_nodes else machines)
+        messages = depth * (1 if short else 2) + (1 if answers <= SHORT_ANSWERS else 2)
+    sent = copies * vector + answers
+    return Terms(1.0, float(machines), float(messages), float(sent), float(rows * recovery))
+
+
+@dataclass(frozen=True)
+class StepCosts:
+    """Seconds of a step X w, on machines and a wire of known rates.
+
+    X has q rows and r columns of float64, or of float32, which take as long: they become
+    float64 when they are multiplied. Each row of a shard is computed L times, by shards that
+    have 1/L of the rows of X: so the machines read as many bytes together as X has.
+
+    Attributes
+    ----------
+    machines : int
+        N.
+    latency : float
+        Seconds that a short message takes.
+    bandwidth : float
+        Bytes per second of a long one.
+    rate : float
+        Bytes of shards per second that all machines multiply together.
+    recovery : int
+        L.
+    wire : {"collectives", "messages"}
+    several_nodes : bool
+    fixed : float
+        Seconds that rank 0 computes in each step.
+    each : float or None
+        And for each machine; by default as usual for the wire.
+    decode : float
+        Seconds for each number of the result and each answer that it is made of.
+    plan : float
+        Seconds for each machine, in a step whose machines are others than before.
+
+    Examples
+    --------
+    >>> costs = StepCosts(3, latency=0.0, bandwidth=1e9, rate=1e10, fixed=0, each=0, decode=0)
+    >>> costs.overhead(1000, 1000), costs.computation(1000, 1000)
+    (2.4e-05, 0.0008)
+    >>> costs.even()
+    30
+    """
+
+    machines: int
+    latency: float
+    bandwidth: float
+    rate: float
+    recovery: int = 1
+    wire: Wire = "collectives"
+    several_nodes: bool = True
+    fixed: float = FIXED
+    each: float | None = None
+    decode: float = DECODE
+    plan: float = PLAN
+
+    def overhead(self, rows: int, columns: int) -> float:
+        """Seconds beside the products: of rank 0, of messages, and of decoding."""
+        each = EACH[self.wire] if self.each is None else self.each
+        shape = self.machines, self.recovery, rows, columns
+        steps, machines, messages, sent, decoded = terms_of(*shape, self.wire, self.several_nodes)
+        return (
+            steps * self.fixed
+            + machines * each
+            + messages * self.latency
+            + sent / self.bandwidth
+            + decoded * self.decode
+        )
+
+    def after_event(self, rows: int, columns: int) -> float:
+        """The overhead of a step that needs a new plan."""
+        return self.overhead(rows, columns) + self.machines * self.plan
+
+    def computation(self, rows: int, columns: int) -> float:
+        """Seconds of multiplying, when all machines are available and finish together."""
+        return BYTES * rows * columns / self.rate
+
+    def even(self) -> int:
+        """Rows and columns of a square X whose step computes as long as it does all else.
+
+        One row less would compute shorter.
+        """
+        low, high = 0, 1
+        while self.computation(high, high) < self.overhead(high, high):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.computation(middle, middle) < self.overhead(middle, middle):
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def fewest_columns(self) -> int:
+        """With fewer columns the master is the bottleneck, however many rows there are.
+
+        It then takes longer to take in and decode a row of X w than the machines to compute it.
+        """
+        row = BYTES / self.bandwidth + self.recovery * self.decode
+        return math.ceil(row * self.rate / BYTES)
+
+    def most_machines(self, rows: int, columns: int) -> int:
+        """With more machines like these a step of this X takes longer, not shorter."""
+        one = self.rate / self.machines
+
+        def seconds(machines: int) -> float:
+            costs = replace(self, machines=machines, rate=machines * one)
+            return costs.overhead(rows, columns) + costs.computation(rows, columns)
+
+        best = machines = max(1, self.recovery)
+        shortest = seconds(machines)
+        while machines < _MOST_MACHINES:
+            machines += max(1, machines // 16)
+            taken = seconds(machines)
+            if taken < shortest:
+                best, shortest = machines, taken
+            elif machines > 4 * best:
+                break
+        return best
