@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 from collections.abc import Iterable, Sequence
 from numbers import Integral
@@ -109,6 +108,8 @@ def closest(word: str, words: Iterable[str], before: str = "") -> str:
 
 def nearest(word: str, words: Iterable[str]) -> str:
     """The one of these that is like a word; empty where none is."""
+    import difflib  # which few need
+
     return next(iter(difflib.get_close_matches(word, list(words), n=1)), "")
 
 

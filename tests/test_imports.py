@@ -167,7 +167,7 @@ HOUSE = {
         assignment filling flow layout
         intervals
         replan
-        schemes
+        schemes scheme
         planner
         explain
     """,
@@ -608,13 +608,17 @@ def test_a_machine_of_a_run_loads_what_it_works_with_alone():
     loaded = loaded_after(f"import mpi4py.rc; mpi4py.rc.initialize = False{MACHINE}")
     assert {"numpy", "cec_mpi.machine.machine", "cec_mpi.store.plain"} <= loaded
     rooms = ("core.deviation", "live.steps", "master", "report", "tasks")
-    stores = ("making", "operations", "sources", "degraded")
+    stores = ("making", "operations", "sources", "degraded", "rebuilding", "work")
     unwanted = (
         "scipy",
+        *("concurrent", "decimal", "difflib", "fractions", "hashlib", "subprocess"),
         "cec_mpi.run.task_run",
+        "cec_mpi.core.plan.load",
+        "cec_mpi.core.plan.planner",
         *(f"cec_mpi.{room}" for room in rooms),
         *(f"cec_mpi.store.{room}" for room in stores),
     )
+    loaded -= loaded_after("import numpy, mpi4py")
     assert [name for name in loaded if name.startswith(unwanted)] == []
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import shlex
 import signal
-import subprocess
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from cec_mpi.availability.models import Asked, Machines, checked_set
 from cec_mpi.availability.numbers import read_machines
 from cec_mpi.errors import InputError
+
+if TYPE_CHECKING:
+    import subprocess
 
 _TICK = "CEC_TICK"  # tells a command which tick it is asked for
 _SHOWN = 200  # characters of what a command printed
@@ -51,6 +53,8 @@ def from_command(command: str, machines: int, every: float = 1.0, limit: float =
     >>> from_command("echo 3, 1", 4).at(0)
     (1, 3)
     """
+    import shlex
+
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -71,6 +75,8 @@ def from_command(command: str, machines: int, every: float = 1.0, limit: float =
 
 def _printed_by(name: str, words: list[str], environment: dict[str, str], limit: float) -> str:
     """The standard output of a program; a process group of its own is ended with it."""
+    import subprocess  # now: hardly any rank starts a program
+
     try:
         process = subprocess.Popen(
             words,
@@ -112,6 +118,8 @@ class _TooMuchError(Exception):
 
 def _read_both(process: subprocess.Popen[bytes], limit: float) -> list[str]:
     """Standard output and error of a process; unlike `communicate` never all of an endless one."""
+    import subprocess
+
     assert process.stdout is not None
     assert process.stderr is not None
     printed = {process.stdout.fileno(): b"", process.stderr.fileno(): b""}

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from numpy.typing import ArrayLike
 
-from cec_mpi.core.plan.planner import Plan, Planner, Scheme
+from cec_mpi.core.plan.planner import Plan, Planner
+from cec_mpi.core.plan.scheme import Scheme
 from cec_mpi.core.speeds.given import GivenSpeeds, Speeds, hindsight_makespan
 from cec_mpi.core.speeds.learned import SpeedEstimator
 from cec_mpi.core.step.product import Product

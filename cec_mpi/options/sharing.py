@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from cec_mpi.core.plan.planner import SCHEMES, Scheme, check_scheme
+from cec_mpi.core.plan.scheme import SCHEMES, Scheme, check_scheme
 from cec_mpi.errors import InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import Group, check_choices, option, whole_number

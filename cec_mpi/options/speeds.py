@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Literal
 
-from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural, shown
 
@@ -88,6 +87,8 @@ def as_speeds(given: SpeedsOption | None, total: int) -> _Speeds:
             raise InputError(f"speeds {given!r}: expected {plural(total, 'number')}, or learn")
         return LearnedSpeeds()
     if isinstance(given, Mapping):
+        from cec_mpi.core.plan.load import check_speeds
+
         check_speeds(list(given.values()))
         return HostSpeeds(given)
     if isinstance(given, bytes) or not isinstance(given, Sized):
@@ -97,6 +98,8 @@ def as_speeds(given: SpeedsOption | None, total: int) -> _Speeds:
 
 def checked_speeds(name: str, speeds: Sequence[float], total: int) -> tuple[float, ...]:
     """Positive numbers, one for each of the machines 1..total."""
+    from cec_mpi.core.plan.load import check_speeds  # now: ranks that are machines plan nothing
+
     if len(speeds) != total:
         raise InputError(f"{plural(len(speeds), name)}: the store has {plural(total, 'machine')}")
     try:

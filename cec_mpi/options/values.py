@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import csv
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from cec_mpi.availability.numbers import read_machines
 from cec_mpi.machine.emulation import SpeedChange
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 def path(text: str) -> str:
@@ -81,14 +84,16 @@ def fractions(text: str) -> tuple[Fraction, ...]:
     return speeds
 
 
-_SMALLEST, _LARGEST = Fraction(1, 10**300), Fraction(10**300)
+_MOST = 10**300  # beyond it 1 / speed is no float
 
 
 def _fraction(text: str) -> Fraction:
+    from fractions import Fraction
+
     if "/" not in text and not 0 < float(text) < float("inf"):
         raise ValueError  # before 1e999999999 becomes a whole number
     exact = Fraction(text)
-    if not _SMALLEST <= exact <= _LARGEST:  # beyond it 1 / speed is no float
+    if not Fraction(1, _MOST) <= exact <= _MOST:
         raise ValueError
     return exact
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from cec_mpi.core.plan.planner import Scheme
+from cec_mpi.core.plan.scheme import Scheme
 from cec_mpi.errors import InfeasibleError, InputError, SlowWarning
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.master.master import Master, OpenStore

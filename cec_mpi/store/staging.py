@@ -23,7 +23,6 @@ from cec_mpi.store.format.checksums import read_row
 from cec_mpi.store.format.manifest import INCOMPLETE, MANIFEST, MANIFEST_COPY, Manifest
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.plain import PlainShard
-from cec_mpi.store.rebuilding import Blocks
 
 _STAGED = "staged.json"
 
@@ -133,6 +132,8 @@ def _copy(
 ) -> None:
     sums = np.zeros((manifest.code.machines, manifest.grid.count), np.uint64)
     sums[machine - 1] = read_row(store, manifest, machine)
+    from cec_mpi.store.rebuilding import Blocks  # which hardly any process needs
+
     blocks = Blocks(store, manifest, sums)
     write_at(descriptor, manifest.header.encode("latin-1"), 0)
     for number in range(manifest.grid.count):

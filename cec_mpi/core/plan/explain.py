@@ -9,7 +9,8 @@ from typing import Any
 
 from cec_mpi.core.plan.filling import Iteration, iterations
 from cec_mpi.core.plan.load import fractional_load
-from cec_mpi.core.plan.planner import Scheme, plan_step
+from cec_mpi.core.plan.planner import plan_step
+from cec_mpi.core.plan.scheme import Scheme
 from cec_mpi.core.plan.schemes import fractional_blocks
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
 
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
@@ -19,23 +18,15 @@ from cec_mpi.core.plan.load import (
     optimal_load,
 )
 from cec_mpi.core.plan.numbers import check_available
+from cec_mpi.core.plan.scheme import Scheme, check_scheme
 from cec_mpi.core.plan.schemes import cyclic, heterogeneous
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
-
-Scheme = Literal["heterogeneous", "cyclic"]
-SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 # Plans that are remembered, with what was made of them; numbers in their decoders and the like,
 # where the place of a machine in a block counts for what Python keeps of it (256 MiB).
 _PLANS = 64
 _NUMBERS, _NUMBERS_PER_PLACE = 1 << 25, 32
-
-
-def check_scheme(scheme: str) -> None:
-    """Refuse a scheme that there is not."""
-    if scheme not in SCHEMES:
-        raise InputError(f"scheme {scheme!r}: expected one of {', '.join(SCHEMES)}")
 
 
 @dataclass(frozen=True, eq=False)

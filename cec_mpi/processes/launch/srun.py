@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 
 from cec_mpi.processes.launch.launchers import without_launcher
@@ -57,6 +55,8 @@ def load_problem(kind: str, text: str) -> str:
 
 def said_by(*command: str, environ: Mapping[str, str] | None = None) -> str:
     """What a program prints; nothing where there is none, or it does not end."""
+    import subprocess  # now: hardly any rank starts a program
+
     try:
         done = subprocess.run(
             command,
@@ -74,6 +74,8 @@ def said_by(*command: str, environ: Mapping[str, str] | None = None) -> str:
 
 def _said(*words: str) -> str:
     """What srun prints."""
+    import shutil
+
     path = shutil.which("srun")
     if path is None:
         return ""

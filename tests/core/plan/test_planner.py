@@ -7,7 +7,8 @@ import pytest
 
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.core.plan import planner as planner_module
-from cec_mpi.core.plan.planner import SCHEMES, Planner, plan_step
+from cec_mpi.core.plan.planner import Planner, plan_step
+from cec_mpi.core.plan.scheme import SCHEMES
 from cec_mpi.errors import InfeasibleError, InputError
 
 EVERYONE = (1, 2, 3, 4, 5, 6)
