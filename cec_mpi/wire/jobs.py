@@ -45,6 +45,8 @@ class Job:
         Messages that are on their way.
     sent : tuple
         What must stay as it is until then.
+    asked : bool
+        Whether all of these messages are: else it was interrupted, and is never answered.
     """
 
     machine: int
@@ -58,6 +60,7 @@ class Job:
     report: NDArray[np.float64] = field(default_factory=lambda: np.zeros(Reported.size()))
     requests: list[MPI.Request] = field(default_factory=list)
     sent: tuple[Any, ...] = ()
+    asked: bool = False
 
     @property
     def count(self) -> int:
@@ -112,10 +115,14 @@ class JobsHub(Protocol):
         Which process is which machine, and in what state.
     continues : bool
         A session goes on without machines that are lost.
+    is_cut_off : bool
+        What was asked of it was interrupted half-way, or is just being done: it may not be asked
+        for more.
     """
 
     roster: Roster
     continues: bool
+    is_cut_off: bool
 
     def ask(self, job: Job, content: NDArray[Any]) -> None:
         """Give a job to its machine, which is idle."""
