@@ -6,7 +6,8 @@ import logging
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.core.step.decoders import Decoders
 from cec_mpi.core.step.product import Product
-from cec_mpi.errors import InfeasibleError, MachineError
+from cec_mpi.errors import CecError, InfeasibleError, MachineError
 from cec_mpi.master.adjoint import AdjointStep
 from cec_mpi.master.checked import CheckedAdjoint
 from cec_mpi.master.forward import ForwardStep
@@ -35,6 +36,7 @@ from cec_mpi.roster.roster import State
 from cec_mpi.store.shard import Mended
 from cec_mpi.text import plural
 from cec_mpi.wire.jobs import Answered, Event, Intervals, Jobs
+from cec_mpi.wire.orders import CUT_OFF
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +90,8 @@ class ResilientMaster(Master):
 
     def _begin(self, product: Product) -> Step:
         self._check_open()
+        if self.end.hub.is_cut_off:
+            raise MachineError(CUT_OFF)
         compares = not product.adjoint and self.checker is not None and not self.samples
         events: list[dict[str, Any]] = []
         moment = self._moment(compares, events)
@@ -100,15 +104,17 @@ class ResilientMaster(Master):
     def _moment(self, more: int, events: list[dict[str, Any]]) -> Moment:
         """The moment of the next step, with the machines that can be asked then."""
         hub, patience = self.end.hub, Patience()
-        hub.hear()
+        with self._whole():
+            hub.hear()
         while True:
-            hub.start_processes()
-            for event in hub.events():
-                self.note(events, event)
-                if isinstance(event, Lost):
-                    self.check_loss(event, "between steps")
-            self.give_up_silent(None)
-            awaited = hub.busy().keys() | hub.joining()
+            with self._whole():
+                hub.start_processes()
+                for event in hub.events():
+                    self.note(events, event)
+                    if isinstance(event, Lost):
+                        self.check_loss(event, "between steps")
+                self.give_up_silent(None)
+                awaited = hub.busy().keys() | hub.joining()
             try:
                 moment = self.steps.next(more)
             except InfeasibleError:
@@ -121,6 +127,18 @@ class ResilientMaster(Master):
                     return replace(moment, available=able)
             self.steps.schedule.gate()
             patience.pause()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Ask the hub no more where this was cut off: jobs may be asked half, and events lost."""
+        hub = self.end.hub
+        hub.is_cut_off = True
+        try:
+            yield
+        except CecError:  # after which it is as it should be
+            hub.is_cut_off = False
+            raise
+        hub.is_cut_off = False
 
     def _multiply(
         self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
@@ -140,8 +158,9 @@ class ResilientMaster(Master):
             self.bounds.amplifier,
         )
         on_its_way = ForwardStep(self, step, buffers.shared, answers)
-        on_its_way.to_its_end(buffers)
-        self._count_wrong(answers.accused)
+        with self._whole():
+            on_its_way.to_its_end(buffers)
+            self._count_wrong(answers.accused)
         return on_its_way.collected(answers.condition, answers.amplification), found
 
     def _multiply_transposed(
@@ -149,11 +168,12 @@ class ResilientMaster(Master):
     ) -> tuple[Multiplied, Found]:
         found = meanwhile()
         on_its_way = AdjointStep(self, step, buffers.coded, self.manifest.columns)
-        if self.terms is None:
-            on_its_way.to_its_end(buffers)
-        else:
-            probes = partial(self._probe_answers, self.terms.scale)
-            CheckedAdjoint(self, self.terms, probes).to_its_end(on_its_way, buffers)
+        with self._whole():
+            if self.terms is None:
+                on_its_way.to_its_end(buffers)
+            else:
+                probes = partial(self._probe_answers, self.terms.scale)
+                CheckedAdjoint(self, self.terms, probes).to_its_end(on_its_way, buffers)
         amplification = self.bounds.of_plan(step.plan)
         terms = on_its_way.errors(self.bounds)
         done = on_its_way.collected(buffers.codec.condition, amplification)._replace(terms=terms)

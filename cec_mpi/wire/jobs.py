@@ -47,6 +47,8 @@ class Job:
         What `report` and `values` lie in.
     sent : tuple
         What must stay as it is until then.
+    asked : bool
+        Whether all of these messages are: else it was interrupted, and is never answered.
     """
 
     machine: int
@@ -61,6 +63,7 @@ class Job:
     requests: list[MPI.Request] = field(default_factory=list)
     room: Any = None
     sent: tuple[Any, ...] = ()
+    asked: bool = False
 
     @property
     def count(self) -> int:
@@ -115,10 +118,14 @@ class JobsHub(Protocol):
         Which process is which machine, and in what state.
     continues : bool
         A session goes on without machines that are lost.
+    is_cut_off : bool
+        What was asked of it was interrupted half-way, or is just being done: it may not be asked
+        for more.
     """
 
     roster: Roster
     continues: bool
+    is_cut_off: bool
 
     def ask(self, job: Job, content: NDArray[Any]) -> None:
         """Give a job to its machine, which is idle."""

@@ -20,6 +20,9 @@ MASTER = 0  # rank
 Number = TypeVar("Number")
 
 
+CUT_OFF = "the step before was cut off half-way: the job has to end"
+
+
 class Kind(IntEnum):
     """What an order asks for."""
 

@@ -25,6 +25,7 @@ from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.reader import open_store
 from cec_mpi.wire.jobs import Answered, Job
 from cec_mpi.wire.orders import Report, reported
+from helpers.interrupts import interrupted
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 5, 3, 60, 7
 
@@ -41,6 +42,7 @@ class Hub:
     """
 
     continues = True
+    is_cut_off = False
 
     def __init__(self, shards, spares=0):
         self._events = deque()
@@ -402,3 +404,38 @@ def test_first_products_that_cancel_are_not_doubted(tmp_path):
         assert np.abs(master.matvec(w) - X @ w).max() < 1e-12
         assert np.abs(master.rmatvec(v) - X.T @ v).max() < 1e-12
         assert [record.events for record in recorder.records] == [[], []]
+
+
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_after_an_interrupt_steps_are_right_or_refused(made, adjoint):
+    X, make, _ = made
+    refused = whole = 0
+    for place in range(0, 20_000, 97):
+        master, hub = make(check="parity", stragglers=1)
+        check(X, master)
+        product, size = (master.rmatvec, ROWS) if adjoint else (master.matvec, COLUMNS)
+        step = partial(product, np.ones(size))
+        if not interrupted(place, "cec_mpi", step):
+            break
+        if hub.is_cut_off:
+            refused += 1
+            for again in (master.matvec, master.rmatvec):
+                with pytest.raises(MachineError, match="cut off half-way: the job has to end"):
+                    again(np.ones(ROWS if again == master.rmatvec else COLUMNS))
+        else:
+            whole += 1
+            check(X, master)
+    assert refused > 3
+    assert whole > 3
+    assert not interrupted(place, "cec_mpi", step)
+
+
+def test_an_error_of_ours_amid_a_step_cuts_nothing_off(made):
+    X, make, _ = made
+    master, hub = make()
+    hub.spoils = lambda job, values: values * np.nan
+    with pytest.raises(MachineError, match="both are wrong"):
+        check(X, master)
+    hub.spoils = lambda job, values: values
+    check(X, master)
+    assert not hub.is_cut_off

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from cec_mpi.errors import MachineError
 from cec_mpi.wire.collective.buffers import broadcast
 from cec_mpi.wire.collective.packets import Packet
-from cec_mpi.wire.orders import Order
-
-CUT_OFF = "the step before was cut off half-way: the job has to end"
+from cec_mpi.wire.orders import CUT_OFF, Order
 
 
 class Announcer:

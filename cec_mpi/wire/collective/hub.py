@@ -14,10 +14,10 @@ from cec_mpi.processes.ending.leaving import end_job
 from cec_mpi.processes.waiting import wait_for
 from cec_mpi.terminal import tell
 from cec_mpi.wire.answers import check_message_sizes
-from cec_mpi.wire.collective.announcing import CUT_OFF, Announcer
+from cec_mpi.wire.collective.announcing import Announcer
 from cec_mpi.wire.collective.master_end import CollectiveMasterEnd
 from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import MASTER, Kind, Order, Stop
+from cec_mpi.wire.orders import CUT_OFF, MASTER, Kind, Order, Stop
 
 log = logging.getLogger(__name__)
 

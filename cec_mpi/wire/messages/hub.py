@@ -17,7 +17,7 @@ from typing import Any
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from cec_mpi.errors import CecError
+from cec_mpi.errors import CecError, MachineError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.roster.changes import WARNED, Gone, Left, Lost
 from cec_mpi.roster.roster import Roster, State
@@ -30,7 +30,7 @@ from cec_mpi.wire.messages.peers import Peer, Peers
 from cec_mpi.wire.messages.replacing import Replacements
 from cec_mpi.wire.messages.tags import CONTENT, NOTE, ORDER, REPORT, VALUES
 from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import Kind, Order, Stop
+from cec_mpi.wire.orders import CUT_OFF, Kind, Order, Stop
 
 _OPEN_SECONDS = 30.0  # without a word of any machine that opens its shard
 _HEAR_SECONDS = 0.01  # between two looks whether machines were warned
@@ -55,6 +55,8 @@ class MessagesHub:
     ----------
     roster : Roster
     continues : bool
+    is_cut_off : bool
+        See `JobsHub`.
     lost_any : bool
         A process is gone or stuck: MPI_Finalize could wait for it for ever.
     out_of_reach : bool
@@ -74,10 +76,12 @@ class MessagesHub:
         self._stores = 0
         self._hears_from = 0.0
         self._stopped = False
-        self.lost_any = self.out_of_reach = False
+        self.is_cut_off = self.lost_any = self.out_of_reach = False
 
     def open(self, opening: Opening) -> list[Opened]:
         """Ask all to open a store, and hear what they say."""
+        if self.is_cut_off:
+            raise MachineError(CUT_OFF)
         check_message_sizes(opening.manifest)
         if not self._stores:
             for process, machine in zip(self.roster.processes, opening.machines, strict=True):
@@ -146,6 +150,7 @@ class MessagesHub:
                 requests.append(peer.irecv(job.report, REPORT))
                 requests.append(peer.irecv(job.values, VALUES))
             job.requests = requests
+        job.asked = True
 
     def hear(self) -> None:
         """Notice machines that were warned while they had nothing to do."""
@@ -240,6 +245,8 @@ class MessagesHub:
         return found
 
     def _look_at_job(self, peer: Peer, job: Job) -> None:
+        if not job.asked:
+            return
         with self._peers.watching(peer):
             while job.requests and job.requests[-1].Test():
                 job.requests.pop()
