@@ -26,7 +26,7 @@ from cec_mpi.text import plural
 # Plans that are remembered, with what was made of them; numbers in their decoders and the like,
 # where the place of a machine in a block counts for what Python keeps of it (256 MiB).
 _PLANS = 64
-_NUMBERS, _NUMBERS_PER_PLACE = 1 << 25, 32
+_NUMBERS, _NUMBERS_PER_PLACE = 1 << 25, 40
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step import panels
 
 Floats = NDArray[np.float64]
+
+_SHORT = 512  # numbers of each machine: up to here several blocks are copied together
 
 
 class Codec:
@@ -55,7 +57,8 @@ class Codec:
         decoders = plan.decoders(code)
         self.condition = max(decoder.condition for decoder in decoders)
         most = panels.width(code.recovery)
-        self._blocks = []
+        self._blocks: list[_Block | _ShortBlocks] = []
+        short: list[_Short] = []
         for start, stop, positions, decoder in zip(
             assignment.starts.tolist(),
             assignment.stops.tolist(),
@@ -67,7 +70,16 @@ class Codec:
             for first in range(begin, end, most):
                 places = [p * columns + first - begin for p in positions]
                 last = min(first + most, end)
-                self._blocks.append(_Block(decoder, first, last, places, work))
+                apart = {q - p for p, q in pairwise(places)}
+                if last - first > _SHORT or decoder.factors is not None or len(apart) < 2:
+                    self._blocks.append(_Block(decoder, first, last, places, work))
+                    continue
+                if short and last - short[0].start > most:
+                    self._blocks.append(_ShortBlocks(short, work))
+                    short = []
+                short.append(_Short(decoder, first, last, places))
+        if short:
+            self._blocks.append(_ShortBlocks(short, work))
 
     def decode(self, answers: NDArray[Any], parts: Floats) -> None:
         """From the answers of a step to the rows of X_1 W .. X_L W.
@@ -96,6 +108,69 @@ class Codec:
         """
         for block in self._blocks:
             block.coefficients(parts, coded)
+
+
+class _Short(NamedTuple):
+    """A short block: its decoder, where it lies in the parts, and where its numbers stand."""
+
+    decoder: Decoder
+    start: int
+    stop: int
+    places: list[int]
+
+
+class _ShortBlocks:
+    """Short blocks, of which numbers are copied together in one go.
+
+    Each copy of its own takes longer to begin than to end.
+    """
+
+    def __init__(self, blocks: list[_Short], work: Floats) -> None:
+        recovery, sizes = len(blocks[0].places), [b.stop - b.start for b in blocks]
+        self._work = work[: sum(sizes) * recovery]
+        rows, begin = self._work.reshape(recovery, -1), 0
+        self._blocks = []
+        for size, block in zip(sizes, blocks, strict=True):
+            values = rows[:, begin : begin + size]
+            self._blocks.append((block.decoder, slice(block.start, block.stop), values))
+            begin += size
+        # Of the numbers in the scratch, row by row: where they stand, and how many.
+        self._places = np.array([b.places for b in blocks], dtype=np.int64).T.reshape(-1)
+        self._sizes = np.tile(np.array(sizes, dtype=np.int64), recovery)
+        self._answers: NDArray[Any] = np.empty(0)
+        self._found: list[NDArray[Any]] = []
+        self._runs: list[tuple[slice, list[Floats]]] = []
+
+    def decode(self, answers: NDArray[Any], parts: Floats) -> None:
+        if answers is not self._answers:  # the same array in nearly every step
+            ends = self._places + self._sizes
+            both = zip(self._places.tolist(), ends.tolist(), strict=True)
+            self._found = [answers[place:end] for place, end in both]
+            self._answers = answers
+        np.concatenate(self._found, out=self._work)
+        for decoder, along, values in self._blocks:
+            decoder.decode(values, parts[:, along])
+
+    def coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
+        for decoder, along, values in self._blocks:
+            decoder.decode_transposed(parts[:, along], values)
+        for place, rows in self._runs or self._ordered():
+            np.concatenate(rows, out=coded[place], casting="same_kind")
+
+    def _ordered(self) -> list[tuple[slice, list[Floats]]]:
+        """The scratch in the order of the numbers, as far as they stand one after the other."""
+        order = self._places.argsort()
+        places, sizes = self._places[order], self._sizes[order]
+        begins = (self._sizes.cumsum() - self._sizes)[order]
+        runs = []
+        cuts = [0, *(np.flatnonzero(places[1:] != places[:-1] + sizes[:-1]) + 1).tolist()]
+        for first, last in pairwise([*cuts, len(order)]):
+            both = zip(begins[first:last].tolist(), sizes[first:last].tolist(), strict=True)
+            rows = [self._work[begin : begin + size] for begin, size in both]
+            begin = int(places[first])
+            runs.append((slice(begin, begin + sum(row.size for row in rows)), rows))
+        self._runs = runs
+        return runs
 
 
 class _Block:

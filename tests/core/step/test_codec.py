@@ -79,6 +79,27 @@ def test_more_numbers_than_are_decoded_at_a_time(equal):
     )
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_long_blocks_beside_short_ones(dtype):
+    speeds = [1.0, 1.01, 1.5, 2.0, 2.02, 2.03, 4.0]
+    coded = Coded(make_code(7, 3), speeds, 4_000, 1)
+    sizes = np.diff([*coded.plan.assignment.starts, 4_000])
+    assert min(sizes) <= 512 < max(sizes)
+    tolerance = 1e-4 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(coded.decoded(dtype), coded.parts, atol=tolerance)
+    left, right = coded.parts.ravel() @ coded.given.ravel(), coded.answers @ coded.coefficients()
+    assert left == pytest.approx(right)
+
+
+def test_each_step_has_its_own_answers_in_the_same_array():
+    coded = Coded(make_code(6, 3), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 60, 1)
+    answers, parts = coded.answers.copy(), np.empty(coded.parts.shape)
+    for factor in (1.0, -2.0, 0.5):
+        np.multiply(coded.answers, factor, out=answers)
+        coded.codec.decode(answers, parts)
+        np.testing.assert_allclose(parts, factor * coded.parts, atol=1e-12)
+
+
 def nearly_singular(recovery):
     """The first of some codes of L machines that is decoded by solves, no product being of use."""
     rng = np.random.default_rng(0)
