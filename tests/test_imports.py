@@ -165,7 +165,6 @@ HOUSE = {
         limited
         load numbers
         assignment filling flow layout
-        intervals
         replan
         schemes scheme
         planner

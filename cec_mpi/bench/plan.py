@@ -11,7 +11,8 @@ import numpy as np
 from cec_mpi.bench.benchmark import Benchmark
 from cec_mpi.bench.figures import Figure
 from cec_mpi.bench.turns import in_turns, ratio, seconds
-from cec_mpi.core.plan.planner import SCHEMES, plan_step
+from cec_mpi.core.plan.planner import plan_step
+from cec_mpi.core.plan.scheme import SCHEMES
 from cec_mpi.options import values
 from cec_mpi.options.option import option
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.plan.intervals import bounds_of
+from cec_mpi.core.plan.assignment import bounds_of
 from cec_mpi.core.plan.schemes import cyclic, cyclic_loads, heterogeneous
 from cec_mpi.report import bins as bins_module
 from cec_mpi.report.assignments import blocks_of, moved

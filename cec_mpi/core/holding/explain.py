@@ -13,7 +13,7 @@ from cec_mpi.core.holding.cyclic import in_turns
 from cec_mpi.core.holding.holding import Held, Holding
 from cec_mpi.core.holding.load import exact_load
 from cec_mpi.core.holding.planner import plan_holding
-from cec_mpi.core.plan.planner import Scheme
+from cec_mpi.core.plan.scheme import Scheme
 from cec_mpi.core.plan.schemes import fractional_blocks
 from cec_mpi.errors import InputError
 

@@ -17,7 +17,7 @@ from cec_mpi.core.holding.spreading import full_first, over_shards
 from cec_mpi.core.holding.tolerance import RowsOfType, tolerant_loads
 from cec_mpi.core.plan.load import check_rows, check_speeds, makespan
 from cec_mpi.core.plan.numbers import check_available
-from cec_mpi.core.plan.planner import Scheme, check_scheme
+from cec_mpi.core.plan.scheme import Scheme, check_scheme
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 

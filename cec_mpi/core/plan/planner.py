@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
-from cec_mpi.core.plan.assignment import Assignment
-from cec_mpi.core.plan.intervals import bounds_of
+from cec_mpi.core.plan.assignment import Assignment, bounds_of
 from cec_mpi.core.plan.load import (
     check_copies,
     check_speeds,

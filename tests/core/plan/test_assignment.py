@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.core.plan import numbers
-from cec_mpi.core.plan.assignment import Assignment, Block
-from cec_mpi.core.plan.intervals import bounds_of
+from cec_mpi.core.plan.assignment import Assignment, Block, bounds_of
 from cec_mpi.core.plan.load import fractional_load, makespan, whole_row_load
 from cec_mpi.core.plan.schemes import cyclic, fractional_blocks, heterogeneous
 from cec_mpi.errors import InfeasibleError, InputError
