@@ -63,7 +63,7 @@ HOUSE = {
     "cec_mpi.bench.steps": """
         timing
         event local peers
-        step
+        scale step
     """,
     "cec_mpi.core": """
         code

@@ -28,6 +28,7 @@ _BENCHMARKS = {  # each with its class, in a module of `bench`
     "adjoint": "products.block.Adjoint",
     "decode": "products.decode.Decode",
     "step": "steps.step.Step",
+    "scale": "steps.scale.Scale",
     "local": "steps.local.Local",
     "event": "steps.event.Event",
     "plan": "plan.Plan",

@@ -117,6 +117,7 @@ def test_settings_that_are_not_those_of_the_earlier_figures(bench, tmp_path_fact
         ("event --leave 91", "--leave 91 of 100 machines: expected at least 10 that stay"),
         ("start --ranks 1", "--ranks 1: expected at least 2"),
         ("step --ranks 1", "--recovery 3 with 1 rank, of which rank 0 is no machine"),
+        ("scale --ranks 3", "bench scale with 3 ranks: expected at least 4"),
         ("step --directory none", "none is not a directory"),
     ],
 )
