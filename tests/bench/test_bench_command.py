@@ -103,6 +103,12 @@ def test_settings_that_are_not_those_of_the_earlier_figures(bench, tmp_path_fact
     ("words", "said"),
     [
         ("kernel --megabytes 1000000000", "--megabytes 1000000000: expected at most half of the"),
+        ("kernel --columns 1000000000000000000000", "--columns 1000000000000000000000: expected"),
+        ("kernel --megabytes 1 --columns 4 --intervals 32769", "expected at most 32768, the rows"),
+        ("block --megabytes 1 --vectors 1000000000", "--vectors 1000000000: expected at most half"),
+        ("adjoint --megabytes 1 --columns 9000000000000", "--columns 9000000000000: expected"),
+        ("plan --machines 100001", "--machines 100001: expected at most 100000"),
+        ("decode --recovery 3 301", "--recovery 301: expected at most 300"),
         ("decode --megabytes 1000000000", "--megabytes 1000000000: expected at most half of the"),
         ("verify --rows 1000000000000000", "bytes: expected"),
         ("local --rows 1000000000000000", "bytes: expected"),
