@@ -136,3 +136,10 @@ def test_contestants_that_are_none(bench):
     code, out, err = bench("league", "--only", "heterogeneous,other")
     assert (code, out) == (2, "")
     assert "'heterogeneous,other': expected some of heterogeneous,cyclic,uncoded" in err
+
+
+def test_a_contestant_that_fails_is_named(bench):
+    words = ("--only", "cyclic", "--iterations", "3", "--limit", "0.1")
+    code, out, err = bench(*SMALL[:-2], *words)
+    assert (code, out) == (3, "")
+    assert err == "cec-mpi: error: heterogeneous: mpirun: no end after 0.1 seconds (--limit)\n"
