@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from cec_mpi.processes.launch.launchers import detect_launcher
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+_logger = logging.getLogger(__name__)
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -61,6 +63,8 @@ class RankBenchmark(Benchmark):
             check_room(directory, self.size(self.ranks))
             inside = replace(self, directory=str(directory))
             command = [sys.executable, "-m", "cec_mpi", "bench", self.what, *words_of(inside)]
+            if _logger.isEnabledFor(logging.INFO):
+                command.append("--verbose")
             printed = run_to_end(
                 [*mpirun(self.ranks), *command, "--json"],
                 self.limit,

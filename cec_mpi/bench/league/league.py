@@ -24,6 +24,7 @@ from cec_mpi.bench.league.contestants import (
 )
 from cec_mpi.bench.league.work import Job, Outcome, make_matrix
 from cec_mpi.bench.scratch import check_memory, check_room, scratch
+from cec_mpi.bench.turns import log_turn
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.machine.emulation import fit_base, measure_rate
 from cec_mpi.options import values
@@ -143,6 +144,7 @@ class League(Benchmark):
                     outcome = outcome_of(name, job, self.limit, expected)
                     outcome.setup_seconds += encoding.get(name, 0.0)
                     found[name].append(outcome)
+                    log_turn(turn, self.turns, name, outcome.seconds)
         return figures_of(found)
 
     def check(self) -> tuple[float, ...]:
