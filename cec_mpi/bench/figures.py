@@ -138,6 +138,8 @@ class Result:
             if content["format"] != _FORMAT:
                 raise ValueError(f"format {content['format']}")
             figures = tuple(_figure(each) for each in content["figures"])
+            if len({each.key for each in figures}) < len(figures) or not figures:
+                raise ValueError("no figures, or some twice")
             words = str(content["what"]), str(content["date"])
             return cls(
                 words[0], figures, dict(content["settings"]), dict(content["machine"]), words[1]
@@ -152,9 +154,13 @@ def _word(value: Any) -> str:
 
 def _figure(content: Any) -> Figure:
     given = {each.name: content[each.name] for each in fields(Figure)}
-    for name in ("value", "low", "high"):
-        given[name] = float(given[name])
-    return Figure(**given)
+    numbers = [float(given[name]) for name in ("low", "value", "high")]
+    if numbers != sorted(numbers) or not np.isfinite(numbers).all():
+        raise ValueError(f"quartiles and median {numbers}")
+    words = [given[name] for name in ("name", "unit", "over", "better")]
+    if not all(isinstance(word, str) for word in words) or words[-1] not in ("less", "more"):
+        raise ValueError(f"words {words}")
+    return Figure(**given | dict(zip(("low", "value", "high"), numbers, strict=True)))
 
 
 def _row(figure: Figure) -> tuple[str, ...]:

@@ -13,8 +13,11 @@ from cec_mpi.bench.figures import Figure
 from cec_mpi.bench.turns import in_turns, ratio, seconds
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.plan.scheme import SCHEMES
+from cec_mpi.errors import InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import option
+
+_MOST = 100_000  # machines, as stores may have
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Plan(Benchmark):
 
     def measure(self) -> list[Figure]:
         """As `Benchmark.measure`."""
+        if self.machines > _MOST:
+            raise InputError(f"--machines {self.machines}: expected at most {_MOST}")
         return list(self._figures())
 
     def _figures(self) -> Iterator[Figure]:

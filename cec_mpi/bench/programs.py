@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from cec_mpi.errors import InputError, MachineError
 from cec_mpi.processes.launch.launchers import OPEN_MPI
 from cec_mpi.processes.launch.library import maker_of
 
+_SIGNAL_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 _ENDING = 10.0  # seconds that a program has to end in when it is told to
 
 
@@ -52,7 +55,7 @@ def run_to_end(
     """What a program prints; what it complains of goes where this process's complaints go.
 
     It is ended, with all that it has started, when it takes too long, or when this process is
-    told to leave.
+    told to leave. Where this process is killed, the kernel tells the program to end.
 
     Parameters
     ----------
@@ -68,7 +71,7 @@ def run_to_end(
     MachineError
         It took longer, or failed.
     """
-    name = " ".join(Path(word).name for word in command[:3])
+    name = Path(command[0]).name
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -77,6 +80,7 @@ def run_to_end(
         cwd=directory,
         env=environment,
         start_new_session=True,  # Ctrl-C is for this process alone, which then ends that one
+        preexec_fn=_ending_with(os.getpid()),
     ) as process:
         try:
             printed, _ = process.communicate(timeout=limit)
@@ -87,6 +91,20 @@ def run_to_end(
     if process.returncode:
         raise MachineError(f"{name}: ended with code {process.returncode}")
     return printed
+
+
+def _ending_with(parent: int) -> Callable[[], None] | None:
+    """What a program does first, so that it does not outlive its parent."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def ask() -> None:
+        prctl(_SIGNAL_WITH_PARENT, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:  # it has ended before that was asked for
+            os._exit(1)
+
+    return ask
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from cec_mpi.bench.benchmark import Benchmark, words_of
 from cec_mpi.bench.figures import Figure, Result
 from cec_mpi.bench.programs import mpirun, run_to_end
-from cec_mpi.bench.scratch import scratch
+from cec_mpi.bench.scratch import RANK_BYTES, check_memory, check_room, scratch
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.options import values
 from cec_mpi.options.option import option
@@ -19,6 +20,7 @@ from cec_mpi.processes.launch.launchers import detect_launcher
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+_logger = logging.getLogger(__name__)
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -56,9 +58,13 @@ class RankBenchmark(Benchmark):
                 f"bench {self.what} under a launcher with 1 rank: expected several, or no "
                 "launcher (it starts ranks itself)"
             )
+        check_memory(f"--ranks {self.ranks}", self.ranks * RANK_BYTES)
         with scratch(self.directory) as directory:  # which goes, however the ranks end
+            check_room(directory, self.size(self.ranks))
             inside = replace(self, directory=str(directory))
             command = [sys.executable, "-m", "cec_mpi", "bench", self.what, *words_of(inside)]
+            if _logger.isEnabledFor(logging.INFO):
+                command.append("--verbose")
             printed = run_to_end(
                 [*mpirun(self.ranks), *command, "--json"],
                 self.limit,
@@ -77,6 +83,10 @@ class RankBenchmark(Benchmark):
         InputError
             Names the option.
         """
+        raise NotImplementedError
+
+    def size(self, ranks: int) -> float:
+        """Bytes that so many ranks write to the directory."""
         raise NotImplementedError
 
     def measure_together(self, comm: MPI.Intracomm) -> list[Figure]:

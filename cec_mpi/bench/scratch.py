@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+RANK_BYTES = 40 << 20  # that a rank takes at least: Python, NumPy, MPI
 _PIECE = 32 << 20  # bytes of a matrix that are made at a time
 
 
@@ -144,6 +145,13 @@ def random_matrix(path: Path, rows: int, columns: int, dtype: str, seed: int) ->
             file.write(rng.random((min(step, rows - start), columns)).astype(kind).data)
 
 
+def size_of_random_store(
+    rows: int, columns: int, machines: int, recovery: int, dtype: str = "float64"
+) -> float:
+    """Bytes that `random_store` writes."""
+    return rows * columns * np.dtype(dtype).itemsize * (1 + machines / recovery)
+
+
 def random_store(
     directory: Path,
     rows: int,
@@ -169,8 +177,7 @@ def random_store(
     """
     from cec_mpi.encoding import encode
 
-    size = rows * columns * np.dtype(dtype).itemsize
-    check_room(directory, size + machines * size / recovery)
+    check_room(directory, size_of_random_store(rows, columns, machines, recovery, dtype))
     random_matrix(directory / "X.npy", rows, columns, dtype, seed)
     encode(directory / "X.npy", directory / "store", machines, recovery, dtype=dtype)
     return directory / "store"

@@ -12,7 +12,7 @@ import numpy as np
 from cec_mpi.bench.benchmark import Benchmark
 from cec_mpi.bench.figures import Figure
 from cec_mpi.bench.programs import mpirun, run_to_end
-from cec_mpi.bench.scratch import random_store, scratch
+from cec_mpi.bench.scratch import RANK_BYTES, check_memory, random_store, scratch
 from cec_mpi.bench.turns import ratio, seconds, told_in_turns
 from cec_mpi.errors import InputError
 from cec_mpi.options import values
@@ -49,6 +49,7 @@ class Start(Benchmark):
             raise InputError("bench start under a launcher: expected none, since it starts ranks")
         if self.ranks < 2:
             raise InputError(f"--ranks {self.ranks}: expected at least 2")
+        check_memory(f"--ranks {self.ranks}", self.ranks * RANK_BYTES)
         machines = self.ranks - 1
         with scratch() as directory:
             store = random_store(

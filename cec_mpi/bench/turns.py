@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 from cec_mpi.bench.figures import Figure
+
+_logger = logging.getLogger(__name__)
 
 Times = dict[str, list[float]]
 
@@ -59,7 +62,14 @@ def told_in_turns(ways: Mapping[str, Callable[[], float]], turns: int, uncounted
             seconds = ways[name]()
             if turn >= 0:
                 times[name].append(seconds)
+            log_turn(turn, turns, name, seconds)
     return times
+
+
+def log_turn(turn: int, turns: int, name: str, seconds: float) -> None:
+    """Say to those who want to hear it what has been measured; turns below 0 are not counted."""
+    which = f"turn {turn + 1} of {turns}" if turn >= 0 else "not counted"
+    _logger.info("%s: %s, %.3g s", which, name, seconds)
 
 
 def fastest(times: Times, names: Iterable[str]) -> str:

@@ -68,6 +68,14 @@ def test_each_has_the_name_that_it_says_of_itself():
     assert {*SMALL} < {*commands}
 
 
+def test_it_says_what_it_measures_to_those_who_want_to_hear_it(bench):
+    code, _, err = bench("decode", "--recovery", 3, "--megabytes", 1, "--turns", 1, "-v")
+    said = err.splitlines()
+    assert code == 0
+    assert said[0].startswith("cec-mpi: not counted: X'v, ")
+    assert any(line.startswith("cec-mpi: turn 1 of 1: copy, ") for line in said)
+
+
 def test_beside_earlier_figures(bench, tmp_path_factory):
     old = tmp_path_factory.mktemp("old") / "old.json"
     words = ("verify", *SMALL["verify"].split())
@@ -111,11 +119,20 @@ def test_settings_that_are_not_those_of_the_earlier_figures(bench, tmp_path_fact
     ("words", "said"),
     [
         ("kernel --megabytes 1000000000", "--megabytes 1000000000: expected at most half of the"),
+        ("kernel --columns 1000000000000000000000", "--columns 1000000000000000000000: expected"),
+        ("kernel --megabytes 1 --columns 4 --intervals 32769", "expected at most 32768, the rows"),
+        ("block --megabytes 1 --vectors 1000000000", "--vectors 1000000000: expected at most half"),
+        ("adjoint --megabytes 1 --columns 9000000000000", "--columns 9000000000000: expected"),
+        ("plan --machines 100001", "--machines 100001: expected at most 100000"),
+        ("decode --recovery 3 301", "--recovery 301: expected at most 300"),
         ("decode --megabytes 1000000000", "--megabytes 1000000000: expected at most half of the"),
         ("verify --rows 1000000000000000", "bytes: expected"),
         ("local --rows 1000000000000000", "bytes: expected"),
         ("event --leave 91", "--leave 91 of 100 machines: expected at least 10 that stay"),
         ("start --ranks 1", "--ranks 1: expected at least 2"),
+        ("start --ranks 100000000", "--ranks 100000000: expected at most half of the"),
+        ("step --ranks 100000000", "--ranks 100000000: expected at most half of the"),
+        ("step --rows 1000000000000000", "bytes: expected"),
         ("step --ranks 1", "--recovery 3 with 1 rank, of which rank 0 is no machine"),
         ("scale --ranks 3", "bench scale with 3 ranks: expected at least 4"),
         ("step --directory none", "none is not a directory"),

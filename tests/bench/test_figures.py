@@ -103,8 +103,19 @@ def test_an_old_result_that_is_none(tmp_path, text):
 
 def test_figures_of_an_old_result_that_are_none(tmp_path):
     content = json.loads(result(Figure("a", 1, 1, 1)).to_json())
-    for wrong in ({"low": "much"}, {"value": None}):
-        content["figures"][0] |= wrong
+    good = content["figures"][0]
+    for wrong in (
+        [good | {"low": "much"}],
+        [good | {"value": None}],
+        [good | {"value": float("nan")}],
+        [good | {"low": 2}],
+        [good | {"better": "slower"}],
+        [good | {"name": ["a"]}],
+        [good | {"over": 3}],
+        [good, good],
+        [],
+    ):
+        content["figures"] = wrong
         (tmp_path / "old.json").write_text(json.dumps(content))
         with pytest.raises(InputError, match="holds no result"):
             read_result(str(tmp_path / "old.json"), "step", SETTINGS)

@@ -119,6 +119,7 @@ def test_ticks_with_too_few_machines_are_left_out(tmp_path):
         ({"recovery": 7}, "--recovery 7 and --stragglers 0: expected a sum of at most 6"),
         ({"stragglers": 4}, "--recovery 3 and --stragglers 4: expected a sum of at most 6"),
         ({"size": 5}, "--size 5: expected at least 6"),
+        ({"size": 10**6}, "--size 1000000: expected at most half of the"),
         ({"base": -1.0}, "--emulate-base -1.0: expected a positive number"),
         ({"base": float("nan")}, "--emulate-base nan: expected a positive number"),
         ({"speeds": f"{ONES},1", "recovery": 2}, "--trace spot with 21 machines"),
@@ -135,3 +136,10 @@ def test_contestants_that_are_none(bench):
     code, out, err = bench("league", "--only", "heterogeneous,other")
     assert (code, out) == (2, "")
     assert "'heterogeneous,other': expected some of heterogeneous,cyclic,uncoded" in err
+
+
+def test_a_contestant_that_fails_is_named(bench):
+    words = ("--only", "cyclic", "--iterations", "3", "--limit", "0.1")
+    code, out, err = bench(*SMALL[:-2], *words)
+    assert (code, out) == (3, "")
+    assert err == "cec-mpi: error: heterogeneous: mpirun: no end after 0.1 seconds (--limit)\n"

@@ -97,6 +97,18 @@ def test_a_process_joins_its_group(tmp_path):
     assert (tmp_path / "cgroup.procs").read_text() == str(os.getpid())
 
 
+@pytest.mark.skipif(not groups_can_be_made(), reason="no control groups here")
+def test_groups_of_a_process_that_was_killed_go_with_the_next():
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    parent, _ = find_parent()
+    left = parent / f"cec-mpi-bench-{ended.pid}"
+    left.mkdir()
+    (left / "machine-1").mkdir()
+    with slowed([0.5], "cgroup"):
+        assert not left.exists()
+
+
 def test_busy_neighbours_go_with_the_end():
     before = set(psutil.Process().children())
     with slowed([0.4, 0.4, 0.1], "neighbour") as (way, told):

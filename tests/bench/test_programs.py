@@ -56,6 +56,24 @@ def test_a_program_that_takes_too_long_ends_with_all_that_it_has_started(tmp_pat
     assert is_over(int((tmp_path / "child").read_text()))
 
 
+def test_a_program_does_not_outlive_a_process_that_is_killed(tmp_path):
+    program = """
+import sys
+from cec_mpi.bench.programs import run_to_end
+child = "import os, time; open('child', 'w').write(str(os.getpid())); time.sleep(100)"
+run_to_end([sys.executable, "-c", child], 100)
+"""
+    words = [sys.executable, "-c", program]
+    process = subprocess.Popen(words, env=without_launcher(os.environ), cwd=tmp_path)
+    child = int(wait_for(tmp_path / "child"))
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 30
+    while not is_over(child):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_throwaway_directory_goes_when_a_signal_ends_its_process(tmp_path, number):
     program = f"""

@@ -34,6 +34,12 @@ def test_steps_of_ranks_of_its_own_or_of_a_launcher(cec, tmp_path, ranks):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_ranks_of_its_own_say_what_they_measure(cec, tmp_path):
+    done = cec(*STEP, "--directory", tmp_path, "-v")
+    assert done.returncode == 0
+    assert done.stderr.count("turn 1 of 1: published, ") == 1
+
+
 def test_a_start(cec):
     done = cec("bench", "start", "--ranks", 2, "--rows", 6, "--turns", 1, "--json")
     assert (done.returncode, done.stderr) == (0, "")

@@ -44,6 +44,13 @@ def check(job):
     return outcome
 
 
+def test_numbers_that_are_none_are_far_from_all(comm, job):
+    if comm.rank == 0:
+        good, wrong = State(job), State(job)
+        wrong.arrays["x"] = np.full(SIZE, np.nan)
+        assert np.isnan(wrong.distance(good))
+
+
 @pytest.mark.parametrize("name", PLAYED)
 def test_each_way_gives_what_numpy_gives(comm, job, name):
     group = comm.Split(comm.rank < 4, comm.rank)
@@ -80,3 +87,12 @@ def test_the_work_converges(comm, job):
         assert np.linalg.norm(X @ v - (v @ X @ v) * v) < 1e-8
         b = State(long).arrays["r"]
         assert np.linalg.norm(X.T @ (X @ x - b)) < 1e-8 * np.linalg.norm(b)
+
+
+def test_work_that_goes_on_when_nothing_is_left_to_do(comm, job):
+    if comm.rank == 0:
+        done = expected_of(replace(job, available=((1, 2, 3),) * 200, power=0))
+        with np.errstate(all="raise", under="ignore"):
+            long = expected_of(replace(job, available=((1, 2, 3),) * 3000, power=0))
+        assert all(np.isfinite(values).all() for values in long.arrays.values())
+        assert np.allclose(long.arrays["x"], done.arrays["x"], rtol=1e-12)

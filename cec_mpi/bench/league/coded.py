@@ -64,6 +64,7 @@ def play(comm: MPI.Intracomm, job: Job) -> None:
         speeds=job.speeds,
         scheme="cyclic" if job.way == "cyclic" else "heterogeneous",
         stragglers=job.stragglers,
+        threads=1,  # as all others have
         emulate_speeds=job.speeds,
         emulate_base=job.base,
     ) as X:

@@ -94,7 +94,10 @@ def outcome_of(name: str, job: Job, limit: float, expected: State) -> Outcome:
     job.path("state.npz").unlink(missing_ok=True)
     program = f"cec_mpi.bench.league.{CONTESTANTS[name]}"
     start = {"restarted": _start_again, "dask": _start_dask}.get(name, _start_once)
-    outcome = start(_Program(program, job, limit))
+    try:
+        outcome = start(_Program(program, job, limit))
+    except MachineError as error:
+        raise MachineError(f"{name}: {error}") from None
     state = State(job)
     state.load(job.path("state.npz"))
     if not (apart := state.distance(expected)) <= _CLOSE:

@@ -34,6 +34,8 @@ class Master(Contestant):
         deal = self._dealer.deal(machines)
         self._say(_DEAL)
         self._comm.bcast(deal)
+        numbers = sum(rows.size for share in deal.values() for rows in share)
+        self.moved += 8 * ((self._comm.size - 1) * numbers + len(self._X))  # rows are told back
         for n, share in deal.items():
             if share.new.size:
                 self._comm.Send(self._X[share.new], n)

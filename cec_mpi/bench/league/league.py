@@ -23,7 +23,8 @@ from cec_mpi.bench.league.contestants import (
     outcome_of,
 )
 from cec_mpi.bench.league.work import Job, Outcome, make_matrix
-from cec_mpi.bench.scratch import scratch
+from cec_mpi.bench.scratch import check_memory, check_room, scratch
+from cec_mpi.bench.turns import log_turn
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.machine.emulation import fit_base, measure_rate
 from cec_mpi.options import values
@@ -125,6 +126,7 @@ class League(Benchmark):
         available = self.available()
         names = (OURS, *(name for name in contestants(self.only) if name != OURS))
         with scratch(self.directory) as directory:
+            self._check_room(directory, len(speeds), "fastest" in names)
             make_matrix(directory / "X.npy", self.size, self.seed)
             job = Job(
                 *(str(directory), self.size, self.recovery, speeds),
@@ -142,6 +144,7 @@ class League(Benchmark):
                     outcome = outcome_of(name, job, self.limit, expected)
                     outcome.setup_seconds += encoding.get(name, 0.0)
                     found[name].append(outcome)
+                    log_turn(turn, self.turns, name, outcome.seconds)
         return figures_of(found)
 
     def check(self) -> tuple[float, ...]:
@@ -172,6 +175,13 @@ class League(Benchmark):
         if self.base < 0 or not np.isfinite(self.base):
             raise InputError(f"--emulate-base {self.base}: expected a positive number")
         return speeds
+
+    def _check_room(self, directory: Path, machines: int, is_twice: bool) -> None:
+        """Refuse an X for which there is no room on disk, or for its copies in memory."""
+        whole = 8.0 * self.size**2
+        shards = whole * machines / self.recovery
+        check_memory(f"--size {self.size}", max(2 * whole, (1 + is_twice) * shards))
+        check_room(directory, whole + (3 if is_twice else 1) * shards)
 
     def available(self) -> tuple[tuple[int, ...], ...]:
         """Numbers of the available machines in each iteration; ticks with too few are left out.

@@ -207,19 +207,23 @@ class State:
             s["p"] = contestant.adjoint(s["r"])
             s["gamma"] = np.array(s["p"] @ s["p"])
         q = contestant.forward(s["p"])
-        alpha = s["gamma"] / (q @ q)
+        alpha = _share(s["gamma"], q @ q)
         s["x"] = s["x"] + alpha * s["p"]
         s["r"] = s["r"] - alpha * q
         gradient = contestant.adjoint(s["r"])
         before, s["gamma"] = s["gamma"], np.array(gradient @ gradient)
-        s["p"] = gradient + s["gamma"] / before * s["p"]
+        s["p"] = gradient + _share(s["gamma"], before) * s["p"]
 
     def distance(self, other: State) -> float:
-        """The largest relative difference of the eigenvector and of the solution."""
+        """The largest relative difference of the eigenvector and of the solution, or NaN."""
         pairs = [(self.arrays[name], other.arrays[name]) for name in ("v", "x")]
-        return max(
-            float(np.linalg.norm(a - b)) / (float(np.linalg.norm(b)) or 1.0) for a, b in pairs
-        )
+        # Not max() of Python, which passes over what is not a number.
+        return float(np.max([np.linalg.norm(a - b) / (np.linalg.norm(b) or 1.0) for a, b in pairs]))
+
+
+def _share(part: Vector, whole: Vector) -> Vector:
+    """One over the other; nothing where both have become too small for a float64."""
+    return part / whole if whole else np.zeros(())
 
 
 def perform(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cec_mpi.bench.benchmark import whole_numbers
 from cec_mpi.bench.figures import Figure
 from cec_mpi.bench.products.rows import Rows, ShardBenchmark
+from cec_mpi.bench.scratch import check_memory
 from cec_mpi.bench.turns import in_turns, ratio
 from cec_mpi.processes.launch.places import limit_threads
 
@@ -36,6 +37,10 @@ class Block(ShardBenchmark):
 
     def measure(self) -> list[Figure]:
         """As `Benchmark.measure`."""
+        self.check_room()
+        most = max(self.vectors)
+        numbers = max(sum(self.shape(columns)) for columns in self.columns)
+        check_memory(f"--vectors {most}", 2 * 8 * most * numbers)
         with limit_threads(1):
             return list(self._figures())
 
@@ -43,7 +48,7 @@ class Block(ShardBenchmark):
         rng = np.random.default_rng(self.seed)
         product = "X'V" if self.adjoint else "X W"
         several = [each for each in dict.fromkeys(self.vectors) if each > 1]
-        for columns in self.columns:
+        for columns in dict.fromkeys(self.columns):
             X = self.shard(rng, columns)
             ways = {str(k): self._ours(rng, X, k) for k in (1, *several)}
             times = in_turns(ways | {"np.dot": self._dot(X)}, self.turns)

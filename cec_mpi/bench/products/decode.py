@@ -14,11 +14,13 @@ from cec_mpi.bench.turns import in_turns, ratio
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.step.codec import Codec
+from cec_mpi.errors import InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import option
 from cec_mpi.processes.launch.places import limit_threads
 
 _SPARE = 10  # machines beyond L, or as many again
+_MOST = 300  # L: each block has a decoder of L x L numbers, and there are as many as machines
 _SHORT = 8_000  # rows per shard
 _LONG_ENOUGH = 10**5  # rows that are decoded in one turn, together
 
@@ -48,6 +50,8 @@ class Decode(Benchmark):
 
     def _figures(self) -> Iterator[Figure]:
         check_memory(f"--megabytes {self.megabytes}", 8 * (self.megabytes << 20))
+        if (most := max(self.recovery)) > _MOST:
+            raise InputError(f"--recovery {most}: expected at most {_MOST}")
         rng = np.random.default_rng(self.seed)
         for recovery in dict.fromkeys(self.recovery):
             machines = recovery + min(recovery, _SPARE)

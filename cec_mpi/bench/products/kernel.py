@@ -13,6 +13,7 @@ from cec_mpi.bench.benchmark import whole_numbers
 from cec_mpi.bench.figures import Figure
 from cec_mpi.bench.products.rows import Rows, ShardBenchmark, cut
 from cec_mpi.bench.turns import fastest, in_turns, ratio
+from cec_mpi.errors import InputError
 from cec_mpi.processes.launch.places import limit_threads
 
 _SLABS = (256 << 10, 1 << 20, 4 << 20)  # bytes
@@ -44,18 +45,24 @@ class Kernel(ShardBenchmark):
 
     def measure(self) -> list[Figure]:
         """As `Benchmark.measure`."""
+        self.check_room()
+        rows = max(self.shape(columns)[0] for columns in self.columns)
+        if min(self.intervals) > rows:
+            raise InputError(
+                f"--intervals {min(self.intervals)}: expected at most {rows}, the rows of a shard"
+            )
         with limit_threads(1):
             return list(self._figures())
 
     def _figures(self) -> Iterator[Figure]:
         rng = np.random.default_rng(self.seed)
         kind = np.dtype(self.dtype)
-        for columns in self.columns:
+        for columns in dict.fromkeys(self.columns):
             X = self.shard(rng, columns)
             for arithmetic in dict.fromkeys((kind, np.dtype(np.float64))):
                 w = rng.standard_normal(columns).astype(arithmetic)
                 v = rng.standard_normal(len(X)).astype(arithmetic)
-                for number in (each for each in self.intervals if each <= len(X)):
+                for number in (each for each in dict.fromkeys(self.intervals) if each <= len(X)):
                     for name, given in ("X w", w), ("X'v", v):
                         words = [name, f"r = {columns}"]
                         words += [f"{number} intervals"] * (number > 1)

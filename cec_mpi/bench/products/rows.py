@@ -54,12 +54,26 @@ class ShardBenchmark(Benchmark):
         64, "--megabytes M", "of the shard: more than caches hold", values.positive
     )
 
+    def shape(self, columns: int) -> tuple[int, int]:
+        """Of a shard of so many columns: two rows at least."""
+        row_bytes = columns * np.dtype(self.dtype).itemsize
+        return max(2, (self.megabytes << 20) // row_bytes), columns
+
+    def check_room(self) -> None:
+        """Refuse shards for which there is no memory.
+
+        Raises
+        ------
+        InputError
+            Names the option.
+        """
+        check_memory(f"--megabytes {self.megabytes}", 4 * (self.megabytes << 20))
+        most = max(self.columns)
+        check_memory(f"--columns {most}", 4 * 8 * 2 * most)
+
     def shard(self, rng: np.random.Generator, columns: int) -> NDArray[Any]:
         """Random rows of so many columns."""
-        check_memory(f"--megabytes {self.megabytes}", 4 * (self.megabytes << 20))
-        kind = np.dtype(self.dtype)
-        rows = max(2, (self.megabytes << 20) // (columns * kind.itemsize))
-        return rng.standard_normal((rows, columns), dtype=kind)
+        return rng.standard_normal(self.shape(columns), dtype=np.dtype(self.dtype))
 
 
 def cut(rows: int, number: int) -> list[tuple[int, int]]:

@@ -8,14 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from cec_mpi.errors import InputError
 
 WAYS = ("auto", "cgroup", "neighbour")
 
+_NAME = "cec-mpi-bench-"  # of control groups, with the number of a process
 _PERIOD = 10_000  # microseconds: the shorter, the smoother; a quota has to be 1,000 at least
 _LEAST = 0.1  # of a core, with this period
 _LEAVING = 5.0  # seconds for the last process of a group to be gone
@@ -93,7 +96,8 @@ def _groups(shares: Sequence[float]) -> Iterator[list[Path]]:
     made: list[Path] = []
     try:
         try:
-            own = parent / f"cec-mpi-bench-{os.getpid()}"
+            _remove_leftovers(parent)
+            own = parent / f"{_NAME}{os.getpid()}"
             own.mkdir()
             made.append(own)
             if is_v2:
@@ -156,6 +160,16 @@ def find_parent(mounts: str | None = None, own: str | None = None) -> tuple[Path
             if control.is_file() and "cpu" in control.read_text().split():
                 return group, True
     raise NoGroups("no cpu controller that groups beside this process's could have")
+
+
+def _remove_leftovers(parent: Path) -> None:
+    """Remove the groups of processes that were killed."""
+    for group in parent.glob(f"{_NAME}*"):
+        pid = group.name.removeprefix(_NAME)
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            for each in (*group.glob("machine-*"), group):
+                with suppress(OSError):  # processes of it are on their way out
+                    each.rmdir()
 
 
 def _remove(group: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cec_mpi.bench.figures import Figure
 from cec_mpi.bench.ranks import RankBenchmark
-from cec_mpi.bench.scratch import random_store, scratch_of_ranks
+from cec_mpi.bench.scratch import random_store, scratch_of_ranks, size_of_random_store
 from cec_mpi.bench.steps.peers import bare, published
 from cec_mpi.bench.steps.timing import median_step
 from cec_mpi.bench.turns import Times, ratio, seconds, told_in_turns
@@ -59,6 +59,10 @@ class Step(RankBenchmark):
                 f"--recovery {self.recovery} with {plural(ranks, 'rank')}, of which rank 0 is no "
                 f"machine: expected at least {max(2, self.recovery + 1)} ranks"
             )
+
+    def size(self, ranks: int) -> float:
+        """As `RankBenchmark.size`."""
+        return size_of_random_store(self.rows, self.columns, ranks - 1, self.recovery)
 
     def measure_together(self, comm: MPI.Intracomm) -> list[Figure]:
         """As `RankBenchmark.measure_together`."""
