@@ -65,7 +65,7 @@ class RankBenchmark(Benchmark):
                 environment=os.environ | _ONE_THREAD,
             )
         try:
-            return list(Result.from_json(printed).figures)
+            return list(Result.from_json(printed.strip().rpartition("\n")[2]).figures)
         except ValueError:
             raise MachineError(f"the ranks of bench {self.what} printed no result") from None
 

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import numpy as np
+import psutil
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.npy import npy_header
@@ -93,6 +94,40 @@ def _removing_first(made: Path) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+def check_room(directory: Path, size: float) -> None:
+    """Refuse to begin what the disk has no room for: it would be full before that shows.
+
+    Parameters
+    ----------
+    directory : Path
+    size : float
+        Bytes.
+
+    Raises
+    ------
+    InputError
+        Says how much room there is.
+    """
+    free = shutil.disk_usage(directory).free
+    if size > free:
+        raise InputError(f"{directory} has room for {free} bytes: expected {size:.0f}")
+
+
+def check_memory(option: str, size: float) -> None:
+    """Refuse arrays of more bytes than half of the memory that is free.
+
+    Raises
+    ------
+    InputError
+        Names the option.
+    """
+    free = psutil.virtual_memory().available
+    if size > free / 2:
+        raise InputError(
+            f"{option}: expected at most half of the {free >> 20} MiB of memory that are free"
+        )
+
+
 def random_matrix(path: Path, rows: int, columns: int, dtype: str, seed: int) -> None:
     """Write X of numbers from 0 to 1, some rows at a time.
 
@@ -123,7 +158,7 @@ def random_store(
     Parameters
     ----------
     directory : Path
-        Where both are made.
+        Where both are made, if there is room.
     rows, columns : int
         Shape (q, r) of X.
     machines, recovery : int
@@ -134,6 +169,8 @@ def random_store(
     """
     from cec_mpi.encoding import encode
 
+    size = rows * columns * np.dtype(dtype).itemsize
+    check_room(directory, size + machines * size / recovery)
     random_matrix(directory / "X.npy", rows, columns, dtype, seed)
     encode(directory / "X.npy", directory / "store", machines, recovery, dtype=dtype)
     return directory / "store"

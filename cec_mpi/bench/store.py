@@ -14,7 +14,7 @@ import numpy as np
 
 from cec_mpi.bench.benchmark import Benchmark
 from cec_mpi.bench.figures import Figure
-from cec_mpi.bench.scratch import random_matrix, scratch
+from cec_mpi.bench.scratch import check_room, random_matrix, scratch
 from cec_mpi.bench.turns import Times, ratio, told_in_turns
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import InputError
@@ -80,6 +80,12 @@ class _Store(Benchmark):
         """R."""
         return rows_per_shard(self.rows, self.recovery)
 
+    def make_matrix(self, directory: Path) -> None:
+        """Write X there, if there is room for what is made of it, too."""
+        size = self.rows * self.columns * np.dtype(self.dtype).itemsize
+        check_room(directory, size + 2 * self.machines * size / self.recovery)
+        random_matrix(directory / "X.npy", self.rows, self.columns, self.dtype, self.seed)
+
     def encode(self, directory: Path) -> tuple[float, int]:
         """Seconds that encoding X of this directory takes, and bytes at its peak."""
         sizes = (f"--machines={self.machines}", f"--recovery={self.recovery}")
@@ -97,7 +103,7 @@ class Encode(_Store):
     def measure(self) -> list[Figure]:
         """Take all figures: times without that to start Python, memory above a bare one."""
         with scratch(self.directory) as directory:
-            random_matrix(directory / "X.npy", self.rows, self.columns, self.dtype, self.seed)
+            self.make_matrix(directory)
             per_shard = self.rows_per_shard * self.columns * np.dtype(self.dtype).itemsize
             bare = _measured([sys.executable, "-c", f"print(0, {_PEAK})"])[1]
             peaks = []
@@ -149,7 +155,7 @@ class Verify(_Store):
     def measure(self) -> list[Figure]:
         """Take all figures: times without that to start Python."""
         with scratch(self.directory) as directory:
-            random_matrix(directory / "X.npy", self.rows, self.columns, self.dtype, self.seed)
+            self.make_matrix(directory)
             self.encode(directory)
             store = directory / "store"
             files = [store / shard.file for shard in open_store(store).manifest.shards]

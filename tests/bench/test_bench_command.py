@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cec_mpi.bench.figures import Result
-from cec_mpi.cli import main
+from cec_mpi.cli import build_parser, main
 
 SMALL = {
     "kernel": "--columns 3 50 --megabytes 1 --turns 1 --dtype float32",
@@ -60,6 +60,14 @@ def test_each_prints_its_figures(bench, tmp_path, what):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_each_has_the_name_that_it_says_of_itself():
+    commands = build_parser("bench").commands["bench"].commands
+    assert {name: each.get_default("kind").what for name, each in commands.items()} == {
+        name: name for name in commands
+    }
+    assert {*SMALL} < {*commands}
+
+
 def test_beside_earlier_figures(bench, tmp_path_factory):
     old = tmp_path_factory.mktemp("old") / "old.json"
     words = ("verify", *SMALL["verify"].split())
@@ -97,3 +105,25 @@ def test_settings_that_are_not_those_of_the_earlier_figures(bench, tmp_path_fact
     code, out, err = bench("encode", "--compare", old)
     assert code == 2
     assert "found figures of verify, expected encode" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("kernel --megabytes 1000000000", "--megabytes 1000000000: expected at most half of the"),
+        ("decode --megabytes 1000000000", "--megabytes 1000000000: expected at most half of the"),
+        ("verify --rows 1000000000000000", "bytes: expected"),
+        ("local --rows 1000000000000000", "bytes: expected"),
+        ("event --leave 91", "--leave 91 of 100 machines: expected at least 10 that stay"),
+        ("start --ranks 1", "--ranks 1: expected at least 2"),
+        ("step --ranks 1", "--recovery 3 with 1 rank, of which rank 0 is no machine"),
+        ("step --directory none", "none is not a directory"),
+    ],
+)
+def test_settings_that_are_refused(bench, tmp_path, words, said):
+    code, out, err = bench(*words.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("cec-mpi: error: ")
+    assert err.count("\n") == 1
+    assert said in err
+    assert list(tmp_path.iterdir()) == []

@@ -62,12 +62,12 @@ def test_ranks_that_take_too_long(cec, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--recovery", 3], "--recovery 3 with 3 ranks"),
         (["--directory", "/dev/null/none"], "/dev/null/none is not a directory"),
-        (["--compare", "none.json"], "--compare none.json: missing"),
     ],
 )
 def test_what_cannot_be_measured_under_a_launcher(cec, words, said):

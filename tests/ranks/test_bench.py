@@ -31,5 +31,5 @@ def test_a_directory_that_is_none_is_refused_by_all(comm, shared_directory):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_ranks_that_are_too_few(ranks):
-    with pytest.raises(InputError, match=f"--recovery 3 with {ranks} ranks"):
+    with pytest.raises(InputError, match=f"--recovery 3 with {ranks} rank.*at least 4 ranks"):
         Step(recovery=3).check(ranks)

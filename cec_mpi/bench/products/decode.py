@@ -9,6 +9,7 @@ import numpy as np
 
 from cec_mpi.bench.benchmark import Benchmark, whole_numbers
 from cec_mpi.bench.figures import Figure
+from cec_mpi.bench.scratch import check_memory
 from cec_mpi.bench.turns import in_turns, ratio
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.core.plan.planner import plan_step
@@ -46,6 +47,7 @@ class Decode(Benchmark):
             return list(self._figures())
 
     def _figures(self) -> Iterator[Figure]:
+        check_memory(f"--megabytes {self.megabytes}", 8 * (self.megabytes << 20))
         rng = np.random.default_rng(self.seed)
         for recovery in dict.fromkeys(self.recovery):
             machines = recovery + min(recovery, _SPARE)

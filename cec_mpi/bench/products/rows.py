@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.bench.benchmark import Benchmark, whole_numbers
+from cec_mpi.bench.scratch import check_memory
 from cec_mpi.options import values
 from cec_mpi.options.option import option
 from cec_mpi.store.dense import DenseShard
@@ -55,6 +56,7 @@ class ShardBenchmark(Benchmark):
 
     def shard(self, rng: np.random.Generator, columns: int) -> NDArray[Any]:
         """Random rows of so many columns."""
+        check_memory(f"--megabytes {self.megabytes}", 4 * (self.megabytes << 20))
         kind = np.dtype(self.dtype)
         rows = max(2, (self.megabytes << 20) // (columns * kind.itemsize))
         return rng.standard_normal((rows, columns), dtype=kind)

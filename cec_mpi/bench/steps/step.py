@@ -19,6 +19,7 @@ from cec_mpi.linear_operator.opening import open_operator
 from cec_mpi.options import values
 from cec_mpi.options.option import option
 from cec_mpi.processes.together import on_master
+from cec_mpi.text import plural
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -55,8 +56,8 @@ class Step(RankBenchmark):
         """As `RankBenchmark.check`."""
         if ranks < 2 or ranks - 1 < self.recovery:
             raise InputError(
-                f"--recovery {self.recovery} with {ranks} ranks, of which rank 0 is no machine: "
-                f"expected at least {max(2, self.recovery + 1)} ranks"
+                f"--recovery {self.recovery} with {plural(ranks, 'rank')}, of which rank 0 is no "
+                f"machine: expected at least {max(2, self.recovery + 1)} ranks"
             )
 
     def measure_together(self, comm: MPI.Intracomm) -> list[Figure]:

@@ -1,0 +1,233 @@
+"""The figures of docs/performance.md: every benchmark run, and their tables as Markdown.
+
+    python scripts/benchmarks/performance.py DIR [--again step,event]
+
+Each benchmark's result is kept in DIR as NAME.json, and not taken again where it is there, unless
+--again names it. The tables are printed. Let the computer do nothing else meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from cec_mpi.bench.figures import Figure, Result
+
+RUNS = {
+    "step": "step",
+    "step-2": "step --ranks 2 --recovery 1",
+    "long": "step --rows 24000 --columns 1000 --steps 40",
+    "long-3": "step --rows 24000 --columns 1000 --steps 40 --ranks 3 --recovery 2",
+    "local": "local",
+    "kernel-float64": "kernel",
+    "kernel-float32": "kernel --dtype float32",
+    "block-float64": "block",
+    "block-float32": "block --dtype float32",
+    "adjoint-float64": "adjoint",
+    "adjoint-float32": "adjoint --dtype float32",
+    "decode": "decode",
+    "event": "event",
+    "event-400": "event --machines 400",
+    "plan": "plan",
+    "start": "start",
+    "encode": "encode",
+    "verify": "verify",
+}
+STEPS = {
+    "step": "600 x 600, 7 ranks",
+    "step-2": "600 x 600, 2 ranks",
+    "long": "24,000 x 1,000, 7 ranks",
+    "long-3": "24,000 x 1,000, 3 ranks",
+}
+VECTORS = (2, 4, 8, 16, 32)
+Found = dict[str, dict[tuple[str, str, str], Figure]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--again", default="", help="names of results, with commas")
+    chosen = parser.parse_args()
+    chosen.directory.mkdir(exist_ok=True)
+    results = {}
+    for name, words in RUNS.items():
+        path = chosen.directory / f"{name}.json"
+        if not path.exists() or name in chosen.again.split(","):
+            print(f"cec-mpi bench {words}", file=sys.stderr, flush=True)
+            command = [sys.executable, "-m", "cec_mpi", "bench", *words.split(), "--json"]
+            done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+            path.write_bytes(done.stdout)
+        results[name] = Result.from_json(path.read_bytes())
+    found = {name: {each.key: each for each in one.figures} for name, one in results.items()}
+    one = results["step"]
+    about = ", ".join(f"{name} {value}" for name, value in one.machine.items())
+    print(f"{about}; {one.date[:10]}.\n")
+    for title, table in (
+        ("A step", steps(found)),
+        ("A step without a wire", local(found)),
+        ("A machine's product with one vector", kernels(found)),
+        ("A machine's product with several vectors", blocks(found)),
+        ("Decoding", decoders(found)),
+        ("An elastic event", events(found)),
+        ("Plans", plans(found)),
+        ("Starts and stores", others(found)),
+    ):
+        print(f"### {title}\n\n" + "\n".join(table) + "\n")
+    return 0
+
+
+def shown(figure: Figure | None) -> str:
+    """A ratio with its quartiles."""
+    if figure is None:
+        return ""
+    return f"{figure.value:.2f} ({figure.low:.2f} to {figure.high:.2f})"
+
+
+def ratio(figure: Figure | None) -> str:
+    return "" if figure is None else f"{figure.value:.2f}"
+
+
+def ms(figure: Figure | None) -> str:
+    return "" if figure is None else f"{1e3 * figure.value:.2f}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> list[str]:
+    """Markdown; all columns but the first ones are numbers."""
+    rule = "|".join(["", *["---"] * texts, *["---:"] * (len(head) - texts), ""])
+    first, *others = (f"| {' | '.join(row)} |" for row in (head, *rows))
+    return [first, rule, *others]
+
+
+def steps(found: Found) -> list[str]:
+    rows = [
+        (name, over, *(shown(found[run].get((name, peer, "ratio"))) for run in STEPS))
+        for name, peer, over in (
+            ("X w", "bare Bcast, products, Gatherv", "a blocking Bcast, products, Gatherv"),
+            ("X w", "the published program", "the published program"),
+            ("X'v", "X w", "X w"),
+            ("X W, 8 columns", "X w", "X w"),
+            ("X'V, 8 columns", "X'v", "X'v"),
+            ("X w by messages", "X w by collectives", "X w"),
+        )
+    ]
+    times = ("X w, in ms", "", *(ms(found[run].get(("X w", "", "s"))) for run in STEPS))
+    return table(["", "over", *STEPS.values()], [*rows, times], 2)
+
+
+def local(found: Found) -> list[str]:
+    names = ("X w", "X'v", "X w, recorded", "X w, recorded, speeds learned")
+    figures, peer = found["local"], "its products alone"
+    return [
+        "All of six machines in one process, 600 x 600.\n",
+        *table(
+            ["", "over its products alone", "ms"],
+            [
+                (name, shown(figures.get((name, peer, "ratio"))), ms(figures.get((name, "", "s"))))
+                for name in names
+            ],
+        ),
+    ]
+
+
+def kernels(found: Found) -> list[str]:
+    lines = [
+        "Speed over that of the best of NumPy's routines, and in brackets over that of a plain "
+        "read; shards of 64 MiB.\n"
+    ]
+    columns = (4, 16, 60, 250, 1_000, 2_500, 20_000, 200_000)
+    for dtype, kinds in (
+        ("float64", ("", ", 50 intervals")),
+        ("float32", ("", ", 50 intervals", ", in double")),
+    ):
+        figures = found[f"kernel-{dtype}"]
+
+        def cell(name: str, figures: dict[tuple[str, str, str], Figure] = figures) -> str:
+            best = figures.get((name, "the best of NumPy", "ratio"))
+            read = figures.get((name, "a plain read", "ratio"))
+            return f"{ratio(best)} ({ratio(read)})" if best else ""
+
+        rows = [
+            (f"{product}{kind}", *(cell(f"{product}, r = {each}{kind}") for each in columns))
+            for kind in kinds
+            for product in ("X w", "X'v")
+        ]
+        lines += [*table([dtype, *(f"{each:,} columns" for each in columns)], rows), ""]
+    return lines[:-1]
+
+
+def blocks(found: Found) -> list[str]:
+    rows = []
+    for dtype in ("float64", "float32"):
+        for run, product in (("block", "X W"), ("adjoint", "X'V")):
+            figures = found[f"{run}-{dtype}"]
+            for columns in (100, 600, 1_250, 2_500, 10_000):
+                cells = []
+                for k in VECTORS:
+                    name = f"{product}, {k} vectors, r = {columns}"
+                    one = figures.get((name, "one vector", "ratio"))
+                    dot = figures.get((name, "np.dot with one vector", "ratio"))
+                    cells.append(f"{ratio(one)} ({ratio(dot)})")
+                if any(cell != " ()" for cell in cells):
+                    rows.append((f"{product}, {dtype}, {columns:,} columns", *cells))
+    head = ["", *(f"{k} vectors" for k in VECTORS)]
+    about = "Over the time of one vector, and in brackets over that of `np.dot` with one.\n"
+    return [about, *table(head, rows)]
+
+
+def decoders(found: Found) -> list[str]:
+    figures, kinds = found["decode"], ("X w", "X w of float32", "X'v")
+    which = dict.fromkeys(name.partition(", ")[2] for name, _, _ in figures)
+    rows = [
+        (each, *(shown(figures.get((f"{kind}, {each}", "np.copyto", "ratio"))) for kind in kinds))
+        for each in which
+    ]
+    about = "Speed over that of `np.copyto` of as many bytes.\n"
+    return [about, *table(["", *kinds], rows)]
+
+
+def events(found: Found) -> list[str]:
+    names = ("X w, set seen before", "X w, new set", "X'v, set seen before", "X'v, new set")
+    both = [found[run] for run in ("event", "event-400")]
+    rows = [
+        (name, *(shown(each.get((name, "no event", "ratio"))) for each in both)) for name in names
+    ]
+    about = "L = 10, 4,000 x 400, one process, three machines away: over a step without an event.\n"
+    return [about, *table(["", "N = 100", "N = 400"], rows)]
+
+
+def plans(found: Found) -> list[str]:
+    figures, recoveries = found["plan"], (3, 10, 100, 300, 500, 900)
+
+    def cell(name: str) -> str:
+        over = ratio(figures.get((name, "the cyclic plan", "ratio")))
+        return f"{ms(figures.get((name, '', 's')))} ({over})"
+
+    rows = [
+        (kind, *(cell(f"L = {each}, {kind} speeds") for each in recoveries))
+        for kind in ("uniform", "powers of 2", "equal")
+    ]
+    about = "1,000 machines: ms, and in brackets over a plan of the cyclic scheme.\n"
+    return [about, *table(["speeds", *(f"L = {each}" for each in recoveries)], rows)]
+
+
+def others(found: Found) -> list[str]:
+    bare, slower, read = "a bare program", "the slower of both", "reading the same files"
+    rows = [
+        (name, over, shown(found[run].get((figure, peer, "ratio"))))
+        for run, name, figure, peer, over in (
+            ("start", "a run of one step, seconds", "run, seconds", bare, bare),
+            ("start", "the same, CPU seconds", "run, CPU seconds", bare, bare),
+            ("encode", "`encode`", "encode", slower, "the slower of writing as much and products"),
+            ("verify", "`verify`", "verify", read, read),
+        )
+    ]
+    return table(["", "over", "ratio"], rows, 2)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
