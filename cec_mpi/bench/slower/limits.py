@@ -21,7 +21,7 @@ WAYS = ("auto", "cgroup", "neighbour")
 _NAME = "cec-mpi-bench-"  # of control groups, with the number of a process
 _PERIOD = 10_000  # microseconds: the shorter, the smoother; a quota has to be 1,000 at least
 _LEAST = 0.1  # of a core, with this period
-_LEAVING = 5.0  # seconds for the last process of a group to be gone
+_LEAVING = 20.0  # seconds for the last process of a group to be gone
 _NICE = 19  # the highest; each step is a quarter less
 _STEP = 1.25
 _BUSY = """
@@ -114,8 +114,7 @@ def _groups(shares: Sequence[float]) -> Iterator[list[Path]]:
             raise NoGroups(f"no control group in {parent}: {error.strerror}") from None
         yield made[1:]
     finally:
-        for group in reversed(made):
-            _remove(group)
+        _remove(made)
 
 
 def limit_group(group: Path, share: float, is_v2: bool) -> None:
@@ -172,19 +171,23 @@ def _remove_leftovers(parent: Path) -> None:
                     each.rmdir()
 
 
-def _remove(group: Path) -> None:
-    """Remove a control group, whose last process may be on its way out."""
+def _remove(groups: list[Path]) -> None:
+    """Remove control groups, the last first; their last processes may be on their way out."""
     by = time.monotonic() + _LEAVING
-    while True:
-        try:
-            group.rmdir()
-            return
-        except FileNotFoundError:
-            return
-        except OSError:
-            if time.monotonic() > by:
-                raise
-        time.sleep(0.02)
+    left = groups[::-1]
+    while left:
+        kept = []
+        for group in left:
+            try:
+                group.rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError:
+                if time.monotonic() > by:
+                    raise
+                kept.append(group)
+        left = kept
+        time.sleep(0.02 * bool(left))
 
 
 @contextmanager
