@@ -52,7 +52,7 @@ class Dealt:
     >>> dealt = Dealt(6, [1.0, 1.0, 1.0])
     >>> _ = dealt.deal([1, 2, 3])
     >>> dealt.deal([1, 3])[3].new
-    array([2])
+    array([3])
     """
 
     def __init__(self, rows: int, speeds: Sequence[float]) -> None:
