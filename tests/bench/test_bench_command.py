@@ -86,10 +86,19 @@ def test_beside_earlier_figures(bench, tmp_path_factory):
     for each in content["figures"]:
         each |= {"low": 1e9, "value": 1e9, "high": 1e9}
     content["machine"]["processor"] = "another"
+    given = dict(content["figures"][0])
     old.write_text(json.dumps(content))
     code, out, err = bench(*words, "--compare", old)
     assert "nothing got worse" in out
     assert "figures of another computer: processor another" in out
+    code, out, err = bench(*words, "--compare", old, "--json")
+    assert json.loads(out)["before"] == {key: content[key] for key in ("date", "machine")}
+    content["figures"][0] = given | {"name": "a check"}
+    old.write_text(json.dumps(content))
+    code, out, err = bench(*words, "--compare", old)
+    assert out.splitlines()[-1] == (
+        "not compared, since only one of both has it: a check and verify"
+    )
 
 
 def test_settings_that_are_not_those_of_the_earlier_figures(bench, tmp_path_factory):
