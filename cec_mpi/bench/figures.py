@@ -211,6 +211,12 @@ def compare(old: Result, new: Result) -> list[tuple[Figure, Figure]]:
     ]
 
 
+def only_in_one(old: Result, new: Result) -> set[tuple[str, str, str]]:
+    """Keys of ratios that only one of both has, as where another version measured one."""
+    keys = [{each.key for each in result.figures if each.unit == RATIO} for result in (old, new)]
+    return keys[0] ^ keys[1]
+
+
 def as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as they come back from JSON."""
     return dict(json.loads(json.dumps(settings, default=str)))

@@ -8,7 +8,7 @@ from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.bench.benchmark import Benchmark
-from cec_mpi.bench.figures import Figure, Result, compare, read_result
+from cec_mpi.bench.figures import Figure, Result, compare, only_in_one, read_result
 from cec_mpi.bench.ranks import RankBenchmark
 from cec_mpi.commands.parser import Parser, Processes
 from cec_mpi.commands.shared import add_json
@@ -18,6 +18,7 @@ from cec_mpi.options.option import add_flag, add_option, from_flags
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.together import on_master, run_together
 from cec_mpi.terminal import put
+from cec_mpi.text import listed
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -111,8 +112,11 @@ def _old(arguments: argparse.Namespace, benchmark: Benchmark) -> Result | None:
 def _show(new: Result, old: Result | None, as_json: bool) -> None:
     worse = compare(old, new) if old is not None else []
     if as_json:
-        names = [{"name": each.name, "over": each.over} for _, each in worse]
-        put(new.to_json(**({} if old is None else {"worse": names})))
+        more: dict[str, Any] = {}
+        if old is not None:
+            more["worse"] = [{"name": each.name, "over": each.over} for _, each in worse]
+            more["before"] = {"date": old.date, "machine": old.machine}
+        put(new.to_json(**more))
         return
     put(new.table())
     if old is None:
@@ -124,7 +128,10 @@ def _show(new: Result, old: Result | None, as_json: bool) -> None:
     for before, after in worse:
         was = f"{_said(before)} on {old.date}"
         put(f"worse: {after.name} over {after.over}: {_said(after)}, was {was}")
-    if not worse:
+    alone = sorted({name for name, *_ in only_in_one(old, new)})
+    if alone:
+        put(f"not compared, since only one of both has it: {listed(alone)}")
+    elif not worse:
         put(f"nothing got worse by more than the spread since {old.date}")
 
 

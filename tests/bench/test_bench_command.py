@@ -13,7 +13,7 @@ SMALL = {
     "adjoint": "--columns 50 --vectors 1 3 --megabytes 1 --turns 1 --dtype float32",
     "decode": "--recovery 3 4 --megabytes 1 --turns 1",
     "local": "--rows 31 --columns 8 --machines 4 --recovery 2 --steps 5 --turns 1",
-    "event": "--machines 6 --recovery 3 --leave 1 --rows 60 --columns 5 --turns 2",
+    "event": "--machines 6 --recovery 3 --leave 2 --rows 60 --columns 5 --turns 2",
     "plan": "--machines 12 --rows 60 --turns 1",
     "encode": "--rows 3000 --columns 40 --turns 1",
     "verify": "--rows 3000 --columns 40 --turns 2 --dtype float64",
@@ -94,10 +94,19 @@ def test_beside_earlier_figures(bench, tmp_path_factory):
     for each in content["figures"]:
         each |= {"low": 1e9, "value": 1e9, "high": 1e9}
     content["machine"]["processor"] = "another"
+    given = dict(content["figures"][0])
     old.write_text(json.dumps(content))
     code, out, err = bench(*words, "--compare", old)
     assert "nothing got worse" in out
     assert "figures of another computer: processor another" in out
+    code, out, err = bench(*words, "--compare", old, "--json")
+    assert json.loads(out)["before"] == {key: content[key] for key in ("date", "machine")}
+    content["figures"][0] = given | {"name": "a check"}
+    old.write_text(json.dumps(content))
+    code, out, err = bench(*words, "--compare", old)
+    assert out.splitlines()[-1] == (
+        "not compared, since only one of both has it: a check and verify"
+    )
 
 
 def test_settings_that_are_not_those_of_the_earlier_figures(bench, tmp_path_factory):
@@ -129,6 +138,7 @@ def test_settings_that_are_not_those_of_the_earlier_figures(bench, tmp_path_fact
         ("verify --rows 1000000000000000", "bytes: expected"),
         ("local --rows 1000000000000000", "bytes: expected"),
         ("event --leave 91", "--leave 91 of 100 machines: expected at least 10 that stay"),
+        ("event --machines 6 --recovery 3 --turns 8", "found 20 sets, expected at least 22"),
         ("start --ranks 1", "--ranks 1: expected at least 2"),
         ("start --ranks 100000000", "--ranks 100000000: expected at most half of the"),
         ("step --ranks 100000000", "--ranks 100000000: expected at most half of the"),

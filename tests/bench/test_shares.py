@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.bench.league.shares import Dealt, Replicated
+from cec_mpi.bench.league.shares import Dealt, Replicated, grouped
 from cec_mpi.core.plan.load import makespan, whole_row_load
 
 SPEEDS = (2.0, 1.0, 3.0, 1.0, 4.0, 2.5)
@@ -63,3 +63,17 @@ def test_replicated_rows_are_computed_once_and_move_where_no_copy_is_left(events
             rows = set(deal[n].rows.tolist())
             assert rows & here <= blocks[n]
             assert not set(deal[n].new.tolist()) & here
+
+
+def test_groups_with_copies_are_as_fast_as_each_other():
+    of_experiments = grouped([1.0, 2.0] * 10, 10)
+    totals = np.bincount(list(of_experiments.values()), [1 + (n % 2 == 0) for n in of_experiments])
+    assert totals.tolist() == [3.0] * 10
+    for speeds, groups in ([20.0, 1, 1, 1, 1, 1], 3), ([1.0, 1, 2], 2), ([1.0, 5], 2):
+        of = grouped(speeds, groups)
+        counts = np.bincount(list(of.values()), minlength=groups)
+        assert sorted(of) == list(range(1, len(speeds) + 1))
+        assert counts.min() >= 1
+        assert counts.max() == -(-len(speeds) // groups)
+    deal = Replicated(90, [1.0, 1, 2, 2], 2).deal([1, 2, 3, 4])
+    assert [deal[n].rows.size for n in (1, 2, 3, 4)] == [15, 15, 30, 30]

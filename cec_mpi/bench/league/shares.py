@@ -88,8 +88,9 @@ class Dealt:
 class Replicated:
     """L groups of machines, each of which holds 1/L of X, as much as with a code.
 
-    Those of a group that are available share its rows by their speeds. The rows of a group
-    of which none is available move to all others.
+    Groups are about as large and as fast as each other (`grouped`). Those of a group that are
+    available share its rows by their speeds. The rows of a group of which none is available move to
+    all others.
 
     Parameters
     ----------
@@ -98,7 +99,7 @@ class Replicated:
     speeds : sequence of float
         Of machines 1..N.
     groups : int
-        L: machine n is of group ``(n - 1) % L``.
+        L.
 
     Examples
     --------
@@ -109,20 +110,20 @@ class Replicated:
 
     def __init__(self, rows: int, speeds: Sequence[float], groups: int) -> None:
         self._speeds = speeds
-        self._groups = groups
+        self._group_of = grouped(speeds, groups)
         self._blocks = np.array_split(np.arange(rows), groups)
         self._more = dict.fromkeys(range(1, len(speeds) + 1), _NONE)
 
     def starts_with(self, machine: int) -> Rows:
         """Rows that a machine holds before the first event."""
-        return self._blocks[(machine - 1) % self._groups]
+        return self._blocks[self._group_of[machine]]
 
     def deal(self, available: Sequence[int]) -> Deal:
         """Share all rows out among these machines."""
         parts: dict[int, list[Rows]] = {n: [] for n in available}
         lost = []
         for group, block in enumerate(self._blocks):
-            members = [n for n in available if (n - 1) % self._groups == group]
+            members = [n for n in available if self._group_of[n] == group]
             if members:
                 _split(block, members, self._speeds, parts)
             else:
@@ -138,6 +139,28 @@ class Replicated:
             deal[n] = Share(rows, new, gone)
             self._more[n] = extra
         return deal
+
+
+def grouped(speeds: Sequence[float], groups: int) -> dict[int, int]:
+    """The group, from 0, of each machine, from 1.
+
+    From the fastest on, each goes to the slowest group that has room: none has more machines than
+    another needs to have.
+
+    Examples
+    --------
+    >>> grouped([2, 2, 3, 3, 4, 4], 3)
+    {5: 0, 6: 1, 3: 2, 4: 2, 1: 0, 2: 1}
+    """
+    most = -(-len(speeds) // groups)
+    total, count = [0.0] * groups, [0] * groups
+    group_of: dict[int, int] = {}
+    for n in sorted(range(1, len(speeds) + 1), key=lambda n: -speeds[n - 1]):
+        group = min((g for g in range(groups) if count[g] < most), key=total.__getitem__)
+        group_of[n] = group
+        total[group] += speeds[n - 1]
+        count[group] += 1
+    return group_of
 
 
 def _split(

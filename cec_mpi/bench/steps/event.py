@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,12 @@ class Event(Benchmark):
                 f"--leave {self.leave} of {self.machines} machines: expected at least "
                 f"{self.recovery} that stay (--recovery)"
             )
+        sets = comb(self.machines, self.leave)
+        if sets < 2 * (_UNCOUNTED + self.turns):  # a new one for each event of X w and of X'v
+            raise InputError(
+                f"--turns {self.turns} with --leave {self.leave} of {self.machines} machines: "
+                f"found {sets} sets, expected at least {2 * (_UNCOUNTED + self.turns)}"
+            )
         rng = np.random.default_rng(self.seed)
         speeds = tuple(rng.uniform(1, 4, self.machines))
         figures: list[Figure] = []
@@ -64,9 +71,10 @@ class Event(Benchmark):
             with open_operator(store, None, speeds=speeds) as X:
                 assert X is not None  # without a communicator this process is the master
                 self._read_all(X)
+                seen: list[set[int]] = []
                 for name, multiply in ("X w", X.matvec), ("X'v", X.rmatvec):
                     vector = np.ones(X.shape[1 if name == "X w" else 0])
-                    times = self._times(X, partial(multiply, vector), rng)
+                    times = self._times(X, partial(multiply, vector), rng, seen)
                     for kind, words in ("seen", "set seen before"), ("new", "new set"):
                         called = f"{name}, {words}"
                         figures.append(ratio(times, kind, "same", called=called, peer="no event"))
@@ -80,7 +88,13 @@ class Event(Benchmark):
             X.available = set(range(first + 1, first + self.recovery + 1))
             X.matvec(np.ones(self.columns))
 
-    def _times(self, X: Any, multiply: Callable[[], object], rng: np.random.Generator) -> Times:
+    def _times(
+        self,
+        X: Any,
+        multiply: Callable[[], object],
+        rng: np.random.Generator,
+        sets: list[set[int]],
+    ) -> Times:
         """Seconds of steps with sets that are new, that were there two events ago, that stay."""
 
         def step(available: set[int]) -> float:
@@ -89,12 +103,9 @@ class Event(Benchmark):
             multiply()
             return time.perf_counter() - begin
 
-        everyone = set(range(1, self.machines + 1))
         times: Times = {"same": [], "seen": [], "new": []}
-        sets: list[set[int]] = []
         for event in range(_UNCOUNTED + self.turns):
-            away = rng.choice(self.machines, self.leave, replace=False) + 1
-            sets.append(everyone - set(away.tolist()))
+            sets.append(self._new_set(rng, sets))
             before = sets[-3 if event >= _UNCOUNTED else 0]
             new, *same = (step(sets[-1]) for _ in range(3))
             seen, *as_well = (step(before) for _ in range(3))
@@ -103,3 +114,12 @@ class Event(Benchmark):
                 times["seen"].append(seen)
                 times["same"].append(float(np.median([*same, *as_well])))
         return times
+
+    def _new_set(self, rng: np.random.Generator, sets: list[set[int]]) -> set[int]:
+        """Machines that stay in an event, which were not there together before."""
+        everyone = set(range(1, self.machines + 1))
+        while True:
+            away = rng.choice(self.machines, self.leave, replace=False) + 1
+            stay: set[int] = everyone - set(away.tolist())
+            if stay not in sets:
+                return stay
