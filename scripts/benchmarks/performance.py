@@ -16,6 +16,10 @@ from pathlib import Path
 
 from cec_mpi.bench.figures import Figure, Result
 
+EC2 = (
+    "--trace ec2 --hold 1 --iterations 60 --recovery 10 --only heterogeneous,cyclic --speeds "
+    + ",".join(["1,2"] * 10)
+)
 RUNS = {
     "step": "step",
     "step-2": "step --ranks 2 --recovery 1",
@@ -32,9 +36,15 @@ RUNS = {
     "event": "event",
     "event-400": "event --machines 400",
     "plan": "plan",
+    "plan-10000": "plan --machines 10000",
     "start": "start",
     "encode": "encode",
     "verify": "verify",
+    "scale": "scale",
+    "makespan": "makespan",
+    "league": "league",
+    "ec2-0": f"league {EC2}",
+    "ec2-2": f"league {EC2} --stragglers 2",
 }
 STEPS = {
     "step": "600 x 600, 7 ranks",
@@ -76,6 +86,9 @@ def main() -> int:
         ("An elastic event", events(found)),
         ("Plans", plans(found)),
         ("Starts and stores", others(found)),
+        ("Many ranks", many_ranks(found)),
+        ("Machines that really are slower", slower(found)),
+        ("The league", league(found)),
     ):
         print(f"### {title}\n\n" + "\n".join(table) + "\n")
     return 0
@@ -201,18 +214,24 @@ def events(found: Found) -> list[str]:
 
 
 def plans(found: Found) -> list[str]:
-    figures, recoveries = found["plan"], (3, 10, 100, 300, 500, 900)
+    lines = ["In ms, and in brackets over a plan of the cyclic scheme.\n"]
+    for run, machines in (("plan", 1_000), ("plan-10000", 10_000)):
+        figures = found[run]
+        recoveries = sorted(
+            {int(name.split(",")[0].removeprefix("L = ")) for name, _, _ in figures}
+        )
 
-    def cell(name: str) -> str:
-        over = ratio(figures.get((name, "the cyclic plan", "ratio")))
-        return f"{ms(figures.get((name, '', 's')))} ({over})"
+        def cell(name: str, figures: dict[tuple[str, str, str], Figure] = figures) -> str:
+            over = ratio(figures.get((name, "the cyclic plan", "ratio")))
+            return f"{ms(figures.get((name, '', 's')))} ({over})"
 
-    rows = [
-        (kind, *(cell(f"L = {each}, {kind} speeds") for each in recoveries))
-        for kind in ("uniform", "powers of 2", "equal")
-    ]
-    about = "1,000 machines: ms, and in brackets over a plan of the cyclic scheme.\n"
-    return [about, *table(["speeds", *(f"L = {each}" for each in recoveries)], rows)]
+        rows = [
+            (kind, *(cell(f"L = {each}, {kind} speeds") for each in recoveries))
+            for kind in ("uniform", "powers of 2", "equal")
+        ]
+        head = [f"{machines:,} machines", *(f"L = {each:,}" for each in recoveries)]
+        lines += [*table(head, rows), ""]
+    return lines[:-1]
 
 
 def others(found: Found) -> list[str]:
@@ -227,6 +246,58 @@ def others(found: Found) -> list[str]:
         )
     ]
     return table(["", "over", "ratio"], rows, 2)
+
+
+def many_ranks(found: Found) -> list[str]:
+    figures = found["scale"]
+    ranks = sorted({int(name.split()[0]) for name, over, _ in figures if over})
+    rows = []
+    for wire in ("collectives", "messages"):
+        over = [
+            figures.get((f"{each} ranks, {wire}", "a bare Bcast and Gatherv", "ratio"))
+            for each in ranks
+        ]
+        rows.append((f"{wire}, over the bare wire", *map(ratio, over)))
+        for shape in ("small", "tall", "wide"):
+            cells = []
+            for each in ranks:
+                of = f"{each} ranks, {wire}, {shape} X"
+                measured, model = figures.get((of, "", "s")), figures.get((f"{of}: model", "", "s"))
+                cells.append(f"{ms(measured)} ({ms(model)})")
+            rows.append((f"{wire}, {shape} X", *cells))
+    about = (
+        "Steps that compute next to nothing, on two cores: ms, and in brackets by the model of "
+        "`cec-mpi doctor`, fitted to these.\n"
+    )
+    return [about, *table(["", *(f"{each} ranks" for each in ranks)], rows)]
+
+
+def slower(found: Found) -> list[str]:
+    rows = [
+        (name, shown(each))
+        for (name, over, _), each in found["makespan"].items()
+        if over == "the optimum in hindsight"
+    ]
+    return table(["", "over the optimum in hindsight"], rows)
+
+
+def league(found: Found) -> list[str]:
+    figures = found["league"]
+    names = [name.removesuffix(", moved") for name, _, unit in figures if unit == "bytes"]
+    rows = []
+    for name in names:
+        times = [figures.get((f"{name}, {kind}", "", "s")) for kind in ("in all", "at events")]
+        moved = figures[f"{name}, moved", "", "bytes"].value / 1e6
+        over = shown(figures.get((name, "heterogeneous", "ratio")))
+        seconds = (f"{each.value:.2f}" if each else "" for each in times)
+        rows.append((name, over, *seconds, f"{moved:,.0f}"))
+    head = ["", "over `heterogeneous`", "seconds", "at events", "MB moved"]
+    ec2 = [
+        (f"`cyclic`, S = {each}", shown(found[f"ec2-{each}"]["cyclic", "heterogeneous", "ratio"]))
+        for each in (0, 2)
+    ]
+    about = "\nN = 20, L = 10, the trace of the method's authors:\n"
+    return [*table(head, rows), about, *table(["", "over `heterogeneous`"], ec2)]
 
 
 if __name__ == "__main__":
