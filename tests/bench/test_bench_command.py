@@ -72,7 +72,7 @@ def test_it_says_what_it_measures_to_those_who_want_to_hear_it(bench):
     code, _, err = bench("decode", "--recovery", 3, "--megabytes", 1, "--turns", 1, "-v")
     said = err.splitlines()
     assert code == 0
-    assert said[0].startswith("cec-mpi: not counted: X'v, ")
+    assert any(line.startswith("cec-mpi: not counted: copy, ") for line in said), err
     assert any(line.startswith("cec-mpi: turn 1 of 1: copy, ") for line in said)
 
 
