@@ -71,7 +71,7 @@ def test_each_has_the_name_that_it_says_of_itself():
 def test_it_says_what_it_measures_to_those_who_want_to_hear_it(bench):
     code, _, err = bench("decode", "--recovery", 3, "--megabytes", 1, "--turns", 1, "-v")
     said = err.splitlines()
-    assert code == 0
+    assert code == 0, err
     assert any(line.startswith("cec-mpi: not counted: copy, ") for line in said), err
     assert any(line.startswith("cec-mpi: turn 1 of 1: copy, ") for line in said)
 

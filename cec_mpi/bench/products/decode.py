@@ -79,7 +79,7 @@ class Decode(Benchmark):
 def _ways(
     rng: np.random.Generator, codec: Codec, recovery: int, rows: int
 ) -> dict[str, Callable[[], object]]:
-    answers, parts = rng.standard_normal(recovery * rows), np.empty((recovery, rows))
+    answers, parts = rng.standard_normal(recovery * rows), rng.standard_normal((recovery, rows))
     single, other = answers.astype(np.float32), np.empty_like(answers)
     return {
         "copy": lambda: np.copyto(other, answers),
