@@ -473,7 +473,8 @@ def test_while_the_run_goes_on_the_page_reloads_and_stays_where_one_is(browser):
     browser.until(lambda: browser.run("return window.before === undefined"))
     browser.ready()
     assert browser.find("#step").get_attribute("value") == "30"
-    browser.until(lambda: browser.run("return scrollY") == 300)
+    # But for a line or two: what is in sight stays there when something above it gets its height.
+    browser.until(lambda: abs(browser.run("return scrollY") - 300) < 50)
     assert not browser.find("#reload").is_selected()
     browser.run("sessionStorage.clear()")
 
