@@ -1,6 +1,6 @@
 """The figures of docs/performance.md: every benchmark run, and their tables as Markdown.
 
-    python scripts/benchmarks/performance.py DIR [--again step,event]
+    python scripts/benchmarks/performance.py DIR [--tables steps local] [--again step,event]
 
 Each benchmark's result is kept in DIR as NAME.json, and not taken again where it is there, unless
 --again names it. The tables are printed. Let the computer do nothing else meanwhile.
@@ -57,41 +57,54 @@ Found = dict[str, dict[tuple[str, str, str], Figure]]
 
 
 def main() -> int:
+    tables = {
+        "steps": ("A step", steps, tuple(STEPS)),
+        "local": ("A step without a wire", local, ("local",)),
+        "kernels": ("A machine's product with one vector", kernels, named("kernel")),
+        "blocks": (
+            "A machine's product with several vectors",
+            blocks,
+            named("block") + named("adjoint"),
+        ),
+        "decoding": ("Decoding", decoders, ("decode",)),
+        "events": ("An elastic event", events, named("event")),
+        "plans": ("Plans", plans, named("plan")),
+        "others": ("Starts and stores", others, ("start", "encode", "verify")),
+        "ranks": ("Many ranks", many_ranks, ("scale",)),
+        "slower": ("Machines that really are slower", slower, ("makespan",)),
+        "league": ("The league", league, ("league", "ec2-0", "ec2-2")),
+    }
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("directory", type=Path)
+    parser.add_argument("--tables", nargs="+", default=list(tables), choices=tables)
     parser.add_argument("--again", default="", help="names of results, with commas")
     chosen = parser.parse_args()
     chosen.directory.mkdir(exist_ok=True)
-    results = {}
-    for name, words in RUNS.items():
-        path = chosen.directory / f"{name}.json"
-        if not path.exists() or name in chosen.again.split(","):
-            print(f"cec-mpi bench {words}", file=sys.stderr, flush=True)
-            command = [sys.executable, "-m", "cec_mpi", "bench", *words.split(), "--json"]
-            done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-            path.write_bytes(done.stdout)
-        results[name] = Result.from_json(path.read_bytes())
+    results: dict[str, Result] = {}
+    for which in chosen.tables:
+        for name in tables[which][2]:
+            path = chosen.directory / f"{name}.json"
+            if not path.exists() or name in chosen.again.split(","):
+                print(f"cec-mpi bench {RUNS[name]}", file=sys.stderr, flush=True)
+                command = [sys.executable, "-m", "cec_mpi", "bench", *RUNS[name].split(), "--json"]
+                done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+                path.write_bytes(done.stdout)
+            results[name] = Result.from_json(path.read_bytes())
     found = {name: {each.key: each for each in one.figures} for name, one in results.items()}
-    one = results["step"]
-    about = ", ".join(f"{name} {value}" for name, value in one.machine.items())
-    print(f"{about}; {one.date[:10]}.\n")
-    for title, table in (
-        ("A step", steps(found)),
-        ("A step without a wire", local(found)),
-        ("A machine's product with one vector", kernels(found)),
-        ("A machine's product with several vectors", blocks(found)),
-        ("Decoding", decoders(found)),
-        ("An elastic event", events(found)),
-        ("Plans", plans(found)),
-        ("Starts and stores", others(found)),
-        ("Many ranks", many_ranks(found)),
-        ("Machines that really are slower", slower(found)),
-        ("The league", league(found)),
-    ):
-        print(f"### {title}\n\n" + "\n".join(table) + "\n")
+    for one in [*results.values()][:1]:
+        about = ", ".join(f"{name} {value}" for name, value in one.machine.items())
+        print(f"{about}; {one.date[:10]}.\n")
+    for which in chosen.tables:
+        title, make, _ = tables[which]
+        print(f"### {title}\n\n" + "\n".join(make(found)) + "\n")
     return 0
+
+
+def named(word: str) -> tuple[str, ...]:
+    """Runs whose names begin with a word."""
+    return tuple(name for name in RUNS if name.partition("-")[0] == word)
 
 
 def shown(figure: Figure | None) -> str:

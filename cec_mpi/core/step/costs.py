@@ -12,7 +12,7 @@ Wire = Literal["collectives", "messages"]
 SHORT_VECTOR, SHORT_ANSWERS = 1 << 16, 1 << 17  # bytes that need no message of their own
 _MOST_MACHINES = 1 << 20
 
-# Of a core of 2.5 GHz: cec-mpi bench scale fits them.
+# About what a core of 2.5 GHz takes; cec-mpi bench scale fits the first two where it runs.
 FIXED = 2.5e-4
 EACH: dict[Wire, float] = {"collectives": 1e-5, "messages": 8e-5}
 DECODE = 6e-10
