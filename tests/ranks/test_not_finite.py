@@ -48,7 +48,7 @@ def test_it_is_replaced_with_one_machine_to_spare(comm, store, X, kind, options)
 
 @pytest.mark.parametrize("adjoint", [False, True])
 def test_a_machine_that_is_late_in_an_earlier_step_is_waited_for(comm, store, X, adjoint):
-    faults = {"inject": "slow:3@0x2000,inf:2@1", "emulate_speeds": (1, 1, 1), "emulate_base": 1e6}
+    faults = {"inject": "slow:3@0x20,inf:2@1", "emulate_speeds": (1, 1, 1), "emulate_base": 1e4}
     with open_operator(store, comm, stragglers=1, speeds=(1, 1, 1), **faults) as operator:
         if operator is not None:
             w, v = RNG.standard_normal(X.shape[1]), RNG.standard_normal(X.shape[0])
