@@ -293,6 +293,7 @@ def test_a_second_sigterm_ends_a_run_at_once(start, slow_store, tmp_path):
     while not (out / "steps.jsonl").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    time.sleep(2)  # in which the first step begins: before it, one signal would be enough
     master = ranks_of(process)[0]
     master.send_signal(signal.SIGTERM)
     time.sleep(0.5)
