@@ -14,8 +14,6 @@ from cec_mpi.core.holding.planner import plan_holding
 from cec_mpi.core.holding.shared import least_shared_time, shared_loads
 from cec_mpi.errors import InputError
 
-_LARGE = 1e4
-
 
 @st.composite
 def problems(draw):
@@ -35,8 +33,7 @@ def program(held, speeds, recovery, rows, whole):
     """The smallest makespan, with whole rows or without."""
     size = held.shards.size + 1
     times = np.zeros((len(speeds), size))
-    # In units of time that make it large: the solver may miss the optimum by 1e-6 of whatever unit.
-    times[held.machines, np.arange(size - 1)], times[:, -1] = 1, -np.array(speeds) / _LARGE
+    times[held.machines, np.arange(size - 1)], times[:, -1] = 1, -np.array(speeds)
     once = np.zeros((int(held.shards.max()) + 1, size))
     once[held.shards, np.arange(size - 1)] = 1
     every = np.append(np.ones(size - 1), 0)[None]
@@ -50,9 +47,9 @@ def program(held, speeds, recovery, rows, whole):
         ],
         integrality=(1 - cost) * whole,
         bounds=Bounds(0, np.inf),
-        options={"mip_rel_gap": 0},
+        options={"mip_rel_gap": 0, "presolve": False},  # SciPy 1.13 makes times whole in it
     )
-    return found.fun / _LARGE
+    return found.fun
 
 
 @settings(max_examples=50, deadline=None, database=None)
@@ -65,7 +62,9 @@ def test_no_rows_are_done_sooner(problem):
     assert parts.min() >= 0
     assert np.bincount(held.shards, parts).max() <= rows
     time = max(np.bincount(held.machines, parts, len(speeds)) / speeds)
-    assert time == pytest.approx(program(held, speeds, recovery, rows, whole=1), rel=1e-5)
+    # The solver may miss the optimum by 1e-6 of the unit of time.
+    best = pytest.approx(program(held, speeds, recovery, rows, whole=1), rel=1e-6, abs=2e-6)
+    assert time == best
     assert bound == pytest.approx(program(held, speeds, recovery, rows, whole=0), rel=1e-7)
     assert bound <= time * (1 + 1e-12)
 
