@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR
+
 BYTES = 8  # of a number that is sent or multiplied
 
 Wire = Literal["collectives", "messages"]
-SHORT_VECTOR, SHORT_ANSWERS = 1 << 16, 1 << 17  # bytes that need no message of their own
 _MOST_MACHINES = 1 << 20
 
 # About what a core of 2.5 GHz takes; cec-mpi bench scale fits the first two where it runs.

@@ -12,14 +12,12 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from cec_mpi.core.step.product import Product
+from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR, Product
 from cec_mpi.processes.waiting import Rhythm
 from cec_mpi.wire.collective.buffers import broadcast
 from cec_mpi.wire.opening import Opening
 from cec_mpi.wire.orders import Order
 
-_MOST = 1 << 16  # bytes of what is shared that go with the order,
-_MOST_ANSWERS = 1 << 17  # and of all answers that go with the reports
 _NUMBER = 8  # bytes
 _HEADER = len(Order._fields)
 ORDER_BYTES = _HEADER * _NUMBER
@@ -48,8 +46,8 @@ class Sizes:
         """Whether the answers of all machines go with the reports."""
         if product.adjoint:
             sums = self._columns * product.columns * _NUMBER
-            return self._machines * sums <= _MOST_ANSWERS
-        return self._answers * product.columns * self._itemsize <= _MOST_ANSWERS
+            return self._machines * sums <= SHORT_ANSWERS
+        return self._answers * product.columns * self._itemsize <= SHORT_ANSWERS
 
 
 class Packet:
@@ -89,7 +87,7 @@ class Packet:
 
     def shared(self, size: int) -> None:
         """A step shares so many bytes: both ends say so, once it was announced."""
-        self._lengths.append(size if size <= _MOST else 0)
+        self._lengths.append(size if size <= SHORT_VECTOR else 0)
         longest = max(self._lengths)
         if longest != self._room:
             self._make(longest)

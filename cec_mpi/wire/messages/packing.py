@@ -13,17 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.plan.numbers import Ints
+from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR
 from cec_mpi.wire.orders import Order, Reported
 
-_MOST_CONTENT = 1 << 16  # bytes of a vector that go with the order,
-_MOST_VALUES = 1 << 17  # and of answers that go with the report
 _NUMBER = 8  # bytes
 _HEADER, _REPORT = len(Order._fields), Reported.size()
 
 
 def goes_with_order(content: NDArray[Any]) -> bool:
     """Whether what a job multiplies with goes with its order."""
-    return content.nbytes <= _MOST_CONTENT
+    return content.nbytes <= SHORT_VECTOR
 
 
 def packed_job(
@@ -54,7 +53,7 @@ def unpacked_job(numbers: NDArray[np.int64]) -> tuple[Order, Ints, NDArray[np.ui
 
 def goes_with_report(values: NDArray[Any]) -> bool:
     """Whether answers go with their report."""
-    return values.nbytes <= _MOST_VALUES
+    return values.nbytes <= SHORT_ANSWERS
 
 
 class AnswerRoom:
