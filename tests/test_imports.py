@@ -100,7 +100,7 @@ HOUSE = {
         shared_work
     """,
     "cec_mpi.processes.launch": """
-        cards topology launchers
+        cards launchers topology
         library srun places
         findings
     """,
@@ -239,7 +239,8 @@ HOUSE = {
     """,
     "cec_mpi.report": """
         reading kinds page
-        absences bins costs
+        absences
+        bins costs
         assignments
         gathered
         comparisons sums
@@ -302,7 +303,8 @@ HOUSE = {
     """,
     "cec_mpi.wire.messages": """
         packing tags
-        master_end machine_end peers starting
+        starting
+        master_end machine_end peers
         parting replacing
         hub
     """,
