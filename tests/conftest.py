@@ -23,6 +23,8 @@ repeatable = "CEC_REPEATABLE" in os.environ
 settings.register_profile("tests", deadline=None, derandomize=repeatable)
 settings.load_profile("tests")
 
+os.environ.pop("PYTHONUNBUFFERED", None)  # a line is written whole, where ranks print at once
+
 LIMIT = 40  # seconds for one command; each takes one or two
 
 

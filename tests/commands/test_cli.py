@@ -84,9 +84,8 @@ def cec(capsys):
 
 
 def in_a_process(*words, **options):
-    """The same in a process of its own, with an ordinary buffered standard output."""
+    """The same in a process of its own."""
     kept = without_launcher(os.environ)
-    kept.pop("PYTHONUNBUFFERED", None)
     command = [sys.executable, "-m", "cec_mpi", *map(str, words)]
     return subprocess.run(
         command, stderr=subprocess.PIPE, text=True, check=False, env=kept, **options
