@@ -34,6 +34,15 @@ def test_steps_of_ranks_of_its_own_or_of_a_launcher(cec, tmp_path, ranks):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_steps_of_few_ranks_and_of_more(cec, tmp_path):
+    words = ("--ranks", 4, "--recovery", 2, "--steps", 3, "--turns", 1)
+    done = cec("bench", "scale", *words, "--directory", tmp_path, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    names = {each["name"] for each in json.loads(done.stdout)["figures"]}
+    assert {"2 ranks, messages", "4 ranks, collectives, wide X: model"} <= names
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_ranks_of_its_own_say_what_they_measure(cec, tmp_path):
     done = cec(*STEP, "--directory", tmp_path, "-v")
     assert done.returncode == 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 
 from cec_mpi.bench.figures import Figure
 from cec_mpi.bench.ranks import RankBenchmark
-from cec_mpi.bench.scratch import random_store, scratch_of_ranks
+from cec_mpi.bench.scratch import random_store, scratch_of_ranks, size_of_random_store
 from cec_mpi.bench.steps.peers import bare
 from cec_mpi.bench.steps.timing import median_step
 from cec_mpi.bench.turns import Times, ratio, told_in_turns
@@ -21,6 +22,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.opening import open_operator
 from cec_mpi.options import values
 from cec_mpi.options.option import option
+from cec_mpi.processes.launch.places import Place, place_of_ranks
 from cec_mpi.processes.together import on_master
 from cec_mpi.processes.waiting import wait_for
 from cec_mpi.text import plural
@@ -66,9 +68,18 @@ class Scale(RankBenchmark):
                 "more are compared"
             )
 
+    def size(self, ranks: int) -> float:
+        """As `RankBenchmark.size`."""
+        return sum(
+            size_of_random_store(*shape, some - 1, min(self.recovery, some - 1))
+            for some in sizes(ranks)
+            for shape in _SHAPES.values()
+        )
+
     def measure_together(self, comm: MPI.Intracomm) -> list[Figure]:
         """As `RankBenchmark.measure_together`."""
         found: dict[int, Times] = {}
+        places = place_of_ranks(comm)
         with scratch_of_ranks(comm, self.directory) as directory:
             for ranks in sizes(comm.size):
                 stores = on_master(comm, partial(self._stores, directory, ranks - 1))
@@ -83,7 +94,7 @@ class Scale(RankBenchmark):
                     found[ranks] = told_in_turns(ways, self.turns)
                 wait_for([comm.Ibarrier()], longest=_ASLEEP)
                 some.Free()
-        return list(self._figures(found)) if comm.rank == 0 else []
+        return list(self._figures(found, places)) if comm.rank == 0 else []
 
     def _stores(self, directory: Path, machines: int) -> dict[str, Path]:
         stores = {}
@@ -104,7 +115,7 @@ class Scale(RankBenchmark):
                 taken = median_step(lambda: X.matvec(w), self.steps)
         return taken
 
-    def _figures(self, found: dict[int, Times]) -> Iterator[Figure]:
+    def _figures(self, found: dict[int, Times], places: Sequence[Place]) -> Iterator[Figure]:
         measured: Measured = {}
         for ranks, times in found.items():
             for wire in _WIRES:
@@ -113,8 +124,10 @@ class Scale(RankBenchmark):
                 yield ratio(times, small, "bare", called=of, peer="a bare Bcast and Gatherv")
                 for shape in _SHAPES:  # the least: others on this computer only add to it
                     measured[ranks, wire, shape] = min(times[f"{wire}, {shape}"])
+        several, whose = fitted(sizes(len(places)), places)
+        known = {key: taken for key, taken in measured.items() if key[0] in several}
         for wire in _WIRES:
-            costs = fit(measured, wire, self.recovery)
+            costs = fit(known, wire, self.recovery)
             for ranks, times in found.items():
                 for shape in _SHAPES:
                     of = f"{ranks} ranks, {wire}, {shape} X"
@@ -123,7 +136,7 @@ class Scale(RankBenchmark):
                     yield _exactly(f"{of}: model", model)
             said = ("rank 0", "rank 0, for each machine", "a message", "a byte")
             for what, seconds in zip(said, costs, strict=True):
-                yield _exactly(f"model, {wire}: {what}", seconds)
+                yield _exactly(f"model, {wire}, {whose}: {what}", seconds)
 
 
 def _exactly(name: str, seconds: float) -> Figure:
@@ -139,6 +152,32 @@ def sizes(most: int) -> list[int]:
     ([2, 4], [2, 4, 7])
     """
     return [*(2**k for k in range(1, most.bit_length()) if 2**k < most), most]
+
+
+def fitted(several: Sequence[int], places: Sequence[Place]) -> tuple[list[int], str]:
+    """Numbers of ranks to fit the model to, and which these are, in words.
+
+    Ranks that share a core wait for each other, and each makes a step longer by what that takes:
+    the model of a cluster, where ranks share none, is that of the numbers with which each has a
+    core of its own. Two of them are enough; where there is one, as on two cores, all are taken.
+
+    Parameters
+    ----------
+    several : sequence of int
+        Numbers of ranks, ascending: each are the first ones.
+    places : sequence of Place
+        Of all ranks.
+    """
+    cores = {each.node: each.cores for each in places}
+
+    def share(ranks: int) -> bool:
+        here = Counter(each.node for each in places[:ranks])
+        return any(here[node] > cores[node] for node in here)
+
+    alone = [ranks for ranks in several if not share(ranks)]
+    if len(alone) < 2:
+        return [*several], f"{several[0]} to {several[-1]} ranks, of which some share cores"
+    return alone, f"{alone[0]} to {alone[-1]} ranks, each with a core of its own"
 
 
 def fit(measured: Measured, wire: Wire, recovery: int) -> list[float]:
