@@ -227,7 +227,7 @@ def events(found: Found) -> list[str]:
 
 
 def plans(found: Found) -> list[str]:
-    lines = ["In ms, and in brackets over a plan of the cyclic scheme.\n"]
+    lines = ["In ms, and in brackets over a plan of the cyclic scheme, where that was made.\n"]
     for run, machines in (("plan", 1_000), ("plan-10000", 10_000)):
         figures = found[run]
         recoveries = sorted(
@@ -235,8 +235,8 @@ def plans(found: Found) -> list[str]:
         )
 
         def cell(name: str, figures: dict[tuple[str, str, str], Figure] = figures) -> str:
-            over = ratio(figures.get((name, "the cyclic plan", "ratio")))
-            return f"{ms(figures.get((name, '', 's')))} ({over})"
+            over = figures.get((name, "the cyclic plan", "ratio"))
+            return ms(figures.get((name, "", "s"))) + (f" ({ratio(over)})" if over else "")
 
         rows = [
             (kind, *(cell(f"L = {each}, {kind} speeds") for each in recoveries))

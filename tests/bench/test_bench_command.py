@@ -5,6 +5,7 @@ import json
 import pytest
 
 from cec_mpi.bench.figures import Result
+from cec_mpi.bench.ranks import RankBenchmark
 from cec_mpi.cli import build_parser, main
 
 SMALL = {
@@ -68,12 +69,31 @@ def test_each_has_the_name_that_it_says_of_itself():
     assert {*SMALL} < {*commands}
 
 
+def test_each_of_ranks_knows_what_it_writes():
+    commands = build_parser("bench").commands["bench"].commands
+    kinds = [each.get_default("kind") for each in commands.values()]
+    of_ranks = [kind for kind in kinds if issubclass(kind, RankBenchmark)]
+    assert of_ranks
+    for kind in of_ranks:
+        assert 0 < kind().size(4) < kind().size(8)
+
+
 def test_it_says_what_it_measures_to_those_who_want_to_hear_it(bench):
     code, _, err = bench("decode", "--recovery", 3, "--megabytes", 1, "--turns", 1, "-v")
     said = err.splitlines()
     assert code == 0, err
     assert any(line.startswith("cec-mpi: not counted: copy, ") for line in said), err
     assert any(line.startswith("cec-mpi: turn 1 of 1: copy, ") for line in said)
+
+
+def test_a_plan_is_compared_where_the_peer_is_not_too_large(bench, monkeypatch):
+    monkeypatch.setattr("cec_mpi.bench.plan._MOST_PLACES", 12 * 3)
+    code, out, err = bench("plan", *SMALL["plan"].split(), "--json")
+    assert (code, err) == (0, "")
+    figures = Result.from_json(out).figures
+    assert {each.name.split(",")[0] for each in figures if each.over} == {"L = 1", "L = 3"}
+    of_all = {each.name.split(",")[0] for each in figures if each.unit == "s"}
+    assert of_all == {"L = 1", "L = 3", "L = 6", "L = 10"}
 
 
 def test_beside_earlier_figures(bench, tmp_path_factory):
