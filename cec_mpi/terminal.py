@@ -40,10 +40,17 @@ def verbosity() -> int:
     return _state.verbosity
 
 
-def put(text: str) -> None:
-    """Print what a command is asked for; `unwritten` says whether that can be done."""
+def put(text: str, at_once: bool = False) -> None:
+    """Print what a command is asked for; `unwritten` says whether that can be done.
+
+    Parameters
+    ----------
+    text : str
+    at_once : bool
+        Whoever reads it is to have it now.
+    """
     try:
-        print(text)
+        print(text, flush=at_once)
     except OSError as error:
         _note(error)
 
@@ -51,7 +58,7 @@ def put(text: str) -> None:
 def say(text: str) -> None:
     """Print a remark, which a quiet process keeps to itself."""
     if verbosity() > QUIET:
-        put(text)
+        put(text, at_once=True)
 
 
 def unwritten() -> OSError | None:

@@ -53,9 +53,9 @@ def make_file(path: Path, header: bytes, size: int) -> None:
         file.truncate(size)
 
 
-def publish(path: Path, data: bytes) -> None:
+def publish(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Put a file in the place of another at once: after a crash it is the old or the new."""
-    with replacing(path) as (descriptor, _):
+    with replacing(path, mode) as (descriptor, _):
         write_at(descriptor, data, 0)
 
 

@@ -171,13 +171,14 @@ def with_descriptors(action: Callable[[], T], path: object) -> T:
         try:
             return action()
         except OSError as error:
-            if error.errno == errno.EMFILE and _raise_limit():
+            if error.errno == errno.EMFILE and raise_file_limit():
                 continue
             refuse_shortage(error, path)
             raise
 
 
-def _raise_limit() -> bool:
+def raise_file_limit() -> bool:
+    """Let this process open as many files as it may; whether these are more than before."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return False

@@ -94,8 +94,14 @@ def _is_there(path: Path) -> bool:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[tuple[int, Path]]:
+def replacing(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
     """A new file that takes the place of another at once, when it is complete and on the disk.
+
+    Parameters
+    ----------
+    path : Path
+    mode : int
+        Of the new file, less the process's mask.
 
     Yields
     ------
@@ -111,7 +117,7 @@ def replacing(path: Path) -> Iterator[tuple[int, Path]]:
     """
     _is_there(path)
     remove_abandoned(path)
-    descriptor, new = _create_locked(path)
+    descriptor, new = _create_locked(path, mode)
     try:
         try:
             yield descriptor, new
@@ -139,11 +145,11 @@ def remove_abandoned(path: Path) -> None:
                 _remove_if_abandoned(other)
 
 
-def _create_locked(path: Path) -> tuple[int, Path]:
+def _create_locked(path: Path, mode: int) -> tuple[int, Path]:
     """A new file, and its name; the lock says that somebody is at work on it."""
     while True:
         new = partial_name(path)
-        descriptor = with_descriptors(partial(os.open, new, _NEW, _MODE), path)
+        descriptor = with_descriptors(partial(os.open, new, _NEW, mode), path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def path(text: str) -> str:
     """A name that is not empty."""
     if not text:
-        raise argparse.ArgumentTypeError("'': expected the name of a directory")
+        raise argparse.ArgumentTypeError("'': expected the name of a file or directory")
     return text
 
 
@@ -127,12 +127,38 @@ def _speeds_of_hosts(text: str) -> dict[str, float]:
     return found
 
 
+def shards_per_machine(text: str) -> int | tuple[int, ...] | str:
+    """A number of shards, one for each machine as ``4,2,2``, or the word ``auto``."""
+    if text == "auto":
+        return text
+    try:
+        found = tuple(positive(part.strip()) for part in text.split(","))
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a whole number of at least 1, one for each machine, as 4,2,2, or "
+            "auto"
+        ) from None
+    return found if len(found) > 1 else found[0]
+
+
 def seconds(text: str) -> float:
     """A positive, finite time."""
     value = number(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a positive number of seconds")
     return value
+
+
+def ports(text: str) -> tuple[int, int]:
+    """The first and the last of some ports, as ``50000-50100``, or one alone."""
+    first, _, last = text.partition("-")
+    try:
+        found = int(first), int(last or first)
+    except ValueError:
+        found = 0, 0
+    if not 0 < found[0] <= found[1] < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected ports, as 50000-50100")
+    return found
 
 
 def machines(text: str) -> tuple[int, ...]:

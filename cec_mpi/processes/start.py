@@ -139,14 +139,14 @@ def check_packages(comm: MPI.Intracomm) -> None:
     InputError
         On all ranks alike.
     """
-    mine = "\t".join([socket.gethostname(), __version__, *_fingerprint()])
+    mine = "\t".join([socket.gethostname(), __version__, *fingerprint()])
     problem = different_packages([each.split("\t") for each in comm.allgather(mine)])
     if problem:
         raise InputError(problem)
 
 
 @cache
-def _fingerprint() -> tuple[str, str]:
+def fingerprint() -> tuple[str, str]:
     """A mark of this package that changes with its files, and where it is."""
     root = Path(__file__).parents[1]
     mark = 0

@@ -24,6 +24,8 @@ class NotedSignals:
     ----------
     received : signal.Signals or None
         The first that came.
+    end : bool
+        A second SIGTERM has come that ends the process.
 
     Examples
     --------
@@ -35,6 +37,7 @@ class NotedSignals:
 
     def __init__(self, second_ends: bool = False, with_hangup: bool = False) -> None:
         self.received: signal.Signals | None = None
+        self.end = False
         self._second_ends = second_ends
         self._noted: tuple[signal.Signals, ...] = _WARNINGS
         if with_hangup and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -57,5 +60,6 @@ class NotedSignals:
         self.received = self.received or signal.Signals(number)
         self._terms += number == signal.SIGTERM
         if self._second_ends and self._terms > 1:
+            self.end = True
             self.__exit__()
             signal.raise_signal(number)
