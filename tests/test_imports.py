@@ -100,7 +100,7 @@ HOUSE = {
         shared_work
     """,
     "cec_mpi.processes.launch": """
-        cards launchers topology
+        cards launchers memory topology
         library srun places
         findings
     """,

@@ -81,6 +81,7 @@ def wrong_ranks(
     total: int,
     spares: int = 0,
     launcher: Launcher | None = None,
+    shards: Sequence[int] = (),
 ) -> str:
     """What is wrong with a number of ranks for a store; empty when it is right.
 
@@ -91,11 +92,13 @@ def wrong_ranks(
     machines : sequence of int
         That are to take part.
     total : int
-        Of the store, N.
+        How many there are.
     spares : int
         Ranks more, to take the place of lost machines.
     launcher : Launcher or None
         That started them; None for one process that was started by hand.
+    shards : sequence of int, optional
+        Of each machine, where they were asked for; by default each machine of the store has one.
 
     Examples
     --------
@@ -109,10 +112,16 @@ def wrong_ranks(
     more = f" and {plural(spares, 'spare')}" if spares else ""
     start = _STARTING.get(launcher.maker if launcher else OPEN_MPI)
     how = f" ({start} {needed})" if start else ""
+    what, fewer = "the store needs", ""
+    if shards:
+        which = which.replace("its", "the")
+        what = f"--shards-per-machine {','.join(map(str, shards))} needs"
+    elif size - 1 - spares in range(1, total):
+        fewer = "; --shards-per-machine auto shares its shards out to fewer"
     return (
-        f"{plural(size, 'rank', 'was', 'were')} started: the store needs {needed}, one for "
+        f"{plural(size, 'rank', 'was', 'were')} started: {what} {needed}, one for "
         "the master "
-        f"and one for each of {which} {plural(total, 'machine')}{more}{how}"
+        f"and one for each of {which} {plural(total, 'machine')}{more}{how}{fewer}"
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.processes.launch.cards import network_here
+from cec_mpi.processes.launch.memory import memory_here
 from cec_mpi.processes.launch.topology import count_cores, count_domains, unbound_processors
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Place:
         that is not known.
     network : str
         Of `network_here`.
+    memory : int
+        Bytes that the ranks of this node may use, together; 0 where that is not known.
     """
 
     host: str
@@ -51,6 +54,7 @@ class Place:
     node: int = 0
     unbound_cores: int = 0
     network: str = ""
+    memory: int = 0
 
     @property
     def threads(self) -> int:
@@ -85,6 +89,7 @@ def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
             node.bcast(comm.rank),
             count_cores(unbound),
             network_here(),
+            memory_here(),
         )
     finally:
         node.Free()
@@ -95,7 +100,8 @@ def place_here() -> Place:
     """Where this process runs, alone."""
     mine = os.sched_getaffinity(0)
     cores, domains = count_cores(mine), count_domains(mine)
-    return Place(socket.gethostname(), 1, cores, cores, domains, domains)
+    memory = memory_here()
+    return Place(socket.gethostname(), 1, cores, cores, domains, domains, memory=memory)
 
 
 def limit_threads(threads: int) -> Any:
