@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
@@ -16,16 +17,33 @@ from cec_mpi.core.plan.load import (
     makespan,
     optimal_load,
 )
-from cec_mpi.core.plan.numbers import check_available
+from cec_mpi.core.plan.numbers import Ints, check_available
 from cec_mpi.core.plan.scheme import Scheme, check_scheme
 from cec_mpi.core.plan.schemes import cyclic, heterogeneous
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
+Intervals = tuple[tuple[int, int], ...]
+
 # Plans that are remembered, with what was made of them; numbers in their decoders and the like,
 # where the place of a machine in a block counts for what Python keeps of it (256 MiB).
 _PLANS = 64
 _NUMBERS, _NUMBERS_PER_PLACE = 1 << 25, 40
+
+
+class Piece(NamedTuple):
+    """Rows that a machine computes with one shard.
+
+    Attributes
+    ----------
+    machine, shard : int
+    intervals : tuple of (int, int)
+        Of the shard: ascending and merged.
+    """
+
+    machine: int
+    shard: int
+    intervals: Intervals
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +80,23 @@ class Plan:
         if machines not in self._bounds:
             self._bounds[machines] = bounds_of(self.assignment, machines)
         return self._bounds[machines]
+
+    def intervals(self, machine: int) -> Intervals:
+        """The rows of a machine, in intervals: ascending and merged."""
+        return self.assignment.intervals(machine)
+
+    def pieces(self) -> list[Piece]:
+        """The rows of each available machine, by shard, in the order of shards and rows."""
+        return [Piece(n, n, rows) for n, rows in self.assignment.intervals_of_all().items()]
+
+    @property
+    def most_rows(self) -> int:
+        """The largest number of rows of a machine."""
+        return int(self.assignment.loads.max())
+
+    def counts(self, machines: int) -> Ints:
+        """Rows of each of the machines 1..`machines`, 0 for the preempted: shape (machines,)."""
+        return self.assignment.counts(machines)
 
     def decoders(self, code: MDSCode) -> list[Decoder]:
         """The decoder of each block, all factored on first use and kept with the plan."""
@@ -171,12 +206,15 @@ class Planner:
         key = (available, speeds if self.scheme == "heterogeneous" else ())
         plan = self._plans.get(key)
         if plan is None:
-            plan = plan_step(available, speeds, self.copies, self.rows, self.scheme)
+            plan = self._planned(available, speeds)
             self._plans[key] = plan
             self._forget()
         self._plans.move_to_end(key)
         self._last = available, speeds, plan
         return plan
+
+    def _planned(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
+        return plan_step(available, speeds, self.copies, self.rows, self.scheme)
 
     def _forget(self) -> None:
         """Drop the plans used longest ago; the newest always stays."""

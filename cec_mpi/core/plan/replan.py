@@ -7,8 +7,10 @@ of Theorem 1, since each block has eligible machines of its own, but a transport
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +42,7 @@ class Missing:
     eligible: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """Rows ``start <= row < stop``, to be computed by one machine."""
 
     machine: int
@@ -49,7 +50,11 @@ class Share:
     stop: int
 
 
-def replan(missing: Sequence[Missing], speeds: Sequence[float]) -> list[Share]:
+def replan(
+    missing: Sequence[Missing],
+    speeds: Sequence[float],
+    holder: Callable[[int], int] = lambda shard: shard,
+) -> list[Share]:
     """Share out rows so that the last of them is done as soon as possible.
 
     Parameters
@@ -58,6 +63,9 @@ def replan(missing: Sequence[Missing], speeds: Sequence[float]) -> list[Share]:
         Their rows do not overlap.
     speeds : (N,) sequence of float
         Speed of machines 1..N, in rows per unit of time.
+    holder : callable, optional
+        Where machines have several shards: `missing` and what is returned name shards, and this
+        says whose they are.
 
     Returns
     -------
@@ -94,10 +102,10 @@ def replan(missing: Sequence[Missing], speeds: Sequence[float]) -> list[Share]:
             )
     if not wanted:
         return []
-    machines = sorted({n for each in wanted for n in each.eligible})
+    machines = sorted({holder(n) for each in wanted for n in each.eligible})
     present = check_speeds([speeds[n - 1] for n in machines])
     total = sum((each.stop - each.start) * each.needed for each in wanted)
-    network = _network(wanted, machines)
+    network = _network(wanted, machines, holder)
     low, high = float(total / present.sum()) * (1 - 1e-9), float(total / present.min())
     flow = network.flow(_rows_in(high, present, total))
     while not np.array_equal(
@@ -109,19 +117,26 @@ def replan(missing: Sequence[Missing], speeds: Sequence[float]) -> list[Share]:
             flow, high = found, min(middle, float((found.sum(axis=0) / present).max()))
         else:
             low = middle
-    return [
-        share
-        for rows, each in zip(flow, wanted, strict=True)
-        for share in _laid(each, machines, rows)
-    ]
+    shares = []
+    for rows, each in zip(flow, wanted, strict=True):
+        of_machines = dict(zip(machines, rows.tolist(), strict=True))
+        shares += _laid(each, _by_shard(each, of_machines, holder))
+    return shares
 
 
-def _network(wanted: Sequence[Missing], machines: Sequence[int]) -> Network:
+def _network(
+    wanted: Sequence[Missing], machines: Sequence[int], holder: Callable[[int], int]
+) -> Network:
     at = {machine: k for k, machine in enumerate(machines)}
     sizes = [each.stop - each.start for each in wanted]
     supplies = [size * each.needed for size, each in zip(sizes, wanted, strict=True)]
-    pairs = [(g, at[n]) for g, each in enumerate(wanted) for n in each.eligible]
-    return Network(supplies, [sizes[g] for g, _ in pairs], pairs, len(machines))
+    shards = {
+        (g, at[n]): count
+        for g, each in enumerate(wanted)
+        for n, count in Counter(map(holder, each.eligible)).items()
+    }
+    limits = [sizes[g] * count for (g, _), count in shards.items()]
+    return Network(supplies, limits, list(shards), len(machines))
 
 
 def _rows_in(time: float, speeds: NDArray[np.float64], most: int) -> Rows:
@@ -129,11 +144,24 @@ def _rows_in(time: float, speeds: NDArray[np.float64], most: int) -> Rows:
     return np.floor(np.minimum(time * speeds * _ROUNDED, most)).astype(np.int64)
 
 
-def _laid(each: Missing, machines: Sequence[int], rows: Rows) -> list[Share]:
+def _by_shard(
+    each: Missing, rows: dict[int, int], holder: Callable[[int], int]
+) -> list[tuple[int, int]]:
+    """From rows of machines to those of shards: all of a machine's first ones."""
+    size, found = each.stop - each.start, []
+    for shard in each.eligible:
+        some = min(size, rows[holder(shard)])
+        rows[holder(shard)] -= some
+        found.append((shard, some))
+    return found
+
+
+def _laid(each: Missing, rows: Sequence[tuple[int, int]]) -> list[Share]:
     """Intervals for these numbers of rows, one behind the other and around."""
     shares = []
     place = each.start
-    for machine, left in zip(machines, rows.tolist(), strict=True):
+    for machine, some in rows:
+        left = some
         while left:
             stop = min(each.stop, place + left)
             shares.append(Share(machine, place, stop))
