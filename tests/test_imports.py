@@ -171,8 +171,9 @@ HOUSE = {
         explain
     """,
     "cec_mpi.core.speeds": """
+        best
         given
-        averages kinds medians surprises
+        averages hosts kinds medians planned surprises
         overheads tracked
         learned
     """,

@@ -36,6 +36,11 @@ class Averages:
         self._errors = np.zeros((_GAINS.size, machines))
         self._common = np.zeros((_GAINS.size, 1))  # of all machines
 
+    @property
+    def columns(self) -> list[Floats]:
+        """What is known of each machine."""
+        return [self._levels, self._errors]
+
     def begin(self, which: Which, logs: Floats) -> None:
         """Forget what was before these measurements."""
         self._levels[:, which] = logs

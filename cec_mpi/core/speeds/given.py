@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from cec_mpi.core.plan.load import (
     optimal_level,
 )
 from cec_mpi.core.plan.numbers import Ints
+from cec_mpi.core.speeds.best import optimum
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -36,6 +37,12 @@ class Speeds(Protocol):
     @property
     def scale(self) -> float | None:
         """Rows per second of a machine of speed 1 in the first kind of product, if known."""
+
+    def hold(self, shards: Sequence[int]) -> None:
+        """Machines have so many shards from now on, which bounds the rows of each."""
+
+    def live_on(self, hosts: Mapping[int, str]) -> None:
+        """Machines (from 1) are on these hosts from now on; nothing is known of others."""
 
     def plan_speeds(self, available: tuple[int, ...]) -> tuple[float, ...]:
         """Speeds of all machines; the same object for as long as nothing changes."""
@@ -64,13 +71,15 @@ class GivenSpeeds:
         Machines that compute each row, L.
     rows : int
         Rows per shard, R.
+    shards : (N,) sequence of int, optional
+        Of each machine; by default each has one.
 
     Raises
     ------
     InputError
         A speed is not positive and finite, or `rows` or `copies` is less than 1.
     InfeasibleError
-        There are fewer machines than `copies`.
+        There are fewer machines than `copies`, or all have fewer shards.
 
     Examples
     --------
@@ -82,9 +91,16 @@ class GivenSpeeds:
     (0.25, 1.0)
     """
 
-    def __init__(self, speeds: Sequence[float], copies: int, rows: int) -> None:
+    def __init__(
+        self,
+        speeds: Sequence[float],
+        copies: int,
+        rows: int,
+        shards: Sequence[int] | None = None,
+    ) -> None:
         self._speeds = check_speeds(speeds)
-        check_copies(self._speeds.size, copies)
+        self._shards = None if shards is None else np.array(shards, dtype=np.int64)
+        check_copies(self._speeds.size if shards is None else sum(shards), copies)
         check_rows(rows)
         self._copies, self._rows = copies, rows
         self._published = tuple(self._speeds.tolist())
@@ -92,6 +108,14 @@ class GivenSpeeds:
         self._scales: dict[Hashable, float] = {}
         self._bounded: tuple[tuple[int, ...], float] = ((), 0.0)
         self._slowest: tuple[list[float], float] = ([], 0.0)
+
+    def hold(self, shards: Sequence[int]) -> None:
+        """Machines have so many shards from now on; see `Speeds`."""
+        self._shards = np.array(shards, dtype=np.int64)
+        self._bounded = (), 0.0
+
+    def live_on(self, hosts: Mapping[int, str]) -> None:
+        """Machines have the speeds that were given, wherever they are."""
 
     @property
     def scale(self) -> float | None:
@@ -121,8 +145,13 @@ class GivenSpeeds:
             return None
         known, rows = self._bounded
         if known != available:
-            present = self._speeds[np.array(available) - 1]
-            rows = float(fractional_load(present, self._copies).c_star) * self._rows
+            which = np.array(available) - 1
+            present = self._speeds[which]
+            if self._shards is None:
+                rows = float(fractional_load(present, self._copies).c_star) * self._rows
+            else:
+                nothing, held = np.zeros(which.size), self._shards[which]
+                rows = optimum(present, nothing, self._copies, self._rows, held)[0]
             self._bounded = available, rows
         return rows / scale
 
@@ -138,7 +167,11 @@ class GivenSpeeds:
 
 
 def hindsight_makespan(
-    rows: ArrayLike, seconds: ArrayLike, copies: int, rows_per_shard: int
+    rows: ArrayLike,
+    seconds: ArrayLike,
+    copies: int,
+    rows_per_shard: int,
+    shards: Sequence[int] | None = None,
 ) -> float | None:
     """Makespan of the best assignment at the speeds that machines showed in this very step.
 
@@ -155,11 +188,13 @@ def hindsight_makespan(
         Machines that compute each row, L.
     rows_per_shard : int
         R.
+    shards : (N,) sequence of int, optional
+        Of each machine; by default each has one.
 
     Returns
     -------
     float or None
-        Seconds; None when fewer than `copies` machines showed a speed.
+        Seconds; None when the machines that showed a speed have fewer than `copies` shards.
 
     Examples
     --------
@@ -169,6 +204,12 @@ def hindsight_makespan(
     >>> round(hindsight_makespan([210] * 6, seconds, 3, 420), 9)
     70.0
     """
+    if shards is not None:
+        which, counts, times = measured(rows, seconds)
+        held = np.array(shards, dtype=np.int64)[which]
+        if held.sum() < copies:
+            return None
+        return optimum(counts / times, np.zeros(which.size), copies, rows_per_shard, held)[0]
     pairs = zip(_listed(rows), _listed(seconds), strict=True)
     speeds = [
         m / (t if _SHORTEST <= t <= _LONGEST else min(max(t, _SHORTEST), _LONGEST))

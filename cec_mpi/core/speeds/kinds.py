@@ -71,6 +71,10 @@ class Kind:
         longer = log_seconds - self._log_seconds[which]
         return which[recent], before[recent], rows[recent], longer[recent]
 
+    def forget(self, which: Ints) -> None:
+        """The last steps of these machines were those of others."""
+        self._steps[which] = -_RECENT - 1
+
     def remember(self, where: Which, rows: Floats, log_seconds: Floats, step: int) -> None:
         """Keep a step to compare the next one with."""
         self._rows[where] = rows

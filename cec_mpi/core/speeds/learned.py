@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.plan.load import check_copies, check_rows
 from cec_mpi.core.plan.numbers import Ints
+from cec_mpi.core.speeds.best import optimum
 from cec_mpi.core.speeds.given import Floats, Which, measured
+from cec_mpi.core.speeds.hosts import KnownHosts
 from cec_mpi.core.speeds.kinds import Kind
 from cec_mpi.core.speeds.medians import median
-from cec_mpi.core.speeds.overheads import Overheads, optimum
+from cec_mpi.core.speeds.overheads import Overheads
+from cec_mpi.core.speeds.planned import Planned
 from cec_mpi.core.speeds.tracked import Tracked
 
 # What these numbers do is said in `SpeedEstimator`.
-_GAIN = 0.02  # that a new plan has to promise,
-_NOISY_GAIN = 0.4  # this of the noise,
-_LEAST_GAIN = 2e-4  # and these seconds: making and sending a plan takes as long
-_MANY = 2.0  # times the rows of before
 _EARLY = 0.2  # by this a log of seconds is less than that of the median machine
 _CREEP = 0.02  # growth of the log speed of a machine that gets no rows, per step
 _LEAST_ROWS = 0.5  # at which the speed of a machine that should get none is taken
@@ -56,13 +56,15 @@ class SpeedEstimator:
         Machines that compute each row, L.
     rows : int
         Rows per shard, R.
+    shards : (N,) sequence of int, optional
+        Of each machine; by default each has one.
 
     Raises
     ------
     InputError
         `rows` or `copies` is less than 1.
     InfeasibleError
-        There are fewer machines than `copies`.
+        There are fewer machines than `copies`, or all have fewer shards.
 
     Examples
     --------
@@ -76,10 +78,14 @@ class SpeedEstimator:
     0.75
     """
 
-    def __init__(self, machines: int, copies: int, rows: int) -> None:
-        check_copies(machines, copies)
+    def __init__(
+        self, machines: int, copies: int, rows: int, shards: Sequence[int] | None = None
+    ) -> None:
+        self._shards = None if shards is None else np.array(shards, dtype=np.int64)
+        check_copies(machines if shards is None else sum(shards), copies)
         check_rows(rows)
         self._machines, self._copies, self._rows = machines, copies, rows
+        self._hosts = KnownHosts()
         self._forget()
 
     def _forget(self) -> None:
@@ -94,9 +100,38 @@ class SpeedEstimator:
         self._overheads = Overheads(machines, usual)
         self._typical = np.full(machines, usual)  # rows, when last measured
         self._published = (1.0,) * machines
-        self._planned: _Planned | None = None
+        self._planned: Planned | None = None
         self._speeds = np.ones(machines)
+        self._hosts.forget(self._columns)
         self._is_half_learned = False  # a step, because of an interrupt: what is known is no more
+
+    def hold(self, shards: Sequence[int]) -> None:
+        """Machines have so many shards from now on; see `Speeds`."""
+        self._shards = np.array(shards, dtype=np.int64)
+        self._planned = None
+
+    def live_on(self, hosts: Mapping[int, str]) -> None:
+        """Machines are on these hosts from now on; see `Speeds`.
+
+        One that has moved begins with what was learned on its host, which is doubted like what is
+        known of any machine that was away.
+        """
+        if self._is_half_learned:
+            self._forget()
+        self._is_half_learned = True
+        moved = self._hosts.move(self._columns, hosts, self._tracked.known.tolist())
+        if moved:
+            self._tracked.moved()
+            self._overheads.moved()
+            for kind in self._kinds.values():
+                kind.forget(np.array(moved))
+            self._refresh()
+        self._is_half_learned = False
+
+    @property
+    def _columns(self) -> list[NDArray[Any]]:
+        """What is known of each machine."""
+        return [*self._tracked.columns, *self._overheads.columns, self._typical]
 
     @property
     def scale(self) -> float | None:
@@ -113,7 +148,7 @@ class SpeedEstimator:
         """Speeds of all machines, relative to the median one; see `Speeds`."""
         if self._is_half_learned:
             self._forget()
-        if len(available) < self._copies:
+        if self._held(available) < self._copies:
             return self._published
         planned = self._plan(available)
         which = self._available = planned.which
@@ -121,25 +156,16 @@ class SpeedEstimator:
             return self._published
         if planned.published is not self._published:
             present = np.array(self._published)[which]
-            planned.loads = optimum(present, np.zeros(which.size), self._copies, self._rows)[1]
+            planned.loads = self._optimum(present, np.zeros(which.size), which)[1]
             planned.published = self._published  # last: an interrupt may come in between
         expected = float(self._seconds(planned.loads, which).max())
-        if self._is_worth_it(planned, expected):
+        if planned.is_worth_it(expected, self._tracked.noise, self._unit):
             rows = self._typical.copy()
             rows[which] = planned.best
             speeds = self._effective(rows)
             self._published = tuple((speeds / np.median(speeds)).tolist())
         planned.checked = True
         return self._published
-
-    def _is_worth_it(self, planned: _Planned, expected: float) -> bool:
-        """Whether the best plan replaces one of which so much time is expected."""
-        least = planned.seconds * (1 + max(_GAIN, _NOISY_GAIN * self._tracked.noise))
-        if expected > least:
-            return (expected - planned.seconds) * self._unit > _LEAST_GAIN
-        # A machine of few rows is hardly known, and plans without it are hardly worse.
-        more = bool((planned.best > _MANY * planned.loads + 1).any())
-        return more and planned.seconds * self._unit > _LEAST_GAIN
 
     def predict(self, kind: Hashable, rows: ArrayLike) -> float | None:
         """Seconds of the slowest machine by the current estimates; see `Speeds`."""
@@ -154,7 +180,7 @@ class SpeedEstimator:
         state = self._kinds.get(kind)
         if state is None:
             return None
-        check_copies(len(available), self._copies)
+        check_copies(self._held(available), self._copies)
         return self._plan(available).seconds * math.exp(-state.level)
 
     def observe(self, kind: Hashable, rows: ArrayLike, seconds: ArrayLike) -> None:
@@ -236,18 +262,27 @@ class SpeedEstimator:
         if self._planned is not None:
             self._planned.fresh = self._planned.checked = False
 
-    def _plan(self, available: tuple[int, ...]) -> _Planned:
+    def _plan(self, available: tuple[int, ...]) -> Planned:
         """The best loads of the available machines, remembered until estimates change."""
         planned = self._planned
         if planned is None or planned.available != available:
-            planned = self._planned = _Planned(available)
+            planned = self._planned = Planned(available)
         if not planned.fresh:
             which = planned.which
-            planned.seconds, planned.best = optimum(
-                self._speeds[which], self._overheads.rows[which], self._copies, self._rows
-            )
+            overheads = self._overheads.rows[which]
+            planned.seconds, planned.best = self._optimum(self._speeds[which], overheads, which)
             planned.fresh = True
         return planned
+
+    def _held(self, available: tuple[int, ...]) -> int:
+        """How many shards these machines have."""
+        if self._shards is None:
+            return len(available)
+        return int(self._shards[np.array(available, dtype=np.int64) - 1].sum())
+
+    def _optimum(self, speeds: Floats, overheads: Floats, which: Ints) -> tuple[float, Floats]:
+        shards = None if self._shards is None else self._shards[which]
+        return optimum(speeds, overheads, self._copies, self._rows, shards)
 
     def _seconds(self, rows: Floats, which: Ints | slice) -> Floats:
         """Time for these rows, in the unit of the speeds; none without rows."""
@@ -259,17 +294,3 @@ class SpeedEstimator:
         """Speeds with the overhead counted in, at these loads."""
         rows = np.maximum(rows, _LEAST_ROWS)  # Theorem 1 has no speed 0
         return self._speeds * rows / (self._overheads.rows + rows)
-
-
-class _Planned:
-    """What `SpeedEstimator` remembers of the machines that are available."""
-
-    def __init__(self, available: tuple[int, ...]) -> None:
-        self.available = available
-        self.which: Ints = np.array(available, dtype=np.int64) - 1
-        self.fresh = False  # `seconds` and `best` belong to the current estimates
-        self.checked = False  # and the published speeds were compared with them
-        self.seconds = 0.0
-        self.best = np.zeros(0)
-        self.published: tuple[float, ...] = ()  # the speeds that give `loads`
-        self.loads = np.zeros(0)

@@ -1,4 +1,4 @@
-"""Time that machines take besides that for their rows, and the best loads with it."""
+"""Time that machines take besides that for their rows."""
 
 from __future__ import annotations
 
@@ -60,6 +60,15 @@ class Overheads:
         self._variance = 0.0  # of a pair
         self._pairs = 0.0  # that it is of
 
+    @property
+    def columns(self) -> list[Floats]:
+        """What is known of each machine."""
+        return [self.rows, self._weights, self._sums]
+
+    def moved(self) -> None:
+        """What is known of machines has been replaced."""
+        self.known = bool(self.rows.any())
+
     def take(self, which: Ints, before: Floats, rows: Floats, longer: Floats) -> None:
         """Take a pair of steps of each of these machines.
 
@@ -118,23 +127,3 @@ class Overheads:
             return np.full(weights.size, common)
         found: Floats = common + own * (between * weights / (between * weights + variance))
         return np.minimum(np.maximum(found, 0.0), _MOST * self._mean)
-
-
-def optimum(speeds: Floats, overheads: Floats, copies: int, rows: int) -> tuple[float, Floats]:
-    """The least makespan with overheads, and its loads, in fractions of rows.
-
-    The time T at which ``sum(clip(speeds * T - overheads, 0, rows)) == copies * rows``.
-    Without overheads this is Theorem 1: ``T = c* rows``.
-    """
-    if speeds.size == copies:
-        return float(np.max((overheads + rows) / speeds)), np.full(copies, float(rows))
-    # The sum grows along straight lines between the times at which machines begin and end.
-    times = np.concatenate((overheads, overheads + rows)) / np.concatenate((speeds, speeds))
-    order = times.argsort()
-    times = times[order]
-    slopes = np.concatenate((speeds, -speeds))[order].cumsum()[:-1]
-    done = (slopes * (times[1:] - times[:-1])).cumsum()
-    line = int(done[:-1].searchsorted(copies * rows))
-    before = done[line - 1] if line else 0.0
-    finish = float(times[line] + (copies * rows - before) / slopes[line])
-    return finish, np.minimum(np.maximum(speeds * finish - overheads, 0.0), rows)

@@ -46,6 +46,15 @@ class Surprises:
         self._former = np.full(machines, np.nan)
         self._real, self._all = _REAL, _ALL
 
+    @property
+    def columns(self) -> list[Floats]:
+        """What is known of each machine."""
+        return [self._odd, self._former]
+
+    def moved(self) -> None:
+        """What is known of machines has been replaced."""
+        self.pending = not np.isnan(self._odd).all()
+
     def shift(self, which: Ints, by: Floats | float) -> None:
         """The unit of speeds has changed by this log."""
         self._odd[which] += by

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cec_mpi.core.plan.numbers import Ints
 from cec_mpi.core.speeds.averages import Averages
@@ -70,6 +72,17 @@ class Tracked:
         self._seen = np.zeros(machines, dtype=np.int64)  # step of the last measurement
         self._variances = np.zeros(machines)  # of the noise of each
         self._usual = np.zeros(machines)  # log of the rows that a speed was learned with
+
+    @property
+    def columns(self) -> list[NDArray[Any]]:
+        """What is known of each machine."""
+        own = [self.logs, self.known, self._ages, self._seen, self._variances, self._usual]
+        return [*own, *self._averages.columns, *self._surprises.columns]
+
+    def moved(self) -> None:
+        """What is known of machines has been replaced."""
+        self.all_known = bool(self.known.all())
+        self._surprises.moved()
 
     def shift(self, which: Ints, by: Floats | float) -> None:
         """The unit of speeds has changed by this log."""

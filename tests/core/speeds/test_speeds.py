@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.core.plan.planner import Planner, plan_step
+from cec_mpi.core.speeds.best import optimum
 from cec_mpi.core.speeds.given import GivenSpeeds, hindsight_makespan
 from cec_mpi.core.speeds.learned import SpeedEstimator
-from cec_mpi.core.speeds.overheads import optimum
 from cec_mpi.core.speeds.tracked import Tracked
 from cec_mpi.errors import InfeasibleError, InputError
 
@@ -294,6 +294,47 @@ def test_a_short_absence_is_no_reason_for_doubt():
     without_the_last(run, 10)
     last = run.speeds.plan_speeds(EVERYONE)
     assert 4 / 3 / 3 < last[5] < 4 / 3
+
+
+HOSTS = {n: f"node{n}" for n in EVERYONE}
+
+
+def test_speeds_are_those_of_hosts():
+    """Machine 6 of speed 4 is away, another host is machine 6, and then it is back as machine 1."""
+    speeds = estimator()
+    speeds.live_on(HOSTS)
+    run = Run(Cluster(TRUE), speeds).steps(10)
+    assert run.tuples[-1] == pytest.approx(relative([2, 2, 3, 3, 4, 4]))
+    speeds.live_on({**HOSTS, 6: "new"})
+    assert speeds.plan_speeds(EVERYONE) == pytest.approx(relative([2, 2, 3, 3, 4, 3]))  # unknown
+    run.cluster.rates[5] /= 4
+    run.steps(10)
+    assert run.tuples[-1] == pytest.approx(relative([2, 2, 3, 3, 4, 1]))
+    speeds.live_on({**HOSTS, 6: "new", 1: "node6"})
+    after = speeds.plan_speeds(EVERYONE)
+    assert relative([2, 2, 3, 3, 4, 1])[1] < after[0] < relative([4, 2, 3, 3, 4, 1])[0]  # doubted
+    run.cluster.rates[0] *= 2
+    run.steps(2)
+    assert run.tuples[-1] == pytest.approx(relative([4, 2, 3, 3, 4, 1]))
+
+
+def test_who_comes_back_at_once_has_its_speed_at_once():
+    speeds = estimator()
+    speeds.live_on(HOSTS)
+    Run(Cluster(TRUE), speeds).steps(10)
+    speeds.live_on({**HOSTS, 5: "node1", 1: "node5"})
+    assert speeds.plan_speeds(EVERYONE) == pytest.approx(relative([4, 2, 3, 3, 2, 4]))
+    speeds.live_on({**HOSTS, 5: "node1", 1: "node5", 2: "node5"})  # as the other one there
+    assert speeds.plan_speeds(EVERYONE) == pytest.approx(relative([4, 4, 3, 3, 2, 4]))
+
+
+def test_hosts_of_a_day_are_not_all_remembered():
+    speeds = estimator()
+    for number in range(3000):
+        speeds.live_on({**HOSTS, 6: f"spot{number}"})
+        speeds.observe("matvec", [200, 200, 300, 300, 400, 100], np.ones(6))
+    assert len(speeds._hosts._kept) == 1000
+    assert "spot2998" in speeds._hosts._kept
 
 
 def test_a_machine_too_slow_for_a_single_row_is_tried_again():
