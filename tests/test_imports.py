@@ -155,9 +155,9 @@ HOUSE = {
     """,
     "cec_mpi.core.holding": """
         holding
-        cyclic load planned spreading
+        adopting cyclic load planned spreading
         mixing shared
-        tolerance
+        gaining tolerance
         planner
         explain
     """,
