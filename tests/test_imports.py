@@ -69,6 +69,7 @@ HOUSE = {
         code
         plan accuracy
         deviation checks holding speeds
+        placement
         step
     """,
     "cec_mpi.store": """
@@ -169,6 +170,11 @@ HOUSE = {
         schemes scheme
         planner
         explain
+    """,
+    "cec_mpi.core.placement": """
+        placement spreading
+        reach shares
+        planner
     """,
     "cec_mpi.core.speeds": """
         best

@@ -1,0 +1,4 @@
+"""Shards of a store on the machines of a session: one each as in the paper, or several.
+
+May import: `core.holding`, `core.plan`.
+"""
