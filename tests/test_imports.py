@@ -139,7 +139,7 @@ HOUSE = {
         recombine scaling
     """,
     "cec_mpi.core.checks": """
-        parity
+        holders parity
         evidence sensitivity
         locating terms
     """,

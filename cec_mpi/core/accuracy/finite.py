@@ -54,6 +54,8 @@ class NotFinite:
         Of W or V, k.
     adjoint : bool
         Answers are parts of X' V.
+    rows : int, optional
+        Per shard, R, where rows of a machine are counted through several.
 
     Examples
     --------
@@ -65,8 +67,9 @@ class NotFinite:
     Unusable(machine=2, value=nan, place=1, other=None)
     """
 
-    def __init__(self, columns: int, adjoint: bool = False) -> None:
+    def __init__(self, columns: int, adjoint: bool = False, rows: int | None = None) -> None:
         self._columns = columns
+        self._rows = rows
         self._adjoint = adjoint
         self._seen: list[_Seen] = []
 
@@ -95,8 +98,10 @@ class NotFinite:
         places = where
         if not self._adjoint:
             rows = np.concatenate([np.arange(start, stop) for start, stop in intervals])
+            rows = rows if self._rows is None else rows % self._rows
             places = rows[where // self._columns]
         places, first = np.unique(places, return_index=True)
+        intervals = self._of_one_shard(intervals)
         seen = _Seen(machine, intervals, places, values[where[first]])
         self._seen.append(seen)
         for other in self._seen[:-1]:
@@ -107,6 +112,17 @@ class NotFinite:
                 if common.size:
                     return self._unusable(seen, own[0], self._unusable(other, others[0]))
         return self._unusable(seen, 0)
+
+    def _of_one_shard(self, intervals: Intervals) -> Intervals:
+        """The rows of any of a machine's shards."""
+        rows = self._rows
+        if rows is None:
+            return intervals
+        return tuple(
+            (max(start, first) - first, min(stop, first + rows) - first)
+            for start, stop in intervals
+            for first in range(start // rows * rows, stop, rows)
+        )
 
     def _unusable(self, seen: _Seen, index: int, other: Unusable | None = None) -> Unusable:
         place = int(seen.places[index]) // (self._columns if self._adjoint else 1)

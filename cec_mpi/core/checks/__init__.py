@@ -1,4 +1,4 @@
 """Wrong answers: how small ones parity and other checks see, and whose they are.
 
-May import: `core.accuracy`, `core.code`.
+May import: `core.accuracy`, `core.code`, `core.plan`.
 """

@@ -12,6 +12,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.checks.holders import Shards
 from cec_mpi.core.checks.parity import Parity
 
 Floats = NDArray[np.float64]
@@ -63,20 +64,26 @@ class Evidence:
         self._answers, self._scale, self._least = values[:, self._rows], scale[self._rows], least
         self._columns = columns
 
-    def excludes(self, pair: tuple[int, int]) -> bool:
-        """Whether the others disagree without these two, so that somebody else is wrong."""
-        kept = [k for k, n in enumerate(self._machines) if n not in pair]
+    def excludes(self, pair: tuple[Shards, Shards]) -> bool:
+        """Whether the others disagree without these two, so that somebody else is wrong.
+
+        A machine is named by all of its shards; here answers are of shards.
+        """
+        gone = {*pair[0], *pair[1]} & self._places.keys()
+        kept = [k for k, n in enumerate(self._machines) if n not in gone]
         if len(kept) <= self._parity.recovery:
             return False
-        if len(kept) == len(self._machines) - 2:
-            first, second = (self._places[n] for n in pair)
+        if len(gone) == 2:
+            first, second = (self._places[n] for n in gone)
             if self._clear[first, second]:
                 return True
         rest = self._parity_of(tuple(self._machines[k] for k in kept))
         return bool(rest.inconsistent(self._answers[kept], self._scale, self._least).any())
 
-    def luck(self, named: int, pair: tuple[int, int]) -> float:
+    def luck(self, named: Shards, pair: tuple[Shards, Shards]) -> float:
         """How likely errors of these two, being wrong, look like an error of the one named.
+
+        1 where one of them has answered for several shards, or for none.
 
         Notes
         -----
@@ -88,13 +95,15 @@ class Evidence:
         of at most ``2 t / |e_j|`` of them. Rows multiply; the k numbers of one row do not,
         since one wrong entry of a shard spoils all of them.
         """
-        if not {named, *pair} <= self._places.keys() or not self._rows.size:
+        answered = [[n for n in mine if n in self._places] for mine in (named, *pair)]
+        if any(len(mine) != 1 for mine in answered) or not self._rows.size:
             return 1.0
+        (one,), *others = answered
         if len(self._machines) != self._parity.recovery + 2:
             return 1.0  # more are excluded by checks or not at all, and fewer never
         checks = self._parity.checks
-        own = checks[:, self._places[named]]
-        both = checks[:, [self._places[n] for n in pair]]
+        own = checks[:, self._places[one]]
+        both = checks[:, [self._places[n] for (n,) in others]]
         across = np.array([-own[1], own[0]])
         length = float(np.linalg.norm(across))
         if not length or np.linalg.cond(both) > 1 / _CLEAR:
@@ -102,12 +111,12 @@ class Evidence:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             errors = np.linalg.solve(both, checks @ self._answers)
             parts = np.abs((across @ both)[:, None] * errors).max(axis=0) / length
-            rest = self._parity_of(tuple(n for n in self._machines if n != named))
+            rest = self._parity_of(tuple(n for n in self._machines if n != one))
             share = 2 * (rest.tolerance * self._scale + self._least) / parts
         share = np.clip(np.nan_to_num(share, nan=1.0), 0.0, 1.0)
         least: dict[int, float] = {}
-        for row, one in zip((self._rows // self._columns).tolist(), share.tolist(), strict=True):
-            least[row] = min(one, least.get(row, 1.0))
+        for row, part in zip((self._rows // self._columns).tolist(), share.tolist(), strict=True):
+            least[row] = min(part, least.get(row, 1.0))
         return float(np.prod(list(least.values())))
 
     @cached_property
@@ -138,6 +147,6 @@ class Evidence:
         return clear | clear.T
 
 
-def pairs_besides(named: int, machines: list[int]) -> list[tuple[int, int]]:
+def pairs_besides(named: Shards, machines: list[Shards]) -> list[tuple[Shards, Shards]]:
     """All pairs of machines of which none is the one named."""
     return list(combinations([n for n in machines if n != named], 2))

@@ -1,12 +1,13 @@
 """Naming the machine that is wrong, and nobody where two others may be.
 
 Without the wrong machine the parity checks of the rest agree. They do so without any two of
-L + 2, too; of L + 3 answers only without the one.
+L + 2, too; of L + 3 answers only without the one. Where machines have several shards, it is the
+answers of all of them that may be wrong, and that have to be enough to do without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from cec_mpi.core.accuracy.rounding import answer_error
 from cec_mpi.core.accuracy.verdict import Verdict
 from cec_mpi.core.checks.evidence import Evidence, pairs_besides
+from cec_mpi.core.checks.holders import Holders, Shards
 from cec_mpi.core.checks.parity import Parity
 
 Floats = NDArray[np.float64]
@@ -32,7 +34,7 @@ class Observation:
     Attributes
     ----------
     machines : tuple of int
-        P, at least L machines.
+        P, at least L machines, or shards where machines have several.
     answers : (m, rows) ndarray of float
         In the order of the machines.
     scale : float or (rows,) ndarray of float
@@ -59,6 +61,12 @@ class ParityChecker:
         Of X, r.
     shard_errors : (N,) array_like of float, optional
         As in `answer_error`.
+    mates : callable, optional
+        As in `Holders`.
+
+    Attributes
+    ----------
+    holders : Holders
 
     Examples
     --------
@@ -80,7 +88,9 @@ class ParityChecker:
         dtype: DTypeLike,
         columns: int,
         shard_errors: ArrayLike | None = None,
+        mates: Callable[[int], Shards] | None = None,
     ) -> None:
+        self.holders = Holders(generator.shape[1], mates)
         self._generator = generator
         self._errors = answer_error(generator, dtype, dtype, columns, shard_errors)
         self._tiny = float(np.finfo(dtype).tiny) * (columns + 1)
@@ -134,8 +144,8 @@ class ParityChecker:
         Returns
         -------
         Verdict
-            Nobody is named where no machine explains it, or several would, nor where two
-            others may have done it.
+            The machine that is wrong, as all of its shards. Nobody is named where no machine
+            explains it, or several would, nor where two others may have done it.
 
         Notes
         -----
@@ -160,27 +170,30 @@ class ParityChecker:
             return failing[index, gone]
 
         everything = range(len(observations))
-        present = sorted({n for seen in observations for n in seen.machines})
-        found = [n for n in present if not any(fails(index, (n,)) for index in everything)]
+        present = self._present(observations)
+        found = [mine for mine in present if not any(fails(index, mine) for index in everything)]
         alarmed = any(fails(index, ()) for index in everything)
         if not alarmed and len(found) == len(present):  # nobody is missed
             return Verdict(agree=True)
         if len(found) != 1:
             return Verdict(agree=False)
         if self._excludes_others(observations, found[0], luck):
-            return Verdict(agree=False, wrong=(found[0],))
+            return Verdict(agree=False, wrong=found[0])
         return Verdict(agree=False)
 
+    def _present(self, observations: Sequence[Observation]) -> list[Shards]:
+        """The machines that answered, each as all of its shards."""
+        return self.holders.of({n for seen in observations for n in seen.machines})
+
     def _excludes_others(
-        self, observations: Sequence[Observation], named: int, luck: float
+        self, observations: Sequence[Observation], named: Shards, luck: float
     ) -> bool:
         """Whether two others cannot have done it, or with no more luck than this."""
         recovery = self._generator.shape[1]
         more = [seen for seen in observations if len(seen.machines) > recovery]
         evidence = [self._evidence(seen) for seen in more]
-        present = sorted({n for seen in observations for n in seen.machines})
         total = 0.0
-        for pair in pairs_besides(named, present):
+        for pair in pairs_besides(named, self._present(observations)):
             if not any(one.excludes(pair) for one in evidence):
                 total += prod([one.luck(named, pair) for one in evidence]) if luck else 1.0
             if total > luck:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.checks.holders import Holders
 from cec_mpi.core.checks.locating import Observation, ParityChecker
 from cec_mpi.core.deviation.amplification import Amplification, largest
 from cec_mpi.core.deviation.amplifier import Amplifier
@@ -39,8 +41,9 @@ class RowAnswers:
     work : (L * R * k,) ndarray of float64
         Scratch.
     checker : ParityChecker, optional
-        Then rows are decoded when L + 1 machines agree. Where they do not, further machines
-        are needed, until it is certain which one is wrong: with three to spare it is.
+        Then rows are decoded when L + 1 machines agree, or without any one machine L shards are
+        left. Where they do not, further machines are needed, until it is certain which one is
+        wrong: with three to spare it is.
     sample : sequence of int, optional
         With a checker: only these rows are compared.
     scale : (k,) ndarray of float, optional
@@ -53,7 +56,8 @@ class RowAnswers:
     undecoded : int
         Rows that wait for more answers.
     accused : set of int
-        Machines whose answers were found wrong. They are not used.
+        Machines whose answers were found wrong, which are not used; where machines have several
+        shards, all shards of these: then whatever is said here of machines is of shards.
 
     Examples
     --------
@@ -92,18 +96,17 @@ class RowAnswers:
         self._checker = checker
         self._scale = scale
         self._decoders = decoders
-        self._recovery = recovery
         self._columns = columns
         self._parts = parts
         self._work = work
+        self._holders = Holders(recovery) if checker is None else checker.holders
         self._starts = [0]
-        compared = checker is not None and sample is None
-        self._segments = [Segment(0, rows, recovery + compared)]
+        self._segments = [Segment(0, rows, int(checker is not None and sample is None))]
         self.accused: set[int] = set()
         self.undecoded = rows
         for row in sample or ():
             for segment in self._between(row, row + 1):
-                segment.enough = segment.needed = recovery + 1
+                segment.enough = segment.needed = 1
 
     @property
     def condition(self) -> float:
@@ -123,10 +126,19 @@ class RowAnswers:
         for segment in self._between(start, stop):
             segment.expected.add(machine)
 
-    def give_up(self, machine: int) -> None:
-        """Nothing more is expected of a machine; what it has answered stays."""
-        for segment in self._segments:
+    def want(self, machine: int, start: int, stop: int) -> None:
+        """As `expect`; and if an answer comes, it is compared with whatever else is there."""
+        for segment in self._between(start, stop):
+            segment.expected.add(machine)
+            segment.wanted.add(machine)
+
+    def give_up(self, machine: int, start: int = 0, stop: int | None = None) -> None:
+        """Nothing more is expected of a machine, for some rows; what it has answered stays."""
+        for segment in self._between(start, self._segments[-1].stop if stop is None else stop):
             segment.expected.discard(machine)
+            if machine in segment.wanted:
+                segment.wanted.discard(machine)
+                self._look_at(segment)
 
     def give(self, machine: int, start: int, stop: int, values: NDArray[np.floating]) -> None:
         """A machine answered rows ``start <= row < stop``; what can be decoded now, is.
@@ -140,6 +152,7 @@ class RowAnswers:
         k = self._columns
         for segment in self._between(start, stop):
             segment.expected.discard(machine)
+            segment.wanted.discard(machine)
             if machine in self.accused or (segment.decoded and self._checker is not None):
                 continue
             segment.given[machine] = values[
@@ -172,13 +185,13 @@ class RowAnswers:
 
     def do_without(self, machine: int) -> None:
         """A machine is wrong: what of its answers is not decoded yet is not used."""
-        self._do_without((machine,))
+        self._do_without(self._holders.mates(machine))
 
     def compare_no_more(self) -> None:
         """Decode rows of a sample from any L answers, but where they disagree already."""
         for segment in list(self._segments):
             if not segment.decoded and not segment.is_doubtful:
-                segment.enough = segment.needed = self._recovery
+                segment.enough = segment.needed = 0
                 self._look_at(segment)
 
     def missing(self, eligible: Iterable[int]) -> list[Missing]:
@@ -186,11 +199,12 @@ class RowAnswers:
         able = sorted(set(eligible) - self.accused)
         found = []
         for segment in self._segments:
-            hoped = len(segment.given) + len(segment.expected)
-            if not segment.decoded and hoped < segment.needed:
-                others = [n for n in able if n not in segment.given and n not in segment.expected]
-                needed = segment.needed - hoped
-                found.append(Missing(segment.start, segment.stop, needed, tuple(others)))
+            there = segment.given, segment.expected
+            if segment.decoded or self._holders.are_enough(segment.needed, *there):
+                continue
+            others = tuple(n for n in able if n not in segment.given and n not in segment.expected)
+            lacking = self._holders.further(list(chain(*there)), segment.needed, others)
+            found.append(Missing(segment.start, segment.stop, *lacking))
         return found
 
     def doubtful(self) -> list[tuple[int, int, tuple[int, ...]]]:
@@ -223,28 +237,21 @@ class RowAnswers:
         before = self._segments[place - 1]
         if row == before.stop:
             return place
-        size = (row - before.start) * self._columns
-        after = Segment(row, before.stop, before.enough)
-        after.needed, after.used = before.needed, before.used
-        after.expected = set(before.expected)
-        after.given = {machine: values[size:] for machine, values in before.given.items()}
-        after.decoded, after.decoder, after.seen = before.decoded, before.decoder, before.seen
-        before.stop = row
-        before.given = {machine: values[:size] for machine, values in before.given.items()}
         self._starts.insert(place, row)
-        self._segments.insert(place, after)
+        self._segments.insert(place, before.cut(row, self._columns))
         return place
 
     def _look_at(self, segment: Segment) -> None:
         """Decode rows that have enough answers, if these agree."""
-        if segment.decoded or len(segment.given) < segment.needed:
+        waits = segment.wanted or not self._holders.are_enough(segment.needed, segment.given)
+        if segment.decoded or waits:
             return
-        if segment.enough > self._recovery:
+        if segment.enough:
             assert self._checker is not None
             seen = self._seen(segment)
             failed = self._checker.inconsistent(seen.machines, seen.answers, seen.scale)
             if failed.any():
-                segment.needed = max(len(segment.given), segment.enough) + 1
+                segment.needed = self._holders.to_spare(segment.given) + 1
                 self._name_the_wrong()
                 return
         self._decode(segment)
@@ -270,8 +277,9 @@ class RowAnswers:
             for machine in wrong:
                 segment.given.pop(machine, None)
                 segment.expected.discard(machine)
+                segment.wanted.discard(machine)
             segment.needed = segment.enough
-            taken_as_it_was = self._checker is not None and segment.enough == self._recovery
+            taken_as_it_was = self._checker is not None and not segment.enough
             if segment.decoded and taken_as_it_was and self.accused & set(segment.used):
                 segment.decoded = False
                 self.undecoded += segment.stop - segment.start
@@ -285,14 +293,8 @@ class RowAnswers:
         segment.decoded, segment.seen = True, len(segment.given)
 
     def _decode_from(self, segment: Segment, machines: tuple[int, ...]) -> None:
-        recovery, k = self._recovery, self._columns
         decoder = self._decoders.of(machines)
         answers = [segment.given[machines[which]] for which in decoder.order]
-        start, stop, most = segment.start * k, segment.stop * k, panels.width(recovery)
-        for first in range(start, stop, most):
-            last = min(stop, first + most)
-            panel = self._work[: recovery * (last - first)].reshape(recovery, last - first)
-            for row, answer in zip(panel, answers, strict=True):
-                row[:] = answer[first - start : last - start]
-            decoder.decode(panel, self._parts[:, first:last])
+        where = self._parts[:, segment.start * self._columns : segment.stop * self._columns]
+        panels.decode(decoder, answers, where, self._work)
         segment.used, segment.decoder = machines, decoder
