@@ -76,7 +76,7 @@ HOUSE = {
         format shard
         sources work
         products
-        dense
+        dense stack
         plain
         rebuilding reader
         degraded making staging

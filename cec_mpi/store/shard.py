@@ -107,6 +107,11 @@ class Shard(Protocol):
             Receives the sums.
         """
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files that its rows are from."""
+        return (self.path,)
+
     def load(self, intervals: Intervals) -> Loaded:
         """Have these rows ready; says what was read for the first time, or again.
 
