@@ -45,6 +45,7 @@ _COMMANDS = {  # each with the module of `commands` that is read when it is aske
     "stage": "store",
     "plan": "plan",
     "run": "run",
+    "join": "run",
     "report": "report",
     "top": "report",
     "task": "task",
@@ -68,8 +69,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     processes = _chosen(parser, argv).processes
     if_several = processes in (Processes.SHARED, Processes.STARTED)
     parallel = processes is Processes.RANKS or (if_several and several)
-    parallel = parallel and not {"-h", "--help", "--serial"} & set(argv)
-    if not parallel and launcher is not None and launcher.rank != 0:
+    words = {word.partition("=")[0] for word in argv}
+    parallel = parallel and not {"-h", "--help", "--serial"} & words
+    parallel = parallel and (several or "--accept" not in words)
+    first = launcher is None or launcher.rank == 0
+    if not parallel and not first and processes is not Processes.EACH:
         return 0  # these commands are one process's work, and print once
     try:
         arguments = parser.parse_args(argv)
@@ -80,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if not parallel:
             _tidy_up_first()
-        with _saying(arguments.verbosity, launcher is None or launcher.rank == 0):
+        with _saying(arguments.verbosity, first):
             code = perform(arguments)
         problem = unwritten()
         if problem is not None and not code:

@@ -116,6 +116,7 @@ HOUSE = {
         orders
         protocol jobs
         collective messages
+        sockets
     """,
     "cec_mpi.wire.collective": """
         buffers layouts
@@ -185,6 +186,7 @@ HOUSE = {
     """,
     "cec_mpi.doctor": """
         advice measure
+        facts
         diagnosis
         examine
     """,
@@ -219,13 +221,20 @@ HOUSE = {
         machine
     """,
     "cec_mpi.master": """
-        numbers schedule totals
+        numbers schedule
         planning
-        context step
-        in_flight master
-        adjoint forward lockstep
+        step
+        flight master
+        lockstep resilient
+    """,
+    "cec_mpi.master.flight": """
+        gains reading totals
+        adopting
+        context
+        asked
+        in_flight
+        adjoint forward
         checked
-        resilient
     """,
     "cec_mpi.master.numbers": """
         buffers
@@ -233,7 +242,7 @@ HOUSE = {
     """,
     "cec_mpi.options": """
         checks deadline option speeds values
-        available emulated losses sharing
+        available emulated losses placed sharing
         machines
         session
     """,
@@ -272,9 +281,9 @@ HOUSE = {
         ranks
     """,
     "cec_mpi.session": """
-        header stores turns
+        further header stores turns
         callers copies local serving session
-        spawned
+        spawned joining
         gathering
     """,
     "cec_mpi.store.format": """
@@ -310,10 +319,18 @@ HOUSE = {
     """,
     "cec_mpi.wire.messages": """
         packing tags
-        starting
-        master_end machine_end peers
+        peer starting
+        master_end machine_end peers ranks shortage
         parting replacing
         hub
+    """,
+    "cec_mpi.session.joining": """
+        machine master
+    """,
+    "cec_mpi.wire.sockets": """
+        connection_file frames hello library
+        connection listener
+        callers machine_end
     """,
 }
 LEVEL = {

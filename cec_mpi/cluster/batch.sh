@@ -5,6 +5,8 @@
 # RANKS are a master, the machines of the store, and spares.
 % array
 # Each task of the array has options of its own, and its results in DIR/1, DIR/2, ...
+% accepts
+# The master alone: machines join it from jobs of their own.
 % preemptible
 # Warned of its end, the run writes a checkpoint, and the job goes on from it later.
 % going_on
@@ -85,7 +87,7 @@ fi
 case "$code" in
     @{codes}) # stopped on a warning, or by one that came too early
         if [ "${SLURM_RESTART_COUNT:-0}" -lt @{restarts} ]; then
-            scontrol requeue "$SLURM_JOB_ID" && sleep 60 # it ends this script
+            scontrol requeue @{job} && sleep 60 # it ends this script
         fi ;;
 esac
 % !plain

@@ -6,17 +6,20 @@ import argparse
 import os
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cec_mpi.cluster.elastic import elastic_scripts
 from cec_mpi.cluster.hostfile import FORMATS, hostfile_text, hosts_of_job, read_host
 from cec_mpi.cluster.slurm import LAUNCHERS, batch_script
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.files.regular import read_given
 from cec_mpi.options import values
 from cec_mpi.options.losses import Losses
-from cec_mpi.options.option import add_flag, add_option
+from cec_mpi.options.option import add_flag, add_option, from_flags
+from cec_mpi.options.placed import Placed
 from cec_mpi.terminal import put
 
 
@@ -47,7 +50,8 @@ def add_slurm(commands: Any) -> None:
         help="write a batch script of Slurm that runs cec-mpi run",
         usage="%(prog)s [OPTIONS] [run STORE --out DIR ...]",
         description="Write a batch script of Slurm to standard output. Without a run it takes "
-        "STORE, DIR and options of cec-mpi run as its arguments.",
+        "STORE, DIR and options of cec-mpi run as its arguments. With --elastic, write two "
+        "scripts into this directory.",
     )
     add_flag(
         p,
@@ -55,6 +59,13 @@ def add_slurm(commands: Any) -> None:
         "mpirun, mpiexec.hydra (of Intel MPI), or srun with pmix or pmi2",
         choices=LAUNCHERS,
         default="mpirun",
+    )
+    add_flag(
+        p,
+        "--elastic N",
+        "write two scripts, NAME-master.sbatch and NAME-machines.sbatch: a run with --accept, and "
+        "N jobs that join it",
+        values.positive,
     )
     add_flag(
         p,
@@ -70,6 +81,12 @@ def add_slurm(commands: Any) -> None:
     add_flag(p, "--account NAME", "that the job is charged to")
     add_flag(
         p, "--sbatch KEY=VALUE", "any other option of sbatch, as mem=4G or exclusive", default=()
+    )
+    add_flag(
+        p,
+        "--master-sbatch KEY=VALUE",
+        "with --elastic: an option of sbatch for the master alone, as partition=long",
+        default=(),
     )
     add_flag(p, "--setup LINE", "of shell, before the run, as 'module load openmpi'", default=())
     add_flag(p, "--array FILE", "a job array: the options of one of its tasks on each line")
@@ -89,13 +106,17 @@ def add_slurm(commands: Any) -> None:
 
 
 def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -> int:
-    if not arguments.preemptible:
+    if not (arguments.preemptible or arguments.elastic):
         for name in ("warning", "restarts"):
             if getattr(arguments, name) is not None:
-                raise InputError(f"--{name}: expected --preemptible with it")
+                raise InputError(f"--{name}: expected --preemptible with it, or --elastic")
     words = arguments.run
     if words and words[0] != "run":
         raise InputError(f"{words[0]!r}: expected run STORE --out DIR ... after the options")
+    if arguments.elastic:
+        return _elastic(arguments, words[1:], run_parser)
+    if arguments.master_sbatch:
+        raise InputError("--master-sbatch: expected --elastic with it")
     parameters = _parameters(arguments.array) if arguments.array is not None else []
     runs = [
         _parsed(run_parser, words[1:] if words else ["STORE", "--out", "DIR"], line, where)
@@ -113,7 +134,7 @@ def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -
         cpus_per_task=arguments.cpus_per_task,
         partition=arguments.partition,
         account=arguments.account,
-        sbatch=_pairs(arguments.sbatch),
+        sbatch=_pairs("--sbatch", arguments.sbatch),
         setup=arguments.setup,
         parameters=[line for _, line in parameters],
         preemptible=arguments.preemptible,
@@ -122,6 +143,58 @@ def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -
         on_loss="continue" if _goes_on(arguments, runs) else "end",
     )
     put(text.removesuffix("\n"))
+    return 0
+
+
+def _elastic(
+    arguments: argparse.Namespace, words: Sequence[str], run_parser: argparse.ArgumentParser
+) -> int:
+    """Write the master's script and that of machines into this directory."""
+    if not words:
+        raise InputError("--elastic: expected run STORE --out DIR ... after the options")
+    others = {
+        "--launcher": arguments.launcher != "mpirun",
+        "--ntasks": arguments.ntasks,
+        "--nodes": arguments.nodes,
+        "--array": arguments.array,
+        "--preemptible": arguments.preemptible,
+        "--on-loss": arguments.on_loss != "end",
+    }
+    for name, is_given in others.items():
+        if is_given:
+            raise InputError(f"{name} with --elastic: machines are jobs of one process each")
+    if "/" in arguments.job_name or arguments.job_name[:1] in ("", "-"):
+        raise InputError(f"--job-name {arguments.job_name!r}: expected a name for files")
+    run = _parsed(run_parser, words, [], "")
+    if run.serial or run.overwrite:
+        name = "--serial" if run.serial else "--overwrite"
+        raise InputError(f"{name} with --elastic: machines join, and the run is resumed")
+    file = run.accept or f"{run.out.rstrip('/')}.conn"
+    replace(from_flags(Losses, run), accept=file).check_accept()
+    has = {"--accept": run.accept, "--wait": run.wait, "--resume": run.resume}
+    more = {"--accept": ["--accept", file], "--wait": ["--wait"]}
+    added = [word for name, added in more.items() if not has[name] for word in added]
+    scripts = elastic_scripts(
+        arguments.elastic,
+        [*(word for word in _without_out(words) if word != "--resume"), *added],
+        run.out,
+        file,
+        job_name=arguments.job_name,
+        time=arguments.time,
+        cpus_per_task=arguments.cpus_per_task,
+        partition=arguments.partition,
+        account=arguments.account,
+        sbatch=_pairs("--sbatch", arguments.sbatch),
+        master_sbatch=_pairs("--master-sbatch", arguments.master_sbatch),
+        setup=arguments.setup,
+        warning=arguments.warning or 120,
+        restarts=arguments.restarts or 100,
+    )
+    names = [f"{arguments.job_name}-{name}.sbatch" for name in scripts._fields]
+    for name, text in zip(names, scripts, strict=True):
+        Path(name).write_text(text)
+    master, machines = map(shlex.quote, names)
+    put(f"sbatch {machines} $(sbatch --parsable {master})")
     return 0
 
 
@@ -199,14 +272,17 @@ def _machines(run: argparse.Namespace) -> int:
 
     if run.machines:
         return len(run.machines)
-    return open_store(node_directory(run.store)).manifest.code.machines
+    manifest = open_store(node_directory(run.store)).manifest
+    if run.shards_per_machine == "auto" and not isinstance(run.speeds, tuple):
+        raise InputError("shards per machine auto: the number of machines is not known")
+    return from_flags(Placed, run).placed(manifest, None, None, run.speeds).machines
 
 
-def _pairs(texts: Sequence[str]) -> dict[str, str | None]:
+def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str | None]:
     pairs: dict[str, str | None] = {}
     for text in texts:
         key, equals, value = text.removeprefix("--").partition("=")
         if key in pairs:
-            raise InputError(f"--sbatch {key}: expected it once")
+            raise InputError(f"{flag} {key}: expected it once")
         pairs[key] = value if equals else None
     return pairs

@@ -8,7 +8,8 @@ from typing import Any
 from cec_mpi.commands.parser import Processes
 from cec_mpi.commands.shared import add_json
 from cec_mpi.options.losses import Losses
-from cec_mpi.options.option import add_option
+from cec_mpi.options.option import add_option, add_options, from_flags
+from cec_mpi.options.placed import Placed
 from cec_mpi.options.sharing import Sharing
 from cec_mpi.processes.together import run_together
 
@@ -24,6 +25,8 @@ def add_doctor(commands: Any) -> None:
         nargs="?",
         help="check that each machine sees its shard, too; {host} in it is the name of each node",
     )
+    add_options(p, Placed)
+    add_option(p, Sharing, "speeds", text="as run will be given, for --shards-per-machine auto")
     add_option(p, Sharing, "threads", text="as run will be given")
     add_json(p, "one JSON object, with figures by rank")
     add_option(p, Losses, "start_timeout")
@@ -34,7 +37,8 @@ def add_doctor(commands: Any) -> None:
 def _doctor(arguments: argparse.Namespace) -> int:
     from cec_mpi.doctor.examine import examine
 
+    given = arguments.store, arguments.json, arguments.threads, from_flags(Placed, arguments)
     return run_together(
-        lambda comm: examine(comm, arguments.store, arguments.json, arguments.threads),
+        lambda comm: examine(comm, *given, arguments.speeds),
         arguments.start_timeout,
     )

@@ -22,6 +22,7 @@ class Processes(Enum):
     ONE = "one alone, which prints"
     SHARED = "one, or all ranks where a launcher has started several"
     RANKS = "ranks, which start MPI"
+    EACH = "each that a launcher has started, for itself, without MPI"
     STARTED = "one, which starts ranks, or all ranks where a launcher has started several"
 
 
@@ -154,6 +155,8 @@ class _Read:
         if equals:
             self.given[name] = value
             return ""
+        if action.nargs == "?":  # only what = gives it is its value
+            self.words[-1] = f"{name}={action.const}"
         if action.nargs not in (None, "+"):
             return ""
         following = words[0] if words else "--"

@@ -1,20 +1,23 @@
-"""Computing with a store: run."""
+"""Computing with a store: run, and join."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from cec_mpi.commands.parser import Processes
 from cec_mpi.commands.task import option_of_task, task_text
 from cec_mpi.errors import InputError
 from cec_mpi.live.ways import LIVE, way_to_show
+from cec_mpi.options import values
 from cec_mpi.options.option import add_options, from_flags
 from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.processes.ending.signals import NotedSignals
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.together import on_master, run_together
-from cec_mpi.run.options import RunOptions
+from cec_mpi.run.options import JoinOptions, RunOptions
 from cec_mpi.terminal import leave_room
 
 
@@ -34,22 +37,54 @@ def add_run(commands: Any) -> None:
     p.set_defaults(command=_run)
 
 
+def add_join(commands: Any) -> None:
+    """``cec-mpi join``."""
+    p = commands.add_parser(
+        "join",
+        help="be a machine of a run that was started with --accept",
+        description="Be a machine of a run that cec-mpi run --accept FILE has started, until it "
+        "ends (exit code 0), this process is told to leave by SIGTERM or SIGUSR1 (6), or the run "
+        "is gone, or asks this machine no more (3). No MPI is needed: srun -n K or mpiexec -n K "
+        "start K machines.",
+    )
+    p.add_argument(
+        "file", metavar="FILE", type=values.path, help="that the run has written, with its keys"
+    )
+    add_options(p, JoinOptions)
+    p.processes = Processes.EACH
+    p.set_defaults(command=_join)
+
+
+def _join(arguments: argparse.Namespace) -> int:
+    from cec_mpi.session.joining.machine import join
+
+    options = from_flags(JoinOptions, arguments)
+    with NotedSignals() as signals:
+        join(Path(arguments.file), signals, **asdict(options))
+    return 0
+
+
 def _run(arguments: argparse.Namespace) -> int:
-    from cec_mpi.run.ranks import read_ahead, run_parallel, run_serial
+    from cec_mpi.run.ranks import read_ahead, run_alone, run_parallel
 
     run, options = from_flags(RunOptions, arguments), from_flags(SessionOptions, arguments)
     launcher = detect_launcher()
     if run.serial:
         if launcher is not None and launcher.size > 1:
             raise InputError(f"--serial: {launcher.name} started {launcher.size} processes")
+        if options.accept is not None:
+            raise InputError("--accept with --serial: expected machines that join")
         if options.start_timeout is not None:
             raise InputError("--start-timeout with --serial: expected ranks, which have to start")
         with NotedSignals(second_ends=True, with_hangup=True) as signals:
-            return run_serial(run, options, signals)
+            return run_alone(run, options, signals)
+    if options.accept is not None and (launcher is None or launcher.size == 1):
+        with NotedSignals(second_ends=True, with_hangup=True) as signals:
+            return run_alone(run, options, signals)
     if launcher is None:
         raise InputError(
             "run is started by an MPI launcher: mpirun -n N+1 cec-mpi run ... "
-            "(or --serial for all machines in one process)"
+            "(or --serial for all machines in one process, --accept FILE for such that join)"
         )
     with NotedSignals(second_ends=launcher.rank == 0) as signals:
         if launcher.rank == 0:

@@ -10,8 +10,10 @@ from cec_mpi.errors import DamagedStoreError
 from cec_mpi.live.transfer import transfer
 from cec_mpi.options import values
 from cec_mpi.options.available import Available
-from cec_mpi.options.option import add_flag, add_option
+from cec_mpi.options.option import add_flag, add_option, add_options, from_flags
+from cec_mpi.options.placed import Placed
 from cec_mpi.options.session import SessionOptions
+from cec_mpi.options.sharing import Sharing
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.together import run_together
 from cec_mpi.terminal import put, say
@@ -220,6 +222,8 @@ def add_stage(commands: Any) -> None:
         "directory", metavar="DIR", type=values.path, help="on each node; {host} is its name"
     )
     add_option(p, Available, "machines", text="only these, as for run")
+    add_options(p, Placed)
+    add_option(p, Sharing, "speeds", text="as run will be given, for --shards-per-machine auto")
 
 
 def _stage(arguments: argparse.Namespace) -> int:
@@ -229,6 +233,7 @@ def _stage(arguments: argparse.Namespace) -> int:
     from cec_mpi.store.staging import remember_stage
 
     store, pattern, machines = arguments.store, arguments.directory, arguments.machines
+    placed = from_flags(Placed, arguments), arguments.speeds
 
     def report(staged: Any) -> None:
         for host, machine, size in staged:
@@ -239,13 +244,13 @@ def _stage(arguments: argparse.Namespace) -> int:
     launcher = detect_launcher()
     if launcher is None or launcher.size == 1:
         with transfer("staging", arguments.progress) as watch:
-            staged = stage_here(store, pattern, machines, watch)
+            staged = stage_here(store, pattern, machines, *placed, watch)
         report(staged)
         return 0
 
     def together(comm: Any) -> int:
         with transfer("staging" if comm.rank == 0 else "", arguments.progress) as watch:
-            staged = stage_together(comm, store, pattern, machines, watch)
+            staged = stage_together(comm, store, pattern, machines, *placed, watch)
         if comm.rank == 0:
             report(staged)
         return 0

@@ -6,102 +6,17 @@ Pure: facts in, text and plain values out.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from cec_mpi.core.step.costs import BYTES, StepCosts, terms_of
+from cec_mpi.core.step.costs import BYTES, terms_of
 from cec_mpi.doctor.advice import advise_binding, bandwidth_text, different_versions, slow_wires
-from cec_mpi.doctor.measure import Wire
+from cec_mpi.doctor.facts import Facts
 from cec_mpi.processes.launch.findings import Finding, find_crowds, unseen_shards, wrong_ranks
-from cec_mpi.processes.launch.launchers import Launcher
-from cec_mpi.processes.launch.library import Library, maker_of
-from cec_mpi.processes.launch.places import Place, by_node
-from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.processes.launch.library import maker_of
+from cec_mpi.processes.launch.places import by_node
 from cec_mpi.text import plural
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a rank sees of the shard of a machine.
-
-    Attributes
-    ----------
-    machine : int
-    host : str
-    path : str
-        The file that it would read.
-    problem : str
-        What is wrong with it; empty when it is good as far as size and header show.
-    only_here : bool
-        It is missing, but rank 0 sees it.
-    """
-
-    machine: int
-    host: str
-    path: str
-    problem: str = ""
-    only_here: bool = False
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What was seen of all ranks.
-
-    Attributes
-    ----------
-    launcher : Launcher or None
-    library : Library
-        Of MPI, on rank 0.
-    mpirun : str
-        Where mpirun of PATH is, and what it says of itself.
-    srun : tuple of str or None
-        What ``srun --mpi=list`` has; None where there is no Slurm.
-    versions : list of dict of str to str
-        Of each rank.
-    places : list of Place
-        Of each rank.
-    threads : list of int
-        BLAS threads of each rank.
-    wires : list of Wire
-        To ranks 1 and on.
-    products : list of float
-        Bytes of a shard per second that each rank multiplies; 0 for rank 0 of several.
-    store : str
-        As it was named; empty for none.
-    manifest : Manifest or None
-    seen : list of Seen
-    srun_problem : str
-        Why this Slurm cannot load what the library needs, though srun lists it.
-    """
-
-    launcher: Launcher | None
-    library: Library
-    mpirun: str
-    srun: tuple[str, ...] | None
-    versions: list[dict[str, str]]
-    places: list[Place]
-    threads: list[int]
-    wires: list[Wire]
-    products: list[float]
-    store: str = ""
-    manifest: Manifest | None = None
-    seen: list[Seen] = field(default_factory=list)
-    srun_problem: str = ""
-
-    @property
-    def costs(self) -> StepCosts | None:
-        """Of the machines that were started; None for a process alone."""
-        if not self.wires:
-            return None
-        return StepCosts(
-            len(self.wires),
-            max(wire.waking for wire in self.wires),
-            min(wire.bandwidth for wire in self.wires),
-            sum(self.products),
-            recovery=1 if self.manifest is None else self.manifest.code.recovery,
-            several_nodes=len(by_node(self.places)) > 1,
-        )
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -145,8 +60,9 @@ def _of_launchers(facts: Facts) -> Iterator[Finding]:
 def _of_store(facts: Facts) -> Iterator[Finding]:
     if facts.manifest is None:
         return
-    total, launcher = facts.manifest.code.machines, facts.launcher
-    problem = wrong_ranks(len(facts.places), range(1, total + 1), total, launcher=launcher)
+    total, launcher, shards = facts.machines, facts.launcher, facts.shards
+    ranks = len(facts.places)
+    problem = wrong_ranks(ranks, range(1, total + 1), total, launcher=launcher, shards=shards)
     if problem and launcher is not None:
         yield Finding("error", problem)
     unseen = {each.machine: each.host for each in facts.seen if each.only_here}
@@ -176,7 +92,7 @@ def report(facts: Facts) -> str:
     if not found:
         lines.append("These fit together.")
     if len(facts.places) == 1:
-        ranks = 7 if facts.manifest is None else facts.manifest.code.machines + 1
+        ranks = facts.machines + 1 if facts.machines else 7
         lines.append(f"One process alone: try also mpirun -n {ranks} cec-mpi doctor {facts.store}")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -228,8 +144,10 @@ def _good_for(facts: Facts) -> Iterator[str]:
         )
     if manifest is not None:
         rows, columns = manifest.rows, manifest.columns
-        says = f"{rows} x {columns} {manifest.dtype} on {plural(manifest.code.machines, 'machine')}"
-        if costs is not None and costs.machines == manifest.code.machines:
+        says = f"{rows} x {columns} {manifest.dtype} on {plural(facts.machines, 'machine')}"
+        if facts.shards:
+            says += f" with {', '.join(map(str, facts.shards))} shards"
+        if costs is not None and costs.machines == facts.machines:
             compute = _time(costs.computation(rows, columns))
             says += f": a step takes {compute} of computing and "
             says += f"{_time(costs.overhead(rows, columns))} of all else"
@@ -272,7 +190,13 @@ def to_json(facts: Facts) -> dict[str, Any]:
     if manifest is not None:
         shape = manifest.rows, manifest.columns
         store = {"path": facts.store, "rows": shape[0], "columns": shape[1]}
-        store |= {"machines": manifest.code.machines, "shards": [asdict(s) for s in facts.seen]}
+        seen = [asdict(each) for each in facts.seen]
+        if facts.placement is not None and facts.shards:
+            there = range(1, facts.machines + 1)
+            store |= {"shards_of_machine": [facts.placement.of(n) for n in there]}
+        else:
+            seen = [{k: v for k, v in each.items() if k != "shard"} for each in seen]
+        store |= {"machines": facts.machines, "shards": seen}
         if costs is not None:
             store["computation_seconds"] = costs.computation(*shape)
             store["overhead_seconds"] = costs.overhead(*shape)

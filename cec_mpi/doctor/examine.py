@@ -11,11 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cec_mpi.doctor.diagnosis import Facts, Seen, findings, report, to_json
+from cec_mpi.core.placement.placement import Placement
+from cec_mpi.doctor.diagnosis import findings, report, to_json
+from cec_mpi.doctor.facts import Facts, Seen
 from cec_mpi.doctor.measure import measure_products, measure_wires
+from cec_mpi.errors import InputError
+from cec_mpi.options.placed import Placed
+from cec_mpi.options.speeds import SpeedsOption
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.launch.library import library
-from cec_mpi.processes.launch.places import place_of_ranks
+from cec_mpi.processes.launch.places import Place, place_of_ranks
 from cec_mpi.processes.launch.srun import said_by, srun_list, srun_load_problem
 from cec_mpi.processes.meeting import meet
 from cec_mpi.processes.together import on_master
@@ -31,7 +36,12 @@ if TYPE_CHECKING:
 
 
 def examine(
-    comm: MPI.Intracomm, store: str | None = None, as_json: bool = False, threads: int | None = None
+    comm: MPI.Intracomm,
+    store: str | None = None,
+    as_json: bool = False,
+    threads: int | None = None,
+    placed: Placed | None = None,
+    speeds: SpeedsOption = "learn",
 ) -> int:
     """Collective: print on rank 0 what is found. Returns 2 when a run cannot be right, else 0.
 
@@ -45,15 +55,29 @@ def examine(
         Print one JSON object, with the figures of each rank.
     threads : int, optional
         BLAS threads of each rank, as a run would be told; by default its share of the cores.
+    placed : Placed, optional
+        What machines have of the store, as a run would be told.
+    speeds : sequence of float, mapping of str to float, or "learn"
+        Of machines, for that.
+
+    Raises
+    ------
+    CecError
+        On all ranks alike: the store cannot be opened, machines cannot have of it what they are
+        to have, or there is none.
     """
-    manifest, stage = None, ""
-    if store is not None:
-        manifest, stage = on_master(comm, lambda: _look_up(store))
+    if store is None and placed not in (None, Placed()):
+        raise InputError("shards or memory per machine: expected the name of a store, too")
     places = place_of_ranks(comm)
+    manifest, stage, placement = None, "", None
+    if store is not None:
+        manifest, stage, placement = on_master(
+            comm, lambda: _look_up(store, placed or Placed(), speeds, places)
+        )
     meet(comm)
     threads_of_ranks = [threads or place.threads for place in places]
     versions = comm.gather(_versions(), root=0) or []
-    seen = comm.gather(_shards_here(comm, store, manifest, stage), root=0) or []
+    seen = comm.gather(_shards_here(comm, store, manifest, stage, placement), root=0) or []
     wires = measure_wires(comm)
     products = measure_products(comm, threads_of_ranks[comm.rank])
     if comm.rank:
@@ -72,6 +96,7 @@ def examine(
         manifest,
         [_compared(store or "", each) for here in seen for each in here],
         srun_load_problem(library().srun_kind),
+        placement,
     )
     text = json.dumps(to_json(facts), indent=2) if as_json else report(facts).removesuffix("\n")
     put(printable(text, kept="\n"))
@@ -102,26 +127,36 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _look_up(store: str) -> tuple[Manifest, str]:
-    """What a store is, and where it was staged to."""
+def _look_up(
+    store: str, placed: Placed, speeds: SpeedsOption, places: list[Place]
+) -> tuple[Manifest, str, Placement]:
+    """What a store is, where it was staged to, and what machines would have of it."""
     here = node_directory(store)
-    return open_store(here).manifest, remembered_stage(here) or ""
+    manifest = open_store(here).manifest
+    started = places[1:] or None
+    return manifest, remembered_stage(here) or "", placed.placed(manifest, started, None, speeds)
 
 
 def _shards_here(
-    comm: MPI.Intracomm, store: str | None, manifest: Manifest | None, stage: str
+    comm: MPI.Intracomm,
+    store: str | None,
+    manifest: Manifest | None,
+    stage: str,
+    placement: Placement | None,
 ) -> list[Seen]:
-    """What this rank sees of its machine's shard, or alone of all shards."""
-    if store is None or manifest is None:
+    """What this rank sees of its machine's shards, or alone of all shards."""
+    if store is None or manifest is None or placement is None:
         return []
-    machines = range(1, manifest.code.machines + 1)
+    machines = range(1, placement.machines + 1)
     mine = machines if comm.size == 1 else [n for n in machines if n == comm.rank]
     found = []
-    for machine in mine:
-        copy = staged_file(stage, manifest, machine) if stage else None
-        path = copy or (node_directory(store) / manifest.shards[machine - 1].file).absolute()
+    for shard in placement.of_all(mine):
+        copy = staged_file(stage, manifest, shard) if stage else None
+        path = copy or (node_directory(store) / manifest.shards[shard - 1].file).absolute()
         problem = problem_on_opening(path, manifest)
-        found.append(Seen(machine, socket.gethostname(), str(path), problem))
+        which = None if placement.is_plain else shard
+        machine = placement.holder(shard)
+        found.append(Seen(machine, socket.gethostname(), str(path), problem, shard=which))
     return found
 
 

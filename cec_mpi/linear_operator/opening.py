@@ -41,7 +41,8 @@ def open_operator(
         A store that `cec_mpi.encode` made, visible to all ranks.
     comm : mpi4py.MPI.Intracomm or None
         The master and one rank per machine: N + 1 ranks. With None all machines are in
-        this process, with the same results up to the last digits.
+        this process, with the same results up to the last digits. With ``accept`` the ranks that
+        there are, none with None, are the first machines, and others join.
     recorder : Recorder, optional
         Receives a record of each step.
     **options

@@ -1,10 +1,11 @@
-"""A machine: holds a shard, computes the rows it is assigned, times itself."""
+"""A machine: holds shards, computes the rows it is assigned, times itself."""
 
 from __future__ import annotations
 
 import logging
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from cec_mpi.errors import CecError, MachineError
 from cec_mpi.machine.emulation import Emulation, measure_rate
 from cec_mpi.machine.faults import Faults
 from cec_mpi.store.shard import NOTHING_LOADED, NOTHING_MENDED, Loaded, Mended, Shard
+from cec_mpi.store.stack import Stack
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ class Machine:
     number : int
         Its number, from 1; 0 when it has no part in a store.
     shard : Shard or None
+        Several are one `Stack`.
     columns : int
         Of the shard, r.
     arithmetic : dtype
@@ -69,7 +72,8 @@ class Machine:
         self.number = number
         self.emulation: Emulation | None = None
         self.faults = Faults()
-        self._shard = shard
+        self._shard = self._own = shard
+        self._adopted: dict[int, Shard] = {}
         self._forward = np.empty(0, arithmetic)
         self._adjoint = np.empty((columns, 1))
         self._answers = self._forward  # to the last step
@@ -87,6 +91,29 @@ class Machine:
         self._intervals = intervals
         self.count = sum(stop - start for start, stop in intervals)
         self._loaded = False
+
+    def adopt(self, shards: Sequence[int], open_shard: Callable[[int], Shard]) -> Loaded:
+        """Have these shards behind its own, in this order, and no others; reads what is new.
+
+        Parameters
+        ----------
+        shards : sequence of int
+        open_shard : callable
+            From the number of a shard to the shard.
+
+        Raises
+        ------
+        DamagedStoreError
+            One cannot be opened or read; then it has those of before.
+        """
+        own = self._own.shards if isinstance(self._own, Stack) else [self._own]
+        adopted = {n: self._adopted.get(n) or open_shard(n) for n in shards}
+        fresh = [shard for n, shard in adopted.items() if n not in self._adopted]
+        loaded = [shard.load([(0, shard.count)]) for shard in fresh]
+        self._adopted = adopted
+        self._shard = Stack([*own, *adopted.values()]) if adopted else self._own
+        self._loaded = False
+        return Loaded(sum(each.seconds for each in loaded), sum(each.bytes for each in loaded))
 
     def load(self) -> Loaded:
         """Have the assigned rows ready; says what was read for the first time, or again.
@@ -121,9 +148,9 @@ class Machine:
         return self._answers
 
     @property
-    def shard_file(self) -> str:
-        """The file that it reads; empty when it has no part in a store."""
-        return "" if self._shard is None else str(self._shard.path)
+    def shard_files(self) -> tuple[str, ...]:
+        """The files that it reads; none when it has no part in a store."""
+        return () if self._shard is None else tuple(map(str, self._shard.paths))
 
     def measure_rate(self) -> float:
         """Rows per second at which this process multiplies its shard, for emulation."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.finite import NotFinite
-from cec_mpi.core.plan.assignment import Assignment
+from cec_mpi.core.plan.planner import Plan
 from cec_mpi.errors import MachineError
 from cec_mpi.master.master import Found, Master, OpenStore
 from cec_mpi.master.numbers.buffers import Buffers
@@ -36,7 +36,7 @@ class LockstepMaster(Master):
     def __init__(self, end: Lockstep, options: SessionOptions, store: OpenStore) -> None:
         super().__init__(end.close, store)
         self._end = end
-        self._counted: tuple[Assignment | None, list[int]] = None, []  # rows of each machine
+        self._counted: tuple[Plan | None, list[int]] = None, []  # rows of each machine
 
     def _multiply(
         self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
@@ -57,12 +57,11 @@ class LockstepMaster(Master):
         return Multiplied(answers, buffers.codec.condition, amplification, self._rows_of(step))
 
     def _rows_of(self, step: Step) -> list[int]:
-        """Rows of each machine; they are counted where the assignment is another one."""
-        assignment = step.plan.assignment
+        """Rows of each machine; they are counted where the plan is another one."""
         counted, rows = self._counted
-        if counted is not assignment:
-            rows = assignment.counts(self.manifest.code.machines).tolist()
-            self._counted = assignment, rows
+        if counted is not step.plan:
+            rows = step.plan.counts(self.steps.placement.machines).tolist()
+            self._counted = step.plan, rows
         return rows
 
     def _exchange(
@@ -109,11 +108,11 @@ class LockstepMaster(Master):
     def _not_finite(self, step: Step, values: NDArray[Any]) -> MachineError:
         """Whose error it is that answers to X W are not finite."""
         columns = step.product.columns
-        answers, place, found = NotFinite(columns), 0, []
+        answers, place, found = NotFinite(columns, rows=self.steps.rows_of_shards), 0, []
         rows = self._rows_of(step)
-        for machine in step.plan.assignment.available:
+        for machine in step.moment.available:
             end = place + rows[machine - 1] * columns
-            intervals = step.plan.assignment.intervals(machine)
+            intervals = step.plan.intervals(machine)
             unusable = answers.take(machine, intervals, values[place:end])
             if unusable is not None and unusable.other is not None:
                 return step.both_wrong(unusable)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from numpy.typing import ArrayLike
 
+from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.placement.planner import PlacedPlanner
+from cec_mpi.core.placement.reach import Reach
 from cec_mpi.core.plan.planner import Plan, Planner
 from cec_mpi.core.plan.scheme import Scheme
 from cec_mpi.core.speeds.given import GivenSpeeds, Speeds, hindsight_makespan
@@ -64,18 +67,23 @@ class StepPlanner:
         Who is available at each step, also of other stores. It has the clock.
     speeds : Speeds
         Of machines 1..N.
-    machines : int
-        N.
+    placement : Placement
+        Which machine has which shards.
     recovery : int
-        Machines that a step needs, and that compute each row, L.
+        Shards that a step needs, and that compute each row, L.
     rows : int
         Rows per shard, R.
     scheme : {"heterogeneous", "cyclic"}
 
     Attributes
     ----------
+    placement : Placement
     all_count : bool
         Whether steps wait for all answers, so that each machine shows its speed; at first they do.
+    reach : Reach or None
+        What machines could take over, where they do.
+    splits : bool
+        Whether machines that have the same shard may share its rows; at first they may not.
 
     Examples
     --------
@@ -83,8 +91,9 @@ class StepPlanner:
 
     >>> from cec_mpi.availability.models import Listed
     >>> from cec_mpi.core.speeds.given import GivenSpeeds
+    >>> one_each = Placement.plain(6)
     >>> schedule = Schedule(Listed([(1, 2, 3, 5, 6)]), (1, 2, 3, 4, 5, 6))
-    >>> steps = StepPlanner(schedule, GivenSpeeds([2, 2, 3, 3, 4, 4], 3, 420), 6, 3, 420)
+    >>> steps = StepPlanner(schedule, GivenSpeeds([2, 2, 3, 3, 4, 4], 3, 420), one_each, 3, 420)
     >>> planned = steps.plan(steps.next())
     >>> planned.moment.available, planned.plan.makespan
     ((1, 2, 3, 5, 6), 84.0)
@@ -94,7 +103,7 @@ class StepPlanner:
         self,
         schedule: Schedule,
         speeds: Speeds,
-        machines: int,
+        placement: Placement,
         recovery: int,
         rows: int,
         scheme: Scheme = "heterogeneous",
@@ -102,10 +111,14 @@ class StepPlanner:
         self.schedule = schedule
         self.speeds = speeds
         self.all_count = True
-        self._machines, self._recovery = machines, recovery
+        self.reach: Reach | None = None
+        self.splits = False
+        self.placement, self._recovery = placement, recovery
         self._rows, self._scheme = rows, scheme
         self._planners: dict[int, Planner] = {}
+        self._hosts: Mapping[int, str] | None = None  # of which the speeds know
         self._last: Plan | None = None  # of a step that has begun
+        self._last_speeds: tuple[float, ...] = ()
 
     @classmethod
     def of(
@@ -114,32 +127,65 @@ class StepPlanner:
         schedule: Schedule,
         speeds: Sequence[float] | None,
         scheme: Scheme,
+        placement: Placement,
     ) -> StepPlanner:
         """Of a store: with speeds that are given, or with None learned from times of machines."""
-        code, rows = manifest.code, manifest.rows_per_shard
+        recovery, rows = manifest.code.recovery, manifest.rows_per_shard
+        shards = None if placement.is_plain else placement.counts
         rates: Speeds
         if speeds is None:
-            rates = SpeedEstimator(code.machines, code.recovery, rows)
+            rates = SpeedEstimator(placement.machines, recovery, rows, shards)
         else:
-            rates = GivenSpeeds(speeds, code.recovery, rows)
-        return cls(schedule, rates, code.machines, code.recovery, rows, scheme)
+            rates = GivenSpeeds(speeds, recovery, rows, shards)
+        return cls(schedule, rates, placement, recovery, rows, scheme)
 
-    def next(self, more: int = 0) -> Moment:
-        """The moment of the next step, with so many machines more than it needs.
+    @property
+    def rows_of_shards(self) -> int | None:
+        """R, where rows of machines are counted through several shards, or may come to be."""
+        return None if self.placement.is_plain and self.reach is None else self._rows
+
+    @property
+    def last_speeds(self) -> tuple[float, ...]:
+        """Of all machines, with which the last step was planned."""
+        everyone = tuple(range(1, self.placement.machines + 1))
+        return self._last_speeds or self.speeds.plan_speeds(everyone)
+
+    def hold(self, placement: Placement) -> None:
+        """Machines have other shards from now on."""
+        self.placement = placement
+        self._planners.clear()
+        self.speeds.hold(placement.counts)
+
+    def next(self, spare: int = 0) -> Moment:
+        """The moment of the next step, which could be made without any so many machines.
 
         As `Schedule.next`: waits for it, and raises `InfeasibleError` where that is in vain.
         """
-        return self.schedule.next(self._recovery + more, self._machines)
+        return self.schedule.next(self._recovery, self.reach or self.placement, spare)
 
     def plan(self, moment: Moment, stragglers: int = 0) -> Planned:
         """Who computes what at a moment; each row by S machines more where they are available."""
         available = moment.available
-        copies = min(self._recovery + stragglers, len(available))
+        if not self.placement.is_plain:
+            copies = stragglers
+        else:
+            copies = min(self._recovery + stragglers, len(available))
         if copies not in self._planners:
-            self._planners[copies] = Planner(copies, self._rows, self._scheme)
-        speeds = self.speeds.plan_speeds(available)
+            self._planners[copies] = self._planner(copies)
+        if self._hosts is not self.schedule.hosts:
+            self._hosts = self.schedule.hosts
+            known = range(1, self.placement.machines + 1)
+            self.speeds.live_on({n: host for n, host in self._hosts.items() if n in known})
+        speeds = self._last_speeds = self.speeds.plan_speeds(available)
         plan = self._planners[copies].plan(available, speeds)
         return Planned(moment, speeds, plan, plan is not self._last)
+
+    def _planner(self, copies: int) -> Planner:
+        """Of rows on so many machines; where these have several shards, of so many late ones."""
+        placement, rows, scheme = self.placement, self._rows, self._scheme
+        if placement.is_plain:
+            return Planner(copies, rows, scheme)
+        return PlacedPlanner(placement, self._recovery, rows, scheme, copies, self.splits)
 
     def begun(self, planned: Planned) -> None:
         """The machines have heard of it: what was refused before has made no step."""
@@ -160,10 +206,19 @@ class StepPlanner:
         seconds : (N,) array_like
             Seconds that it took.
         """
+        available = planned.moment.available
+        # Who has taken over shards may have been lost when it had answered.
+        held = sum(self.placement.counts[n - 1] for n in available)
         known = Makespans(
             self.speeds.predict(product, rows),
-            self.speeds.bound(product, planned.moment.available),
-            hindsight_makespan(rows, seconds, self._recovery, self._rows)
+            self.speeds.bound(product, available) if held >= self._recovery else None,
+            hindsight_makespan(
+                rows,
+                seconds,
+                self._recovery,
+                self._rows,
+                None if self.placement.is_plain else self.placement.counts,
+            )
             if self.all_count
             else None,
         )

@@ -6,7 +6,7 @@ import logging
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,26 +16,26 @@ import numpy as np
 
 from cec_mpi.core.checks.locating import ParityChecker
 from cec_mpi.core.checks.terms import TermChecks
-from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.core.step.decoders import Decoders
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, InfeasibleError, MachineError
-from cec_mpi.master.adjoint import AdjointStep
-from cec_mpi.master.checked import CheckedAdjoint
-from cec_mpi.master.forward import ForwardStep
+from cec_mpi.master.flight.adjoint import AdjointStep
+from cec_mpi.master.flight.adopting import Adopting
+from cec_mpi.master.flight.checked import CheckedAdjoint
+from cec_mpi.master.flight.forward import ForwardStep
 from cec_mpi.master.master import Found, Master, OpenStore
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.schedule import Moment
 from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.deadline import as_deadline
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.waiting import Patience, Rhythm
-from cec_mpi.roster.changes import Excluded, Lost
+from cec_mpi.processes.waiting import IDLE_SLEEP, Patience, Rhythm
+from cec_mpi.roster.changes import Excluded, Left, Lost
 from cec_mpi.roster.roster import State
 from cec_mpi.store.shard import Mended
 from cec_mpi.text import plural
-from cec_mpi.wire.jobs import Answered, Event, Intervals, Jobs
+from cec_mpi.wire.jobs import Answered, Event, Job, Jobs
 from cec_mpi.wire.orders import CUT_OFF
 
 log = logging.getLogger(__name__)
@@ -64,17 +64,23 @@ class ResilientMaster(Master):
         self._stragglers = options.stragglers
         self.steps.all_count = options.stragglers < 1
         self.deadline = None if options.deadline is None else as_deadline(options.deadline)
-        code = self.manifest.code
-        self._decoders = Decoders(code)
+        compares = options.check != "none"
+        self.adopting = Adopting.of(options, end, self.steps, self.manifest)
+        self._decoders = Decoders(self.manifest.code)
         self.checker: ParityChecker | None = None
         self.samples = options.check == "sample"
         self._random = np.random.default_rng(options.seed)
         self._largest = store.scaling.largest
         self.terms: TermChecks | None = None
-        if options.check != "none":
-            manifest = self.manifest
+        if compares:
+            manifest, code = self.manifest, self.manifest.code
+            mates = None if self.steps.placement.is_plain else self.steps.placement.mates
             self.checker = ParityChecker(
-                code.generator, self.arithmetic, manifest.columns, self.bounds.shards
+                code.generator,
+                self.arithmetic,
+                manifest.columns,
+                self.bounds.shards,
+                mates if self.adopting is None else self.adopting.mates,
             )
             self.terms = TermChecks(
                 np.abs(code.generator).sum(axis=1) + self.bounds.shards,
@@ -83,6 +89,7 @@ class ResilientMaster(Master):
                 self.arithmetic,
                 self._random,
             )
+        self.spare = int(compares and not self.samples)  # that a product X W could miss
         self._has_warned = False  # of a store that is damaged
         self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
         self.up: set[int] = set()  # machines that are up, lost or not
@@ -92,18 +99,19 @@ class ResilientMaster(Master):
         self._check_open()
         if self.end.hub.is_cut_off:
             raise MachineError(CUT_OFF)
-        compares = not product.adjoint and self.checker is not None and not self.samples
         events: list[dict[str, Any]] = []
-        moment = self._moment(compares, events)
+        moment = self._moment(0 if product.adjoint else self.spare, events)
         planned = self.steps.plan(moment, 0 if product.adjoint else self._stragglers)
         self.up = self.steps.schedule.listed(moment)
+        if self.adopting is not None:
+            self.adopting.consider(planned, self.up)
         step = Step(product, planned)
         step.events.extend(events)
         return step
 
-    def _moment(self, more: int, events: list[dict[str, Any]]) -> Moment:
+    def _moment(self, spare: int, events: list[dict[str, Any]]) -> Moment:
         """The moment of the next step, with the machines that can be asked then."""
-        hub, patience = self.end.hub, Patience()
+        hub, patience, idle_patience = self.end.hub, Patience(), Patience(longest=IDLE_SLEEP)
         with self._whole():
             hub.hear()
         while True:
@@ -114,19 +122,28 @@ class ResilientMaster(Master):
                     if isinstance(event, Lost):
                         self.check_loss(event, "between steps")
                 self.give_up_silent(None)
-                awaited = hub.busy().keys() | hub.joining()
+                awaited = (busy := hub.busy().keys()) | hub.awaited()
             try:
-                moment = self.steps.next(more)
+                moment = self.steps.next(spare)
             except InfeasibleError:
                 if not awaited:
                     raise
             else:
                 idle = hub.roster.machines(State.IDLE)
                 able = tuple(n for n in moment.available if n in idle)
-                if len(able) >= self.manifest.code.recovery + more:
+                reads = self._adopt(moment, able, spare)
+                if not reads and self.to_spare(able) >= spare:
                     return replace(moment, available=able)
             self.steps.schedule.gate()
-            patience.pause()
+            (patience if busy else idle_patience).pause()
+
+    def _adopt(self, moment: Moment, able: tuple[int, ...], spare: int) -> bool:
+        """Whether machines take over shards, since those that are up have too few."""
+        if self.adopting is None:
+            return False
+        with self._whole():
+            wanted = max(spare, self._stragglers), spare
+            return self.adopting.between_steps(moment.available, able, moment.step, wanted)
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -144,12 +161,11 @@ class ResilientMaster(Master):
         self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
     ) -> tuple[Multiplied, Found]:
         found = meanwhile()  # now: for machines that are late W becomes another array
-        manifest, columns = self.manifest, step.product.columns
         answers = RowAnswers(
             self._decoders,
-            manifest.code.recovery,
-            manifest.rows_per_shard,
-            columns,
+            self.manifest.code.recovery,
+            self.manifest.rows_per_shard,
+            step.product.columns,
             buffers.parts,
             buffers.work,
             self.checker,
@@ -160,7 +176,7 @@ class ResilientMaster(Master):
         on_its_way = ForwardStep(self, step, buffers.shared, answers)
         with self._whole():
             on_its_way.to_its_end(buffers)
-            self._count_wrong(answers.accused)
+            self._count_wrong(on_its_way.blamed)
         return on_its_way.collected(answers.condition, answers.amplification), found
 
     def _multiply_transposed(
@@ -185,7 +201,7 @@ class ResilientMaster(Master):
     def _probe_answers(self, scale: float, step: Step) -> RowAnswers:
         """Take answers to a probe, which are compared where machines are to spare."""
         recovery, rows = self.manifest.code.recovery, self.manifest.rows_per_shard
-        spare = len(step.moment.available) > recovery
+        compared = self.to_spare(step.moment.available) > 0
         return RowAnswers(
             self._decoders,
             recovery,
@@ -193,17 +209,16 @@ class ResilientMaster(Master):
             1,
             np.empty((recovery, rows)),
             np.empty(recovery * rows),
-            self.checker if spare else None,
+            self.checker if compared else None,
             np.array([scale]),
             self._sample(step) if self.samples else None,
         )
 
     def _sample(self, step: Step) -> list[int]:
         """Rows to be compared; none where no machine is to spare."""
-        if len(step.moment.available) <= self.manifest.code.recovery:
+        if self.to_spare(step.moment.available) < 1:
             return []
-        rows: list[int] = self._random.integers(self.manifest.rows_per_shard, size=_SAMPLE).tolist()
-        return rows
+        return list(self._random.integers(self.manifest.rows_per_shard, size=_SAMPLE).tolist())
 
     def _count_wrong(self, machines: Collection[int]) -> None:
         """Ask a machine no more that was wrong in several steps."""
@@ -212,9 +227,9 @@ class ResilientMaster(Master):
             if self._wrong[n] >= _QUARANTINE:
                 self.end.hub.exclude(n, f"wrong in {plural(self._wrong[n], 'step')}", Excluded)
 
-    def intervals_of(self, plan: Plan) -> Mapping[int, Intervals]:
-        """The rows of each machine."""
-        return plan.assignment.intervals_of_all()
+    def to_spare(self, machines: Sequence[int]) -> int:
+        """How many of these, whichever they are, a step can miss; -1 where they are too few."""
+        return self.steps.placement.to_spare(self.manifest.code.recovery, machines)
 
     def check_loss(self, event: Lost, when: str) -> None:
         """Refuse to lose a machine, where the session does not go on without it."""
@@ -229,29 +244,50 @@ class ResilientMaster(Master):
         before = len(events)
         if not isinstance(event, Answered):
             self.steps.schedule.hear(event)
+            if isinstance(event, Lost | Left | Excluded):  # another process is to be it
+                self._wrong.pop(event.machine, None)
             log.warning("%s", event)
             events.append(event.record)
+            if self.adopting is not None:
+                self.adopting.hear(event)
         elif self.end.gave(event.job):
-            self._note_mended(events, event.job.machine, event.job.mended)
+            self._note_answered(events, event.job)
         self.recorder.note(events[before:])
+
+    def _note_answered(self, events: list[dict[str, Any]], job: Job) -> None:
+        if self.adopting is not None:
+            self.adopting.reading.learn(job)
+            if job.adopted is not None and (found := self.adopting.take(job)) is not None:
+                events.append(found)
+        self._note_mended(events, job.machine, job.mended)
 
     def _note_mended(self, events: list[dict[str, Any]], machine: int, mended: Mended) -> None:
         """A machine has computed rows of its shard from others: what it answers is less exact."""
+        placement, height = self.steps.placement, self.manifest.rows_per_shard
         if mended.rows and self.terms is not None:
-            self.terms.forget(machine)
-        if self.bounds.allow(machine, mended.error_bound) and self.checker is not None:
+            for shard in placement.of(machine):
+                self.terms.forget(shard)
+        allowed = [self.bounds.allow(n, mended.error_bound) for n in placement.of(machine)]
+        if any(allowed) and self.checker is not None:
             self.checker.allow(self.bounds.answers)
-        if not mended.rows:
-            return
-        events.append({"rebuilt": machine} | mended._asdict())
+        if not mended.rows or mended.first >= height * len(placement.of(machine)):
+            return  # it was given up meanwhile, and has what it took over no more
+        which, whose = {}, "its shard"
+        if not placement.is_plain:
+            place = mended.first // height
+            which = {"shard": placement.of(machine)[place]}
+            whose = f"shard {which['shard']}"
+            first, last = mended.first - place * height, mended.last - place * height
+            mended = mended._replace(first=first, last=last)
+        events.append({"rebuilt": machine} | which | mended._asdict())
         if not self._has_warned:
             self._has_warned = True
-            text = (
-                f"machine {machine} cannot read rows {mended.first}..{mended.last} of its shard, "
+            warnings.warn(
+                f"machine {machine} cannot read rows {mended.first}..{mended.last} of {whose}, "
                 "and computes them from other shards, in memory: cec-mpi repair "
-                f"{self.end.path} mends the store"
+                f"{self.end.path} mends the store",
+                stacklevel=2,
             )
-            warnings.warn(text, stacklevel=2)
 
     def give_up_silent(self, allowed: float | None) -> None:
         """Give up machines that have not answered for long, though so many seconds were enough."""
@@ -260,5 +296,5 @@ class ResilientMaster(Master):
         enough = max(_LEAST_LOST_AFTER, _LOST_AFTER * (allowed or self.deadline.seconds or 0.0))
         now = time.monotonic()
         for n, job in self.end.hub.busy().items():
-            if now - job.begun > enough:
+            if now - job.begun - job.allowance > enough:
                 self.end.hub.give_up(n, f"no answer for {now - job.begun:.1f} s")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from cec_mpi.availability.models import Asked, Availability, Listed, checked_set, seconds_between
+from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.placement.reach import Reach
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.roster.changes import Change, Joined
 from cec_mpi.text import plural
@@ -52,9 +54,14 @@ class Schedule:
     step, tick : int
         Number and tick of the first step; the latter where steps are ticks.
     clock : Clock
+    joining : tuple of int, optional
+        Machines that are not there yet, where machines join at any time, and again whenever they
+        have left; by default none do.
 
     Attributes
     ----------
+    hosts : mapping of int to str
+        Where machines are, as far as it is known; another one when a machine joins elsewhere.
     waits : bool
         Whether the next tick is waited for when too few machines are available.
     gate : callable
@@ -71,11 +78,14 @@ class Schedule:
         step: int = 0,
         tick: int = 0,
         clock: Clock = time,
+        joining: tuple[int, ...] | None = None,
     ) -> None:
         self._clock = clock
+        self._joining = joining is not None
         self._given = self._availability = availability.among(present)
         self._present = frozenset(present)
-        self._left: set[int] = set()
+        self._left: set[int] = set(joining or ())
+        self.hosts: Mapping[int, str] = {}
         self._tick_seconds = tick_seconds
         self.waits = wait
         self._step = step
@@ -113,6 +123,8 @@ class Schedule:
         known = (change.machine in self._left) is not isinstance(change, Joined)
         if isinstance(change, Joined):
             self._left.discard(change.machine)
+            if change.host and self.hosts.get(change.machine) != change.host:
+                self.hosts = {**self.hosts, change.machine: change.host}
         else:
             self._left.add(change.machine)
         return not known
@@ -121,32 +133,38 @@ class Schedule:
         """Machines that would be available at a moment, those that have left among them."""
         return set(self._availability.at(moment.tick))
 
-    def next(self, needed: int, machines: int) -> Moment:
+    def next(self, recovery: int, placement: Placement | Reach, spare: int = 0) -> Moment:
         """The moment of the next step; sleeps through ticks that have to be waited for.
 
         It stays the moment of the next step until it is `taken`.
 
         Parameters
         ----------
-        needed : int
-            Machines that the step needs.
-        machines : int
-            Machines of the store, N: those with higher numbers have no part in it.
+        recovery : int
+            Shards that the step needs, L,
+        placement : Placement or Reach
+            Which machine has which, or could have: those with higher numbers have no part in it.
+        spare : int
+            without any so many machines.
 
         Raises
         ------
         InfeasibleError
-            Too few machines are available, and none are waited for or will ever come.
+            The machines that are available have too few shards, and none are waited for or will
+            ever come.
         """
+        machines = placement.machines
         self.gate()
         tick, waited = self._current(), 0
-        while len(available := self._at(tick, machines)) < needed:
+        needed = recovery, placement, spare
+        while placement.to_spare(recovery, available := self._at(tick, machines)) < spare:
             most = min(self._availability.most_from(tick), len(self._present - self._left))
-            if not self.waits or most < needed:
-                self._hear_why()
-                raise InfeasibleError(self._complaint(tick, available, needed))
+            if not self.waits or placement.to_spare(recovery, placement.largest(most)) < spare:
+                if not self._joining:
+                    self._hear_why()
+                raise InfeasibleError(self._complaint(tick, available, *needed))
             if waited >= _MOST_TICKS:
-                complaint = self._complaint(tick, available, needed)
+                complaint = self._complaint(tick, available, *needed)
                 raise InfeasibleError(f"{complaint}; waited {plural(waited, 'tick')}")
             tick += 1
             waited += 1
@@ -196,12 +214,23 @@ class Schedule:
             self.gate()
             self._clock.sleep(_LONGEST_SLEEP)
 
-    def _complaint(self, tick: int, available: tuple[int, ...], needed: int) -> str:
+    def _complaint(
+        self,
+        tick: int,
+        available: tuple[int, ...],
+        recovery: int,
+        placement: Placement | Reach,
+        spare: int,
+    ) -> str:
         found = ", ".join(map(str, available)) if available else "none"
         gone = ", ".join(map(str, sorted(self._left)))
         left = f"; lost or gone: {gone}" if gone else ""
         hint = "" if self.waits else " (--wait, or wait=True, waits for the next tick)"
+        needed, held = recovery + spare, ""
+        if not placement.is_plain:
+            without = f" without any {plural(spare, 'machine')} of them" if spare else ""
+            needed, held = recovery, f" shards{without}, and they have {placement.count(available)}"
         return (
             f"{plural(len(available), 'machine', 'is', 'are')} available at tick {tick} ({found}): "
-            f"a step needs {needed}{left}{hint}"
+            f"a step needs {needed}{held}{left}{hint}"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from cec_mpi.options.option import Group, option, real_number, several, whole_nu
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
+    from cec_mpi.core.placement.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
 
@@ -86,9 +87,9 @@ class Available(Group):
         None, "--machines LIST", "start only these, as 1-3,5", values.machines
     )
 
-    def completed(self, manifest: Manifest) -> dict[str, Any]:
+    def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
         """Check these options against a store."""
-        total = manifest.code.machines
+        total = placement.machines
         if not isinstance(self.wait, bool):
             raise InputError(f"wait {self.wait!r}: expected True or False")
         tick = self.tick_seconds
@@ -99,12 +100,13 @@ class Available(Group):
             given = given.source(total)
         return {
             "availability": as_availability(given, total),
-            "machines": _taking_part(self.machines, total, manifest.code.recovery),
+            "machines": _taking_part(self.machines, placement),
         }
 
 
-def _taking_part(given: Iterable[int] | str | None, total: int, recovery: int) -> tuple[int, ...]:
+def _taking_part(given: Iterable[int] | str | None, placement: Placement) -> tuple[int, ...]:
     """Numbers of the machines that take part, ascending."""
+    total = placement.machines
     if given is None:
         return tuple(range(1, total + 1))
     try:
@@ -117,10 +119,16 @@ def _taking_part(given: Iterable[int] | str | None, total: int, recovery: int) -
     if len(set(machines)) != len(machines):
         raise InputError(f"machines {listed}: one is named twice")
     if not machines or machines[0] < 1 or machines[-1] > total:
-        raise InputError(f"machines {listed}: the store has machines 1..{total}")
-    if len(machines) < recovery:
-        raise InfeasibleError(
-            f"{plural(len(machines), 'machine', 'takes', 'take')} part: a step needs {recovery} of "
-            "this store"
-        )
+        there = "the store has" if placement.is_plain else "there are"
+        raise InputError(f"machines {listed}: {there} machines 1..{total}")
     return machines
+
+
+def check_enough(machines: Sequence[int], placement: Placement, recovery: int) -> None:
+    """Refuse machines that have fewer shards than a step needs, L, together."""
+    if (held := placement.count(machines)) < recovery:
+        shards = "" if placement.is_plain else f", with {plural(held, 'shard')}"
+        raise InfeasibleError(
+            f"{plural(len(machines), 'machine', 'takes', 'take')} part{shards}: a step needs "
+            f"{recovery} of this store"
+        )

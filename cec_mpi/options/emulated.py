@@ -13,6 +13,7 @@ from cec_mpi.options.speeds import checked_speeds
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
+    from cec_mpi.core.placement.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
 
@@ -52,9 +53,9 @@ class Emulated(Group):
         values.change,
     )
 
-    def completed(self, manifest: Manifest) -> dict[str, Any]:
+    def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
         """Check these options against a store."""
-        total, base = manifest.code.machines, self.emulate_base
+        total, base = placement.machines, self.emulate_base
         speeds = self.emulate_speeds
         changes = several("emulate_changes", self.emulate_changes, "several SpeedChange")
         noise = real_number("emulate_noise", self.emulate_noise)

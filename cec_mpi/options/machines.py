@@ -26,6 +26,8 @@ class MachineOptions:
         Faults (see `read_faults`).
     seed : int
         For random faults.
+    threads : int
+        BLAS threads of each machine that joins; 0 for as many as it has cores.
     """
 
     shards: Holding = "mmap"
@@ -36,3 +38,4 @@ class MachineOptions:
     measured: bool = False
     inject: str = ""
     seed: int = 0
+    threads: int = 0

@@ -15,6 +15,7 @@ from cec_mpi.text import shown
 if TYPE_CHECKING:
     import argparse
 
+    from cec_mpi.core.placement.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
 T = TypeVar("T")
@@ -52,8 +53,10 @@ class Group:
 
     title: ClassVar[str] = ""  # above its flags, in the help of a command
 
-    def completed(self, manifest: Manifest) -> dict[str, Any]:
-        """Check these options against a store; returns what takes the place of some.
+    def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
+        """Check these options against a store whose shards machines have in this placement.
+
+        Returns what takes the place of some.
 
         Raises
         ------
@@ -143,7 +146,7 @@ def check_choices(group: type[Any], options: Any) -> None:
     """Refuse a value that is none of the choices of an option of this group."""
     for each in own_options(group):
         choices, value = each.metadata["shown"].get("choices"), getattr(options, each.name)
-        if choices and value not in choices:
+        if choices and value not in (each.default, *choices):
             raise InputError(f"{each.name} {value!r}: expected {' or '.join(choices)}")
 
 

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cec_mpi.core.placement.placement import Placement
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
-from cec_mpi.options.available import Available
+from cec_mpi.options.available import Available, check_enough
 from cec_mpi.options.checks import check_sensitivity
 from cec_mpi.options.emulated import Emulated
 from cec_mpi.options.losses import Losses
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.options.option import option, own_options, whole_number
+from cec_mpi.options.placed import Placed
 from cec_mpi.options.sharing import Sharing
 
 if TYPE_CHECKING:
+    from cec_mpi.processes.launch.places import Place
     from cec_mpi.store.format.manifest import Manifest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-GROUPS = (Available, Sharing, Losses, Emulated)
+GROUPS = (Available, Placed, Sharing, Losses, Emulated)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionOptions(Emulated, Losses, Sharing, Available):
+class SessionOptions(Emulated, Losses, Sharing, Placed, Available):
     """How steps are made: the options of all groups, and one more.
 
     Attributes
@@ -41,6 +44,12 @@ class SessionOptions(Emulated, Losses, Sharing, Available):
     seed: int = option(0, "--seed", "of everything random", values.whole)
 
     @property
+    def placement(self) -> Placement:
+        """Which machine has which shards, once that was checked."""
+        assert isinstance(self.shards_per_machine, Placement)
+        return self.shards_per_machine
+
+    @property
     def of_machines(self) -> MachineOptions:
         """What the machines are told."""
         return MachineOptions(
@@ -52,10 +61,22 @@ class SessionOptions(Emulated, Losses, Sharing, Available):
             measured=self.emulate_speeds is not None and self.emulate_base is None,
             inject=self.inject,
             seed=self.seed,
+            threads=self.threads or 0,
         )
 
-    def checked(self, manifest: Manifest) -> SessionOptions:
+    def checked(self, manifest: Manifest, places: Sequence[Place] | None = None) -> SessionOptions:
         """These options with every default filled in, checked against a store.
+
+        Parameters
+        ----------
+        manifest : Manifest
+        places : sequence of Place, optional
+            Where the machines run that were started; by default all are in this process.
+
+        Returns
+        -------
+        SessionOptions
+            Whose `shards_per_machine` is a `Placement`.
 
         Raises
         ------
@@ -67,9 +88,15 @@ class SessionOptions(Emulated, Losses, Sharing, Available):
         try:
             if whole_number("seed", self.seed) < 0:
                 raise InputError(f"seed {self.seed}: expected at least 0")
+            speeds = self.speeds
+            if places is None and self.emulate_speeds is not None and speeds == "learn":
+                speeds = self.emulate_speeds  # one for each machine
+            placement = self.placed(manifest, places, self.machines, speeds)
             found: dict[str, Any] = {}
             for group in GROUPS:
-                found |= group.completed(self, manifest)
+                found |= group.completed(self, manifest, placement)
+            if not self.adopts:
+                check_enough(found["machines"], placement, manifest.code.recovery)
             check_sensitivity(self.check, self.precision, manifest)
             return replace(self, **found)
         except (InputError, InfeasibleError):

@@ -13,6 +13,7 @@ from cec_mpi.options.speeds import SpeedsOption, as_speeds
 from cec_mpi.store.shard import Holding, Precision, Verify
 
 if TYPE_CHECKING:
+    from cec_mpi.core.placement.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
 
@@ -69,7 +70,7 @@ class Sharing(Group):
         None, "--staged DIR", "copies of the shards, by default where stage put them"
     )
 
-    def completed(self, manifest: Manifest) -> dict[str, Any]:
+    def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
         """Check these options against a store."""
         check_scheme(self.scheme)
         check_choices(Sharing, self)
@@ -77,4 +78,4 @@ class Sharing(Group):
             raise InputError(f"threads {self.threads}: expected at least 1")
         if self.staged is not None and not isinstance(self.staged, str):
             raise InputError(f"staged {self.staged!r}: expected text")
-        return {"speeds": as_speeds(self.speeds, manifest.code.machines)}
+        return {"speeds": as_speeds(self.speeds, placement.machines)}

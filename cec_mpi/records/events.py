@@ -31,6 +31,7 @@ class Kind(NamedTuple):
     mark: str
 
 
+_TAKEN, _NOT_TAKEN = ("taken over", "taken over"), ("not taken over", "not taken over")
 _LEFT, _ASKED = "left on a warning", "asked no more"
 KINDS = (
     Kind("lost", "was lost", "lost", "lost", "#b3261e", "#ff8a80", "x"),
@@ -40,6 +41,8 @@ KINDS = (
     Kind("excluded", f"is {_ASKED}", _ASKED, _ASKED, "#5c4033", "#d7b8a8", "!"),
     Kind("late", "answered late", "late answer", "late answers", "#6b5b00", "#e6d15c", "o"),
     Kind("wrong", "answered wrongly", "wrong answer", "wrong answers", "#8b0000", "#ff6e6e", "s"),
+    Kind("adopted", "took over a shard", *_TAKEN, "#00695c", "#80e0d0", ">"),
+    Kind("not adopted", "could not take over a shard", *_NOT_TAKEN, "#455a64", "#b0bec5", "<"),
     Kind("rebuilt", "rebuilt rows", "rebuilt", "rebuilt", "#005a8c", "#80cfff", "^"),
 )
 """The one table; records may have others, which are told under their own names."""

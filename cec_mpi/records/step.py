@@ -99,9 +99,12 @@ class StepRecord:
         What happened to machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
         ``{"given up": n, "reason": text}``, ``{"leaving": n, "reason": text}``,
         ``{"excluded": n, "reason": text}`` where answers were wrong, ``{"wrong": n}``, with a
-        ``"reason"`` where an answer was not finite, ``{"joined": n, "rank": r}``,
+        ``"reason"`` where an answer was not finite, ``{"joined": n, "rank": r, "host": h}``,
         ``{"rebuilt": n, "rows": count, "first": row, "last": row, "error_bound": b}`` of rows
-        of its shard that machine n computed from others.
+        of its shard that machine n computed from others,
+        ``{"adopted": n, "shard": k, "bytes": b, "seconds": s}`` of a shard that machine n has
+        taken over and read, behind those that it had, and ``{"not adopted": n, "shard": k,
+        "reason": text}`` where it could not.
     assignment : list of list of int
         Which rows of its shard each machine was to compute: the bounds of its intervals, one
         after the other (``[0, 180, 240, 420]`` is 0..179 and 240..419), none for the preempted.

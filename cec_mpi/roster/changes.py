@@ -56,14 +56,17 @@ class Joined:
 
     machine: int
     rank: int
+    host: str = ""  # empty where nobody has said which
 
     def __str__(self) -> str:
-        return f"rank {self.rank} is machine {self.machine} now"
+        where = f" on {self.host}" if self.host else ""
+        return f"rank {self.rank}{where} is machine {self.machine} now"
 
     @property
     def record(self) -> dict[str, Any]:
         """As an event in the records."""
-        return {"joined": self.machine, "rank": self.rank}
+        where = {"host": self.host} if self.host else {}
+        return {"joined": self.machine, "rank": self.rank} | where
 
 
 Change = Gone | Joined

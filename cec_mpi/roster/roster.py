@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from cec_mpi.roster.changes import Change, GivenUp, Gone, Joined, Lost
 
@@ -25,6 +26,29 @@ class State(Enum):
 
 _ASKED = State.COMPUTING, State.LATE, State.GIVEN_UP
 _SERVING = State.IDLE, *_ASKED
+_ANY_NUMBER = 1 << 62  # of shards
+
+
+class Room(NamedTuple):
+    """What a process can have at most; None stands for anything.
+
+    Attributes
+    ----------
+    shards : int or None
+    memory : int or None
+        Bytes of shards.
+    """
+
+    shards: int | None = None
+    memory: int | None = None
+
+    def most(self, shard_bytes: int) -> int:
+        """Shards of this size."""
+        shards = _ANY_NUMBER if self.shards is None else self.shards
+        return shards if self.memory is None else min(shards, self.memory // shard_bytes)
+
+
+_NO_LIMIT = Room()
 
 
 @dataclass(eq=False)
@@ -40,12 +64,21 @@ class Process:
         That it is or, while it starts or joins, is to become; 0 for none.
     since : float
         When its state changed last, in seconds of the roster's clock.
+    host : str
+        Where it runs; empty as long as it has not said so.
+    room : Room
+        What it can have at most.
+    counts : bool
+        Who plans steps takes its machine for one that is there.
     """
 
     rank: int
     state: State
     machine: int
     since: float
+    host: str = ""
+    room: Room = _NO_LIMIT
+    counts: bool = False
 
     @property
     def is_free(self) -> bool:
@@ -89,7 +122,9 @@ class Roster:
     Attributes
     ----------
     processes : list of Process
-        In the order of ranks, from 1 on.
+        In the order of ranks, without those that were forgotten.
+    next_rank : int
+        Of the process that comes next.
     vacant : list of int
         Machines that have lost their process, and have no other yet, the first first.
     """
@@ -99,21 +134,26 @@ class Roster:
     ) -> None:
         self._clock = clock
         self._tell = tell
-        self.processes: list[Process] = []
+        self._by_rank: dict[int, Process] = {}
+        self.next_rank = 1
         self.vacant: list[int] = []
         for _ in range(size):
             self._add(State.SPARE, 0)
 
     def __getitem__(self, rank: int) -> Process:
-        return self.processes[rank - 1]
+        return self._by_rank[rank]
+
+    @property
+    def processes(self) -> list[Process]:  # noqa: D102
+        return list(self._by_rank.values())
 
     def living(self) -> list[Process]:
         """Those that are not lost."""
-        return [each for each in self.processes if each.state is not State.LOST]
+        return [each for each in self._by_rank.values() if each.state is not State.LOST]
 
     def serving_as(self, machine: int) -> Process | None:
         """The process that is a machine now."""
-        for each in self.processes:
+        for each in self._by_rank.values():
             if each.machine == machine and each.state in _SERVING:
                 return each
         return None
@@ -123,19 +163,36 @@ class Roster:
         process = self.serving_as(machine)
         return None if process is None else process.state
 
+    def most(self, shard_bytes: int) -> dict[int, int]:
+        """Shards of this size that machines can have at most."""
+        return {each.machine: each.room.most(shard_bytes) for each in self._by_rank.values()}
+
     def machines(self, *states: State) -> set[int]:
         """Machines whose processes are in one of these states."""
-        return {each.machine for each in self.processes if each.state in states}
+        return {each.machine for each in self._by_rank.values() if each.state in states}
 
-    def spare(self) -> Process | None:
-        """A process that can become a machine now."""
-        return next((each for each in self.processes if each.state is State.SPARE), None)
+    def spares(self) -> list[Process]:
+        """Processes that can become machines now."""
+        return [each for each in self._by_rank.values() if each.state is State.SPARE]
 
     # One for each change.
 
     def serve(self, rank: int, machine: int) -> None:
         """A process is this machine from the beginning."""
-        self._change(rank, State.IDLE, State.SPARE).machine = machine
+        process = self._change(rank, State.IDLE, State.SPARE)
+        process.machine, process.counts = machine, True
+
+    def expect(self, machines: Iterable[int]) -> None:
+        """These machines are vacant from the beginning."""
+        self.vacant.extend(machines)
+
+    def settle(self, rank: int, host: str, room: Room = _NO_LIMIT) -> None:
+        """A process has said where it runs, and perhaps what it can have there."""
+        self[rank].host, self[rank].room = host, room
+
+    def come(self) -> Process:
+        """A process has come that nobody has started for a machine: a spare."""
+        return self._add(State.SPARE, 0)
 
     def start(self, machine: int) -> Process:
         """A process is started that is to become a vacant machine."""
@@ -158,8 +215,7 @@ class Roster:
 
     def joined(self, rank: int) -> None:
         """A process has become its machine."""
-        process = self._change(rank, State.IDLE, State.JOINING)
-        self._tell(Joined(process.machine, rank))
+        self._count(self._change(rank, State.IDLE, State.JOINING))
 
     def ask(self, rank: int) -> None:
         """A machine is asked for rows."""
@@ -172,6 +228,7 @@ class Roster:
     def give_up(self, rank: int, reason: str) -> None:
         """A machine counts as lost, until it answers."""
         process = self._change(rank, State.GIVEN_UP, State.COMPUTING, State.LATE)
+        process.counts = False
         self._tell(GivenUp(process.machine, reason))
 
     def hand_over(self, rank: int) -> None:
@@ -181,10 +238,9 @@ class Roster:
     def answer(self, rank: int) -> None:
         """A process has answered: it is idle, back, or a spare if another is its machine."""
         process = self[rank]
-        back = process.state is State.GIVEN_UP
         self._change(rank, State.IDLE if process.machine else State.SPARE, *_ASKED)
-        if back and process.machine:
-            self._tell(Joined(process.machine, rank))
+        if process.machine:
+            self._count(process)
 
     def exclude(self, rank: int, reason: str, change: type[Gone] = Lost) -> None:
         """A process is asked no more: its machine is lost, or has left."""
@@ -194,9 +250,16 @@ class Roster:
         """A process is gone."""
         self._end(rank, State.LOST, Lost, reason)
 
+    def forget(self, rank: int) -> None:
+        """A process that is gone: nobody is going to ask for it."""
+        if self[rank].state is not State.LOST:
+            raise RuntimeError(f"rank {rank} is {self[rank].state.value}: it cannot be forgotten")
+        del self._by_rank[rank]
+
     def _add(self, state: State, machine: int) -> Process:
-        process = Process(len(self.processes) + 1, state, machine, self._clock())
-        self.processes.append(process)
+        process = Process(self.next_rank, state, machine, self._clock())
+        self._by_rank[process.rank] = process
+        self.next_rank += 1
         return process
 
     def _change(self, rank: int, state: State, *allowed: State) -> Process:
@@ -205,6 +268,12 @@ class Roster:
             raise RuntimeError(f"rank {rank} is {process.state.value}: it cannot be {state.value}")
         process.state, process.since = state, self._clock()
         return process
+
+    def _count(self, process: Process) -> None:
+        """A process is its machine; who plans steps hears of it if that is news."""
+        if not process.counts:
+            process.counts = True
+            self._tell(Joined(process.machine, process.rank, process.host))
 
     def _end(self, rank: int, state: State, change: type[Gone], reason: str) -> None:
         """Nothing where it is known."""

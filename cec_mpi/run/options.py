@@ -1,4 +1,4 @@
-"""Options of ``cec-mpi run`` that are not those of its session."""
+"""Options of ``cec-mpi run`` that are not those of its session, and of ``cec-mpi join``."""
 
 from __future__ import annotations
 
@@ -56,4 +56,28 @@ class RunOptions:
         "--progress HOW",
         "auto (on a terminal as it changes, elsewhere a line now and then), plain (lines) or off",
         choices=CHOICES,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinOptions:
+    """What a machine that joins can have, and how long it waits."""
+
+    shards: int | None = option(
+        None,
+        "--shards-per-machine K",
+        "that it can have at most; the run says how many each machine has",
+        values.positive,
+    )
+    memory: int | None = option(
+        None, "--memory-per-machine SIZE", "of shards that it can have at most, as 64G", values.size
+    )
+    retry: float | None = option(
+        None,
+        "--retry SECONDS",
+        "wait so long for a run that is not there yet, or is gone and may be resumed",
+        values.seconds,
+    )
+    threads: int | None = option(
+        None, "--threads K", "BLAS threads (default: a core each)", values.positive
     )

@@ -37,18 +37,20 @@ def run_parallel(
             if session is not None:
                 from cec_mpi.run.task_run import TaskRun
 
-                TaskRun(run, options, signals).run(session)
+                places = session.started(options.spares)
+                TaskRun(run, options, signals, places).run(session)
     finally:
         if options.goes_on and survives_losses():
             leave_without_mpi()  # a machine may be lost at any moment up to the end
     return 0
 
 
-def run_serial(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
-    """``cec-mpi run --serial``: all machines in this process."""
+def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
+    """``cec-mpi run --serial``, all machines in this process, or ``--accept``, such that join."""
     from cec_mpi.run.task_run import TaskRun
 
-    with gathered(None, options=options) as session:
+    logs = None if run.serial else Path(run.out) / "logs"
+    with gathered(None, logs, options) as session:
         assert session is not None
-        TaskRun(run, options, signals).run(session)
+        TaskRun(run, options, signals, None).run(session)
     return 0

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cec_mpi.linear_operator.coded_operator import CodedOperator
 from cec_mpi.live.steps import progress
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.launch.places import Place
 from cec_mpi.processes.logs import log_file
 from cec_mpi.processes.together import as_cec_error
 from cec_mpi.records.directory import (
@@ -68,13 +70,22 @@ class TaskRun:
     options : SessionOptions
     signals : NotedSignals
         Of this process: one that came ends the run before its next step.
+    places : sequence of Place or None
+        Where the machines run that were started; None where all are in this process.
     """
 
-    def __init__(self, run: RunOptions, options: SessionOptions, signals: NotedSignals) -> None:
+    def __init__(
+        self,
+        run: RunOptions,
+        options: SessionOptions,
+        signals: NotedSignals,
+        places: Sequence[Place] | None,
+    ) -> None:
         self.store = run.store
         self.out = Path(run.out)
         manifest = open_store(node_directory(self.store)).manifest
-        self.options = options.checked(manifest)
+        self.options = options.checked(manifest, places)
+        self.shares_out = options.shards_per_machine == "auto"
         self.task_name = run.task
         self.task: Task = find_task(self.task_name)
         self.task_options = task_options(self.task, run, options.seed)
@@ -145,6 +156,9 @@ class TaskRun:
         self.warned += session.slow
         if session.unlogged:
             raise MachineError(session.unlogged[0])
+        if self.shares_out:
+            counts = ", ".join(map(str, self.options.placement.counts))
+            say(f"shards per machine: {counts}")
         if self.shows_map:
             put(printable(placement_table(recorder.common), kept="\n"))
         if not resumed:
@@ -215,7 +229,7 @@ class TaskRun:
             if isinstance(error, StoppedError):
                 said = stop_words(checkpoint.steps(), written or has_checkpoint(self.out))
                 raise StoppedError(f"{error}, {said}") from None
-            if isinstance(error, SystemExit):
+            if isinstance(error, SystemExit) and not self.signals.end:
                 raise InputError(
                     f"task {self.task_name} left with sys.exit({error.code!r}): expected it to "
                     "return a dict with an array 'result'"

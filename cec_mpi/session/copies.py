@@ -1,13 +1,18 @@
-"""Each machine's shard copied to the node that it runs on."""
+"""Each machine's shards copied to the node that it runs on."""
 
 from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cec_mpi.core.placement.placement import Placement
 from cec_mpi.errors import CecError, InputError
+from cec_mpi.options.placed import Placed
+from cec_mpi.options.speeds import SpeedsOption
+from cec_mpi.processes.launch.places import place_of_ranks
 from cec_mpi.processes.meeting import meet
 from cec_mpi.processes.together import as_cec_error, on_master
 from cec_mpi.processes.waiting import Patience, wait_for
@@ -33,9 +38,11 @@ def stage_together(
     store: str,
     pattern: str,
     machines: tuple[int, ...] | None,
+    placed: Placed,
+    speeds: SpeedsOption = "learn",
     watch: Watch | None = None,
 ) -> Staged:
-    """Collective: copy the shard of each rank's machine to the rank's node.
+    """Collective: copy the shards of each rank's machine to the rank's node.
 
     Parameters
     ----------
@@ -44,6 +51,10 @@ def stage_together(
         The store, and the directory on each node.
     machines : tuple of int or None
         Only these.
+    placed : Placed
+        How many shards each machine has.
+    speeds : sequence of float, mapping of str to float, or "learn"
+        By which they are shared out where that is left to us.
     watch : callable, optional
         Told of progress, on rank 0.
 
@@ -53,13 +64,15 @@ def stage_together(
         On all ranks alike.
     """
 
-    def prepare() -> tuple[Manifest, list[int]]:
+    def prepare() -> tuple[Manifest, Placement, list[int]]:
         manifest = open_store(store).manifest
-        chosen = _checked(manifest, machines)
-        check_ranks(comm.size, tuple(chosen), manifest.code.machines)
-        return manifest, chosen
+        placement = placed.placed(manifest, places[1:], machines, speeds)
+        chosen = _checked(placement, machines)
+        check_ranks(comm.size, tuple(chosen), placement)
+        return manifest, placement, chosen
 
-    manifest, chosen = on_master(comm, prepare)
+    places = place_of_ranks(comm)
+    manifest, placement, chosen = on_master(comm, prepare)
     meet(comm)
     copied, problem = 0, None
     machine = chosen[comm.rank - 1] if comm.rank else 0
@@ -74,13 +87,13 @@ def stage_together(
                 sent.append(comm.isend(done, _MASTER, _DONE))
 
         try:
-            copied = stage_shard(Path(store), manifest, machine, pattern, tell)
+            copied = _stage(store, manifest, placement.of(machine), pattern, tell)
         except (CecError, OSError) as error:
             problem = as_cec_error(error)
         sent.append(comm.isend(None, _MASTER, _DONE))
         wait_for(sent)
     else:
-        _follow(comm, manifest.shard_bytes, watch)
+        _follow(comm, [manifest.shard_bytes * placement.counts[n - 1] for n in chosen], watch)
     found = comm.allgather((socket.gethostname(), machine, copied, problem))[1:]
     for host, number, _, failed in found:
         if failed is not None:
@@ -88,7 +101,7 @@ def stage_together(
     return [(host, number, size) for host, number, size, _ in found]
 
 
-def _follow(comm: MPI.Intracomm, shard_bytes: int, watch: Watch | None) -> None:
+def _follow(comm: MPI.Intracomm, sizes: list[int], watch: Watch | None) -> None:
     """Hear from all other ranks how far they are, until each is done."""
     from mpi4py import MPI
 
@@ -105,34 +118,61 @@ def _follow(comm: MPI.Intracomm, shard_bytes: int, watch: Watch | None) -> None:
         rank, found = status.Get_source(), message.recv()
         if found is None:
             working.discard(rank)
-            found = shard_bytes
+            found = sizes[rank - 1]
         done[rank] = found
         if watch is not None:
-            watch(sum(done.values()), shard_bytes * len(done))
+            watch(sum(done.values()), sum(sizes))
 
 
 def stage_here(
-    store: str, pattern: str, machines: tuple[int, ...] | None, watch: Watch | None = None
+    store: str,
+    pattern: str,
+    machines: tuple[int, ...] | None,
+    placed: Placed,
+    speeds: SpeedsOption = "learn",
+    watch: Watch | None = None,
 ) -> Staged:
-    """Copy the shards of all machines to this node."""
+    """Copy the shards of all machines to this node; the options are those of `stage_together`."""
     manifest = open_store(store).manifest
+    placement = placed.placed(manifest, None, machines, speeds)
     host = socket.gethostname()
-    chosen = _checked(manifest, machines)
+    chosen = _checked(placement, machines)
+    total, before = placement.count(chosen) * manifest.shard_bytes, 0
     staged = []
-    for place, machine in enumerate(chosen):
+    for machine in chosen:
 
-        def tell(done: int, before: int = place * manifest.shard_bytes) -> None:
+        def tell(done: int, before: int = before) -> None:
             if watch is not None:
-                watch(before + done, len(chosen) * manifest.shard_bytes)
+                watch(before + done, total)
 
-        copied = stage_shard(Path(store), manifest, machine, pattern, tell)
-        staged.append((host, machine, copied))
+        mine = placement.of(machine)
+        staged.append((host, machine, _stage(store, manifest, mine, pattern, tell)))
+        before += len(mine) * manifest.shard_bytes
     return staged
 
 
-def _checked(manifest: Manifest, machines: tuple[int, ...] | None) -> list[int]:
-    total = manifest.code.machines
+def _stage(
+    store: str,
+    manifest: Manifest,
+    shards: tuple[int, ...],
+    pattern: str,
+    tell: Callable[[int], None],
+) -> int:
+    """Copy some shards to this node; returns how many bytes."""
+    copied = 0
+    for place, shard in enumerate(shards):
+
+        def of_all(done: int, before: int = place * manifest.shard_bytes) -> None:
+            tell(before + done)
+
+        copied += stage_shard(Path(store), manifest, shard, pattern, of_all)
+    return copied
+
+
+def _checked(placement: Placement, machines: tuple[int, ...] | None) -> list[int]:
+    total = placement.machines
     chosen = list(machines or range(1, total + 1))
     if chosen[-1] > total:
-        raise InputError(f"machine {chosen[-1]}: the store has machines 1..{total}")
+        there = "the store has" if placement.is_plain else "there are"
+        raise InputError(f"machine {chosen[-1]}: {there} machines 1..{total}")
     return chosen

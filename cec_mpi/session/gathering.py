@@ -6,11 +6,13 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cec_mpi.errors import InputError
-from cec_mpi.options.losses import Losses, Running
+from cec_mpi.options.losses import Running
+from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending.failing import dying_alone, ending_the_job, starting_together
 from cec_mpi.processes.ending.leaving import (
     leave_now,
@@ -44,7 +46,7 @@ _serving: list[MPI.Group] = []  # groups of processes that are gathered around t
 
 @contextmanager
 def gathered(
-    comm: MPI.Intracomm | None, logs: Path | None = None, options: Losses | None = None
+    comm: MPI.Intracomm | None, logs: Path | None = None, options: SessionOptions | None = None
 ) -> Iterator[Session | None]:
     """Collective: machines that serve a master on rank 0, until it leaves.
 
@@ -53,10 +55,11 @@ def gathered(
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm or None
-        The master and one rank per machine; None for all machines in this process.
+        The master and one rank per machine; None for all machines in this process, or such that
+        join.
     logs : Path, optional
         Directory for a log of each machine.
-    options : Losses, optional
+    options : SessionOptions, optional
         How machines are waited for, and whether a session goes on without one that is lost; on
         rank 0.
 
@@ -73,8 +76,13 @@ def gathered(
     MachineError
         Not all processes of `comm` have come in time.
     """
-    options = options or Losses()
+    options = options or SessionOptions()
     running = options.running(alone=comm is None)
+    if comm is None and running is Running.JOINING:
+        from cec_mpi.session.joining.master import served_by_those_that_join
+
+        yield from served_by_those_that_join(logs, options)
+        return
     if comm is None:
         from cec_mpi.master.lockstep import LockstepMaster
         from cec_mpi.session.local import LocalHub
@@ -99,12 +107,13 @@ def gathered(
         running, continues, spawns = comm.bcast(
             (running, options.goes_on, options.starts_others), root=0
         )
-        if continues and comm.size < world_size():
+        if continues and 1 < comm.size < world_size():
+            option = _how_it_continues(running)
             raise raised_together(
                 comm,
                 InputError(
-                    f"on_loss='continue' with {comm.size} of {world_size()} processes: those that "
-                    "have no part would wait for lost ones when MPI ends"
+                    f"{option} with {comm.size} of {world_size()} processes: those that have no "
+                    "part would wait for lost ones when MPI ends"
                 ),
             )
         if spawns and not starts_processes():
@@ -117,10 +126,10 @@ def gathered(
             )
         if continues:
             _not_freed.append(own)
-        if running is Running.BY_MESSAGES:
-            yield from _take_part_by_messages(own, logs, continues, spawns, options.interface)
-        else:
+        if running is Running.LOCKSTEP:
             yield from _take_part(own, logs)
+        else:
+            yield from _take_part_by_messages(own, logs, running, continues, spawns, options)
 
 
 def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | None]:
@@ -156,7 +165,12 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
 
 
 def _take_part_by_messages(
-    comm: MPI.Intracomm, logs: Path | None, continues: bool, spawns: bool, interface: str | None
+    comm: MPI.Intracomm,
+    logs: Path | None,
+    running: Running,
+    continues: bool,
+    spawns: bool,
+    options: SessionOptions,
 ) -> Iterator[Session | None]:
     """Serve, or be served, by messages: processes that are lost hold up nobody."""
     if comm.rank:
@@ -168,6 +182,7 @@ def _take_part_by_messages(
         from cec_mpi.session.callers import turns_with_mpi
         from cec_mpi.session.session import Session
         from cec_mpi.wire.messages.hub import MessagesHub
+        from cec_mpi.wire.messages.ranks import Ranks
 
     places = place_of_ranks(comm)
     if comm.rank:
@@ -180,27 +195,36 @@ def _take_part_by_messages(
         _raise_together_after_rank_0(comm, error)
         yield None
         return
-    at = problem = error = None
-    if continues:
-        alone = len({place.network for place in places}) == 1
-        try:
-            at = where_to_listen(interface, alone, not spawns)
-        except InputError as caught:
-            problem = caught
-    hub = MessagesHub(comm, at, spawned.__name__ if spawns else None)
+    at = callers = problem = error = None
+    alone = len({place.network for place in places}) == 1
+    try:
+        if continues and comm.size > 1:
+            options.check_ports()
+            at = where_to_listen(options.interface, alone, not spawns)
+        if running is Running.JOINING:
+            from cec_mpi.session.joining.master import reception
+
+            callers = reception(options, alone)
+    except InputError as caught:
+        problem = caught
+    program = spawned.__name__ if spawns else None
+    hub = MessagesHub(
+        comm.size - 1, continues, partial(Ranks, comm, at, options.ports, program), callers
+    )
     meet(comm)
     try:
         if problem is not None:
             raise problem
-        if continues and not survives_losses():
+        if continues and comm.size > 1 and not survives_losses():
             warnings.warn(
-                "on_loss='continue': this launcher ends the job when a process is lost (Open MPI's "
-                "mpirun --with-ft ulfm does not); --resume then goes on from the checkpoint",
+                f"{_how_it_continues(running)}: this launcher ends the job when a process is lost "
+                "(Open MPI's mpirun --with-ft ulfm does not); --resume then goes on from the "
+                "checkpoint",
                 stacklevel=2,
             )
         with ExitStack() as kept:
             turns = turns_with_mpi()
-            given = places, library_name(), kept, logs, turns, Running.BY_MESSAGES
+            given = places, library_name(), kept, logs, turns, running
             yield Session(hub, ResilientMaster, *given)
     except BaseException as caught:
         error = raised_together(comm, caught)
@@ -217,6 +241,11 @@ def _raise_together_after_rank_0(comm: MPI.Intracomm, error: BaseException | Non
     if error is not None:
         time.sleep(_RAISING_SECONDS)
         raise raised_together(comm, error)
+
+
+def _how_it_continues(running: Running) -> str:
+    """The option that asks for a session to go on without processes that are lost."""
+    return "accept" if running is Running.JOINING else "on_loss='continue'"
 
 
 def serves(comm: MPI.Intracomm) -> bool:

@@ -45,14 +45,17 @@ def run_header(
     import scipy
 
     manifest = opening.manifest
-    files = ["", *(each.shard for each in opened)]
+    found = [(), *(each.shards for each in opened)]
+    files = [each[0] if len(each) == 1 else list(each) or "" for each in found]
     machines = [0, *opening.machines]
     hosts = host_of_ranks(places, len(machines))
     copied = [
         machine
-        for machine, file, host in zip(machines, files, hosts, strict=True)
-        if file and Path(file).parent != node_directory(opening.store, host)
+        for machine, several, host in zip(machines, found, hosts, strict=True)
+        if any(Path(file).parent != node_directory(opening.store, host) for file in several)
     ]
+    placement = opening.placement
+    placed = {"shards_of_machine": [list(placement.of(n + 1)) for n in range(placement.machines)]}
     return {
         "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "versions": {
@@ -72,9 +75,10 @@ def run_header(
         "columns": manifest.columns,
         "rows_per_shard": manifest.rows_per_shard,
         "dtype": manifest.dtype,
-        "machines": manifest.code.machines,
+        "machines": placement.machines,
         "recovery": manifest.code.recovery,
         "code": manifest.code.family,
+        **({} if placement.is_plain else {"store_shards": placement.shards} | placed),
         "taking_part": options.machines,
         "scheme": options.scheme,
         "precision": options.precision,
@@ -113,13 +117,24 @@ def placement_table(header: Mapping[str, Any]) -> str:
           1     1  node1      8        4  /s/shard-0001.npy
       spare     2  node2      4        4
     """
+    placed = header.get("shards_of_machine")
     hosts, cores, threads = header["hosts"], header["cores"], header["threads"]
     width = max(map(len, ["host", *hosts]))
-    lines = [f"machine  rank  {'host':{width}}  cores  threads  shard"]
+    shards = "shards" if placed else "shard"
+    lines = [f"machine  rank  {'host':{width}}  cores  threads  {shards}"]
     served = zip(header["machine_of_rank"], header["shard_files"], strict=True)
     for position, (machine, file) in enumerate(served):
         name = machine or ("spare" if position else "master")
         rank = position if len(hosts) > 1 else 0  # all are in one process
         line = f"{name:>7}  {rank:4}  {hosts[rank]:{width}}  {cores[rank]:5}  {threads[rank]:7}"
-        lines.append(f"{line}  {file}".rstrip())
+        read = file if not placed else _shards_read(placed[machine - 1], file) if machine else ""
+        lines.append(f"{line}  {read}".rstrip())
     return "\n".join(lines)
+
+
+def _shards_read(shards: Sequence[int], files: str | Sequence[str]) -> str:
+    """Which shards of a machine are where, of shards one behind the other."""
+    several = [files] if isinstance(files, str) else files
+    where = dict.fromkeys(str(Path(file).parent) for file in several)
+    first, last = shards[0], shards[-1]
+    return f"{first if first == last else f'{first}-{last}'} in {', '.join(where)}"

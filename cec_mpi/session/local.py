@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError
@@ -34,15 +35,16 @@ class LocalHub:
                 opened.append(Opened())
                 continue
             problems: list[str] = []
-            shard, rate = "", 0.0
+            files: tuple[str, ...] = ()
+            rate = 0.0
             with noting_problems(number, problems):
                 machine = open_machine(number, opening)
-                shard = machine.shard_file
+                files = machine.shard_files
                 if opening.measured and not self._machines:
                     rate = machine.measure_rate()
                 self._machines.append(machine)
-            unseen = bool(problems) and not opening.shard_file(number).exists()
-            opened.append(Opened("".join(problems), shard, rate, unseen))
+            unseen = bool(problems and opening.unseen(number))
+            opened.append(Opened("".join(problems), files, rate, unseen))
         return opened
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd:
@@ -51,7 +53,8 @@ class LocalHub:
         for machine in machines:
             machine.emulation = emulation
         assert self._opening is not None
-        return LocalMasterEnd(machines, self._opening.manifest, self._opening.arithmetic)
+        given = self._opening.manifest, self._opening.placement, self._opening.arithmetic
+        return LocalMasterEnd(machines, *given)
 
     def refuse(self, error: CecError) -> None:
         """They do not."""
@@ -69,15 +72,20 @@ class LocalMasterEnd:
     machines : list of Machine
         Ascending by number; other machines of the store take no part.
     manifest : Manifest
+    placement : Placement
     arithmetic : dtype
         Of what is shared, and of answers to X W.
     """
 
     def __init__(
-        self, machines: list[Machine], manifest: Manifest, arithmetic: np.dtype[Any]
+        self,
+        machines: list[Machine],
+        manifest: Manifest,
+        placement: Placement,
+        arithmetic: np.dtype[Any],
     ) -> None:
         self._machines = machines
-        self._total = manifest.code.machines
+        self._placement, self._rows = placement, manifest.rows_per_shard
         self._assignment: Assignment | None = None
         self._step = 0
         self._product = Product()
@@ -92,7 +100,7 @@ class LocalMasterEnd:
         self._step, self._product = step, product
         if assignment is not self._assignment:
             self._assignment = None  # until all have it: an interrupt may come in between
-            intervals = assignment.intervals_of_all()
+            intervals = self._placement.stacked(assignment.intervals_of_all(), self._rows)
             for machine in self._machines:
                 machine.assign(intervals.get(machine.number, ()))
             self._assignment = assignment
@@ -110,7 +118,7 @@ class LocalMasterEnd:
         if adjoint:
             values.fill(0)
         position = 0
-        told = [(0.0, 0.0, 0)] * self._total
+        told = [(0.0, 0.0, 0)] * self._placement.machines
         failed = []
         with Machine.unwarned():
             for machine in self._machines:

@@ -7,15 +7,19 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
+import numpy as np
+
+from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError
 from cec_mpi.machine.machine import Machine
 from cec_mpi.processes.ending.signals import NotedSignals
 from cec_mpi.processes.launch.places import limit_threads
 from cec_mpi.processes.logs import log_file
-from cec_mpi.session.stores import noting_problems, open_machine
+from cec_mpi.session.stores import noting_problems, open_adopted, open_machine
 from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import Close, Explain, Multiply, Open, Report, Stop
+from cec_mpi.wire.orders import Adopt, Close, Explain, Multiply, Open, Report, Stop
 from cec_mpi.wire.protocol import MachineEnd
 
 log = logging.getLogger(__name__)
@@ -43,20 +47,26 @@ def serve(
         What the master left with.
     """
     machines: dict[int, Machine] = {}
+    openings: dict[int, Opening] = {}
     problem = ""
     with ExitStack() as session, NotedSignals() as signals, Machine.unwarned():
         while True:
             match order := end.announced(signals):
                 case Multiply():
                     problem = _answer(machines[order.store], order, end, signals) or problem
+                case Adopt():
+                    given = machines[order.store], openings[order.store], order
+                    problem = _adopt(*given, end, signals) or problem
                 case Explain():
                     end.report(problem)
                 case Open():
                     machine = _open(rank, order.opening, end, make, session)
                     if machine is not None:
                         machines[order.store] = machine
-                case Close():
-                    del machines[order.store]
+                        openings[order.store] = order.opening
+                case Close():  # a spare may not have opened it
+                    machines.pop(order.store, None)
+                    openings.pop(order.store, None)
                 case Stop():
                     return order.error
 
@@ -73,6 +83,24 @@ def _answer(machine: Machine, order: Multiply, end: MachineEnd, signals: NotedSi
         report = Report(done.seconds, done.loaded, leaving=leaving, mended=done.mended)
     end.answer(order, machine.values, report)
     return done.problem
+
+
+def _adopt(
+    machine: Machine, opening: Opening, order: Adopt, end: MachineEnd, signals: NotedSignals
+) -> str:
+    """Take over shards; returns why that cannot be, or nothing."""
+    report, problem = Report(failed=True), ""
+    try:
+        loaded = machine.adopt(order.shards, partial(open_adopted, opening))
+        leaving = signals.received is not None
+        report = Report(0.0, loaded, leaving=leaving, mended=machine.mended())
+        log.info("machine %d has taken over the shards %s", machine.number, order.shards)
+    except Exception as error:
+        log.exception("machine %d takes over no shards", machine.number)
+        problem = str(error) or type(error).__name__
+    nothing = Multiply(order.store, order.step, order.shard, Product(), ())
+    end.answer(nothing, np.empty(0), report)
+    return problem
 
 
 def _open(
@@ -94,9 +122,9 @@ def _open(
         end.together()
         with noting_problems(number, problems):
             rate = machine.measure_rate() if machine is not None else 0.0
-    shard = "" if machine is None else machine.shard_file
-    unseen = bool(problems) and not opening.shard_file(number).exists()
-    verdict = end.opened(Opened("".join(problems), shard, rate, unseen, "".join(unlogged)))
+    files = () if machine is None else machine.shard_files
+    unseen = bool(problems and opening.unseen(number))
+    verdict = end.opened(Opened("".join(problems), files, rate, unseen, "".join(unlogged)))
     if machine is None or isinstance(verdict, CecError):
         return None
     machine.emulation = verdict

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cec_mpi.core.plan.scheme import Scheme
-from cec_mpi.errors import InfeasibleError, InputError, SlowWarning
+from cec_mpi.errors import InputError, SlowWarning
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.master.master import Master, OpenStore
 from cec_mpi.master.planning import StepPlanner
@@ -23,14 +23,19 @@ from cec_mpi.processes.launch.findings import find_crowds
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.launch.places import Place, limit_threads
 from cec_mpi.records.recorder import Recorder
+from cec_mpi.session.further import further_options
 from cec_mpi.session.header import host_of_ranks, run_header
-from cec_mpi.session.stores import check_ranks, emulation_of, problem_of_opening
+from cec_mpi.session.stores import (
+    check_joining,
+    check_ranks,
+    emulation_of,
+    problem_of_opening,
+)
 from cec_mpi.session.turns import Turn, Turns
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import node_directory, remembered_stage
-from cec_mpi.text import plural
 from cec_mpi.wire.opening import Opening
 from cec_mpi.wire.protocol import Hub
 
@@ -116,10 +121,13 @@ class Session:
         """
         path = Path(store)
         manifest = open_store(node_directory(path)).manifest
-        options = options.checked(manifest)
+        options = options.checked(manifest, self.started(options.spares))
         machines = options.machines or ()
+        if self._running is Running.JOINING:
+            check_joining(options)
+        elif self._running is not Running.ALONE:
+            check_ranks(len(self._places), machines, options.placement, options.spares)
         if self._running is not Running.ALONE:
-            check_ranks(len(self._places), machines, manifest.code.machines, options.spares)
             self._warn(options)
         self.schedule = Schedule(
             options.availability,
@@ -128,6 +136,7 @@ class Session:
             wait=options.wait,
             step=recorder.next_step,
             tick=recorder.next_tick,
+            joining=machines[self._ranks :] if self._running is Running.JOINING else None,
         )
         self._recorder = recorder
         self._stores = 0
@@ -137,6 +146,17 @@ class Session:
         master = self._open(path, manifest, options, self._logs)
         self._kept.callback(self._end, master)
         return master
+
+    def started(self, spares: int) -> list[Place] | None:
+        """Where the machines run that were started; None where all are in this process, or join."""
+        if self._running in (Running.ALONE, Running.JOINING):
+            return None
+        return list(self._places[1 : max(1, len(self._places) - spares)])
+
+    @property
+    def _ranks(self) -> int:
+        """Beside the master's."""
+        return len(self._places) - 1
 
     def turn(self) -> Turn:
         """Inside the ``with``, no other thread has the machines do anything.
@@ -197,29 +217,8 @@ class Session:
         """
         path = Path(store)
         manifest = open_store(node_directory(path)).manifest
-        total = manifest.code.machines
-        machines = tuple(n for n in self._machines if n <= total)
-        if len(machines) < manifest.code.recovery:
-            raise InfeasibleError(
-                f"{plural(len(machines), 'machine', 'serves', 'serve')} {path}: a step needs "
-                f"{manifest.code.recovery}"
-            )
-        emulated = self._options.emulate_speeds
-        if emulated is not None:
-            emulated = (emulated + (1.0,) * total)[:total]
-        changes = tuple(c for c in self._options.emulate_changes if c.machine <= total)
-        stragglers = min(self._options.stragglers, total - manifest.code.recovery)
-        options = replace(
-            self._options,
-            stragglers=stragglers,
-            availability=None,
-            speeds=speeds,
-            scheme=scheme,
-            machines=machines,
-            staged=None,
-            emulate_speeds=emulated,
-            emulate_changes=changes,
-        )
+        given = self._options, self._machines, path, manifest, speeds, scheme
+        options = further_options(*given)
         with self.turn():
             master = self._open(path, manifest, options.checked(manifest))
         try:
@@ -239,15 +238,20 @@ class Session:
         if options.staged is None:
             options = replace(options, staged=remembered_stage(node_directory(path)) or "")
         threads = self._threads(options)
-        numbers = [n if n in (options.machines or ()) else 0 for n in self._machines]
-        numbers += [0] * options.spares
+        part = [n if n in (options.machines or ()) else 0 for n in self._machines]
+        ranks = len(part) + options.spares
+        if self._running is Running.JOINING:
+            ranks = self._ranks
+            path, logs = path.absolute(), logs and logs.absolute()  # who joins may be elsewhere
+        numbers, later = (part + [0] * ranks)[:ranks], tuple(filter(None, part[ranks:]))
         hosts = host_of_ranks(self._places, len(numbers) + 1)[1:]
-        total = manifest.code.machines
+        total = options.placement.machines
         speeds = as_speeds(options.speeds, total).by_machine(numbers, hosts, total)
         options = replace(options, speeds="learn" if speeds is None else speeds)
         scaling = read_scaling(node_directory(path), manifest)
-        served = path, manifest, tuple(numbers), options.of_machines, tuple(threads), logs
-        opening = Opening(*served, several_nodes=len({place.node for place in self._places}) > 1)
+        several = len({place.node for place in self._places}) > 1
+        served = path, manifest, options.placement, tuple(numbers), options.of_machines
+        opening = Opening(*served, tuple(threads), logs, several, later)
         opened = self._hub.open(opening)
         error = problem_of_opening(opening, opened, self._places)
         if error is not None:
@@ -255,13 +259,16 @@ class Session:
             raise error
         opened = opened[: len(opening.machines)]  # without processes that were started since
         emulation = emulation_of(options, opening.machines, opened, hosts)
-        steps = StepPlanner.of(manifest, self.schedule, speeds, options.scheme)
+        scheme, placement = options.scheme, options.placement
+        steps = StepPlanner.of(manifest, self.schedule, speeds, scheme, placement)
         number, self._stores = self._stores, self._stores + 1
         store = OpenStore(
             path, manifest, scaling, steps, self._recorder, number, opening.arithmetic
         )
         master = self._make_master(emulation, options, store)
         if number == 0:
+            at = zip(opening.machines, hosts, strict=False)
+            self.schedule.hosts = {n: host for n, host in at if n}
             self.unlogged = [each.unlogged for each in opened if each.unlogged]
             self._recorder.header(
                 run_header(opening, options, opened, emulation, self._places, self._library)

@@ -8,18 +8,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from cec_mpi.core.placement.placement import Placement
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError
 from cec_mpi.machine.emulation import Emulation, fit_base
 from cec_mpi.machine.faults import read_faults
 from cec_mpi.machine.machine import Machine
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.options.session import SessionOptions
+from cec_mpi.options.speeds import HostSpeeds, as_speeds
 from cec_mpi.processes.launch.findings import unseen_shards, wrong_ranks
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.launch.places import Place
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Shard
+from cec_mpi.store.stack import Stack
 from cec_mpi.store.staging import node_directory, staged_file
 from cec_mpi.wire.opening import Opened, Opening
 
@@ -37,23 +40,41 @@ def noting_problems(number: int, problems: list[str]) -> Iterator[None]:
 
 
 def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = Machine) -> Machine:
-    """A machine with its shard, or one without when it has no part in the store.
+    """A machine with its shards, or one without when it has no part in the store.
 
     Raises
     ------
     DamagedStoreError
-        The shard cannot be opened.
+        A shard cannot be opened.
     """
     manifest, options = opening.manifest, opening.options
     if not number:
         return make(0, None, manifest.columns, opening.arithmetic)
-    copy = staged_file(options.staged, manifest, number) if options.staged else None
     store = Store(node_directory(opening.store), manifest)
-    log.info("machine %d reads %s", number, copy or store.path)
-    shard = _open_shard(store, number, copy, options)
+    shards = []
+    for n in opening.placement.of(number):
+        copy = staged_file(options.staged, manifest, n) if options.staged else None
+        log.info("machine %d reads %s", number, copy or store.path / manifest.shards[n - 1].file)
+        shards.append(_open_shard(store, n, copy, options))
+    shard = shards[0] if len(shards) == 1 else Stack(shards)
     machine = make(number, shard, manifest.columns, opening.arithmetic)
-    machine.faults = read_faults(options.inject, manifest.code.machines, options.seed)
+    machine.faults = read_faults(options.inject, opening.placement.machines, options.seed)
     return machine
+
+
+def open_adopted(opening: Opening, number: int) -> Shard:
+    """A shard that a machine takes over, from the store.
+
+    Raises
+    ------
+    DamagedStoreError
+        It cannot be opened, or this node does not see it.
+    """
+    store = Store(node_directory(opening.store), opening.manifest)
+    file = store.path / opening.manifest.shards[number - 1].file
+    if not file.exists():
+        raise DamagedStoreError(f"{file}: no such file")
+    return _open_shard(store, number, None, opening.options)
 
 
 def _open_shard(store: Store, number: int, copy: Path | None, options: MachineOptions) -> Shard:
@@ -92,12 +113,12 @@ def problem_of_opening(
     unseen = {
         machine: places[rank].host
         for rank, machine in enumerate(opening.machines, start=1)
-        if opened[rank - 1].unseen and opening.shard_file(machine).exists()
+        if opened[rank - 1].unseen and not opening.unseen(machine)
     }
     if "{host}" in str(opening.store):
         unseen = {}  # no node sees the files of another
     if unseen:
-        path = str(opening.shard_file(min(unseen)).absolute())
+        path = str(opening.shard_files(min(unseen))[0].absolute())
         return InputError(unseen_shards(path, places[0].host, unseen))
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     remedy = ""
@@ -136,8 +157,26 @@ def emulation_of(
     )
 
 
-def check_ranks(size: int, machines: tuple[int, ...], total: int, spares: int = 0) -> None:
+def check_ranks(
+    size: int, machines: tuple[int, ...], placement: Placement, spares: int = 0
+) -> None:
     """Refuse another number of ranks than one for the master, each machine and each spare."""
-    problem = wrong_ranks(size, machines, total, spares, detect_launcher())
+    shards = () if placement.is_plain else placement.counts
+    total, launcher = placement.machines, detect_launcher()
+    problem = wrong_ranks(size, machines, total, spares, launcher, shards)
     if problem:
         raise InputError(problem)
+
+
+def check_joining(options: SessionOptions) -> None:
+    """Refuse what needs all machines to be there from the beginning."""
+    if options.emulate_speeds is not None and options.emulate_base is None:
+        raise InputError(
+            "emulate speeds with accept: expected a base too (--emulate-base), since machines that "
+            "join later cannot be measured together"
+        )
+    if isinstance(as_speeds(options.speeds, options.placement.machines), HostSpeeds):
+        raise InputError(
+            "speeds of hosts with accept: expected a speed for each machine, or learn, since it is "
+            "not known where machines will be"
+        )

@@ -1,5 +1,5 @@
 """Who says what to whom: steps by collectives, or by messages that outlive machines.
 
-One of three rooms that touch MPI. May import: `core`, `machine`, `options`, `processes`,
+One of three rooms that touch MPI. May import: `core`, `files`, `machine`, `options`, `processes`,
 `roster`, `store`, `terminal`.
 """

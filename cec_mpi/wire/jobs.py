@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -42,13 +42,18 @@ class Job:
     report : (11,) ndarray of float64
         What the machine says of it, as it comes.
     requests : list of mpi4py.MPI.Request
-        Messages that are on their way, in the order in which they arrive.
+        Where MPI carries it, messages that are on their way, in the order in which they arrive.
     room : object
         What `report` and `values` lie in.
     sent : tuple
         What must stay as it is until then.
     asked : bool
         Whether all of these messages are: else it was interrupted, and is never answered.
+    adopted : tuple of int or None
+        No product is asked for: these are the shards that the machine has behind its own ones
+        from now on, which it reads where it has not.
+    allowance : float
+        Seconds that this may take beyond what an answer may.
     """
 
     machine: int
@@ -64,6 +69,8 @@ class Job:
     room: Any = None
     sent: tuple[Any, ...] = ()
     asked: bool = False
+    adopted: tuple[int, ...] | None = None
+    allowance: float = 0.0
 
     @property
     def count(self) -> int:
@@ -136,6 +143,9 @@ class JobsHub(Protocol):
     def joining(self) -> set[int]:
         """Machines that processes are, or will be, about to become."""
 
+    def awaited(self) -> set[int]:
+        """Machines that may be there in time: these, and such that others may come to be."""
+
     def hear(self) -> None:
         """Notice machines that were warned while they had nothing to do."""
 
@@ -200,6 +210,18 @@ class Jobs(Protocol):
             W, shape (k, r), or what its rows are multiplied with, (count, k); contiguous, in
             the dtype that products are computed in. It has to stay as it is until the answer is
             there.
+        """
+
+    def adopt(self, machine: int, step: int, shards: Sequence[int], allowance: float) -> Job:
+        """Have a machine that is idle take over shards, which lie behind its own ones then.
+
+        Parameters
+        ----------
+        machine, step : int
+        shards : sequence of int
+            All that it is to have beside its own.
+        allowance : float
+            Seconds that it may take to read them.
         """
 
     def gave(self, job: Job) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cec_mpi.core.placement.placement import Placement
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.staging import node_directory
@@ -23,6 +24,8 @@ class Opening:
     store : Path
         With ``{host}`` where nodes have directories of their own.
     manifest : Manifest
+    placement : Placement
+        Which machine has which shards.
     machines : tuple of int
         The machine of each rank from 1 on; 0 for a rank that has no part in this store.
     options : MachineOptions
@@ -32,15 +35,19 @@ class Opening:
         Directory for a log of each machine, for as long as the session lasts.
     several_nodes : bool
         Ranks are on more than one.
+    expected : tuple of int
+        Further machines, which processes may become that come later.
     """
 
     store: Path
     manifest: Manifest
+    placement: Placement
     machines: tuple[int, ...]
     options: MachineOptions
     threads: tuple[int, ...]
     logs: Path | None = None
     several_nodes: bool = False
+    expected: tuple[int, ...] = ()
 
     @property
     def measured(self) -> bool:
@@ -53,15 +60,24 @@ class Opening:
         wide = self.options.precision == "double"
         return np.dtype(np.float64 if wide else self.manifest.dtype)
 
+    def for_one(self, rank: int, machine: int) -> Opening:
+        """For one rank, which is to be this machine; 0 for one that has no part in the store."""
+        return self.for_machines([0] * (rank - 1) + [machine])
+
     def for_machines(self, machines: Sequence[int]) -> Opening:
         """With these machines; processes that were started since have threads as the others."""
         missing = 1 + len(machines) - len(self.threads)
         threads = self.threads + missing * self.threads[-1:]
         return replace(self, machines=tuple(machines), threads=threads)
 
-    def shard_file(self, machine: int) -> Path:
-        """Where the shard of a machine (from 1) is in the store, as this node sees it."""
-        return node_directory(self.store) / self.manifest.shards[machine - 1].file
+    def shard_files(self, machine: int) -> list[Path]:
+        """Where the shards of a machine (from 1) are in the store, as this node sees it."""
+        directory, shards = node_directory(self.store), self.manifest.shards
+        return [directory / shards[n - 1].file for n in self.placement.of(machine)]
+
+    def unseen(self, machine: int) -> list[Path]:
+        """Those of its files that are not there."""
+        return [file for file in self.shard_files(machine) if not file.exists()]
 
 
 @dataclass(frozen=True)
@@ -72,18 +88,18 @@ class Opened:
     ----------
     problem : str
         Why it cannot serve it; empty when it can.
-    shard : str
-        The file that it reads, the store's own or a copy; empty when it has no shard.
+    shards : tuple of str
+        The files that it reads, the store's own or copies; none when it has no shard.
     rate : float
         Rows per second that it can do, measured if an emulation is to be based on it.
     unseen : bool
-        There is no file where its shard should be.
+        There is no file where one of its shards should be.
     unlogged : str
         Why it has no log; empty when it has one.
     """
 
     problem: str = ""
-    shard: str = ""
+    shards: tuple[str, ...] = ()
     rate: float = 0.0
     unseen: bool = False
     unlogged: str = ""

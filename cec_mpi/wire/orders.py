@@ -32,6 +32,7 @@ class Kind(IntEnum):
     OPEN = 4
     CLOSE = 5
     STOP = 6
+    ADOPT = 7
 
 
 class Order(NamedTuple):
@@ -149,7 +150,7 @@ class Multiply:
     store, step : int
         As in `Order`.
     shard : int
-        Whose rows are asked for: that of this machine; 0 where it has none.
+        Whose rows are asked for, by its machine: those of this one; 0 where it has none.
     product : Product
     intervals : tuple of (int, int) or None
         The rows of this machine, ascending; None for the same as in the last step.
@@ -160,6 +161,26 @@ class Multiply:
     shard: int
     product: Product
     intervals: tuple[tuple[int, int], ...] | None
+
+
+@dataclass(frozen=True)
+class Adopt:
+    """Take over shards of other machines.
+
+    Attributes
+    ----------
+    store, step : int
+        As in `Order`.
+    shard : int
+        Whose order it is, by its machine.
+    shards : tuple of int
+        All that lie behind its own ones from now on, in this order.
+    """
+
+    store: int
+    step: int
+    shard: int
+    shards: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -194,7 +215,7 @@ class Stop:
         return bytes([self.others_are_lost]) + pack_error(self.error)
 
 
-Announced = Multiply | Explain | Open | Close | Stop
+Announced = Multiply | Adopt | Explain | Open | Close | Stop
 """What the master says first."""
 
 

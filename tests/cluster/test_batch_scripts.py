@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 import cec_mpi
 from cec_mpi.cli import main
-from cec_mpi.cluster.slurm import LAUNCHERS, batch_script, seconds_of
+from cec_mpi.cluster.elastic import elastic_scripts
+from cec_mpi.cluster.script import seconds_of
+from cec_mpi.cluster.slurm import LAUNCHERS, batch_script
 from cec_mpi.errors import InputError
 from helpers import ROOT
 
@@ -34,7 +36,7 @@ WRITTEN = {  # which words write which file
     "pmi2-all": f"--launcher pmi2 --ntasks 7 --preemptible --array {EXAMPLES}/alphas.txt "
     f"{RUN} --on-loss continue",
 }
-
+KINDS = ("master", "machines")  # of the scripts of --elastic
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
@@ -77,12 +79,27 @@ def test_bash_can_read_it(path):
 
 @pytest.mark.parametrize(
     ("words", "ranks"),
-    [("", 5), ("--spares 2", 7), ("--machines 1,2,4", 4), ("--machines 2,3 --spares 1", 4)],
+    [
+        ("", 5),
+        ("--spares 2", 7),
+        ("--machines 1,2,4", 4),
+        ("--machines 2,3 --spares 1", 4),
+        ("--shards-per-machine 2", 3),
+        ("--shards-per-machine 3 --spares 1", 4),
+        ("--shards-per-machine 1,1", 3),
+        ("--shards-per-machine auto --speeds 1,2,1", 4),
+    ],
 )
 def test_the_ranks_are_those_that_the_run_needs(slurm, store, words, ranks):
     code, out, _ = slurm("run", store, "--out", "results", *words.split())
     assert code == 0
     assert f"#SBATCH --ntasks={ranks}\n" in out
+
+
+def test_ranks_that_are_to_share_the_shards_have_to_be_known(slurm, store):
+    code, _, err = slurm("run", store, "--out", "results", "--shards-per-machine", "auto")
+    assert code == 2
+    assert "the number of machines is not known; with --ntasks RANKS" in err
 
 
 @pytest.mark.parametrize(
@@ -106,6 +123,27 @@ def test_times_as_slurm_writes_them(text, seconds):
 def test_what_is_no_time(text):
     with pytest.raises(InputError, match="expected minutes"):
         seconds_of(text)
+
+
+def test_the_scripts_of_a_run_whose_machines_are_jobs(slurm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = "--elastic 24 --job-name elastic --time 2:00:00 --cpus-per-task 4 --partition low "
+    words += "--sbatch mem=8G --master-sbatch partition=high --master-sbatch time=7-0 "
+    words += f"--master-sbatch mem=2G --setup '. venv/bin/activate' {RUN} --resume"
+    code, out, err = slurm(*shlex.split(words))
+    assert (code, err) == (0, "")
+    assert out == "sbatch elastic-machines.sbatch $(sbatch --parsable elastic-master.sbatch)\n"
+    for path in tmp_path.iterdir():
+        assert path.read_text() == (GOLDEN / path.name).read_text()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_connection_file_may_be_elsewhere(slurm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert slurm("--elastic", 2, "run", "s", "--out", "o", "--accept", "a b", "--wait")[0] == 0
+    master, machines = (Path(f"cec-mpi-{name}.sbatch").read_text() for name in KINDS)
+    assert "\nset -- s --accept 'a b' --wait\n" in master
+    assert "cec-mpi join 'a b' --retry 30" in machines
 
 
 # --- what bash makes of it ----------------------------------------------------------------
@@ -293,6 +331,38 @@ def test_a_run_that_came_to_its_end_is_not_requeued(warned):
     assert warned(start, times("JobId=12 EndTime={soon}\n"), **options) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("codes", "master", "expected"),
+    [
+        ([3, 3, 6], "42", (6, ["srun", "sleep 5"] * 2 + ["srun", "scontrol requeue 7_2"])),
+        ([3], "43", (0, ["scancel --quiet --state=PENDING 7"])),
+        ([137], "42", (137, ["srun"])),
+    ],
+)
+def test_a_job_starts_its_machine_again_after_a_while(tmp_path, codes, master, expected):
+    log = 'echo "$(basename "$0") $*" >> log;'
+    programs = {
+        "srun": "echo srun >> log; code=$(head -1 codes); sed -i 1d codes; exit $code",
+        "squeue": f"echo {master}",
+        "sleep": log,
+        "scancel": log,
+        "scontrol": f"{log} exit 1",
+    }
+    (tmp_path / "codes").write_text("".join(f"{code}\n" for code in codes))
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-c", elastic_scripts(3, ["s"], "out", "file").machines, "script", "42;cluster"],
+        cwd=tmp_path,
+        timeout=20,
+        check=False,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_CPUS_PER_TASK": "1"}
+        | {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"},
+    )
+    assert (done.returncode, (tmp_path / "log").read_text().splitlines()) == expected
+
+
 # --- bad input ----------------------------------------------------------------------------
 
 STORE = "run nothing --out o"
@@ -334,6 +404,30 @@ BAD = [
     (f"--ntasks 7 --array out.txt {STORE}", "DIR/1"),
     (f"--ntasks 7 --array bytes.txt {STORE}", "bytes.txt"),
     (f"--array ranks.txt {STORE}", "[3, 4] ranks"),
+    ("--elastic 6", "--elastic: expected run STORE"),
+    (f"--elastic 0 {STORE}", "--elastic"),
+    (f"--elastic 6 --ntasks 7 {STORE}", "--ntasks with --elastic"),
+    (f"--elastic 6 --launcher pmi2 {STORE}", "--launcher with --elastic"),
+    (f"--elastic 6 --preemptible {STORE}", "--preemptible with --elastic"),
+    (f"--elastic 6 {STORE} --overwrite", "--overwrite with --elastic"),
+    (f"--elastic 6 {STORE} --spares 2", "spares with accept"),
+    (f"--elastic 6 {STORE} --replace spawn", "replace spawn with accept"),
+    (f"--elastic 6 {STORE} --stepps 3", "--stepps"),
+    (f"--elastic 6 --time 2 {STORE}", "at most 119 seconds"),
+    (f"--elastic 6 --job-name a/b {STORE}", "--job-name 'a/b'"),
+    (f"--elastic 6 --job-name=-x {STORE}", "--job-name '-x'"),
+    (f"--elastic 6 --job-name '' {STORE}", "--job-name ''"),
+    (f"--elastic 6 --sbatch array=1-3 {STORE}", "--sbatch array"),
+    (f"--elastic 6 --sbatch ntasks=3 {STORE}", "--ntasks already"),
+    (f"--elastic 6 --master-sbatch ntasks=3 {STORE}", "--ntasks already"),
+    (f"--elastic 6 --master-sbatch account= {STORE}", "--master-sbatch account: expected a value"),
+    (f"--elastic 6 --master-sbatch time {STORE}", "--master-sbatch time: expected a value"),
+    (f"--elastic 6 --master-sbatch cpus-per-task=x {STORE}", "cpus-per-task=x"),
+    (f"--elastic 6 --master-sbatch array=1-3 {STORE}", "--master-sbatch array: scripts of"),
+    (f"--elastic 6 --master-sbatch no-requeue {STORE}", "--master-sbatch no-requeue"),
+    (f"--elastic 6 --master-sbatch mem=1 --master-sbatch mem=2 {STORE}", "--master-sbatch mem"),
+    (f"--ntasks 7 --master-sbatch mem=1 {STORE}", "--elastic with it"),
+    (f"--elastic 6 {STORE} --accept 'a\nb'", "one line"),
 ]
 
 

@@ -46,6 +46,27 @@ class Desk:
         """End all jobs of this user."""
         self.run("scancel", "--quiet", f"--user={getpass.getuser()}")
 
+    def let_go_on(self) -> None:
+        """Start all requeued jobs soon: Slurm lets them wait for two minutes.
+
+        To be called again, as a node that has failed may put it off anew, but not within seconds.
+        A node that is back while it still ends a job cannot start that one again: Slurm holds the
+        job then, and gives no more jobs to the node.
+        """
+        drained = self.run("sinfo", "--noheader", "--Node", "--states=drained", "--format=%N")
+        for node in set(drained.split()):
+            self._try(f"scontrol update NodeName={node} State=RESUME")
+        for line in self.run("squeue", "--noheader", "--array", "--format=%i %r").splitlines():
+            number, reason = line.split(maxsplit=1)
+            if reason == "launch failed requeued held":
+                self._try(f"scontrol release {number}")
+            if reason == "BeginTime":
+                self._try(f"scontrol update JobId={number} StartTime=now+2")
+
+    def _try(self, command: str) -> None:
+        """What Slurm may refuse, since jobs and nodes have gone on meanwhile."""
+        self.run("bash", "-c", f"{command} || true")
+
     @contextmanager
     def without(self, node: str) -> Iterator[None]:
         """Set a node down, and in the end up again."""
@@ -60,7 +81,7 @@ class Desk:
 
     def _is_back(self, node: str) -> bool:
         """Whether Slurm gives jobs to the node again, which it may do by itself."""
-        self.run("bash", "-c", f"scontrol update NodeName={node} State=RESUME || true")
+        self._try(f"scontrol update NodeName={node} State=RESUME")
         words = ("--noheader", f"--nodes={node}", "--partition=low", "--format=%t")
         return self.run("sinfo", *words).strip() == "idle"
 

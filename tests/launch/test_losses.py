@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import time
 
@@ -57,6 +58,7 @@ def events(out):
 
 
 CONTINUE = ("--on-loss", "continue")
+JOINED = {"joined": 3, "rank": 7, "host": socket.gethostname()}
 
 
 @ulfm
@@ -91,8 +93,8 @@ def test_several_machines_killed_in_one_step(multiply, tmp_path):
 def test_a_spare_takes_the_number_of_a_lost_machine(multiply, tmp_path):
     multiply(*CONTINUE, "--spares", 1, "--inject", "kill:3@5", ranks=8)
     found = events(tmp_path / "out")
-    assert [set(event) for _, event in found] == [{"lost", "reason"}, {"joined", "rank"}]
-    assert found[1][1] == {"joined": 3, "rank": 7}
+    assert [set(event) for _, event in found] == [{"lost", "reason"}, {"joined", "rank", "host"}]
+    assert found[1][1] == JOINED
     _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
     assert steps[-1]["available"] == [1, 2, 3, 4, 5, 6]
     assert "machine 3 on" in (tmp_path / "out" / "logs" / "machine-0003.log").read_text()
@@ -106,8 +108,8 @@ def test_a_process_is_started_in_the_place_of_a_lost_machine(multiply, tmp_path)
     assert [event["lost"] for event in found if "lost" in event] == [3, 5]
     joined = [event for event in found if "joined" in event]
     assert sorted(joined, key=lambda event: event["rank"]) == [
-        {"joined": 3, "rank": 7},
-        {"joined": 5, "rank": 8},
+        JOINED,
+        JOINED | {"joined": 5, "rank": 8},
     ]
     _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
     assert steps[-1]["available"] == [1, 2, 3, 4, 5, 6]
@@ -136,7 +138,7 @@ def test_silent_strangers_keep_nobody_out(multiply, tmp_path, run, store):
     assert done.returncode == 0, done.stderr
     assert done.told.count("\n") == 0  # the warning that machine 3 was lost
     found = [event for _, event in events(tmp_path / "out")]
-    assert [event for event in found if "joined" in event] == [{"joined": 3, "rank": 7}]
+    assert [event for event in found if "joined" in event] == [JOINED]
 
 
 @ulfm
@@ -145,7 +147,7 @@ def test_a_loss_is_seen_where_rank_0_cannot_listen(multiply, tmp_path, run, stor
     (tmp_path / "sitecustomize.py").write_text(
         "import errno, os\n"
         "from cec_mpi.wire.lifelines import reception\n"
-        "def full(host):\n"
+        "def full(host, ports):\n"
         "    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))\n"
         "reception._listener = full\n"
     )
@@ -155,7 +157,7 @@ def test_a_loss_is_seen_where_rank_0_cannot_listen(multiply, tmp_path, run, stor
     assert done.returncode == 0, done.stderr
     assert done.told.count("rank 0 cannot listen at 127.0.0.1") == 1
     found = [event for _, event in events(tmp_path / "out")]
-    assert [event for event in found if "joined" in event] == [{"joined": 3, "rank": 7}]
+    assert [event for event in found if "joined" in event] == [JOINED]
 
 
 @pytest.mark.parametrize("interface", ["lo", "127.0.0.0/8"])
@@ -303,10 +305,11 @@ def test_a_users_program_survives_too(run, store, tmp_path):
 
 
 @ulfm
-def test_random_kills(run):
+@pytest.mark.parametrize("more", [[], ["--adopt"]])
+def test_random_kills(run, more):
     """A short run of the campaign in scripts."""
     script = ROOT / "scripts" / "campaigns" / "chaos_kill.py"
-    done = run([sys.executable, script, "--seed", 11, "--kills", 12], timeout=100)
+    done = run([sys.executable, script, "--seed", 11, "--kills", 10, *more], timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.match(r"\d+ runs, 1\d kills: 0 problems\n", done.stdout)
 
@@ -325,7 +328,7 @@ def test_a_machine_that_dies_while_it_opens_its_shard(multiply, tmp_path, run, s
     assert done.returncode == 0, done.stderr
     assert [set(event) for _, event in events(tmp_path / "out")] == [
         {"lost", "reason"},
-        {"joined", "rank"},
+        {"joined", "rank", "host"},
     ]
 
 

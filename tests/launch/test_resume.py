@@ -267,6 +267,16 @@ def test_a_signal_ends_a_run_in_one_process_too(start, cec, slow_store, tmp_path
 
 
 @pytest.mark.any_mpi
+def test_a_second_sigterm_within_a_step_is_not_blamed_on_the_task(cec, slow_store, tmp_path):
+    task = "import signal\n\ndef mine(X, *, checkpoint):\n"
+    (tmp_path / "own.py").write_text(task + 2 * "    signal.raise_signal(signal.SIGTERM)\n")
+    words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "own:mine", "--serial"]
+    done = cec(*words, cwd=tmp_path)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert done.stderr == ""
+
+
+@pytest.mark.any_mpi
 def test_a_signal_ends_a_run_that_waits_for_machines(start, slow_store, tmp_path):
     ticks = [[1, 2, 3], *([[1]] * 1000), [1, 2, 3]]
     (tmp_path / "a.json").write_text(json.dumps({"available": ticks}))

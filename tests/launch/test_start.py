@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import numpy as np
@@ -129,7 +130,7 @@ elif sys.argv[3] == "sleep":
     ("come", "others", "told"),
     [
         ("12", "sleep", "not all of 4 ranks have come within 2 s"),
-        ("01", "leave", "of 4 ranks are known to have come within 2 s"),
+        ("01", "leave", "of 4 ranks (are known to )?have come within 2 s"),  # 0 or 1, who is first
     ],
 )
 def test_ranks_that_never_open_the_operator(
@@ -140,7 +141,7 @@ def test_ranks_that_never_open_the_operator(
     done = run([*launcher, "-n", 4, *words])
     assert done.returncode == 3, done.stderr
     assert done.stderr.count("MachineError: ") == 1, done.stderr
-    assert told in done.stderr
+    assert re.search(told, done.stderr)
     assert "opened" not in done.stdout
 
 

@@ -2,158 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import cec_mpi
-from cec_mpi.availability.models import Listed
-from cec_mpi.core.speeds.given import GivenSpeeds
-from cec_mpi.errors import InfeasibleError, MachineError
-from cec_mpi.master.master import OpenStore
-from cec_mpi.master.planning import StepPlanner
-from cec_mpi.master.resilient import ResilientMaster
-from cec_mpi.master.schedule import Schedule
-from cec_mpi.options.session import SessionOptions
-from cec_mpi.records.recorder import Recorder
+from cec_mpi.errors import InfeasibleError, InputError, MachineError
 from cec_mpi.roster.changes import Excluded
-from cec_mpi.roster.roster import Roster, State
-from cec_mpi.store.format.scaling import read_scaling
+from cec_mpi.roster.roster import State
 from cec_mpi.store.reader import open_store
-from cec_mpi.wire.jobs import Answered, Job
-from cec_mpi.wire.orders import Report, reported
 from helpers.interrupts import interrupted
+from helpers.jobs_without_mpi import Kept, master_of
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 5, 3, 60, 7
-
-
-class Hub:
-    """Machines that compute when they are looked at, and spares that join at once.
-
-    Attributes
-    ----------
-    silent, broken, dying : set of int
-        Machines that do not answer, raise, or are lost when they are asked.
-    kills, spoils : callable
-        Whether a machine is lost by a job; the answer that it gives instead of the right one.
-    """
-
-    continues = True
-    is_cut_off = False
-
-    def __init__(self, shards, spares=0):
-        self._events = deque()
-        self._shards = shards
-        self._given = {}
-        self.silent, self.broken, self.dying = set(), set(), set()
-        self.kills = lambda job: False
-        self.spoils = lambda job, values: values
-        self.roster = Roster(len(shards) + spares, time.monotonic, self._events.append)
-        for n in range(1, len(shards) + 1):
-            self.roster.serve(n, n)
-
-    def ask(self, job, content):
-        rank = self.roster.serving_as(job.machine).rank
-        self.roster.ask(rank)
-        self._given[rank] = job, content
-
-    def busy(self):
-        states = State.COMPUTING, State.LATE
-        return {j.machine: j for r, (j, _) in self._given.items() if self.roster[r].state in states}
-
-    def joining(self):
-        return self.roster.machines(State.JOINING)
-
-    def hear(self):
-        pass
-
-    def events(self):
-        for process in self.roster.living():
-            if process.state is State.JOINING:
-                self.roster.joined(process.rank)
-        for rank, (job, content) in list(self._given.items()):
-            if self.kills(job):
-                self.dying.add(job.machine)
-            if job.machine in self.dying and self.roster[rank].machine == job.machine:
-                self.dying.discard(job.machine)
-                del self._given[rank]
-                self.roster.lose(rank, "it died")
-                self._fill()
-            elif job.machine not in self.silent:
-                del self._given[rank]
-                report = Report(1e-3, failed=job.machine in self.broken)
-                job.report[:] = reported(report, job.shard)
-                job.values[:] = self.spoils(job, self._product(job, content).ravel())
-                self.roster.answer(rank)
-                self._events.append(Answered(job))
-            while self._events:
-                yield self._events.popleft()
-
-    def late(self, machine):
-        self.roster.late(self.roster.serving_as(machine).rank)
-
-    def give_up(self, machine, reason):
-        self.roster.give_up(self.roster.serving_as(machine).rank, reason)
-
-    def exclude(self, machine, reason, change):
-        self.roster.exclude(self.roster.serving_as(machine).rank, reason, change)
-        self._fill()
-
-    def report(self, machine):
-        return "it raised"
-
-    def start_processes(self, soon=False):
-        pass
-
-    def close(self, store):
-        pass
-
-    def _fill(self):
-        while self.roster.vacant and self.roster.spare() is not None:
-            self.roster.join(self.roster.spare().rank, self.roster.vacant[0])
-
-    def _product(self, job, content):
-        shard = self._shards[job.shard - 1]
-        rows = np.concatenate([shard[start:stop] for start, stop in job.intervals])
-        if job.product.adjoint:
-            return rows.T @ content.reshape(len(rows), -1)
-        return rows @ content.T
-
-
-class End:
-    """The wire of one store."""
-
-    def __init__(self, hub, path):
-        self.hub, self.path = hub, path
-
-    def ask(self, machine, step, product, intervals, content):
-        rows = COLUMNS if product.adjoint else sum(stop - start for start, stop in intervals)
-        values = np.empty(rows * product.columns)
-        job = Job(machine, 0, step, machine, product, intervals, values)
-        self.hub.ask(job, content)
-        return job
-
-    def gave(self, job):
-        return True
-
-    def release(self, jobs):
-        pass
-
-    def close(self):
-        pass
-
-
-class Kept(Recorder):
-    def __init__(self):
-        super().__init__()
-        self.records = []
-
-    def step(self, record):
-        self.records.append(record)
-        super().step(record)
 
 
 @pytest.fixture(scope="module")
@@ -172,19 +36,6 @@ def made(store):
     recorder = Kept()
     manifest = open_store(path).manifest
     return X, partial(master_of, path, manifest, recorder), recorder
-
-
-def master_of(path, manifest, recorder, spares=0, **options):
-    shards = [np.load(path / shard.file) for shard in manifest.shards]
-    hub = Hub(shards, spares)
-    options = SessionOptions(on_loss="continue", **options).checked(manifest)
-    rows, everyone = manifest.rows_per_shard, tuple(range(1, MACHINES + 1))
-    schedule = Schedule(Listed([everyone]), everyone)
-    speeds = GivenSpeeds([1.0] * MACHINES, RECOVERY, rows)
-    steps = StepPlanner(schedule, speeds, MACHINES, RECOVERY, rows)
-    scaling, arithmetic = read_scaling(path, manifest), np.dtype(np.float64)
-    store = OpenStore(path, manifest, scaling, steps, recorder, 0, arithmetic)
-    return ResilientMaster(End(hub, path), options, store), hub
 
 
 def check(X, master):
@@ -326,9 +177,22 @@ def test_with_l_machines_a_wrong_term_is_refused(made):
         master.rmatvec(np.ones(ROWS))
 
 
-def test_a_wrong_answer_to_the_probe_is_not_taken_for_a_wrong_term(made):
+def test_a_loss_amid_a_step_that_leaves_l_machines_leaves_nothing_to_compare(made):
+    X, make, _ = made
+    master, hub = make(check="sample")
+    for gone in (5, 4):
+        hub.dying = {gone}
+        check(X, master)
+    check(X, master)
+    hub.dying = {3}
+    with pytest.raises(InfeasibleError, match="2 of its machines are left"):
+        check(X, master)
+
+
+@pytest.mark.parametrize("options", [{"check": "parity", "stragglers": 1}, {"check": "sample"}])
+def test_a_wrong_answer_to_the_probe_is_held_against_its_machine_once(made, options):
     X, make, recorder = made
-    master, hub = make(check="parity", stragglers=1)
+    master, hub = make(**options)
     hub.spoils = wrong_by(1e-3, machine=2, adjoint=False, once=True)
     for _ in range(3):
         np.testing.assert_allclose(master.rmatvec(np.ones(ROWS)), X.sum(axis=0), atol=1e-12)
@@ -439,3 +303,196 @@ def test_an_error_of_ours_amid_a_step_cuts_nothing_off(made):
     hub.spoils = lambda job, values: values
     check(X, master)
     assert not hub.is_cut_off
+
+
+# --- Machines with several shards -----------------------------------------------------------
+
+SEVERAL = [(2, 2, 1), (1, 3, 1), (2, 1, 1, 1), (3, 2)]
+
+
+@pytest.mark.parametrize("way", SEVERAL)
+@pytest.mark.parametrize("stragglers", [0, 1])
+def test_all_answer_for_several_shards(made, way, stragglers):
+    X, make, recorder = made
+    if stragglers and sum(way) - max(way) < RECOVERY:
+        with pytest.raises(InputError, match=r"stragglers 1: expected 0 to 0 \(the others have 3"):
+            make(shards_per_machine=way, stragglers=1)
+        return
+    master, hub = make(shards_per_machine=way, stragglers=stragglers)
+    for _ in range(2):
+        check(X, master)
+    assert [record.events for record in recorder.records] == [[]] * 4
+    assert hub.roster.machines(State.IDLE) == set(range(1, len(way) + 1))
+    for record in recorder.records:
+        assert len(record.rows) == len(way)
+        if not record.adjoint:
+            assert [sum(b[1::2]) - sum(b[::2]) for b in record.assignment] == record.rows
+
+
+@pytest.mark.parametrize("way", [(2, 2, 1), (1, 2, 1, 1)])
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_one_of_several_that_dies_is_done_without(made, way, adjoint):
+    """In each product, and whichever it is, as long as the others have L shards."""
+    X, make, recorder = made
+    for n, count in enumerate(way, start=1):
+        if sum(way) - count < RECOVERY:
+            continue
+        master, hub = make(shards_per_machine=way)
+        hub.kills = lambda job, n=n: job.machine == n and job.product.adjoint == adjoint
+        for _ in range(2):
+            check(X, master)
+        assert {"lost": n, "reason": "it died"} in recorder.happened
+        assert recorder.records[-1].available == tuple(m for m in range(1, len(way) + 1) if m != n)
+
+
+@pytest.mark.parametrize("way", [(2, 2, 1), (1, 2, 1, 1)])
+def test_one_of_several_that_is_late_is_asked_again(made, way):
+    X, make, recorder = made
+    master, hub = make(shards_per_machine=way, deadline=0.05)
+    hub.silent = {2}
+    check(X, master)
+    assert recorder.records[0].events == [{"late": 2}]
+    assert 2 not in recorder.records[1].available
+    hub.silent = set()
+    for _ in range(2):
+        check(X, master)
+    assert recorder.records[-1].available == tuple(range(1, len(way) + 1))
+
+
+def test_one_of_several_that_is_not_finite_is_refused(made):
+    X, make, recorder = made
+    master, hub = make(shards_per_machine=(2, 1, 1, 1))
+
+    def spoils(job, values):
+        return values * np.nan if job.machine == 1 else values
+
+    hub.spoils = spoils
+    check(X, master)
+    assert recorder.records[0].events[0]["wrong"] == 1
+    assert recorder.records[1].events[0]["wrong"] == 1
+
+
+def test_too_few_shards_are_left(made):
+    _, make, _ = made
+    master, hub = make(shards_per_machine=(2, 2, 1))
+    hub.dying = {1, 3}
+    with pytest.raises(InfeasibleError, match=r"1 of its machines are left \(2\) with 2 shards"):
+        master.matvec(np.ones(COLUMNS))
+
+
+def test_a_spare_takes_the_place_of_a_machine_with_all_of_its_shards(made):
+    X, make, recorder = made
+    master, hub = make(shards_per_machine=(3, 2), spares=1)
+    hub.dying = {1}
+    check(X, master)
+    assert recorder.records[0].events[0] == {"lost": 1, "reason": "it died"}
+    assert hub.roster.serving_as(1).rank == 3
+
+
+@settings(deadline=None, max_examples=15)
+@given(data=st.data())
+def test_whatever_happens_results_are_right_or_refused(store, data):
+    X, path = store
+    way = data.draw(st.sampled_from(SEVERAL))
+    stragglers = data.draw(st.integers(0, 1))
+    if stragglers and sum(way) - max(way) < RECOVERY:
+        stragglers = 0
+    given_options = {"shards_per_machine": way, "stragglers": stragglers, "deadline": 0.02}
+    manifest = open_store(path).manifest
+    master, hub = master_of(path, manifest, Kept(), **given_options)
+    for _ in range(3):
+        machines = st.sets(st.integers(1, len(way)), max_size=1)
+        dies = data.draw(machines)
+        hub.silent = data.draw(machines) if len(way) > 2 else set()
+        hub.kills = lambda job, dies=dies: job.machine in dies
+        try:
+            check(X, master)
+        except InfeasibleError:
+            lost = set(hub.roster.vacant)
+            late = hub.roster.machines(State.LATE, State.GIVEN_UP)
+            left = [c for n, c in enumerate(way, start=1) if n not in lost | late]
+            assert sum(left) < RECOVERY
+            return
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """X, and what makes a master of twelve shards, any two of which are enough."""
+    path = tmp_path_factory.mktemp("many")
+    X = np.random.default_rng(2).standard_normal((ROWS, COLUMNS))
+    np.save(path / "X.npy", X)
+    cec_mpi.encode(path / "X.npy", path / "store", 12, 2)
+    return X, partial(master_of, path / "store", open_store(path / "store").manifest)
+
+
+def all_wrong(machines, size, adjoint=None):
+    """All answers of these machines are wrong, of all of their shards, relative to the largest."""
+    rng = np.random.default_rng(3)
+
+    def spoils(job, values):
+        if job.machine not in machines or adjoint not in (None, job.product.adjoint):
+            return values
+        return values + size * np.abs(values).max() * rng.standard_normal(values.size)
+
+    return spoils
+
+
+NAMED = [(3, 3, 3, 3), (2,) * 6, (5, 3, 2, 2), (1, 4, 1, 3, 1, 2)]  # any three can be missing
+
+
+@pytest.mark.parametrize("way", NAMED)
+@pytest.mark.parametrize("check_of", ["parity", "sample"])
+@pytest.mark.parametrize("size", [1e-7, 1.0, 1e7])
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_one_of_several_that_is_wrong_in_all_of_its_shards_is_named(
+    many, way, check_of, size, adjoint
+):
+    X, make = many
+    recorder = Kept()
+    options = {"shards_per_machine": way, "check": check_of, "stragglers": check_of == "parity"}
+    master, hub = make(recorder, **options)
+    check(X, master)
+    hub.spoils = all_wrong({2}, size, adjoint)
+    check(X, master)
+    wrong = [event for event in recorder.happened if "wrong" in event]
+    assert wrong == [{"wrong": 2}]
+    for _ in range(3):
+        check(X, master)
+    assert 2 not in recorder.records[-1].available
+
+
+def test_a_first_product_that_is_adjoint_has_all_its_probes_compared(many):
+    """The products with the probe that a machine may be wrong in, too, of all of its shards."""
+    X, make = many
+    for way in NAMED:
+        for size in (1e-7, 1.0):
+            recorder = Kept()
+            master, hub = make(recorder, shards_per_machine=way, check="parity", stragglers=1)
+            hub.spoils = all_wrong({3}, size)
+            v = np.arange(ROWS) / ROWS
+            np.testing.assert_allclose(master.rmatvec(v), X.T @ v, atol=1e-9)
+            assert {event["wrong"] for event in recorder.happened if "wrong" in event} == {3}
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_wrong_answers_of_several_shards_are_replaced_or_refused(many, data):
+    X, make = many
+    way = data.draw(
+        st.lists(st.integers(1, 5), min_size=3, max_size=7).filter(lambda w: sum(w) < 13)
+    )
+    recorder = Kept()
+    if sum(way) - max(way) < 2:
+        return
+    master, hub = make(recorder, shards_per_machine=way, check="parity", stragglers=1)
+    machines = data.draw(st.sets(st.integers(1, len(way)), min_size=1, max_size=2))
+    hub.spoils = all_wrong(machines, 10.0 ** data.draw(st.integers(-6, 6)))
+    dies = data.draw(st.sets(st.integers(1, len(way)), max_size=1))
+    hub.kills = lambda job: job.machine in dies
+    for _ in range(3):
+        try:
+            check(X, master)
+        except (MachineError, InfeasibleError):
+            break
+    named = {event["wrong"] for event in recorder.happened if "wrong" in event}
+    assert named <= machines

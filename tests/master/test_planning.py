@@ -7,6 +7,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.availability.models import PAPER_AVAILABLE, Listed
+from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.speeds.given import GivenSpeeds
 from cec_mpi.core.speeds.learned import SpeedEstimator
@@ -15,6 +16,7 @@ from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.schedule import Schedule
 from cec_mpi.records.recorder import Recorder
+from cec_mpi.roster.changes import Joined, Lost
 
 SPEEDS = np.array([2.0, 2.0, 3.0, 3.0, 4.0, 4.0])  # the paper's, in rows per second
 EVERYONE, RECOVERY, ROWS = (1, 2, 3, 4, 5, 6), 3, 420
@@ -34,7 +36,7 @@ class Clock:
 def planner_of(ticks, speeds=None, rows=ROWS, **options):
     schedule = Schedule(Listed(ticks), EVERYONE, **options)
     speeds = speeds or GivenSpeeds(SPEEDS, RECOVERY, rows)
-    return StepPlanner(schedule, speeds, 6, RECOVERY, rows)
+    return StepPlanner(schedule, speeds, Placement.plain(6), RECOVERY, rows)
 
 
 def run(steps, count, clock=None):
@@ -149,7 +151,11 @@ def test_it_predicts_what_a_run_has_recorded(tmp_path, speeds):
     schedule = Schedule(Listed([record.available for record in records]), EVERYONE)
     manifest = cec_mpi.open_store(tmp_path / "store").manifest
     steps = StepPlanner.of(
-        manifest, schedule, None if speeds == "learn" else speeds, "heterogeneous"
+        manifest,
+        schedule,
+        None if speeds == "learn" else speeds,
+        "heterogeneous",
+        Placement.plain(manifest.code.machines),
     )
     for record in records:
         planned = steps.plan(steps.next())
@@ -160,3 +166,15 @@ def test_it_predicts_what_a_run_has_recorded(tmp_path, speeds):
         known = steps.learn(planned, product, record.rows, record.seconds)
         assert known.predicted == record.predicted_makespan
         assert (known.bound, known.hindsight) == (record.bound, record.hindsight_makespan)
+
+
+def test_who_joins_on_a_host_that_is_known_begins_with_its_speed():
+    """Of each store that the session has, whichever made the step in which it joined."""
+    steps = planner_of([EVERYONE], SpeedEstimator(6, RECOVERY, ROWS))
+    steps.schedule.hosts = {n: f"node{n}" for n in EVERYONE}
+    planned = [planned for planned, _ in run(steps, 8)][-1]
+    assert planned.speeds == pytest.approx(SPEEDS / 3)
+    for machine, host in ((6, "node1"), (1, "node6"), (2, "new")):
+        steps.schedule.hear(Lost(machine, "gone"))
+        steps.schedule.hear(Joined(machine, 7, host))
+    assert steps.plan(steps.next()).speeds == pytest.approx(np.array([4, 3, 3, 3, 4, 2]) / 3)

@@ -208,3 +208,19 @@ def test_a_new_option_is_written_in_one_place(store, tmp_path):
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"accept": 5}, "accept 5: expected the name of a file"),
+        ({"accept": ["conn"]}, "accept ['conn']: expected the name of a file"),
+        ({"accept": "a\0b"}, "accept 'a\\x00b': expected the name of a file"),
+        ({"ports": (9,)}, "ports (9,): expected the first and the last"),
+        ({"ports": (1, 2, 3)}, "ports (1, 2, 3): expected the first and the last"),
+        ({"ports": (9, 3)}, "ports (9, 3): expected the first and the last"),
+    ],
+)
+def test_where_machines_cannot_join(given, expected):
+    with pytest.raises(InputError, match=re.escape(expected)):
+        SessionOptions(**{"accept": "conn"} | given).check_accept()

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.roster.changes import GivenUp, Joined, Left, Lost
-from cec_mpi.roster.roster import Roster, State
+from cec_mpi.roster.roster import Room, Roster, State
 
 ASKED = {State.COMPUTING, State.LATE, State.GIVEN_UP}
 SERVING = {State.IDLE} | ASKED
@@ -32,6 +32,15 @@ def states(roster):
     return [(each.state, each.machine) for each in roster.processes]
 
 
+def test_machines_have_room_for_what_their_processes_say(roster):
+    roster.settle(1, "node1", Room(shards=4, memory=250))
+    assert roster.most(100)[1] == 2
+    assert roster.most(50)[1] == 4
+    roster.settle(1, "node1", Room(shards=4))
+    assert roster.most(100)[1] == 4
+    assert roster.most(100)[2] > 10**6  # which says nothing
+
+
 def test_a_machine_computes(roster, told):
     roster.ask(1)
     assert roster.machines(State.COMPUTING) == {1}
@@ -46,15 +55,33 @@ def test_a_machine_computes(roster, told):
     assert told == []
 
 
+def test_who_comes_by_itself_takes_a_vacant_place_and_may_be_forgotten(roster, told):
+    roster.expect([7])
+    roster.lose(3, "gone")
+    come = roster.come()
+    roster.settle(4, "node7")
+    assert (come.rank, roster.spares(), roster.vacant) == (4, [come], [7])
+    roster.join(4, 7)
+    roster.joined(4)
+    assert told == [Joined(7, 4, "node7")]
+    assert told[0].record == {"joined": 7, "rank": 4, "host": "node7"}
+    with pytest.raises(RuntimeError, match="rank 4 is idle: it cannot be forgotten"):
+        roster.forget(4)
+    roster.lose(4, "gone")
+    roster.forget(4)
+    assert [each.rank for each in roster.processes] == [1, 2, 3]
+    assert roster.come().rank == 5
+
+
 def test_a_spare_becomes_a_machine_that_is_lost(roster, told):
     roster.lose(1, "gone")
     assert told == [Lost(1, "gone")]
     assert (roster.vacant, roster.state_of(1)) == ([1], None)
-    spare = roster.spare()
+    (spare,) = roster.spares()
     roster.join(spare.rank, 1)
     assert roster.vacant == []
     assert roster.serving_as(1) is None
-    assert roster.spare() is None
+    assert roster.spares() == []
     roster.joined(3)
     assert told[1:] == [Joined(1, 3)]
     assert roster.serving_as(1) is spare is roster[3]
@@ -68,6 +95,14 @@ def test_one_that_was_given_up_is_back(roster, told):
     roster.answer(1)
     assert told == [GivenUp(1, "silent"), Joined(1, 1)]
     assert states(roster)[0] == (State.IDLE, 1)
+
+
+def test_one_that_was_given_up_is_back_when_it_has_the_stores_that_it_missed(roster, told):
+    roster.ask(1)
+    roster.give_up(1, "silent")
+    roster.join(1, 1)
+    roster.joined(1)
+    assert told == [GivenUp(1, "silent"), Joined(1, 1)]
 
 
 def test_one_that_was_given_up_and_replaced_is_a_spare(roster, told):
@@ -88,7 +123,7 @@ def test_a_machine_that_has_missed_stores_becomes_itself_again(roster, told):
     roster.join(2, 2)
     assert roster.state_of(2) is None
     roster.joined(2)
-    assert told == [Joined(2, 2)]
+    assert told == []  # it was the same machine all the time
     roster.ask(2)
     with pytest.raises(RuntimeError, match="not vacant"):
         roster.join(2, 1)
@@ -112,7 +147,7 @@ def test_a_process_that_is_excluded_leaves_its_machine_to_others(roster, told):
     roster.exclude(1, "raised")
     roster.exclude(3, "it was warned", Left)
     assert told == [Left(1, "it was warned")]
-    assert (roster.vacant, roster.spare()) == ([1], None)
+    assert (roster.vacant, roster.spares()) == ([1], [])
     roster.lose(1, "gone")
     assert told == [Left(1, "it was warned")]
     roster.exclude(1, "raised")

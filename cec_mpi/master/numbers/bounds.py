@@ -140,7 +140,7 @@ class ErrorBounds:
 
     def of_terms(self, plan: Plan, parts: int) -> AnswerErrors:
         """Errors of what machines sum up for X' V, in an assignment and so many parts."""
-        terms = int(plan.assignment.loads.max()) + parts
+        terms = plan.most_rows + parts
         if terms != self._of_terms[0]:
             self._of_terms = terms, self._errors(terms)
         return self._of_terms[1]

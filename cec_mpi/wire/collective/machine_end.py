@@ -8,6 +8,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from cec_mpi.core.placement.placement import Intervals
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError
@@ -66,8 +67,7 @@ class CollectiveMachineEnd:
             plan = np.empty(order.length, dtype=np.int64)
             broadcast(self._comm, plan, plan.nbytes)
             assignment = Assignment.from_array(plan)
-            served.assign(assignment)
-            intervals = assignment.intervals(served.machine)
+            intervals = served.assign(assignment)
         return Multiply(order.store, order.step, served.machine, order.product, intervals)
 
     def _announced(self, order: Order) -> Announced:
@@ -150,6 +150,7 @@ class _Served:
 
     def __init__(self, opening: Opening, machine: int) -> None:
         self.machine = machine
+        self._placement, self._rows = opening.placement, opening.manifest.rows_per_shard
         self.columns = opening.manifest.columns
         self.dtype = opening.arithmetic
         self.sizes = Sizes(opening)
@@ -159,11 +160,15 @@ class _Served:
         self._buffer = np.empty(self.columns, self.dtype)
         self._packed = np.empty(0)
 
-    def assign(self, assignment: Assignment) -> None:
-        """From now on this is computed."""
-        self.count = assignment.count(self.machine)
-        present = np.array(assignment.available) < self.machine
+    def assign(self, assignment: Assignment) -> Intervals:
+        """From now on this is computed; returns the rows of this machine."""
+        mine = self._placement.of(self.machine) if self.machine else ()
+        self.count = sum(map(assignment.count, mine))
+        present = np.array(assignment.available) < (mine[0] if mine else 0)
         self._before = int(assignment.loads[present].sum())
+        of_shards = {n: assignment.intervals(n) for n in mine}
+        found = self._placement.stacked(of_shards, self._rows)
+        return found.get(self.machine, ())
 
     def part_of(self, content: NDArray[np.uint8], product: Product) -> NDArray[Any]:
         """W, or the coefficients of this machine among those of all."""

@@ -60,13 +60,14 @@ class Address:
 
     def seen_from(self, network: str) -> list[tuple[str, int]]:
         """The places to try, in their order, for a process in this network."""
-        near = [place for place in self.places if _is_loopback(place[0])]
+        near = [place for place in self.places if is_loopback(place[0])]
         far = [place for place in self.places if place not in near]
         return near + far if network == self.network or not far else far
 
 
-def _is_loopback(host: str) -> bool:
-    return host == "::1" or host.startswith("127.")
+def is_loopback(host: str) -> bool:
+    """Whether an address is that of the computer itself."""
+    return host in ("::1", "localhost") or host.startswith("127.")
 
 
 class Lifelines:
@@ -78,6 +79,8 @@ class Lifelines:
         Those that may call.
     at : sequence of str
         Addresses to listen at; an empty one is all that this computer has.
+    ports : (int, int), optional
+        The first and the last port that may be taken; by default any.
 
     Raises
     ------
@@ -85,7 +88,12 @@ class Lifelines:
         There are too few file descriptors or threads, or it cannot listen there.
     """
 
-    def __init__(self, ranks: Iterable[int] = (), at: Sequence[str] = ("",)) -> None:
+    def __init__(
+        self,
+        ranks: Iterable[int] = (),
+        at: Sequence[str] = ("",),
+        ports: tuple[int, int] | None = None,
+    ) -> None:
         self._sockets: dict[int, socket.socket] = {}
         self._ranks: dict[int, int] = {}  # of file descriptors
         self._poll = select.poll()
@@ -94,12 +102,11 @@ class Lifelines:
         self._heard: dict[int, socket.socket] = {}  # likewise, and have called
         self._change = threading.Condition()  # of the two above
         secret = secrets.token_bytes(SECRET_BYTES)
-        self._reception = Reception(at, secret, self._grants, self._welcome)
-        ports = self._reception.ports
+        self._reception = Reception(at, secret, self._grants, self._welcome, ports)
         places = [
             (name, port)
-            for host, port in zip(at, ports, strict=True)
-            for name in ([host] if host else _own_names())
+            for host, port in zip(at, self._reception.ports, strict=True)
+            for name in ([host] if host else own_names())
         ]
         self.address = Address(tuple(places), network_here(), secret)
 
@@ -278,12 +285,12 @@ def _has_ended(connection: socket.socket) -> bool:
         return True
 
 
-def _own_names() -> list[str]:
+def own_names() -> list[str]:
     """Names and addresses that this computer may be known by, its own for itself too."""
     found = [socket.gethostname(), socket.getfqdn()]
     with suppress(OSError):
         found += [str(info[4][0]) for info in socket.getaddrinfo(found[0], None)]
     with suppress(OSError):
         found += [card.address for card in cards()]
-    others = [name for name in dict.fromkeys(found) if not _is_loopback(name)]
+    others = [name for name in dict.fromkeys(found) if not is_loopback(name)]
     return [*others, "127.0.0.1"]

@@ -51,6 +51,8 @@ class Reception:
         As of `listen`; called in the thread of the reception, as `welcome` is.
     welcome : callable
         Called with a claim and the connection of who made it.
+    ports : (int, int), optional
+        The first and the last port that may be taken; by default any.
 
     Attributes
     ----------
@@ -71,6 +73,7 @@ class Reception:
         secret: bytes,
         grants: Callable[[int], bool],
         welcome: Callable[[int, socket.socket], None],
+        ports: tuple[int, int] | None = None,
     ) -> None:
         self._secret = secret
         self._grants = grants
@@ -84,7 +87,7 @@ class Reception:
         self._listeners: list[socket.socket] = []
         try:
             for host in hosts:
-                self._listeners.append(_listener(host))
+                self._listeners.append(_listener(host, ports))
             self.ports = [int(listener.getsockname()[1]) for listener in self._listeners]
             self._thread.start()
         except (OSError, RuntimeError):
@@ -220,15 +223,22 @@ class _Caller(Conversation):
         self.due = self.begun + HANDSHAKE_SECONDS
 
 
-def _listener(host: str) -> socket.socket:
-    if host:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, 0), family=family, backlog=1024)
-    elif socket.has_dualstack_ipv6():
-        listener = socket.create_server(
-            ("", 0), family=socket.AF_INET6, backlog=1024, dualstack_ipv6=True
-        )
-    else:
-        listener = socket.create_server(("", 0), backlog=1024)
+def _listener(host: str, ports: tuple[int, int] | None) -> socket.socket:
+    """Listens at the first of these ports that is free."""
+    first, last = ports or (0, 0)
+    for port in range(first, last + 1):
+        try:
+            listener = _server(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or port == last:
+                raise
+        else:
+            break
     listener.setblocking(False)
     return listener
+
+
+def _server(host: str, port: int) -> socket.socket:
+    dual = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=dual)

@@ -11,26 +11,29 @@ from __future__ import annotations
 import pickle
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.roster.changes import WARNED, Gone, Left, Lost
-from cec_mpi.roster.roster import Roster, State
+from cec_mpi.roster.roster import Process, Roster, State
 from cec_mpi.wire.answers import check_message_sizes
 from cec_mpi.wire.jobs import Answered, Event, Job
 from cec_mpi.wire.messages.master_end import MessagesMasterEnd
-from cec_mpi.wire.messages.packing import goes_with_order, goes_with_report, packed_job
-from cec_mpi.wire.messages.parting import all_that_hear, all_that_stay, ended
-from cec_mpi.wire.messages.peers import Peer, Peers
+from cec_mpi.wire.messages.packing import packed
+from cec_mpi.wire.messages.parting import part
+from cec_mpi.wire.messages.peer import Callers, Peer
+from cec_mpi.wire.messages.peers import Peers
 from cec_mpi.wire.messages.replacing import Replacements
-from cec_mpi.wire.messages.tags import CONTENT, NOTE, ORDER, REPORT, VALUES
+from cec_mpi.wire.messages.shortage import Shortage
 from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import CUT_OFF, Kind, Order, Stop
+from cec_mpi.wire.orders import CUT_OFF, Kind, Order
+
+if TYPE_CHECKING:
+    from cec_mpi.wire.messages.ranks import Ranks
 
 _OPEN_SECONDS = 30.0  # without a word of any machine that opens its shard
 _HEAR_SECONDS = 0.01  # between two looks whether machines were warned
@@ -42,14 +45,14 @@ class MessagesHub:
 
     Parameters
     ----------
-    comm : mpi4py.MPI.Intracomm
-        The master, one rank per machine, and spares.
-    at : sequence of str or None
-        Addresses at which rank 0 hears whether machines live, to go on without those that are
-        lost; None where losing one is an error.
-    program : str, optional
-        The module that a process runs which is started in the place of a lost one, when there are
-        no spares; by default none is started.
+    size : int
+        Processes that serve from the beginning.
+    continues : bool
+        Go on without machines that are lost; else losing one is an error.
+    ranks : callable, optional
+        Given the roster of these processes, how those of the launcher are reached.
+    callers : Callers, optional
+        Processes that come by themselves.
 
     Attributes
     ----------
@@ -58,24 +61,35 @@ class MessagesHub:
     is_cut_off : bool
         See `JobsHub`.
     lost_any : bool
-        A process is gone or stuck: MPI_Finalize could wait for it for ever.
+        A process of the job is gone or stuck: MPI_Finalize could wait for it for ever.
     out_of_reach : bool
         One is stuck on another node, and only the launcher can end it.
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, at: Sequence[str] | None, program: str | None = None
+        self,
+        size: int,
+        continues: bool,
+        ranks: Callable[[Roster], Ranks] | None = None,
+        callers: Callers | None = None,
     ) -> None:
-        self.continues = continues = at is not None
+        self.continues = continues
         self._events: deque[Event] = deque()
-        self.roster = Roster(comm.size - 1, time.monotonic, self._events.append)
-        self._peers = Peers(comm, at, program is not None, self.roster, self._on_loss)
-        self._replacements = Replacements(self._peers, continues, program, self.roster)
+        self.roster = Roster(size, time.monotonic, self._events.append)
+        of_launcher = ranks(self.roster) if ranks is not None else None
+        groups = [group for group in (of_launcher, callers) if group is not None]
+        first = of_launcher.first if of_launcher is not None else []
+        self._peers = Peers(first, groups, self.roster, self._on_loss)
+        self._replacements = Replacements(self._peers, continues, of_launcher, self.roster)
+        self._callers = callers
+        if callers is not None:
+            callers.welcome = self._welcome
+        self._shortage = Shortage(self.roster, 0 if callers is None else callers.spare)
         self._opening: Opening | None = None
         self._asked: list[Peer] = []  # to open it
         self._stores = 0
         self._hears_from = 0.0
-        self._stopped = False
+        self._stopped = self._has_begun = False
         self.is_cut_off = self.lost_any = self.out_of_reach = False
 
     def open(self, opening: Opening) -> list[Opened]:
@@ -84,11 +98,11 @@ class MessagesHub:
             raise MachineError(CUT_OFF)
         check_message_sizes(opening.manifest)
         if not self._stores:
-            for process, machine in zip(self.roster.processes, opening.machines, strict=True):
-                if machine and process.state is State.SPARE:
-                    self.roster.serve(process.rank, machine)
+            for rank, machine in enumerate(opening.machines, start=1):
+                if machine and self.roster[rank].state is State.SPARE:
+                    self.roster.serve(rank, machine)
         self._replacements.paused = True
-        self._asked = [peer for peer in self._peers.living() if peer.process.is_free]
+        self._asked = self._peers.that_can_open()
         opening = self._as_it_is(opening)
         self._opening = opening
         for peer in self._asked:
@@ -98,58 +112,49 @@ class MessagesHub:
             for peer in self._asked:
                 self._peers.send_object(peer, None)
         found = self._heard(self._asked)
-        return [found.get(peer.rank, Opened()) for peer in self._peers.all]
+        return [found.get(rank, Opened()) for rank in self._peers.all]
 
     def admit(self, emulation: Emulation | None) -> MessagesMasterEnd:
         """Tell all that they serve it."""
         assert self._opening is not None
         number, self._stores = self._stores, self._stores + 1
+        self._replacements.openings[number] = self._opening, emulation
         for peer in self._peers.living():
             if peer in self._asked:
                 self._peers.send_object(peer, emulation)
             else:
                 peer.stores_left.append(number)  # it opens it when it is not busy any more
-        self._replacements.openings[number] = self._opening, emulation
-        self._go_on_replacing()
+                if peer.process.state is State.IDLE:
+                    self._replacements.open_rest(peer)
+        if not number:
+            self.roster.expect(self._opening.expected)
+            if self._callers is not None:
+                self._callers.begin(self._opening.store)
+        self._replacements.go_on()
         return MessagesMasterEnd(self, number, self._opening)
 
     def refuse(self, error: CecError) -> None:
         """Tell all that they do not."""
         for peer in self._asked:
             self._peers.send_object(peer, error)
-        self._go_on_replacing()
+        self._replacements.go_on()
 
     def stop(self, error: BaseException | None) -> None:
-        """Tell all to leave, and see that they do."""
+        """Tell all to leave, and see that those of the job do."""
         self._stopped = self._replacements.paused = True
-        hears = all_that_hear(self._peers, lambda: deque(self.events(), maxlen=0))
-        self.lost_any = self.lost_any or len(hears) < len(self._peers.living())
-        self._peers.are_leaving = True
-        for peer in hears:
-            self._peers.order(peer, Order(Kind.STOP), Stop(error, self.lost_any).packed())
-        for peer in all_that_stay(self._peers, hears):
-            self.lost_any = True
-            self.out_of_reach = not ended(peer) or self.out_of_reach
-        self._peers.close()
+        parted = part(self._peers, lambda: deque(self.events(), maxlen=0), error, self.lost_any)
+        self.lost_any, self.out_of_reach = not parted.all_have_left, parted.out_of_reach
 
     def ask(self, job: Job, content: NDArray[Any]) -> None:
         """Give a job to its machine, which is idle."""
         peer = self._serving_as(job.machine)
         self.roster.ask(peer.rank)
-        header = Order.of(job.product, job.store, job.shard, job.step)
-        order = packed_job(header, job.intervals, content)
+        self._has_begun = True
         peer.job = job
-        job.sent = order, content
         with self._peers.watching(peer):
-            requests = [peer.isend(order, ORDER)]
-            if not goes_with_order(content):
-                requests.append(peer.isend(content, CONTENT))
-            if goes_with_report(job.values):
-                requests.append(peer.irecv(job.room.together, VALUES))
-            else:
-                requests.append(peer.irecv(job.report, REPORT))
-                requests.append(peer.irecv(job.values, VALUES))
-            job.requests = requests
+            order, alone = packed(job, content)
+            job.sent = order, content
+            peer.begin(job, order, alone)
         job.asked = True
 
     def hear(self) -> None:
@@ -158,19 +163,14 @@ class MessagesHub:
         if now < self._hears_from:
             return
         self._hears_from = now + _HEAR_SECONDS
-        for peer in self._peers.living():
-            if peer.process.is_joining:
-                continue  # it is heard when it is a machine
-            with self._peers.watching(peer):
-                if peer.has_sent(NOTE):
-                    peer.object(NOTE)
-                    self._exclude(peer, WARNED, Left)
+        for peer in self._peers.warned():
+            self._exclude(peer, WARNED, Left)
 
     def busy(self) -> dict[int, Job]:
         """The jobs that are not answered, by machine; without those of machines given up."""
         return {
             peer.process.machine: peer.job
-            for peer in self._peers.all
+            for peer in self._peers.all.values()
             if peer.job and peer.process.state in (State.COMPUTING, State.LATE)
         }
 
@@ -178,11 +178,20 @@ class MessagesHub:
         """Machines that processes are, or will be, about to become."""
         return self._replacements.joining()
 
+    def awaited(self) -> set[int]:
+        """These, and machines without a process where some are waited for."""
+        awaited = self.joining()
+        if self._callers is not None and (self._callers.waits or not self._has_begun):
+            awaited.update(self.roster.vacant)
+        return awaited
+
     def events(self) -> Iterator[Event]:
         """What has happened since the last time, as it shows in the roster; never waits."""
         self._peers.help_along()
         self._peers.look_for_the_dead()
         self._replacements.look_around()
+        if self._callers is not None and not self._stopped:
+            self._shortage.look(self._replacements.openings)
         yield from self._told()
         for peer in self._peers.living():
             if peer.job is not None and not peer.is_lost:
@@ -230,8 +239,9 @@ class MessagesHub:
 
     def _as_it_is(self, opening: Opening) -> Opening:
         """With the machines that processes are now."""
-        wanted = set(opening.machines)
-        machines = [p.process.machine if p in self._asked else 0 for p in self._peers.all]
+        wanted = {*opening.machines, *opening.expected}
+        every = self._peers.all.values()
+        machines = [p.process.machine if p in self._asked else 0 for p in every]
         return opening.for_machines([n if n in wanted else 0 for n in machines])
 
     def _heard(self, peers: list[Peer]) -> dict[int, Any]:
@@ -248,9 +258,7 @@ class MessagesHub:
         if not job.asked:
             return
         with self._peers.watching(peer):
-            while job.requests and job.requests[-1].Test():
-                job.requests.pop()
-            if job.requests:
+            if not peer.has_answered(job):
                 return
             peer.job, job.sent = None, ()
             self._events.append(Answered(job))
@@ -269,20 +277,24 @@ class MessagesHub:
             raise RuntimeError(f"machine {machine} has no process")
         return peer
 
+    def _welcome(self, make: Callable[[Process], Peer]) -> Peer:
+        """A process has come by itself."""
+        peer = make(self.roster.come())
+        self.roster.settle(peer.rank, peer.host, peer.room)
+        self._peers.add(peer)
+        return peer
+
     def _exclude(self, peer: Peer, reason: str, change: type[Gone] = Lost) -> None:
         """Ask a process no more; another takes its place, if there is one."""
-        self.roster.exclude(peer.rank, reason, change)
-        self._replacements.fill()
-
-    def _go_on_replacing(self) -> None:
-        self._replacements.paused = False
+        self._peers.exclude(peer, reason, change)
         self._replacements.fill()
 
     def _told(self) -> Iterator[Event]:
         while self._events:
             yield self._events.popleft()
 
-    def _on_loss(self) -> None:
-        self.lost_any = True
-        self._replacements.note_loss()
+    def _on_loss(self, peer: Peer) -> None:
+        if peer.is_of_the_job:
+            self.lost_any = True
+            self._replacements.note_loss()
         self._replacements.fill()

@@ -19,7 +19,13 @@ from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending.signals import NotedSignals
 from cec_mpi.processes.waiting import Patience, Rhythm
 from cec_mpi.wire.lifelines.lifelines import Lifeline
-from cec_mpi.wire.messages.packing import AnswerRoom, goes_with_report, unpacked_job
+from cec_mpi.wire.messages.packing import (
+    AnswerRoom,
+    asked_for,
+    goes_with_report,
+    shape_for,
+    unpacked_job,
+)
 from cec_mpi.wire.messages.tags import CONTENT, NOTE, OBJECT, ORDER, REPORT, VALUES
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import (
@@ -86,9 +92,9 @@ class MessagesMachineEnd:
         with self._to_master():
             numbers = self._next_order(signals)
             order, pairs, self._content = unpacked_job(numbers)
-            if order.is_step:
-                intervals = tuple(map(tuple, pairs.tolist()))
-                return Multiply(order.store, order.step, order.shard, order.product, intervals)
+            job = asked_for(order, pairs)
+            if job is not None:
+                return job
             content = np.empty(order.length, dtype=np.uint8)
             if order.length:
                 received = self._comm.Irecv(content, source=MASTER, tag=CONTENT)
@@ -126,10 +132,8 @@ class MessagesMachineEnd:
 
     def shared(self, order: Multiply) -> NDArray[Any]:
         """Receive what this job multiplies with."""
-        opening, (adjoint, columns) = self._served[order.store], order.product
-        assert order.intervals is not None
-        rows = sum(stop - start for start, stop in order.intervals)
-        shape = (rows, columns) if adjoint else (columns, opening.manifest.columns)
+        opening = self._served[order.store]
+        shape = shape_for(order, opening)
         if self._content.size:
             return self._content.view(opening.arithmetic).reshape(shape)
         values = np.empty(shape, opening.arithmetic)

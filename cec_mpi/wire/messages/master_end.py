@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,16 @@ class MessagesMasterEnd:
         asked = machine, self._store, step, machine, product, intervals
         job = Job(*asked, room.values, report=room.report, room=room)
         self.hub.ask(job, content)
+        return job
+
+    def adopt(self, machine: int, step: int, shards: Sequence[int], allowance: float) -> Job:
+        """Have a machine that is idle take over shards."""
+        room = AnswerRoom(0, self._arithmetic)
+        room.clear()
+        asked = machine, self._store, step, machine, Product(), ()
+        job = Job(*asked, room.values, report=room.report, room=room)
+        job.adopted, job.allowance = tuple(shards), allowance
+        self.hub.ask(job, room.values)
         return job
 
     def gave(self, job: Job) -> bool:

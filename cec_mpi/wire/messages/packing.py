@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.plan.numbers import Ints
 from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR
-from cec_mpi.wire.orders import Order, Reported
+from cec_mpi.wire.jobs import Job
+from cec_mpi.wire.opening import Opening
+from cec_mpi.wire.orders import Adopt, Kind, Multiply, Order, Reported
 
 _NUMBER = 8  # bytes
 _HEADER, _REPORT = len(Order._fields), Reported.size()
@@ -42,13 +44,46 @@ def packed_job(
     return packed
 
 
+def packed(job: Job, content: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+    """The order of a job, or to take over shards; and what goes on its own behind it."""
+    if job.adopted is not None:
+        order = Order(Kind.ADOPT, job.store, job.shard, job.step)
+        return np.array([*order, *job.adopted], dtype=np.int64), None
+    header = Order.of(job.product, job.store, job.shard, job.step)
+    numbers = packed_job(header, job.intervals, content)
+    return numbers, None if goes_with_order(content) else content
+
+
 def unpacked_job(numbers: NDArray[np.int64]) -> tuple[Order, Ints, NDArray[np.uint8]]:
-    """An order, its rows as pairs, and what came along: nothing where it comes on its own."""
+    """An order, its rows as pairs, and what came along: nothing where it comes on its own.
+
+    Of an order that is no job, the numbers behind its header take the place of rows.
+    """
     order = Order(*numbers[:_HEADER].tolist())
-    along = order.length if order.is_step else 0
+    if not order.is_step:
+        return order, numbers[_HEADER:], np.empty(0, np.uint8)
+    along = order.length
     end = numbers.size - -(-along // _NUMBER)
     content = numbers[end:].view(np.uint8)[:along]
     return order, numbers[_HEADER:end].reshape(-1, 2), content
+
+
+def asked_for(order: Order, pairs: Ints) -> Multiply | Adopt | None:
+    """The job that an unpacked order asks for; None where it is another order."""
+    if order.is_step:
+        intervals = tuple(map(tuple, pairs.tolist()))
+        return Multiply(order.store, order.step, order.shard, order.product, intervals)
+    if order.kind == Kind.ADOPT:
+        return Adopt(order.store, order.step, order.shard, tuple(pairs.tolist()))
+    return None
+
+
+def shape_for(order: Multiply, opening: Opening) -> tuple[int, int]:
+    """The shape of what a job multiplies with."""
+    adjoint, columns = order.product
+    assert order.intervals is not None
+    rows = sum(stop - start for start, stop in order.intervals)
+    return (rows, columns) if adjoint else (columns, opening.manifest.columns)
 
 
 def goes_with_report(values: NDArray[Any]) -> bool:

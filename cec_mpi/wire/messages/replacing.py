@@ -7,22 +7,28 @@ import pickle
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cec_mpi.errors import MachineError
 from cec_mpi.machine.emulation import Emulation
+from cec_mpi.roster.changes import Lost
 from cec_mpi.roster.roster import Roster, State
-from cec_mpi.wire.messages.peers import Peer, Peers
-from cec_mpi.wire.messages.starting import Greeting, start_process
-from cec_mpi.wire.messages.tags import OBJECT
+from cec_mpi.terminal import say
+from cec_mpi.wire.messages.peer import Peer
+from cec_mpi.wire.messages.peers import Peers
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import Kind, Order
 
+if TYPE_CHECKING:
+    from cec_mpi.wire.messages.ranks import Ranks
+
 log = logging.getLogger(__name__)
 
-_JOIN_SECONDS = 10.0  # that a spare has to open shards
 _SETTLE_SECONDS = 0.5  # after a loss, before a process is started
 _MOST_STARTS = 3  # of processes for one machine
+_MOST_TOLD = 10  # reasons, of which the others are in the log alone
 
 
 class Replacements:
@@ -33,8 +39,8 @@ class Replacements:
     peers : Peers
     allowed : bool
         The session goes on without lost machines; else nobody takes a place.
-    program : str or None
-        What processes run that are started when there are no spares.
+    ranks : Ranks or None
+        Those of the launcher; they may be started when there are no spares.
     roster : Roster
         Of them.
 
@@ -46,16 +52,17 @@ class Replacements:
         Nobody takes a place now.
     """
 
-    def __init__(self, peers: Peers, allowed: bool, program: str | None, roster: Roster) -> None:
+    def __init__(self, peers: Peers, allowed: bool, ranks: Ranks | None, roster: Roster) -> None:
         self.openings: dict[int, tuple[Opening, Emulation | None]] = {}
         self.paused = False
         self._peers = peers
         self._allowed = allowed
-        self._program = program
+        self._ranks = ranks
         self._roster = roster
         self._starts: Counter[int] = Counter()  # of processes, for each machine
         self._starts_soon = False
         self._lost_at = 0.0  # when, the last time
+        self._told: set[str] = set()  # why processes could not join
 
     def joining(self) -> set[int]:
         """Machines that spares, or processes that are started for it, are about to become."""
@@ -65,17 +72,30 @@ class Replacements:
         """A process is gone, which the launcher has to deal with."""
         self._lost_at = time.monotonic()
 
+    def go_on(self) -> None:
+        """Places are taken again."""
+        self.paused = False
+        self.fill()
+
     def fill(self) -> None:
         """Have spares become machines that have no process."""
-        while self._roster.vacant and (spare := self._spare()) is not None:
-            self._join(spare, self._roster.vacant[0])
+        if self._can_replace and (vacant := self._roster.vacant):
+            for spare in self._peers.spares():
+                is_spare = spare.process.state is State.SPARE  # one that is lost fills places, too
+                machine = self._fitting(spare, vacant) if is_spare else 0
+                if machine:
+                    self._join(spare, machine)
 
     def hand_over(self, peer: Peer) -> None:
         """Have a spare become the machine of a process that was given up, if there is one."""
-        if (spare := self._spare()) is not None:
-            machine = peer.process.machine
-            self._roster.hand_over(peer.rank)
-            self._join(spare, machine)
+        if not self._can_replace:
+            return
+        machine = peer.process.machine
+        for spare in self._peers.spares():
+            if self._fitting(spare, [machine]):
+                self._roster.hand_over(peer.rank)
+                self._join(spare, machine)
+                return
 
     def look_around(self) -> None:
         """Take what newcomers have said, and give places away; never waits."""
@@ -86,7 +106,7 @@ class Replacements:
             process = peer.process
             if process.is_joining:
                 self._look_at(peer)
-                if process.is_joining and time.monotonic() - process.since > _JOIN_SECONDS:
+                if process.is_joining and time.monotonic() - process.since > peer.join_seconds:
                     self._exclude(peer, f"rank {peer.rank} does not open its shard")
 
     def start_processes(self, soon: bool = False) -> None:
@@ -110,9 +130,18 @@ class Replacements:
         self._roster.join(peer.rank, peer.process.machine)
         self._open_next(peer)
 
-    def _spare(self) -> Peer | None:
-        """A process that can become another machine now."""
-        return self._peers.spare() if self._can_replace else None
+    def _fitting(self, peer: Peer, vacant: Iterable[int]) -> int:
+        """The one of these machines that a process had best become; 0 where it can be none."""
+        able = [n for n in vacant if self._has_room(peer, n)]
+        return peer.choose(able) if able else 0
+
+    def _has_room(self, peer: Peer, machine: int) -> bool:
+        room = peer.process.room
+        return all(
+            opening.placement.counts[machine - 1] <= room.most(opening.manifest.shard_bytes)
+            for opening, _ in self.openings.values()
+            if machine <= opening.placement.machines
+        )
 
     @property
     def _can_replace(self) -> bool:
@@ -120,24 +149,23 @@ class Replacements:
 
     def _to_be_started(self) -> list[int]:
         """Machines that get a process of their own."""
-        if self._program is None or not self._can_replace:
+        if self._ranks is None or self._ranks.program is None or not self._can_replace:
             return []
         return [n for n in self._roster.vacant if self._starts[n] < _MOST_STARTS]
 
     def _start(self, machine: int) -> None:
         """Start a process that is to become a machine."""
-        assert self._program is not None
+        assert self._ranks is not None
         self._starts[machine] += 1
         if self._starts[machine] == _MOST_STARTS:
             log.error("machine %d is started for the last time", machine)
-        rank = len(self._peers.all) + 1
         try:
-            comm = start_process(self._program, Greeting(rank, self._peers.address_for(rank)))
+            comm = self._ranks.start(self._roster.next_rank)
         except MachineError as error:
             warnings.warn(str(error), stacklevel=2)
-            self._program = None
+            self._ranks.program = None
             return
-        self._peers.all.append(Peer(self._roster.start(machine), comm, 0))
+        self._peers.add(self._ranks.peer(self._roster.start(machine), comm))
 
     def _join(self, peer: Peer, machine: int) -> None:
         """Have a process open the shards of a machine."""
@@ -149,32 +177,35 @@ class Replacements:
     def _open_next(self, peer: Peer) -> None:
         store = peer.stores_left[0]
         opening, _ = self.openings[store]
-        machines = [0] * len(self._peers.all)
         machine = peer.process.machine
-        if machine in opening.machines or machine <= opening.manifest.code.machines:
-            machines[peer.rank - 1] = machine
+        part = machine if machine <= opening.placement.machines else 0
         # Nothing is measured again, and faults on order were those of the lost process.
         inject = ",".join(w for w in opening.options.inject.split(",") if w.startswith("random"))
         options = replace(opening.options, measured=False, inject=inject)
-        opening = replace(opening.for_machines(machines), options=options)
+        opening = replace(opening.for_one(peer.seat, part), options=options)
         self._peers.order(peer, Order(Kind.OPEN, store), pickle.dumps(opening))
 
     def _look_at(self, peer: Peer) -> None:
         with self._peers.watching(peer):
-            if not peer.has_sent(OBJECT):
+            if not peer.has_sent():
                 return
             if peer.process.state is State.STARTING:
-                self._peers.hear_whereabouts(peer)
+                assert self._ranks is not None
+                self._ranks.hear_whereabouts(peer)
                 machine = peer.process.machine
                 self._roster.arrive(peer.rank)
                 if self._can_replace:  # else it came too late: it is a spare
                     self._join(peer, machine)
                 return
-            opened: Opened = peer.object(OBJECT)
+            opened = peer.object()
+            if not isinstance(opened, Opened):  # as a report that nobody has waited for any more
+                log.warning("rank %d says what it is not asked", peer.rank)
+                return
             if opened.problem:
-                log.error("a spare cannot join: %s", opened.problem)
+                self._tell(peer, opened.problem)
                 self._peers.send_object(peer, MachineError(opened.problem))
-                self._exclude(peer, opened.problem)
+                if not peer.is_lost:
+                    self._exclude(peer, opened.problem)
                 return
             store = peer.stores_left.pop(0)
             if store in self.openings:
@@ -188,7 +219,14 @@ class Replacements:
             else:
                 self._roster.joined(peer.rank)
 
+    def _tell(self, peer: Peer, problem: str) -> None:
+        """Say why a process cannot join; those of the job have told it themselves."""
+        log.error("a process cannot join: %s", problem)
+        if not peer.is_of_the_job and problem not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(problem)
+            say(f"a machine cannot join: {problem}")
+
     def _exclude(self, peer: Peer, reason: str) -> None:
         """A process cannot become its machine: another is to."""
-        self._roster.exclude(peer.rank, reason)
+        self._peers.exclude(peer, reason, Lost)
         self.fill()

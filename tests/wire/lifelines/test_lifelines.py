@@ -408,6 +408,18 @@ def test_where_nobody_can_listen_nothing_is_left():
     assert (threading.active_count(), open_files()) == (threads, files)
 
 
+def test_it_listens_at_a_port_that_it_may_take_and_is_free():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        lifelines = Lifelines([1], ("127.0.0.1",), (port, port + 20))
+        try:
+            assert port < lifelines.address.places[0][1] <= port + 20
+        finally:
+            lifelines.close()
+        with pytest.raises(OSError, match="in use"):
+            Lifelines([1], ("127.0.0.1",), (port, port))
+
+
 def test_the_secret_is_not_shown(lifelines):
     shown = f"{lifelines.address} {lifelines.address!r}"
     assert "127.0.0.1" in shown

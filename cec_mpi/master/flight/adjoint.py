@@ -17,8 +17,8 @@ from cec_mpi.core.deviation.amplification import (
     transposed_errors,
 )
 from cec_mpi.errors import InfeasibleError, MachineError
-from cec_mpi.master.context import Context
-from cec_mpi.master.in_flight import StepInFlight
+from cec_mpi.master.flight.context import Context
+from cec_mpi.master.flight.in_flight import StepInFlight
 from cec_mpi.master.numbers.bounds import ErrorBounds
 from cec_mpi.master.step import Step
 from cec_mpi.text import plural
@@ -33,7 +33,8 @@ class _Term:
     """
 
     machine: int
-    intervals: Intervals
+    shard: int
+    intervals: Intervals  # of the shard
     coefficients: NDArray[Any]
     stands_in_for: _Term | None = None
     made_of: list[_Term] = field(default_factory=list)
@@ -69,10 +70,10 @@ class _Term:
     def errors(self, generator: NDArray[np.float64], errors: AnswerErrors) -> TransposedErrors:
         """How far it is from exact, relative to its coefficients."""
         if self.value is not None:
-            return transposed_errors(errors, (self.machine,))
-        others = [term.machine for term in self.made_of]
+            return transposed_errors(errors, (self.shard,))
+        others = [term.shard for term in self.made_of]
         parts = [term.errors(generator, errors) for term in self.made_of]
-        return stand_in_errors(generator, self.machine, others, self.weights, parts)
+        return stand_in_errors(generator, self.shard, others, self.weights, parts)
 
     def add_to(self, total: NDArray[np.float64]) -> None:
         """Add its value."""
@@ -104,12 +105,15 @@ class AdjointStep(StepInFlight):
             return
         k = self.step.product.columns
         position = 0
-        for n, intervals in self.master.intervals_of(self.step.plan).items():
+        for machine, shard, intervals in self.step.plan.pieces():
             size = sum(stop - start for start, stop in intervals) * k
             if size:
-                self._terms.append(_Term(n, intervals, self._coded[position : position + size]))
-                self._give(self._terms[-1])
+                term = _Term(machine, shard, intervals, self._coded[position : position + size])
+                self._terms.append(term)
+                self._aside[machine].append(term)
             position += size
+        for machine in list(self._aside):
+            self.next_job(machine)
 
     def is_done(self) -> bool:
         """Whether all terms are known."""
@@ -131,14 +135,19 @@ class AdjointStep(StepInFlight):
                     continue  # as late as what it stands in for: more work would not help
                 if not term.made_of:
                     self._missing.append(term)
-        self._missing += [term for term in self._aside.pop(machine, ()) if term.is_wanted]
+        for term in self._aside.pop(machine, ()):
+            if term.is_wanted:
+                term.lost = True
+                self._missing.append(term)
 
     def hand_on(self) -> None:
-        """Give what is missing to others, or to its own machine if that is there again."""
+        """Give what is missing to others, or to a machine that has its shard, too."""
         while self._missing:
             term = self._missing[-1]
-            if term.machine in self.helpers() and term.machine not in self.outstanding:
-                self._aside[term.machine].append(term)
+            holder = self.placement.holder(term.shard)
+            if holder in self.helpers() and holder not in self.outstanding:
+                term.machine = holder
+                self._aside[holder].append(term)
             elif term.is_wanted:
                 self._make_of_others(term)
             self._missing.pop()
@@ -200,26 +209,35 @@ class AdjointStep(StepInFlight):
         )
 
     def _give(self, term: _Term) -> None:
-        self.ask(term.machine, term.intervals, term.coefficients)
-        self._asked[self.outstanding[term.machine]] = term
+        machine, rows = term.machine, self.master.manifest.rows_per_shard
+        mine = self.placement.stack(machine, {term.shard: term.intervals}, rows)
+        self.ask(machine, mine, term.coefficients)
+        self._asked[self.outstanding[machine]] = term
 
     def _make_of_others(self, term: _Term) -> None:
-        code, dtype = self.master.manifest.code, self._coded.dtype
-        others = self._others(term.machine)
-        weights = term.weights = code.stand_in_weights(term.machine, others)
-        for machine, weight in zip(others, weights, strict=True):
+        code, dtype, placement = self.master.manifest.code, self._coded.dtype, self.placement
+        others = self._others(term.shard)
+        weights = term.weights = code.stand_in_weights(term.shard, others)
+        for shard, weight in zip(others, weights, strict=True):
             part = (weight * term.coefficients).astype(dtype, copy=False)
-            made = _Term(machine, term.intervals, part, stands_in_for=term)
+            machine = placement.holder(shard)
+            made = _Term(machine, shard, term.intervals, part, stands_in_for=term)
             term.made_of.append(made)
             self._aside[machine].append(made)
 
-    def _others(self, machine: int) -> tuple[int, ...]:
-        """The L fastest machines that can stand in for one."""
+    def _others(self, shard: int) -> tuple[int, ...]:
+        """L shards of which machines are done first, to stand in for one."""
         needed, speeds = self.master.manifest.code.recovery, self.step.planned.speeds
-        able = sorted(self.helpers() - {machine}, key=lambda n: -speeds[n - 1])
-        if len(able) < needed:
+        times: list[tuple[float, int]] = []
+        placement = self.placement
+        for machine in sorted(self.helpers()):
+            mine = [n for n in placement.of_all((machine,)) if placement.holder(n) == machine]
+            mine = [n for n in mine if n != shard]
+            times += [((k + 1) / speeds[machine - 1], n) for k, n in enumerate(mine)]
+        if len(times) < needed:
+            machine = placement.holder(shard)
             raise InfeasibleError(
                 f"step {self.step.number} has lost machine {machine}: its part can be made with "
-                f"{plural(needed, 'other')}, and {len(able)} can be had"
+                f"{plural(needed, 'other')}, and {len(times)} can be had"
             )
-        return tuple(sorted(able[:needed]))
+        return tuple(sorted(n for _, n in sorted(times, key=lambda each: each[0])[:needed]))

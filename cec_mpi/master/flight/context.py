@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from cec_mpi.core.plan.planner import Plan
+from cec_mpi.master.flight.adopting import Adopting
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.options.deadline import Deadline
 from cec_mpi.processes.waiting import Rhythm
 from cec_mpi.roster.changes import Lost
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.wire.jobs import Event, Intervals, Jobs
+from cec_mpi.wire.jobs import Event, Jobs
 
 
 class Context(Protocol):
@@ -34,6 +34,10 @@ class Context(Protocol):
     steps : StepPlanner
     rhythm : Rhythm
         Of waits for answers.
+    adopting : Adopting or None
+        Where machines take over shards of those that are away.
+    spare : int
+        Machines, whichever they are, that a product X W is to be able to miss.
     """
 
     manifest: Manifest
@@ -44,9 +48,11 @@ class Context(Protocol):
     up: set[int]
     steps: StepPlanner
     rhythm: Rhythm
+    adopting: Adopting | None
+    spare: int
 
-    def intervals_of(self, plan: Plan) -> Mapping[int, Intervals]:
-        """The rows of each machine."""
+    def to_spare(self, machines: Sequence[int]) -> int:
+        """How many of these, whichever they are, a step can miss; -1 where they are too few."""
 
     def check_loss(self, event: Lost, when: str) -> None:
         """Refuse to lose a machine, where the session does not go on without it."""

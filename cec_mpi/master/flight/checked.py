@@ -10,9 +10,9 @@ import numpy as np
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.core.step.product import Product
-from cec_mpi.master.adjoint import AdjointStep
-from cec_mpi.master.context import Context
-from cec_mpi.master.forward import ForwardStep
+from cec_mpi.master.flight.adjoint import AdjointStep
+from cec_mpi.master.flight.context import Context
+from cec_mpi.master.flight.forward import ForwardStep
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.step import Step
 from cec_mpi.roster.roster import State
@@ -53,21 +53,24 @@ class CheckedAdjoint:
             on_its_way.to_its_end(buffers)
             rows: dict[int, Intervals] = {}
             for term in on_its_way.used():
-                rows[term.machine] = rows.get(term.machine, ()) + term.intervals
+                rows[term.shard] = rows.get(term.shard, ()) + term.intervals
             wanted = {n: tuple(checks.unknown(n, intervals)) for n, intervals in rows.items()}
             wrong = self._probe(wanted, on_its_way, buffers) if any(wanted.values()) else set()
             unknown = set()  # of machines that were lost, or too late
             with step.timed("code"):
                 for term in on_its_way.used():
-                    machine, value = term.machine, term.value
-                    if checks.unknown(machine, term.intervals):
+                    machine, shard, value = term.machine, term.shard, term.value
+                    if checks.unknown(shard, term.intervals):
                         unknown.add(machine)
-                    elif value is not None and checks.fails(
-                        machine, term.intervals, term.coefficients, value
+                    elif (
+                        machine not in wrong
+                        and value is not None
+                        and checks.fails(shard, term.intervals, term.coefficients, value)
                     ):
                         wrong.add(machine)
                         log.error("machine %d answered wrong numbers in %d", machine, step.number)
                         step.note_wrong(machine)
+                        checks.forget(shard)  # it may have been the answer to the probe
             if not wrong and not unknown:
                 return
             on_its_way.wrong |= wrong
@@ -86,9 +89,9 @@ class CheckedAdjoint:
         probing.to_its_end(buffers)
         self._master.end.release(probing.totals.jobs)
         on_its_way.leave_answered()
-        for machine in answers.accused:
-            self._checks.forget(machine)
-        return set(answers.accused)
+        for shard in answers.accused:
+            self._checks.forget(shard)
+        return probing.blamed
 
 
 class ProbeStep(ForwardStep):
@@ -103,7 +106,7 @@ class ProbeStep(ForwardStep):
     answers : RowAnswers
         Compares them, with those that are known.
     wanted : dict of int to Intervals
-        Rows by machine.
+        Rows by shard.
     """
 
     def __init__(
@@ -122,13 +125,15 @@ class ProbeStep(ForwardStep):
     def first_jobs(self) -> None:
         """Give the rows that are wanted, and have as many answers to each as are compared."""
         recovery, rows = self.master.manifest.code.recovery, self.master.manifest.rows_per_shard
-        idle = self.roster.machines(State.IDLE)
-        needed = np.full(rows, recovery + 1)
+        idle, placement = self.roster.machines(State.IDLE), self.placement
+        # Where answers of a machine may all be wrong, whatever is known is compared with them.
+        needed = np.full(rows, recovery + 1 if placement.is_plain else placement.shards)
         for n, intervals in self._wanted.items():
             for start, stop in intervals:
-                self._answers.expect(n, start, stop)
+                self._set_aside(placement.holder(n), n, start, stop)
+                self._answers.want(n, start, stop)
                 needed[start:stop] -= 1
-        for n in sorted(self.machines - self.wrong):
+        for n in placement.of_all(sorted(self.machines - self.wrong)):
             unknown = self._checks.unknown(n, [(0, rows)])
             known = np.ones(rows, dtype=bool)
             for start, stop in unknown:
@@ -137,30 +142,22 @@ class ProbeStep(ForwardStep):
             needed -= known
             for start, stop in _runs(known):
                 self._answers.give(n, start, stop, self._checks.products(n, start, stop))
-        for n, intervals in self._wanted.items():
-            if n not in idle:
-                self._answers.give_up(n)
-            elif intervals:
-                self.ask(n, intervals, self._shared)
+        for machine in list(self._aside):
+            if machine not in idle:
+                self.drop(machine)
+            else:
+                self.next_job(machine)
         if self._answers.missing(()):
             self._hand_on()
 
     def take(self, job: Job) -> None:
         """Know an answer, and compare it."""
-        self._checks.take(job.machine, job.intervals, job.values)
+        place, rows = 0, self.master.manifest.rows_per_shard
+        for shard, start, stop in self.placement.split(job.machine, job.intervals, rows):
+            values = job.values[place : place + stop - start]
+            self._checks.take(shard, [(start, stop)], values)
+            place += stop - start
         super().take(job)
-
-    def settle(self) -> bool:
-        """Where too few are left to compare with, know what they say."""
-        if super().settle():
-            return True
-        if not self._compares or self._answers.doubtful():
-            return False
-        self._compares = False
-        self._answers.compare_no_more()
-        if self._answers.missing(()):
-            self._hand_on()
-        return True
 
 
 def _runs(places: np.ndarray) -> list[tuple[int, int]]:

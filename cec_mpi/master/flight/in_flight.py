@@ -14,36 +14,31 @@ from numpy.typing import NDArray
 from cec_mpi.core.accuracy.finite import NotFinite, Unusable
 from cec_mpi.core.deviation.amplification import Amplification
 from cec_mpi.errors import InfeasibleError, MachineError
-from cec_mpi.master.context import Context
+from cec_mpi.master.flight.asked import Asked
+from cec_mpi.master.flight.context import Context
+from cec_mpi.master.flight.totals import Totals
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
-from cec_mpi.master.totals import Totals
 from cec_mpi.processes.waiting import Patience
 from cec_mpi.roster.changes import GivenUp, Gone, Joined, Lost
 from cec_mpi.roster.roster import State
+from cec_mpi.text import plural
 from cec_mpi.wire.answers import Answers, credible
-from cec_mpi.wire.jobs import Answered, Event, Intervals, Job
+from cec_mpi.wire.jobs import Answered, Event, Job
 
 log = logging.getLogger(__name__)
 
 _LONGEST_SLEEP = 1e-3  # seconds, between two looks at who has answered: each costs its time
 
 
-class StepInFlight(ABC):
+class StepInFlight(Asked, ABC):
     """A step on its way: jobs are given, answered, given up and given to others."""
 
     def __init__(self, master: Context, step: Step) -> None:
-        self.master = master
-        self.step = step
-        self.end = master.end
-        self.hub = master.end.hub
-        self.roster = self.hub.roster
-        self.machines = set(step.moment.available)
-        self.outstanding: dict[int, Job] = {}  # of this step, by machine
-        self.refused: dict[int, Unusable] = {}  # machines with an answer that is not finite
-        self.wrong: set[int] = set()  # machines of which nothing more is used
-        self._not_finite = NotFinite(step.product.columns, step.product.adjoint)
-        self.totals = Totals.of(master.manifest.code.machines)
+        super().__init__(master, step)
+        given = step.product.columns, step.product.adjoint, master.steps.rows_of_shards
+        self._not_finite = NotFinite(*given)
+        self.totals = Totals.of(master.steps.placement.machines)
         self._answered_after: list[float] = []
         self._plan_seconds: float | None = None
         self._begin = time.monotonic()
@@ -114,7 +109,7 @@ class StepInFlight(ABC):
 
     def _go(self) -> None:
         step = self.step
-        kind, rows = step.product, step.plan.assignment.counts(len(self.totals.rows))
+        kind, rows = step.product, step.plan.counts(len(self.totals.rows))
         self._plan_seconds = self.master.steps.speeds.predict(kind, rows)
         step.announce(self.master.steps)
         with step.timed("announce"):
@@ -131,7 +126,7 @@ class StepInFlight(ABC):
                     continue
                 if not self.outstanding and not self.hub.joining() and not self._busy_before():
                     self._hand_on()
-                    if not self.outstanding:
+                    if not self.outstanding and not self.hub.awaited():
                         raise RuntimeError(f"step {step.number} waits for nobody")
                 self._look_at_the_clock()
                 if self.use_the_time():
@@ -139,23 +134,6 @@ class StepInFlight(ABC):
                 self.master.steps.schedule.gate()
                 patience.pause()
             patience.over()
-
-    def ask(self, machine: int, intervals: Intervals, content: NDArray[Any]) -> None:
-        """Give a job to an idle machine."""
-        step = self.step
-        job = self.end.ask(machine, step.number, step.product, intervals, content)
-        self.outstanding[machine] = job
-        step.count(announce=16 * len(intervals), share=content.nbytes)
-
-    def ready(self) -> set[int]:
-        """Machines that can be given a job: idle, and their last answer is taken."""
-        return self.roster.machines(State.IDLE) - set(self.outstanding)
-
-    def helpers(self) -> set[int]:
-        """Machines that may be asked for what others do not answer."""
-        computing = self.roster.machines(State.COMPUTING) & set(self.outstanding)
-        usable = self.roster.machines(State.IDLE) | computing
-        return (self.machines & usable) - set(self.refused) - self.wrong
 
     def collected(self, condition: float, amplification: Amplification) -> Multiplied:
         """What the machines did, for the records; their buffers can be used again."""
@@ -194,6 +172,11 @@ class StepInFlight(ABC):
                 self._hand_on()
             return
         del self.outstanding[job.machine]
+        if job.adopted is not None:
+            assert self.master.adopting is not None
+            if not self.take_over(self.master.adopting.go_on(self.ready(), self.step.number)):
+                self._hand_on()
+            return
         self._answered_after.append(time.monotonic() - self._begin)
         if job.failed:
             self._failed(job.machine)
@@ -230,9 +213,12 @@ class StepInFlight(ABC):
         except InfeasibleError:
             # Machines that are late may answer after all, and others may join.
             self.hub.start_processes(soon=True)
+            if self.adopt_missing():
+                return
             if self.outstanding or self.hub.joining() & self.master.up or self._busy_before():
                 return
-            if self.settle():
+            # Whoever nobody has started yet may never come: only what has to be had waits for it.
+            if self.settle() or self.hub.awaited() & self.master.up:
                 return
             if self.refused:
                 first = next(iter(self.refused.values()))
@@ -241,9 +227,12 @@ class StepInFlight(ABC):
             if disagreement is not None:
                 raise disagreement from None
             left = sorted(self.helpers())
+            shards = ""
+            if not self.placement.is_plain:
+                shards = f" with {plural(self.placement.count(left), 'shard')}"
             raise CannotEnd(
                 f"step {self.step.number} cannot end: {len(left)} of its machines are left "
-                f"({', '.join(map(str, left)) or 'none'}), and each row needs "
+                f"({', '.join(map(str, left)) or 'none'}){shards}, and each row needs "
                 f"{self.master.manifest.code.recovery}{self._last_loss()}"
             ) from None
 
@@ -262,7 +251,7 @@ class StepInFlight(ABC):
             n
             for n, job in self.outstanding.items()
             if allowed is not None
-            and now - job.begun > allowed
+            and now - job.begun - job.allowance > allowed
             and self.roster.state_of(n) is State.COMPUTING
         ]
         for n in late:

@@ -1,0 +1,5 @@
+"""A step by messages on its way: jobs are given, answered, given up and given to others.
+
+May import: `core`, `errors`, `master.numbers`, `master.planning`, `master.step`, `options`,
+`processes`, `roster`, `store`, `wire`.
+"""

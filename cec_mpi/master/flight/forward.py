@@ -1,0 +1,167 @@
+"""X W by messages: the first L answers to each row, whoever gives them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from numpy.typing import NDArray
+
+from cec_mpi.core.plan.replan import Missing, replan
+from cec_mpi.core.step.answers import RowAnswers
+from cec_mpi.errors import MachineError
+from cec_mpi.master.flight.context import Context
+from cec_mpi.master.flight.in_flight import StepInFlight
+from cec_mpi.master.step import Step
+from cec_mpi.wire.jobs import Intervals, Job
+
+log = logging.getLogger(__name__)
+
+_LUCK = 1e-6  # that two wrong machines look like one that is right, which is then blamed
+
+
+class ForwardStep(StepInFlight):
+    """X W: any L answers to a row will do."""
+
+    def __init__(
+        self, master: Context, step: Step, shared: NDArray[Any], answers: RowAnswers
+    ) -> None:
+        super().__init__(master, step)
+        self._shared = shared
+        self._answers = answers
+        self.blamed: set[int] = set()  # machines that were wrong
+        self._accused: set[int] = set()  # shards, as those of the answers
+        self._compares = master.samples  # what can be done without
+        self._aside: dict[int, dict[int, list[tuple[int, int]]]] = {}  # by machine and shard
+        self._expected: dict[int, list[tuple[int, int, int]]] = {}  # shard and rows, by machine
+
+    def first_jobs(self) -> None:
+        """Give the jobs of the plan."""
+        for machine, shard, intervals in self.step.plan.pieces():
+            for start, stop in intervals:
+                self._set_aside(machine, shard, start, stop)
+        missing = self._answers.missing(self.helping())  # rows to be compared
+        if missing:
+            self._share_out(missing)
+        for machine in list(self._aside):
+            self.next_job(machine)
+
+    def _share_out(self, missing: Sequence[Missing]) -> None:
+        placement = self.placement
+        for shard, start, stop in replan(missing, self.step.planned.speeds, placement.holder):
+            self._set_aside(placement.holder(shard), shard, start, stop)
+
+    def _set_aside(self, machine: int, shard: int, start: int, stop: int) -> None:
+        """Expect rows of a machine, which it will be asked for when it can be."""
+        self._answers.expect(shard, start, stop)
+        self._expected.setdefault(machine, []).append((shard, start, stop))
+        self._aside.setdefault(machine, {}).setdefault(shard, []).append((start, stop))
+
+    def is_done(self) -> bool:
+        """Whether the result is there."""
+        return not self._answers.undecoded
+
+    def take(self, job: Job) -> None:
+        """Use an answer."""
+        with self.step.timed("code"):
+            position, rows = 0, self.master.manifest.rows_per_shard
+            for shard, start, stop in self.placement.split(job.machine, job.intervals, rows):
+                size = (stop - start) * job.product.columns
+                self._answers.give(shard, start, stop, job.values[position : position + size])
+                position += size
+        self._note_accused()
+        if self._answers.missing(()):
+            self._hand_on()
+
+    def _note_accused(self) -> None:
+        accused = self._answers.accused - self._accused
+        for machine in sorted(set(map(self.placement.holder, accused))):
+            log.error("machine %d answered wrong numbers in step %d", machine, self.step.number)
+            self.step.note_wrong(machine)
+            self.blamed.add(machine)
+        self._accused = set(self._answers.accused)
+
+    def use_the_time(self) -> bool:
+        """Decode rows more exactly, from answers that came after they were decoded."""
+        with self.step.timed("code"):
+            return self._answers.improve()
+
+    def drop(self, machine: int) -> None:
+        """Expect nothing more of a machine."""
+        for rows in self._expected.get(machine, ()):
+            self._answers.give_up(*rows)
+        self._aside.pop(machine, None)
+
+    def refuse(self, machine: int) -> None:
+        """Use nothing of a machine whose answer is not finite."""
+        shards = set(self.placement.of(machine))
+        if self.placement.adopted:  # others may have given answers of some
+            shards = {shard for shard, *_ in self._expected.get(machine, ())}
+        self._accused.update(shards)
+        self.blamed.add(machine)
+        for shard in shards:
+            self._answers.do_without(shard)
+        self._aside.pop(machine, None)
+        if self.master.samples and self.master.to_spare(sorted(self.helpers())) < 1:
+            self._answers.compare_no_more()
+
+    def hand_on(self) -> None:
+        """Give what is missing to others."""
+        self._share_out(self._answers.missing(self.helping()))
+        for machine in self.ready() & set(self._aside):
+            self.next_job(machine)
+
+    def unusable(self) -> set[int]:
+        """Those of machines that were wrong."""
+        return self._answers.accused
+
+    def settle(self) -> bool:
+        """Do without the machine that is wrong by all odds, though two others may be.
+
+        Where too few are left to compare answers with, make do with what they say.
+        """
+        if self._answers.settle(_LUCK):
+            self._note_accused()
+        elif not self._compares or self._answers.doubtful():
+            return False
+        else:
+            self._compares = False
+            self._answers.compare_no_more()
+        if self._answers.missing(()):
+            self._hand_on()
+        return True
+
+    def disagreement(self) -> MachineError | None:
+        """Name rows whose answers disagree."""
+        doubtful = self._answers.doubtful()
+        if doubtful:
+            start, stop, shards = doubtful[0]
+            machines = dict.fromkeys(map(self.placement.holder, shards))
+            more = f" (and {len(doubtful) - 1} more such places)" if len(doubtful) > 1 else ""
+            return MachineError(
+                f"step {self.step.number} is refused: the answers of machines "
+                f"{', '.join(map(str, machines))} to rows {start}..{stop - 1} of their shards "
+                f"disagree{more}, and no further machine can tell which of them are wrong"
+            )
+        return None
+
+    def next_job(self, machine: int) -> None:
+        """Give a machine what was put aside for it."""
+        mine = {n: _merged(rows) for n, rows in self._aside.pop(machine, {}).items()}
+        if mine:
+            rows = self.master.manifest.rows_per_shard
+            self.ask(machine, self.placement.stack(machine, mine, rows), self._shared)
+
+
+def _merged(intervals: Iterable[tuple[int, int]]) -> Intervals:
+    """The same rows in as few intervals as possible, ascending."""
+    cuts = sorted(intervals)
+    merged = cuts[:1]
+    for _, (start, stop) in pairwise(cuts):
+        if start == merged[-1][1]:
+            merged[-1] = merged[-1][0], stop
+        else:
+            merged.append((start, stop))
+    return tuple(merged)

@@ -1,0 +1,140 @@
+"""Machines that are jobs of their own: late, preempted, on a node that fails; and their master."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+
+import numpy as np
+import pytest
+
+from cec_mpi.records.reading import read_lines
+from helpers import ROOT
+from helpers.jobs import LIMIT, Job
+from helpers.until_told import ENOUGH, vector
+
+pytestmark = [
+    pytest.mark.any_mpi,
+    pytest.mark.needs("slurm"),
+    pytest.mark.timeout(300),  # several jobs, one by one
+]
+SLOWLY = "--emulate-speeds 2,2,3,3,4,4 --emulate-base 400"  # some 20 steps a second
+
+
+class Story:
+    """A run on the cluster: its master on n1, two machines on each other node."""
+
+    def __init__(self, desk, store):
+        self.desk, self.out = desk, desk.directory / "out"
+        for file in (store.path.parent / "X.npy", ROOT / "tests" / "helpers" / "until_told.py"):
+            shutil.copy(file, desk.directory)
+        own = "--master-sbatch partition=high --master-sbatch nodelist=n1"
+        own += " --cpus-per-task 2 --sbatch exclude=n1 --time 5 --warning 60"
+        task = f"--task until_told:products --checkpoint-every 5 {SLOWLY}"
+        said = desk.run(
+            "cec-mpi",
+            "slurm",
+            "--elastic",
+            4,
+            *own.split(),
+            "run",
+            store.path,
+            "--out",
+            "out",
+            *task.split(),
+        )
+        assert said == "sbatch cec-mpi-machines.sbatch $(sbatch --parsable cec-mpi-master.sbatch)\n"
+        self.master = self.submit("cec-mpi-master.sbatch")
+        self.tasks: list[Job] = []
+
+    def submit(self, *words):
+        return Job(self.desk, self.desk.run("sbatch", "--parsable", *words).strip())
+
+    def machines(self, partition, count):
+        """So many more machines, as jobs of one array."""
+        words = f"--partition={partition}", f"--array=1-{count}"
+        array = self.submit(*words, "cec-mpi-machines.sbatch", self.master.number)
+        self.tasks += [Job(self.desk, f"{array.number}_{task}") for task in range(1, count + 1)]
+
+    def preempt(self, node):
+        urgent = self.desk.directory / "urgent.sbatch"
+        urgent.write_text("#!/bin/bash\nexit 0\n")
+        job = self.submit("--partition=high", f"--nodelist={node}", "--exclusive", urgent)
+        assert job.wait() == "COMPLETED"
+
+    def on(self, node):
+        return [task for task in self.tasks if task.says("NodeList") == node]
+
+    def events(self, *kinds):
+        path = self.out / "steps.jsonl"
+        if not path.exists() or b"\n" not in path.read_bytes():
+            return []
+        steps = read_lines(path).steps  # the last line may be half written
+        return [event for step in steps for event in step["events"] if event.keys() & set(kinds)]
+
+    def until(self, count, *kinds):
+        """Wait until so many events of these kinds have happened."""
+        by, again = time.monotonic() + LIMIT, 0.0
+        while len(self.events(*kinds)) < count:
+            assert time.monotonic() < by, (self.events(*kinds), self.said())
+            if time.monotonic() > again:
+                self.desk.let_go_on()
+                again = time.monotonic() + 5
+            time.sleep(0.1)
+
+    def said(self):
+        return self.master.output() + "".join(task.output() for task in self.tasks)
+
+
+def test_machines_come_late_are_preempted_and_come_back(desk, symmetric):
+    story = Story(desk, symmetric)
+    story.machines("low", 4)  # with 10 s of notice
+    story.until(4, "joined")
+    story.machines("spot", 2)  # late, and with no time to be let go in
+    story.until(6, "joined")
+
+    warned = story.on("n2")
+    story.preempt("n2")
+    story.until(2, "leaving")
+    assert [task.says("Restarts") for task in story.tasks] == [
+        "1" if task in warned else "0" for task in story.tasks
+    ]
+    story.until(8, "joined")
+
+    killed = story.tasks[4:]
+    story.preempt(killed[0].says("NodeList"))
+    story.until(4, "leaving", "lost")
+    story.until(10, "joined")
+
+    with desk.without("n3"):
+        story.until(6, "leaving", "lost")
+    story.until(12, "joined")
+
+    desk.run("scontrol", "requeue", story.master.number)
+    story.until(18, "joined")
+    (desk.directory / ENOUGH).touch()
+    for job in (story.master, *story.tasks):
+        assert job.wait() == "COMPLETED", story.said()
+
+    summary = json.loads((story.out / "summary.json").read_text())
+    assert summary["wrong"] == 0
+    w = sum(vector(number, 60) for number in range(summary["products"]))
+    result = np.load(story.out / "result.npy")
+    np.testing.assert_allclose(result, symmetric.X @ w, rtol=1e-9, atol=1e-7)
+    assert story.master.says("Restarts") == "1"
+    assert not (desk.directory / "out.conn").exists()
+
+
+def test_machines_that_wait_for_a_node_end_with_the_run(desk, symmetric):
+    story = Story(desk, symmetric)
+    story.machines("low", 8)  # two of which find no room
+    story.until(6, "joined")
+    (desk.directory / ENOUGH).touch()
+    assert story.master.wait() == "COMPLETED"
+    assert [task.wait() for task in story.tasks[:6]] == ["COMPLETED"] * 6, story.said()
+    by = time.monotonic() + LIMIT
+    while desk.run("squeue", "--noheader"):
+        assert time.monotonic() < by
+        time.sleep(0.2)
+    assert not any(task.output() for task in story.tasks[6:])

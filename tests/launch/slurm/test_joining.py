@@ -1,0 +1,31 @@
+"""A run in one job, and machines that join it in another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cec_mpi.records.recorder import read_steps
+
+pytestmark = [pytest.mark.needs("slurm"), pytest.mark.timeout(200)]
+
+
+@pytest.mark.parametrize(("launcher", "ranks"), [("srun -n 1", 1), ("mpirun -n 3", 3)])
+def test_machines_of_another_job_serve_a_run(desk, symmetric, launcher, ranks):
+    W = np.random.default_rng(8).standard_normal((9, 60))
+    np.save(desk.directory / "W.npy", W)
+    run = f"cec-mpi run {symmetric.path} --out out --vectors W.npy --accept conn --wait"
+    jobs = []
+    for name, command in (
+        ("run", f"{launcher} {run}"),
+        ("join", f"srun -n {4 - ranks} cec-mpi join conn --retry 100"),  # as many as are missing
+    ):
+        script = desk.directory / f"{name}.sbatch"
+        script.write_text(f"#!/bin/bash\n{command}\n")
+        jobs.append(desk.submit(script, options="--nodes=1 --ntasks-per-node=3"))
+    for job in jobs:
+        assert job.wait() == "COMPLETED", job.output()
+    result = np.load(desk.directory / "out" / "result.npy")
+    np.testing.assert_allclose(result, W @ symmetric.X.T, atol=1e-11)
+    header, _ = read_steps(desk.directory / "out" / "steps.jsonl")
+    assert header["machine_of_rank"] == list(range(ranks))

@@ -1,0 +1,118 @@
+"""Machines that take over shards of those that are killed or preempted, at the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from cec_mpi.records.recorder import read_steps
+
+ULFM = ("mpirun", "--with-ft", "ulfm", "-n")
+
+PROGRAM = """
+import json, os, signal, sys, time
+import numpy as np
+from mpi4py import MPI
+import cec_mpi
+
+pids = MPI.COMM_WORLD.gather(os.getpid())
+X = np.load(sys.argv[2])
+rng = np.random.default_rng(int(sys.argv[4]))
+found = []
+with cec_mpi.open_operator(sys.argv[1], MPI.COMM_WORLD, on_loss="continue", adopt=True) as operator:
+    if operator is not None:
+        killed = rng.permutation(np.arange(1, len(pids)))[:-1]
+        at = np.sort(rng.choice(np.arange(60), killed.size, replace=False)).tolist()
+        for step in range(60):
+            if step in at:
+                os.kill(pids[killed[at.index(step)]], signal.SIGKILL)
+                time.sleep(rng.choice([0.0, 0.002, 0.1]))
+            if step % 2:
+                v = rng.standard_normal(len(X))
+                error, size = operator.H @ v - X.T @ v, X.T @ v
+            else:
+                W = rng.standard_normal((X.shape[1], 3))
+                error, size = operator @ W - X @ W, X @ W
+            found.append(np.linalg.norm(error) / np.linalg.norm(size))
+        with open(sys.argv[3], "w") as file:
+            json.dump(found, file)
+"""
+
+
+@pytest.fixture(scope="module")
+def store(make_store):
+    return make_store(np.random.default_rng(4).standard_normal((600, 60)), 6, 4)
+
+
+@pytest.mark.needs("ulfm")
+@pytest.mark.parametrize("seed", [0, 1])
+def test_machines_are_killed_at_random_moments_until_one_is_left(run, store, tmp_path, seed):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    np.save(tmp_path / "X.npy", store.X)
+    words = ["python", tmp_path / "program.py", store.path, tmp_path / "X.npy"]
+    done = run([*ULFM, 7, *words, tmp_path / "found.json", seed])
+    assert (tmp_path / "found.json").exists(), done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert len(found) == 60
+    assert max(found) < 1e-10
+
+
+@pytest.mark.needs("ulfm")
+def test_a_shard_that_is_gone_too_is_rebuilt_or_left_out(run, store, tmp_path):
+    """Of six shards one is deleted and two are lost with their machines: four can be read."""
+    (store.path / "shard-0002.npy").rename(tmp_path / "away.npy")
+    try:
+        np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((20, 60)))
+        words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--on-loss", "continue"]
+        words += ["--vectors", tmp_path / "W.npy", "--adopt", "-q"]
+        words += ["--inject", "kill:2@3,kill:1@5,kill:6@7,kill:4@9"]
+        done = run([*ULFM, 7, *words])
+    finally:
+        (tmp_path / "away.npy").rename(store.path / "shard-0002.npy")
+    assert done.returncode == 0, done.stderr
+    W = np.load(tmp_path / "W.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), W @ store.X.T, atol=1e-9)
+    _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
+    taken = [e["shard"] for step in steps for e in step["events"] if "adopted" in e]
+    assert 2 not in taken
+
+
+def test_masks_that_leave_too_few_do_not_stop_a_run(run, store, tmp_path):
+    np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((8, 60)))
+    ticks = [[2], [2, 5], [1, 2, 3, 4, 5, 6], [6], [1, 2], [3], [4, 5, 6], [2]]
+    (tmp_path / "ticks.json").write_text(json.dumps({"available": ticks}))
+    words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--adopt", "-q"]
+    words += ["--vectors", tmp_path / "W.npy", "--availability", tmp_path / "ticks.json"]
+    done = run(["mpirun", "-n", 7, *words])
+    assert done.returncode == 0, done.stderr
+    _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
+    assert [step["available"] for step in steps] == ticks
+    W = np.load(tmp_path / "W.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), W @ store.X.T, atol=1e-9)
+
+
+def test_what_machines_have_no_memory_for_ends_a_run_with_one_message(run, store, tmp_path):
+    np.save(tmp_path / "W.npy", np.ones((8, 60)))
+    (tmp_path / "ticks.json").write_text(json.dumps({"available": [[2]]}))
+    words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--adopt", "-q"]
+    words += ["--vectors", tmp_path / "W.npy", "--availability", tmp_path / "ticks.json"]
+    done = run(["mpirun", "-n", 7, *words, "--memory-per-machine", "150K"])
+    assert done.returncode == 4, done.stderr
+    assert (
+        "1 machine is available at tick 0 (2): a step needs 4 shards, and they have 1" in done.told
+    )
+
+
+def test_two_machines_start_alone_and_take_over_the_shards_of_the_others(run, store, tmp_path):
+    np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((8, 60)))
+    words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "-q", "--machines", "2,5"]
+    words += ["--vectors", tmp_path / "W.npy"]
+    done = run(["mpirun", "-n", 3, *words])
+    assert done.returncode == 4, done.stderr
+    assert "2 machines take part: a step needs 4 of this store" in done.told
+    done = run(["mpirun", "-n", 3, *words, "--adopt"])
+    assert done.returncode == 0, done.stderr
+    W = np.load(tmp_path / "W.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), W @ store.X.T, atol=1e-9)

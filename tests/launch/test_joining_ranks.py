@@ -1,0 +1,150 @@
+"""Ranks of a launcher, and machines that come as processes of their own, in one run."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.records.recorder import read_steps
+from helpers.ranks import ranks_of
+from helpers.recording import Kept
+
+LIMIT = 40  # seconds
+ENDS = "accept: this launcher ends the job when a process is lost"
+
+
+@pytest.fixture(scope="module")
+def store(make_store):
+    """Six machines, three of which are enough."""
+    return make_store(np.random.default_rng(4).standard_normal((600, 60)), 6, 3)
+
+
+@pytest.fixture
+def begin(start, store, tmp_path):
+    """Start a run that machines may join, of so many products."""
+
+    def begin(ranks, *options, steps=30, launcher=("mpirun",)):
+        np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((steps, 60)))
+        words = ["cec-mpi", "run", store.path, "--out", "out", "--vectors", "W.npy"]
+        return start([*launcher, "-n", ranks, *words, "--accept", "conn", *options])
+
+    return begin
+
+
+@pytest.fixture
+def join(start):
+    def join(count, *options):
+        return [
+            start(["cec-mpi", "join", "conn", "--retry", LIMIT, *options]) for _ in range(count)
+        ]
+
+    return join
+
+
+@pytest.fixture
+def is_right(store, tmp_path):
+    def is_right():
+        found = np.load(tmp_path / "out" / "result.npy")
+        return np.allclose(found, np.load(tmp_path / "W.npy") @ store.X.T, atol=1e-10)
+
+    return is_right
+
+
+def codes(processes):
+    return [process.wait(LIMIT) for process in processes]
+
+
+def header_and_events(out):
+    header, steps = read_steps(out / "steps.jsonl")
+    return header, [event for step in steps for event in step["events"]]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_waits_for_those_that_are_missing(begin, join, is_right, tmp_path, ranks):
+    run = begin(ranks)
+    missing = 4 - ranks
+    lines = iter(run.stdout.readline, "")
+    assert any(f"waiting for {missing} more machines ({ranks - 1}" in line for line in lines)
+    machines = join(missing)
+    assert run.wait(LIMIT) == 0, run.communicate()[1]
+    assert codes(machines) == [0] * missing
+    assert is_right()
+    header, _ = header_and_events(tmp_path / "out")
+    assert header["machine_of_rank"] == list(range(ranks))
+    assert (header["mpi_library"] == "none") is (ranks == 1)
+    assert not (tmp_path / "conn").exists()
+
+
+@pytest.mark.needs("code after a signal")
+def test_a_run_that_is_stopped_lets_all_go(begin, join, tmp_path):
+    run = begin(2, steps=20_000)
+    machines = join(2)
+    steps, due = tmp_path / "out" / "steps.jsonl", time.monotonic() + LIMIT
+    while not steps.exists() or len(steps.read_bytes()) < 5000:
+        assert time.monotonic() < due
+        time.sleep(0.02)
+    ranks_of(run)[0].send_signal(signal.SIGTERM)
+    assert run.wait(LIMIT) == 6, run.communicate()[1]
+    for machine in machines:
+        machine.terminate()  # which waits for the run to be resumed
+    assert codes(machines) == [6, 6]
+
+
+@pytest.mark.needs("ulfm")
+def test_lost_ranks_are_replaced_by_machines_that_joined(begin, join, is_right, tmp_path):
+    killed = ("--wait", "--inject", "kill:1@5,kill:2@9")
+    run = begin(3, *killed, launcher=("mpirun", "--with-ft", "ulfm"))
+    machines = join(3, "-q")
+    assert run.wait(LIMIT) == 0, run.communicate()[1]
+    assert codes(machines) == [0, 0, 0]
+    assert is_right()
+    assert ENDS not in run.communicate()[1]
+    _, events = header_and_events(tmp_path / "out")
+    assert [event["lost"] for event in events if "lost" in event] == [1, 2]
+
+
+@pytest.mark.needs("ulfm")
+def test_ranks_go_on_without_machines_that_joined(begin, join, is_right, tmp_path):
+    run = begin(3, "--adopt", steps=500, launcher=("mpirun", "--with-ft", "ulfm"))
+    (machine,) = join(1)
+    lines = iter(machine.stdout.readline, "")
+    assert any("this is machine 3" in line for line in lines)
+    machine.kill()
+    assert run.wait(LIMIT) == 0, run.communicate()[1]
+    assert is_right()
+
+
+def test_a_launcher_that_ends_the_job_is_named_at_the_start(cec, store, tmp_path):
+    np.save(tmp_path / "W.npy", np.zeros((2, 60)))
+    words = ["--out", tmp_path / "out", "--vectors", tmp_path / "W.npy", "--accept", "conn"]
+    done = cec("run", store.path, *words, ranks=4)
+    assert done.returncode == 0, done.stderr
+    assert done.told.count(ENDS) == 1
+
+
+@pytest.mark.usefixtures("no_launcher")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_machines_that_a_launcher_starts_come_and_go(start, store, tmp_path, number):
+    recorder, due = Kept(), time.monotonic() + LIMIT
+    machines = ["mpirun", "-n", 3, "cec-mpi", "join", "conn", "-q"]
+    options = {"accept": str(tmp_path / "conn"), "wait": True, "recorder": recorder}
+    with cec_mpi.open_operator(store.path, None, **options) as operator:
+
+        def until(count, *kinds):
+            w = np.random.default_rng(6).standard_normal(60)
+            while sum(kind in event for event in recorder.happened for kind in kinds) < count:
+                assert time.monotonic() < due, recorder.happened
+                np.testing.assert_allclose(operator @ w, store.X @ w, atol=1e-10)
+
+        first = start(machines)
+        until(3, "joined")
+        ranks_of(first)[1].send_signal(number)  # some launchers end the others then
+        second = start(machines)
+        until(1, "lost", "leaving")
+        until(6, "joined")
+    assert second.wait(LIMIT) == 0
+    assert first.wait(LIMIT) != 0

@@ -1,0 +1,106 @@
+"""Frames: what is sent in pieces comes together, and nonsense is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from cec_mpi.wire.opening import Opened
+from cec_mpi.wire.sockets.frames import (
+    ORDER,
+    PIECE,
+    first,
+    heard,
+    kind_and_head,
+    pieces,
+    said,
+    together,
+)
+from cec_mpi.wire.sockets.hello import Hello, here
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE // 8, PIECE // 8 + 1, PIECE // 2])
+def test_pieces_come_together(size):
+    sent = np.random.default_rng(1).standard_normal(size)
+    frames = [frame.tobytes() for frame in pieces(sent)]
+    assert all(0 < len(frame) <= PIECE for frame in frames)
+    found = np.full(size, np.nan)
+    assert together(frames, found)
+    np.testing.assert_array_equal(found, sent)
+
+
+def test_numbers_lie_behind_the_kind():
+    numbers = np.arange(4.0)
+    kind, head = kind_and_head(memoryview(first(ORDER, numbers)))
+    assert kind == ORDER
+    np.testing.assert_array_equal(np.frombuffer(head), numbers)
+
+
+@pytest.mark.parametrize("frame", [b"", b"O", bytes(8), b"\xff" * 20])
+def test_any_frame_has_a_kind(frame):
+    kind, head = kind_and_head(memoryview(frame))
+    assert kind == frame[:8].rstrip()
+    assert head == frame[8:]
+
+
+def test_what_does_not_fill_the_room_is_told():
+    room = np.zeros(3)
+    assert not together([bytes(16)], room)
+    assert not together([bytes(16), bytes(16)], room)
+    assert together([bytes(16), b"", bytes(8)], room)
+
+
+@pytest.mark.parametrize("content", [None, "it raised", Opened("", ("a", "b"), 2.5, True, "full")])
+def test_what_a_machine_says_is_heard(content):
+    assert heard(said(content)) == content
+
+
+def test_what_a_machine_says_can_be_written_to_any_terminal():
+    bad = "a\x1b[2J\ud800\nb"
+    assert heard(said(bad)) == "a\\x1b[2J\\ud800\nb"
+    assert heard(said(Opened(bad))).problem == "a\\x1b[2J\\ud800\nb"
+    assert Hello.read(Hello(here(), bad, 1).packed()).host == "a\\x1b[2J\\ud800\\nb"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [1, [], {}, {"problem": ""}]
+    + [
+        {**json.loads(said(Opened())), **wrong}
+        for wrong in ({"shards": [1]}, {"shards": 1}, {"rate": "fast"}, {"unseen": 2}, {"more": 1})
+    ],
+)
+def test_what_no_machine_says_is_refused(content):
+    with pytest.raises(ValueError, match="nothing that a machine says"):
+        heard(json.dumps(content).encode())
+
+
+@pytest.mark.parametrize("read", [heard, Hello.read])
+def test_what_is_too_deep_to_be_read_is_refused(read):
+    with pytest.raises(ValueError):
+        read(b"[" * 100_000)
+
+
+def test_a_hello_comes_as_it_was_said():
+    hello = Hello(here(), "node7", 12, 3, 2, 1 << 30)
+    assert Hello.read(hello.packed()) == hello
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        "hello",
+        {},
+        {"package": ["1"], "host": "a", "pid": 1},
+        {"package": ["1", "2", "3"], "host": "a", "pid": "many"},
+        {"package": ["1", "2", "3"], "host": "a", "pid": 1, "shards": "all"},
+        {"package": ["1", "2", "3"], "host": "a", "pid": float("inf")},
+        {"package": ["1", "2", "3"], "host": "a", "pid": 1, "more": 1},
+    ],
+)
+def test_what_is_no_hello_is_refused(content):
+    with pytest.raises(ValueError):
+        Hello.read(json.dumps(content).encode())

@@ -1,0 +1,62 @@
+"""What a machine says when it is told to leave, whatever the master says meanwhile."""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+
+import numpy as np
+import pytest
+
+from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.wire.opening import Opened
+from cec_mpi.wire.orders import Explain, Kind, Multiply, Order, Report, Reported
+from cec_mpi.wire.sockets.frames import ANSWER, FAREWELL, GOOD_BYE, ORDER
+from cec_mpi.wire.sockets.machine_end import SocketMachineEnd, ToldToLeaveError
+
+
+class Wire:
+    """A connection to a master that says these messages, and nothing in between (None)."""
+
+    def __init__(self, *messages):
+        self.messages = deque(messages)
+        self.sent = []
+
+    def send(self, *frames):
+        self.sent.append([bytes(frame) for frame in frames])
+
+    def receive(self, seconds):
+        return self.messages.popleft()
+
+
+def order(kind, *numbers):
+    return [ORDER, np.array([*Order(kind), *numbers], dtype=np.int64).tobytes()]
+
+
+@pytest.fixture
+def told():
+    with NotedSignals() as signals:
+        signal.raise_signal(signal.SIGTERM)
+    return signals
+
+
+def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(told):
+    wire = Wire(None, order(Kind.EXPLAIN), [FAREWELL])
+    end = SocketMachineEnd(wire, 1, told)
+    with NotedSignals() as signals:
+        assert isinstance(end.announced(signals), Explain)
+        with pytest.raises(ToldToLeaveError, match="SIGTERM"):
+            end.opened(Opened())
+    assert wire.sent[0] == [GOOD_BYE]
+
+
+def test_a_signal_that_came_before_it_serves_goes_with_the_first_answer(told):
+    wire = Wire(order(Kind.MULTIPLY, 0, 1))  # the next one would come before it says good-bye
+    end = SocketMachineEnd(wire, 1, told)
+    with NotedSignals() as signals:
+        job = end.announced(signals)
+    assert isinstance(job, Multiply)
+    end.answer(job, np.zeros(1), Report(0.5))
+    kind, head = wire.sent[0]
+    assert kind == ANSWER
+    assert Reported(*np.frombuffer(head)[: Reported.size()]).leaving == 1
