@@ -255,7 +255,7 @@ HOUSE = {
     """,
     "cec_mpi.report": """
         reading kinds page
-        absences
+        absences cyclic
         bins costs
         assignments
         gathered

@@ -63,6 +63,7 @@ class Seen:
         self.header = header
         self.made = 0
         self.gone: dict[int, str] = {}
+        self._settled: dict[int, str] = {}  # the host of each that joined
         self.last: Mapping[str, Any] | None = None
         self.recent: deque[Mapping[str, Any]] = deque(maxlen=_RECENT)
         self.known: dict[str, float] = {}
@@ -102,6 +103,8 @@ class Seen:
                 self.gone[machine] = kind
             elif kind == "joined":
                 self.gone.pop(machine, None)
+                if isinstance(event.get("host"), str):
+                    self._settled[machine] = event["host"]
 
     @property
     def planned(self) -> int | None:
@@ -164,16 +167,17 @@ class Seen:
 
     @property
     def hosts(self) -> dict[int, str]:
-        """The host of each machine, as the header has it."""
+        """The host of each machine, as the header has it, or since when it joined."""
         machines, hosts = (self.header.get(name) for name in ("machine_of_rank", "hosts"))
         if not (isinstance(machines, list) and isinstance(hosts, list) and hosts):
-            return {}
+            return self._settled
         hosts = hosts if len(hosts) > 1 else hosts * len(machines)  # all are in one process
-        return {
+        began = {
             machine: host
             for machine, host in zip(machines, hosts, strict=False)
             if type(machine) is int and isinstance(host, str)
         }
+        return began | self._settled
 
     def availability(self, machine: int) -> float:
         """The part of the steps of late in which a machine was available."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.report.cyclic import Counts
 from cec_mpi.report.kinds import AWAY, IDLE, PREEMPTED, STATE_OF, STATES, said_of
 from cec_mpi.report.reading.chunks import Chunk
 from cec_mpi.report.reading.fields import Floats
@@ -55,7 +56,13 @@ class MachineBins:
         """N."""
         return int(self.present.shape[1])
 
-    def add(self, chunk: Chunk, rows_per_shard: int, reasons: Sequence[Mapping[int, str]]) -> None:
+    def add(
+        self,
+        chunk: Chunk,
+        rows_per_shard: int,
+        reasons: Sequence[Mapping[int, str]],
+        held: Counts,
+    ) -> None:
         """Take the steps of a chunk, which follow those before; why machines are away in each."""
         machines = chunk.seconds.shape[1]
         if machines > self.present.shape[1]:
@@ -80,7 +87,7 @@ class MachineBins:
             sums[lowest : self.bins, :machines] += found
 
         add(self.rows, chunk.rows)
-        add(self.shares, chunk.rows / self._shards(chunk, rows_per_shard))
+        add(self.shares, chunk.rows / (self._shards(chunk, rows_per_shard) * held))
         add(self.present, chunk.here)
         if any(reasons):
             gone, left, away = _missing(reasons, chunk.here)

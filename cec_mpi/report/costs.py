@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.plan.schemes import cyclic_loads
+from cec_mpi.report.cyclic import Counts, cyclic_rows
 from cec_mpi.report.kinds import MARKED, said_of
 from cec_mpi.report.reading.chunks import Chunk, Stretch
 from cec_mpi.report.reading.fields import Floats
@@ -96,8 +96,8 @@ class Costs:
         self._idle: Floats | None = None  # reads that were none
         self.paces: list[Floats] = []
 
-    def add(self, chunk: Chunk, recovery: int, rows_per_shard: int) -> None:
-        """Take the steps of a chunk, which follow those before."""
+    def add(self, chunk: Chunk, recovery: int, rows_per_shard: int, held: Counts) -> None:
+        """Take the steps of a chunk, which follow those before; machines have so many shards."""
         machines = chunk.seconds.shape[1]
         if chunk.begins:
             self._before = None
@@ -130,7 +130,7 @@ class Costs:
                 self._note_stalls(stretch)
         waited = self.held_up.copy()
         waited[: int(chunk.begins)] = 0.0
-        told = self._compare(chunk, took, recovery, rows_per_shard, counts)
+        told = self._compare(chunk, took, recovery, rows_per_shard, counts, held)
         self.waited_for_loads += float(waited[told].sum())
         self._note_paces(chunk)
         ended = chunk.seconds.max(axis=1) + self.held_up
@@ -166,22 +166,31 @@ class Costs:
         return self.reload_rows * bytes_per_row * self.load_seconds / self.load_bytes
 
     def _compare(
-        self, chunk: Chunk, took: Floats, recovery: int, rows_per_shard: int, counts: bool
+        self,
+        chunk: Chunk,
+        took: Floats,
+        recovery: int,
+        rows_per_shard: int,
+        counts: bool,
+        held: Counts,
     ) -> NDArray[np.bool_]:
         """Add up what others would have taken; in which of the steps that can be told."""
         rows, here, which = chunk.rows, chunk.here, chunk.stretch_of
         count = here.sum(axis=1)
         shard = np.full(len(rows), rows_per_shard, np.float64)
         copies = np.full(len(rows), recovery, np.float64)
+        known = np.ones(len(rows), np.bool_)
         for at, stretch in enumerate(chunk.stretches):
             if stretch.step["store"]:  # of which the records say no more than this
                 bounds = stretch.step["assignment"]
                 shard[at] = bounds.rows
                 copies[at] = round(float(bounds.loads().sum()) / (bounds.rows or 1))
+                known[at] = held.max() == 1  # else not whose its shards are, either
         share = copies * shard / np.maximum(count, 1)
         changed, read = self._change(chunk, share)
         least = np.min(rows, axis=1, where=here, initial=np.inf)
-        can = (count >= np.maximum(copies, 1)) & (shard > 0) & (least >= _LEAST * share)
+        can = (here @ held >= np.maximum(copies, 1)) & (least >= _LEAST * share)
+        can &= (shard > 0) & known
         told: NDArray[np.bool_] = (counts & can)[which]
         told[told] = ((chunk.seconds > 0) | ~here[which])[told].all(axis=1)
         if not told.any():
@@ -194,7 +203,7 @@ class Costs:
         of = which[told]
         paces = chunk.seconds[told] / np.where(here, rows, np.inf)[of]
         self.equal += float((paces.max(axis=1) * share[of]).sum())
-        paces *= _cyclic(here, copies, shard)[of]
+        paces *= cyclic_rows(here, copies, shard, held)[of]
         self.cyclic += float(paces.max(axis=1).sum())
         return told
 
@@ -261,20 +270,6 @@ class Costs:
                 setattr(self, name, np.append(getattr(self, name), np.zeros(more)))
         if len(self._pace) != machines:
             self._pace = np.full(machines, np.nan)
-
-
-def _cyclic(here: NDArray[np.bool_], copies: Floats, shard: Floats) -> Floats:
-    """Rows of each machine by stretch, if all that are here had equal loads."""
-    loads = np.zeros(here.shape)
-    known: dict[tuple[int, int, int], NDArray[np.int64]] = {}
-    counts = here.sum(axis=1).tolist()
-    for at, each in enumerate(zip(counts, copies.tolist(), shard.tolist(), strict=True)):
-        count, of, rows = map(int, each)
-        if 0 < of <= count:
-            if (count, of, rows) not in known:
-                known[count, of, rows] = cyclic_loads(count, of, rows)
-            loads[at, here[at]] = known[count, of, rows]
-    return loads
 
 
 def _as_wide(here: NDArray[np.bool_], machines: int) -> NDArray[np.bool_]:

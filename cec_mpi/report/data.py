@@ -17,7 +17,7 @@ from cec_mpi.report.kinds import MARKED, STATES
 from cec_mpi.report.reading.fields import Floats
 from cec_mpi.report.sums import longest_of, sum_of, usual_and_longest
 from cec_mpi.report.words import facts_of, present_of, warnings_of, words_of
-from cec_mpi.text import counted
+from cec_mpi.text import counted, few
 
 _VERSION = 1
 _SPEEDS = 60_000  # numbers of speeds: bins by machines
@@ -39,6 +39,7 @@ _ANSWERS = (
     f"those whose answers counted. {_AVAILABLE}"
 )
 _MOST_PROGRESS = 4000  # points of one curve
+_NAMED, _LONGEST = 3, 120  # hosts of a machine, and characters
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def _run(run: Run) -> dict[str, Any]:
         "machines": run.machines,
         "recovery": run.header["recovery"],
         "rows": run.header["rows_per_shard"],
-        "names": names_of(run.header, run.machines),
+        "names": _names(run),
         "steps": run.steps,
         "first": int(n["step"][0]) if run.steps else 0,
         "bin": width,
@@ -179,15 +180,10 @@ def _by_machine(run: Run) -> dict[str, Any]:
     }
 
 
-def names_of(header: dict[str, Any], machines: int) -> list[str]:
-    """The host of each machine, as far as it is known."""
-    names = [""] * machines
-    hosts, placed = header.get("hosts"), header.get("machine_of_rank")
-    if isinstance(hosts, list) and isinstance(placed, list):
-        for rank, machine in enumerate(placed):
-            if type(machine) is int and 1 <= machine <= machines and hosts:
-                names[machine - 1] = str(hosts[rank if rank < len(hosts) else 0])[:120]
-    return names
+def _names(run: Run) -> list[str]:
+    """The hosts of each machine, as far as they are known."""
+    hosts = [run.hosts.get(n + 1, []) for n in range(run.machines)]
+    return [few(each, _NAMED)[:_LONGEST] if each else "" for each in hosts]
 
 
 def _series(run: Run) -> dict[str, Any]:
@@ -225,7 +221,10 @@ def _speeds(run: Run) -> dict[str, Any] | None:
 
 def _too_large(run: Run) -> list[str]:
     count = run.assignments.too_large
-    return [f"{counted(count, 'assignment')} too large to be shown."] if count else []
+    said = [f"{counted(count, 'assignment')} too large to be shown."] if count else []
+    if run.several:
+        said.append("Machines have several shards: which rows of which they computed is not shown.")
+    return said
 
 
 def _until(run: Run, index: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from cec_mpi.report.absences import LATE, SILENT, Absences
 from cec_mpi.report.assignments import Assignments
 from cec_mpi.report.bins import MachineBins
 from cec_mpi.report.costs import Costs
+from cec_mpi.report.cyclic import Counts
 from cec_mpi.report.kinds import INDEX_AWAY, said_of
 from cec_mpi.report.reading.chunks import Chunk
 from cec_mpi.report.reading.fields import NUMBERS
@@ -54,6 +56,8 @@ class Run:
         ``stall_seconds`` (see `Costs`).
     events : list of (int, int, int, str)
         Number of the step, kind, machine and text, by their steps.
+    hosts : dict of int to list of str
+        Where each machine was, as far as it is known, and the master under 0: the first one first.
     progress : list of (int, dict)
         What the task knew after so many steps.
     checkpoints, resumes : list of int
@@ -66,9 +70,11 @@ class Run:
             what = "is no directory" if path.exists() else "is missing"
             raise InputError(f"{name} {what}: expected the directory of results of a run")
         self.headers: list[dict[str, Any]] = []
+        self.several = False
         self.bins, self.costs, self.assignments = MachineBins(), Costs(), Assignments(asked)
         self.absences = Absences()
         self.events: list[tuple[int, int, int, str]] = []
+        self.hosts: dict[int, list[str]] = {}
         self.progress: list[tuple[int, dict[str, float]]] = []
         self.checkpoints: list[int] = []
         self.resumes: list[int] = []
@@ -122,6 +128,8 @@ class Run:
                 self.resumes.append(chunk.first)
                 self._over = self._more["time"][-1][-1] if self._more["time"] else 0.0
             self.headers.append(chunk.header)
+            for machine, host in _placed(chunk.header):
+                self._settle(machine, host)
             for name, most in (("machines", MOST_MACHINES), ("recovery", MOST_MACHINES)):
                 _whole(chunk.header, name, most)
         for after, note in chunk.notes:
@@ -133,8 +141,10 @@ class Run:
             return
         rows = _whole(chunk.header, "rows_per_shard")
         self.absences.add(chunk)
-        self.bins.add(chunk, rows, self.absences.reasons)
-        self.costs.add(chunk, _whole(chunk.header, "recovery"), rows)
+        held, several = _held(chunk.header, chunk.rows.shape[1])
+        self.several = self.several or several
+        self.bins.add(chunk, rows, self.absences.reasons, held)
+        self.costs.add(chunk, _whole(chunk.header, "recovery"), rows, held)
         for name in NUMBERS:
             self._parts[name].append(chunk.numbers[name])
         sizes, here = np.zeros((2, chunk.steps))
@@ -143,13 +153,23 @@ class Run:
             steps, step = slice(stretch.begin, stretch.end), stretch.step
             sizes[steps] = step["bytes"]
             here[steps] = len(step["available"])
-            self.events += [(step["step"], *said_of(event)) for event in step["events"]]
-            self.assignments.add(chunk.first, stretch, paces, reasons)
+            for event in step["events"]:
+                self.events.append((step["step"], *said_of(event)))
+                self._settle(event.get("joined"), event.get("host"))
+            if not several:
+                self.assignments.add(chunk.first, stretch, paces, reasons)
         self.last_time = chunk.times[-1]
         self._more["load_seconds"].append(self.costs.held_up)
         self._more["available"].append(here)
         self._more["bytes"].append(sizes)
         self._more["time"].append(self._times(chunk))
+
+    def _settle(self, machine: Any, host: Any) -> None:
+        """A machine is on this host, if that is what is said."""
+        if type(machine) is int and isinstance(host, str):
+            hosts = self.hosts.setdefault(machine, [])
+            if host not in hosts:
+                hosts.append(host)
 
     def _away(self) -> list[tuple[int, int, int, str]]:
         """What no event tells: machines that are away since an answer did not come in time."""
@@ -192,8 +212,31 @@ def _whole(header: dict[str, Any], name: str, most: int = 2**48) -> int:
     return value
 
 
+def _held(header: dict[str, Any], machines: int) -> tuple[Counts, bool]:
+    """How many shards each of so many machines has, and whether that is not one for each."""
+    found, held = header.get("shards_of_machine"), np.ones(machines, np.int64)
+    if found is None:
+        return held, False
+    good = isinstance(found, list) and len(found) == header["machines"]
+    if not good or not all(isinstance(each, list) and each for each in found):
+        raise InputError(
+            f"a header of the records has shards_of_machine {shown(found)}: expected the shards of "
+            "each machine"
+        )
+    held[: len(found)] = [len(each) for each in found][:machines]
+    return held, True
+
+
 def _moment(text: object) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"the records have a time {shown(text)}: expected ISO 8601") from None
+
+
+def _placed(header: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """Machines and hosts with which a part of a run began."""
+    hosts, machines = header.get("hosts"), header.get("machine_of_rank")
+    if isinstance(hosts, list) and isinstance(machines, list) and hosts:
+        for rank, machine in enumerate(machines):
+            yield machine, hosts[rank if rank < len(hosts) else 0]

@@ -60,7 +60,7 @@ def said_of(event: Mapping[str, Any]) -> tuple[int, int, str]:
     >>> said_of({"lost": 3, "reason": "its process ended"})
     (0, 3, 'its process ended')
     >>> said_of({"moved": 2, "to": "node4"})
-    (8, 2, "moved, to 'node4'")
+    (10, 2, "moved, to 'node4'")
     """
     items = list(event.items())
     name, machine = items[0] if items else (OTHER, 0)

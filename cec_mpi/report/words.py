@@ -41,7 +41,7 @@ def facts_of(run: Run) -> list[dict[str, str]]:
         "Scheme": _text(header, "scheme"),
         "Speeds": "learned" if header.get("speeds") in (None, "learn") else "given",
         "Shards": _text(header, "shards"),
-        "Hosts": few(list(dict.fromkeys(_hosts(header))), _NAMED) if _hosts(header) else "",
+        "Hosts": few(_hosts(run), _NAMED) if _hosts(run) else "",
         "Begin": str(header.get("started", "")),
         "End": run.last_time,
         "Parts": counted(len(run.headers), "part") if run.resumes else "",
@@ -279,9 +279,8 @@ def _unanswered(run: Run) -> str:
     return f"{text}; then {name} {listed(then, 9)}." if then else f"{text}."
 
 
-def _hosts(header: dict[str, Any]) -> list[str]:
-    hosts = header.get("hosts")
-    return [str(each) for each in hosts] if isinstance(hosts, list) else []
+def _hosts(run: Run) -> list[str]:
+    return list(dict.fromkeys(host for hosts in run.hosts.values() for host in hosts))
 
 
 def _options(options: dict[str, Any]) -> str:

@@ -71,6 +71,16 @@ def test_what_is_shown_of_a_run(out, capsys, monkeypatch):
     assert " ".join(machines[3][7:]) == "step 7: was lost: its connection ended"
 
 
+def test_machines_that_joined_are_shown_with_their_hosts(out, capsys):
+    alone = header(hosts=["desk"], machine_of_rank=[0])
+    joined = [{"joined": n, "rank": n, "host": f"spot{n}"} for n in range(1, 7)]
+    again = {"joined": 2, "rank": 7, "host": "spot7"}
+    write(out / "steps.jsonl", alone, step(0, events=joined), step(1, events=[again]))
+    lines = printed(capsys, out, "--once")
+    shown = [line.split()[1] for line in lines if line.lstrip()[:1].isdigit()]
+    assert sorted(shown) == ["spot1", "spot3", "spot4", "spot5", "spot6", "spot7"]
+
+
 @pytest.mark.parametrize("columns", [48, 64, 80, 100, 120])
 def test_names_and_reasons_give_way_before_numbers(out, capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -237,6 +237,18 @@ def test_hostile_names_stay_text(make_run):
     assert HOSTILE in one["events"][1][3]
 
 
+def test_machines_that_joined_have_the_hosts_on_which_they_were(make_run):
+    alone = {"hosts": ["desk"], "machine_of_rank": [0]}
+    joined = [{"joined": n, "rank": n, "host": f"spot{n}"} for n in range(1, 4)]
+    again = [{"joined": 2, "rank": n, "host": f"spot{n}"} for n in (7, 2, 8, 9)]
+    odd = [{"joined": 99, "rank": 4, "host": "far"}, {"joined": 4, "rank": 4, "host": 5}]
+    run = make_run([step_of(0, events=joined), step_of(1, events=again + odd)], header=alone)
+    (found,) = data(run)["runs"]
+    assert found["names"] == ["spot1", "spot2, spot7, spot8, ... (4)", "spot3", ""]
+    facts = {each["label"]: each["text"] for each in found["facts"]}
+    assert facts["Hosts"] == "desk, spot1, spot2, spot7, spot8, ... (8)"
+
+
 def test_names_that_are_no_text_do_not_break_the_page(make_run):
     found = data(make_run([step_of(0)], name=os.fsdecode(b"\xff<")))
     assert b"/?\\u003c" in page(found).encode()

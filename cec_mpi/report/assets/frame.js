@@ -131,6 +131,9 @@ function drawMark(context, mark, x, y, size, paint, ground) {
   } else if (mark === "^" || mark === "v") {
     const way = mark === "^" ? 1 : -1;
     path.moveTo(x - r, y + way * r), path.lineTo(x + r, y + way * r), path.lineTo(x, y - way * r);
+  } else if (mark === ">" || mark === "<") {
+    const way = mark === ">" ? 1 : -1;
+    path.moveTo(x - way * r, y - r), path.lineTo(x - way * r, y + r), path.lineTo(x + way * r, y);
   } else if (mark === "d") {
     path.moveTo(x, y - r), path.lineTo(x + r, y), path.lineTo(x, y + r), path.lineTo(x - r, y);
   } else if (mark === "s") {
