@@ -115,7 +115,7 @@ def test_processes_that_are_killed_on_other_hosts(multiply):
     events = [(step["step"], event) for step in run.steps for event in step["events"]]
     assert [(step, event["lost"]) for step, event in events if "lost" in event] == [(3, 5), (6, 3)]
     ((_, joined),) = [(step, event) for step, event in events if "joined" in event]
-    assert joined == {"joined": 5, "rank": 7}
+    assert joined == {"joined": 5, "rank": 7, "host": "node3"}
     assert run.where()[5] == "node2"
     assert run.header["hosts"][7] == "node3"
     assert "cannot be reached" not in run.done.stderr

@@ -1,0 +1,77 @@
+"""Machines that joined from other hosts, behind a slow link or one that loses everything."""
+
+import sys
+import time
+
+import pytest
+
+pytestmark = pytest.mark.needs("hosts")
+
+LIMIT = 45  # seconds; who is silent for ten is taken for dead
+RUN = """
+import sys
+import numpy as np
+import cec_mpi
+from cec_mpi.records.recorder import Recorder
+
+store, file, matrix = sys.argv[1:]
+X, random, happened = np.load(matrix), np.random.default_rng(0), []
+recorder = Recorder(watch=lambda record: happened.extend(record.events))
+options = dict(accept=file, wait=True, deadline=0.5, recorder=recorder)
+with cec_mpi.open_operator(store, None, **options) as operator:
+    for kind, count in (("joined", 5), ("lost", 2), ("joined", 6)):
+        while sum(kind in event for event in happened) < count:
+            w = random.standard_normal(X.shape[1])
+            assert np.allclose(operator @ w, X @ w)
+        hosts = [event["host"] for event in happened if "joined" in event]
+        print(kind, *(hosts if kind == "joined" else (next(iter(e)) for e in happened)), flush=True)
+"""
+
+
+@pytest.fixture
+def end():
+    """Have processes end in time."""
+    started = []
+
+    def end(process):
+        started.append(process)
+        return process
+
+    yield end
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def said(run):
+    """The next of the lines that start with what has happened."""
+    while (line := run.stdout.readline()).split()[:1] not in (["joined"], ["lost"], []):
+        pass
+    return line.split()
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+def test_a_host_that_goes_dark_without_a_word_is_missed(hosts, made, end, tmp_path):
+    conn = tmp_path / "conn"
+    begin = [sys.executable, "-c", RUN, made.store, conn, made.store.parent / "X.npy"]
+    run = end(hosts.begin("node1", *begin))
+    join = [sys.executable, "-m", "cec_mpi", "join", conn, "-q"]
+    hosts.link("node2", "rate", "20mbit", "delay", 10)
+    due = time.monotonic() + LIMIT
+    while not conn.exists():  # as one machine waits for it for a second alone
+        assert time.monotonic() < due
+        time.sleep(0.1)
+    slow = [end(hosts.begin("node2", *join, "--retry", 20)) for _ in range(3)]
+    dark = end(hosts.begin("node3", *join, "--retry", 60))
+    gone = end(hosts.begin("node3", *join, "--retry", 1))
+    assert sorted(said(run)) == ["joined", "node2", "node2", "node2", "node3", "node3"]
+    hosts.link("node3", "cut", "yes")
+    try:
+        kinds = said(run)
+        assert kinds.index("late") < kinds.index("lost", 1)  # the step did not wait for that
+        assert gone.wait(LIMIT) == 3
+        assert dark.poll() is None
+    finally:
+        hosts.link("node3", "cut", "no")
+    assert said(run)[-1] == "node3"
+    assert [process.wait(LIMIT) for process in (run, *slow, dark)] == [0] * 5
