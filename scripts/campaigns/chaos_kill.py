@@ -1,12 +1,15 @@
 """Kill machines at random moments: every run has to end in time, with the right result.
 
-    python scripts/campaigns/chaos_kill.py [--seed I] [--kills 300]
+    python scripts/campaigns/chaos_kill.py [--seed I] [--kills 300] [--adopt]
 
 Runs products with a sequence of vectors, power iteration and least squares, one after the
 other, under ``mpirun --with-ft ulfm`` with six machines, three of which are enough, and two
 spares. Once its first step is done, one to four processes of each run are killed with SIGKILL
 at random moments. Each run must end within its time limit with exit code 0, with what NumPy
 finds, and with no process left.
+
+With ``--adopt`` there are no spares, and all machines but one are killed: those that are left take
+over the shards of the others.
 
 Prints a line for each run that does not, and then the totals: runs, kills, steps that lost
 machines, and how long such a step took over the median of the others.
@@ -45,12 +48,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--most", type=int, default=4, help="kills in a run")
+    parser.add_argument("--adopt", action="store_true", help="until one machine is left")
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory(prefix="cec-mpi-chaos-") as name:
-        campaign = Campaign(Path(name), rng)
+        campaign = Campaign(Path(name), rng, arguments.adopt)
         while campaign.kills < arguments.kills:
-            campaign.run(rng.randint(1, arguments.most))
+            campaign.run(MACHINES - 1 if arguments.adopt else rng.randint(1, arguments.most))
         campaign.report()
         return 1 if campaign.problems else 0
 
@@ -58,8 +62,11 @@ def main() -> int:
 class Campaign:
     """Runs with kills, and what became of them."""
 
-    def __init__(self, directory: Path, rng: random.Random) -> None:
+    def __init__(self, directory: Path, rng: random.Random, adopts: bool) -> None:
         self._directory = directory
+        self._adopts = adopts
+        self._spares = 0 if adopts else SPARES
+        self._taking_over: list[float] = []  # times of steps in which shards were taken over
         self._rng = rng
         self.runs = self.kills = self.problems = 0
         self._lost_steps: list[float] = []  # times of steps that lost machines, over the median
@@ -81,13 +88,14 @@ class Campaign:
         task = ("matvec", "power", "lstsq")[self.runs % 3]
         store = self._directory / ("S" if task == "power" else "X")
         words: list[Any] = ["run", store, "--out", out, "--task", task, *SLOWLY]
-        words += ["--on-loss", "continue", "--spares", SPARES]
+        words += ["--on-loss", "continue", "--spares", self._spares]
+        words += ["--adopt"] if self._adopts else []
         words += {
             "matvec": ["--vectors", self._directory / "W.npy"],
             "power": ["--set", "tol=1e-9"],
             "lstsq": ["--set", f"b={self._directory / 'b.npy'}"],
         }[task]
-        ranks = MACHINES + SPARES + 1
+        ranks = MACHINES + self._spares + 1
         command = ["mpirun", "--with-ft", "ulfm", "-n", ranks, "cec-mpi", *words]
         started = start(command)
         killed = self._kill(started, out, kills)
@@ -146,17 +154,23 @@ class Campaign:
         for step in steps:
             if any("lost" in event for event in step["events"]):
                 self._lost_steps.append(_seconds(step) / usual)
+            if any("adopted" in event for event in step["events"]):
+                self._taking_over.append(_seconds(step) / usual)
 
     def report(self) -> None:
         """Print the totals."""
         print(f"{self.runs} runs, {self.kills} kills: {self.problems} problems")
-        if self._lost_steps:
-            ratios = sorted(self._lost_steps)
-            print(
-                f"{len(ratios)} steps lost machines: {statistics.median(ratios):.2f} times as long "
-                f"as the median step (95 %: {ratios[int(0.95 * len(ratios))]:.2f}, longest "
-                f"{ratios[-1]:.2f})"
-            )
+        for what, found in (
+            ("lost machines", self._lost_steps),
+            ("had shards taken over", self._taking_over),
+        ):
+            if found:
+                ratios = sorted(found)
+                print(
+                    f"{len(ratios)} steps {what}: {statistics.median(ratios):.2f} times as long as "
+                    f"the median step (95 %: {ratios[int(0.95 * len(ratios))]:.2f}, longest "
+                    f"{ratios[-1]:.2f})"
+                )
 
 
 def made_steps(out: Path) -> int:
