@@ -10,17 +10,11 @@ import pytest
 
 import cec_mpi
 from cec_mpi.records.recorder import read_steps
+from helpers.joined import LIMIT, codes
 from helpers.ranks import ranks_of
 from helpers.recording import Kept
 
-LIMIT = 40  # seconds
 ENDS = "accept: this launcher ends the job when a process is lost"
-
-
-@pytest.fixture(scope="module")
-def store(make_store):
-    """Six machines, three of which are enough."""
-    return make_store(np.random.default_rng(4).standard_normal((600, 60)), 6, 3)
 
 
 @pytest.fixture
@@ -52,10 +46,6 @@ def is_right(store, tmp_path):
         return np.allclose(found, np.load(tmp_path / "W.npy") @ store.X.T, atol=1e-10)
 
     return is_right
-
-
-def codes(processes):
-    return [process.wait(LIMIT) for process in processes]
 
 
 def header_and_events(out):

@@ -1,0 +1,19 @@
+"""How processes ended that joined a run, or were joined."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+
+LIMIT = 40  # seconds
+
+
+def codes(processes: Iterable[subprocess.Popen[str]]) -> list[int]:
+    """Their exit codes, once they have ended."""
+    return [process.wait(LIMIT) for process in processes]
+
+
+def told(process: subprocess.Popen[str]) -> str:
+    """What a process that has ended, or is about to, has said was wrong."""
+    _, stderr = process.communicate(timeout=LIMIT)
+    return stderr.removeprefix("cec-mpi: error: ")

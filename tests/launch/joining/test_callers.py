@@ -1,0 +1,126 @@
+"""Whoever calls a run that machines join, with the keys or without: nobody costs the others."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from cec_mpi.records.recorder import read_steps
+from cec_mpi.wire.sockets.connection import Connection
+from cec_mpi.wire.sockets.connection_file import read_connection_file
+from cec_mpi.wire.sockets.frames import HELLO, SAID, said
+from cec_mpi.wire.sockets.hello import Hello, here
+from helpers import ROOT
+from helpers.joined import LIMIT, codes, told
+
+pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
+UNWRITABLE = rb'{"problem": "\ud800", "shards": [], "rate": 0.0, "unseen": false, "unlogged": ""}'
+
+
+def test_a_reason_that_cannot_be_written_ends_nothing(accepting, store, join, conn):
+    with accepting(store) as made:
+        processes = join(3)
+        made.until(lambda: len(made.happened("joined")) == 3)
+        connection = Connection(read_connection_file(conn))
+        connection.send(HELLO, Hello(here(), "elsewhere", 1).packed())
+        connection.send(SAID, UNWRITABLE)
+        made.until(lambda: made.happened("lost") == [4])
+        connection.close()
+        made.step()
+    assert codes(processes) == [0] * 3
+
+
+def test_strangers_cost_the_others_nothing(start, store, join, conn, tmp_path):
+    """200 that say nothing, say what nobody understands, or hang up: more than files were open."""
+    W = np.random.default_rng(5).standard_normal((400, 60))
+    np.save(tmp_path / "W.npy", W)
+    run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
+    run += ["--vectors", tmp_path / "W.npy", "--checkpoint-every", 20]
+    master = start(["sh", "-c", 'ulimit -S -n 100 && exec "$@"', "sh", *run])
+    assert "listening" in master.stdout.readline()
+    machines, due = join(4), time.monotonic() + LIMIT
+    while not (tmp_path / "out" / "checkpoint.npz").exists():
+        assert time.monotonic() < due
+        time.sleep(0.02)
+    place = "127.0.0.1", read_connection_file(conn).places[-1][1]
+    callers = []
+    for number in range(200):
+        callers.append(socket.create_connection(place))
+        if number % 2:
+            callers[-1].send(np.random.default_rng(number).bytes(1 + 40 * (number % 50)))
+    for caller in callers[::5]:
+        caller.close()
+    assert codes([master, *machines]) == [0] * 5, told(master)
+    for caller in callers:
+        caller.close()
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), W @ store.X.T, atol=1e-10)
+    _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
+    assert {kind for step in steps for event in step["events"] for kind in event} <= {
+        "joined",
+        "rank",
+        "host",
+    }
+
+
+def test_nothing_grows_with_machines_that_come_and_go(accepting, store, join, conn):
+    def come_and_go(times):
+        for number in range(times):
+            connection = Connection(read_connection_file(conn))
+            connection.send(HELLO, Hello(here(), f"node{number}", number).packed())
+            made.step()
+            connection.close()
+        made.step()
+        return psutil.Process().num_fds(), psutil.Process().memory_info().rss
+
+    with accepting(store) as made:
+        join(4)
+        made.until(lambda: len(made.happened("joined")) == 4)
+        come_and_go(50)
+        descriptors, size = come_and_go(50)
+        later, larger = come_and_go(150)
+        assert later <= descriptors
+        assert larger - size < 150 * 10_000
+
+
+def test_what_a_machine_says_unasked_is_passed_over(accepting, store, join, conn, caplog):
+    with accepting(store) as made:
+        join(3)
+        made.step()
+        connection = Connection(read_connection_file(conn))
+        connection.send(HELLO, Hello(here(), "odd", 1).packed())
+        connection.send(SAID, said("what went wrong, too late"))
+        connection.send(SAID, said(None))
+        made.until(lambda: caplog.text.count("says what it is not asked") == 2)
+        connection.close()
+        made.step()
+
+
+def test_a_campaign_of_machines_that_come_and_go(run):
+    """A short run of the one in scripts."""
+    script = ROOT / "scripts" / "campaigns" / "come_and_go.py"
+    done = run([sys.executable, script, "--machines", 4, "--seed", 2])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 machines came and went: 0 problems\n" in done.stdout
+
+
+def test_a_wrong_key_is_met_with_silence(accepting, store, join, conn, tmp_path):
+    import zmq
+
+    with accepting(store) as made:
+        public, secret = zmq.curve_keypair()
+        content = json.loads(conn.read_text())
+        wrong = {"public_key": public.decode(), "secret_key": secret.decode()}
+        (tmp_path / "other").write_text(json.dumps(content | wrong))
+        (tmp_path / "wrong").write_text(json.dumps(content | {"server_key": public.decode()}))
+        processes = [*join(1, file=tmp_path / "other"), *join(1, file=tmp_path / "wrong")]
+        join(3)
+        made.until(lambda: all(process.poll() is not None for process in processes))
+        for process in processes:
+            assert "the master is reached nowhere: tried" in told(process)
+            assert process.returncode == 3

@@ -1,0 +1,74 @@
+"""A machine that joins where no run serves it: refusals, and leaving when it is told."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+import pytest
+
+from cec_mpi.wire.sockets.frames import GOOD_BYE, HELLO, kind_and_head
+from cec_mpi.wire.sockets.listener import Listener
+from helpers.joined import LIMIT, codes, told
+
+pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
+STALE = {
+    "format": "cec_mpi connection file",
+    "version": 1,
+    "at": [["127.0.0.1", 9]],
+    "network": "elsewhere",
+    **dict.fromkeys(["server_key", "public_key", "secret_key"], "0" * 40),
+}
+
+
+def test_a_machine_that_is_told_to_leave_waits_for_no_other_run(join, conn):
+    master = Listener(["127.0.0.1"], None)
+    master.file.write(conn)
+    (machine,) = join(1, "--retry", 10 * LIMIT)
+    due = time.monotonic() + LIMIT
+    for kind in (HELLO, GOOD_BYE):
+        while (heard := master.receive()) is None:
+            assert time.monotonic() < due
+            time.sleep(0.01)
+        assert kind_and_head(heard[1][0])[0] == kind
+        machine.terminate()
+    master.close()  # which lets nobody go before
+    assert machine.wait(LIMIT) == 6, told(machine)
+
+
+def test_a_machine_leaves_when_it_is_told_while_it_connects(start, tmp_path):
+    """As to a master that is stopped: its port takes connections, and nothing is said there."""
+    with socket.create_server(("", 0)) as silent:
+        port = silent.getsockname()[1]
+        hosts = [[f"127.0.0.{number}", port] for number in range(1, 10)]
+        (tmp_path / "conn").write_text(json.dumps(STALE | {"at": hosts}))
+        machine = start(["cec-mpi", "join", "conn"])
+        silent.accept()[0].close()
+        machine.terminate()
+        assert codes([machine]) == [6], told(machine)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    [
+        (["none"], 2, "none: missing (--retry SECONDS waits until a run writes it)"),
+        (["none", "--retry", "0.5"], 3, "none: missing; waited 0.5 s"),
+        ([""], 2, "'': expected the name of a file or directory"),
+        (["."], 2, ".: a directory, expected a file"),
+        (["other"], 2, "other is no connection file, as cec-mpi run --accept writes one"),
+        (["stale"], 3, "the master is reached nowhere: tried port 9 of 127.0.0.1 (Connection refu"),
+        (["odd"], 3, "tried port 9 of ü.. (no name of a host)"),
+        (["stale", "--retry", "0"], 2, "argument --retry: '0': expected a positive number"),
+        (["stale", "--shards-per-machine", "0"], 2, "expected a whole number of at least 1"),
+        (["stale", "--memory-per-machine", "x"], 2, "expected a size"),
+    ],
+)
+def test_what_join_refuses(run, tmp_path, words, code, expected):
+    (tmp_path / "other").write_text("{}")
+    (tmp_path / "stale").write_text(json.dumps(STALE))
+    (tmp_path / "odd").write_text(json.dumps(STALE | {"at": [["ü..", 9]]}))
+    done = run(["cec-mpi", "join", *words], cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert expected in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,53 @@
+"""What a run that machines join refuses."""
+
+from __future__ import annotations
+
+import socket
+
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--accept", "W.npy"], "accept W.npy: expected a new name, or an earlier connection file"),
+        (["--accept", "no/conn"], "no is not a directory"),
+        (["--accept", ""], "argument --accept: '': expected the name of a file or directory"),
+        (["--accept", "conn", "--serial"], "--accept with --serial"),
+        (["--accept", "conn", "--spares", "1"], "spares with accept"),
+        (["--accept", "conn", "--replace", "spawn"], "replace spawn with accept"),
+        (["--accept", "conn", "--ports", "9-3"], "'9-3': expected ports, as 50000-50100"),
+        (["--accept", "conn", "--interface", "eth77"], "interface 'eth77': rank 0 on"),
+        (["--accept", "conn", "--emulate-speeds", "1,1,1,1,1,1"], "expected a base too"),
+        (["--accept", "conn", "--speeds", "a=1,b=2"], "speeds of hosts with accept"),
+        (["--accept", "conn", "--shards-per-machine", "auto"], "auto: with accept, or all mach"),
+        (
+            ["--serial", "--ports", "5000"],
+            "ports: expected on_loss='continue' (--on-loss continue) or accept (--accept FILE) too",
+        ),
+    ],
+)
+def test_what_a_run_that_accepts_refuses(run, store, tmp_path, words, expected):
+    np.save(tmp_path / "W.npy", np.zeros((2, 60)))
+    given = ["cec-mpi", "run", store.path, "--out", "out", "--vectors", "W.npy", *words]
+    done = run(given, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "conn").exists()
+
+
+def test_a_port_that_is_taken_is_told(run, store, tmp_path):
+    np.save(tmp_path / "W.npy", np.zeros((2, 60)))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = ["--accept", "conn", "--ports", port, "--interface", "127.0.0.1"]
+        given = ["cec-mpi", "run", store.path, "--out", "out", "--vectors", "W.npy", *words]
+        done = run(given, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert (
+        f"cannot listen at 127.0.0.1 at ports {port}-{port}: Address already in use" in done.stderr
+    )

@@ -1,0 +1,184 @@
+"""Machines that come as processes of their own, and leave as they like: steps stay right."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import stat
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from cec_mpi.errors import InfeasibleError, MachineError
+from helpers.joined import LIMIT, codes, told
+
+pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
+
+
+def test_machines_join_and_leave_and_each_product_is_right(accepting, store, join, conn, capsys):
+    with accepting(store, wait=True) as made:
+        assert stat.S_IMODE(conn.stat().st_mode) == 0o600
+        first = join(5)
+        made.until(lambda: len(made.happened("joined")) == 5)
+        first[0].kill()
+        made.until(lambda: made.happened("lost"))
+        first[1].send_signal(signal.SIGTERM)
+        made.until(lambda: made.happened("leaving"))
+        second = join(3)
+        made.until(lambda: len(made.happened("joined")) == 8)
+        gone = made.happened("lost", "leaving")
+        assert sorted(made.happened("joined")) == sorted([1, 2, 3, 4, 5, 6, *gone])
+        second[0].send_signal(signal.SIGUSR1)
+        made.until(lambda: len(made.happened("leaving")) == 2)
+        assert codes(second[:1]) == [6]
+    assert codes(first) == [-signal.SIGKILL, 6, 0, 0, 0]
+    assert codes(second[1:]) == [0, 0]
+    assert not conn.exists()
+    assert "listening for machines at" in capsys.readouterr().out
+
+
+def test_who_is_one_too_many_waits_to_take_a_place(accepting, store, join):
+    with accepting(store) as made:
+        processes = join(6)
+        made.until(lambda: len(made.happened("joined")) == 6)
+        spare = join(1)
+        time.sleep(1)
+        processes[2].kill()
+        made.until(lambda: len(made.happened("joined")) == 7)
+        assert made.happened("joined")[6:] == made.happened("lost")
+    assert codes(spare) == [0], told(spare[0])
+
+
+def test_who_is_one_too_many_at_the_end_ends_as_the_others_do(accepting, store, join):
+    with accepting(store) as made:
+        processes = [join(1)[0] for _ in range(7)]
+        assert all("joined the run of" in process.stdout.readline() for process in processes)
+        made.until(lambda: len(made.happened("joined")) == 6)
+        made.step()
+    assert codes(processes) == [0] * 7, [told(process) for process in processes]
+
+
+def test_who_comes_after_the_last_step_ends_as_the_others_do(accepting, store, join):
+    with accepting(store) as made:
+        first = join(3)
+        made.step()
+        late = join(1)[0]
+        assert "joined" in late.stdout.readline()
+        time.sleep(0.5)  # it says who it is, and nobody listens now
+    assert codes([*first, late]) == [0] * 4, told(late)
+
+
+def test_a_step_waits_for_machines_that_come_back(accepting, store, join):
+    with accepting(store, wait=True) as made:
+        processes = join(3)
+        made.until(lambda: len(made.happened("joined")) == 3)
+        for process in processes:
+            process.kill()
+        join(3)
+        made.step()
+        assert len(made.happened("lost")) == 3
+        assert len(made.happened("joined")) == 6
+
+
+def test_a_sample_is_compared_no_more_when_a_loss_in_the_step_leaves_too_few(
+    accepting, store, join
+):
+    with accepting(store, wait=True, check="sample") as made:
+        processes = join(4)
+        made.until(lambda: len(made.happened("joined")) == 4)
+        processes[0].send_signal(signal.SIGSTOP)
+        killing = threading.Timer(0.3, processes[0].kill)
+        killing.start()
+        made.step()
+        killing.join()
+        made.until(lambda: made.happened("lost"))
+    assert codes(processes) == [-signal.SIGKILL, 0, 0, 0]
+
+
+def test_without_wait_a_run_ends_when_too_few_are_left(accepting, store, join):
+    def lose_one():
+        with accepting(store) as made:
+            processes.extend(join(3))
+            made.until(lambda: len(made.happened("joined")) == 3)
+            processes[0].kill()
+            made.until(lambda: False)
+
+    processes = []
+    with pytest.raises((InfeasibleError, MachineError)):
+        lose_one()
+    assert codes(processes)[1:] == [3, 3]
+
+
+def test_two_stores_large_vectors_and_wrong_answers(accepting, make_store, join):
+    """Vectors and answers in several pieces, and in one; float32; a second store meanwhile."""
+    X = np.random.default_rng(6).standard_normal((90, 200_000), dtype=np.float32)
+    large = make_store(X, 3, 2)
+    small = make_store(np.random.default_rng(7).standard_normal((31, 12)), 3, 2)
+    with accepting(large, tolerance=0.05) as made:
+        join(2)
+        made.until(lambda: len(made.happened("joined")) == 2)
+        with made.operator.open(small.path) as Y:
+            join(1)
+            W = np.random.default_rng(8).standard_normal((12, 3))
+            due = time.monotonic() + LIMIT
+            while len(made.happened("joined")) < 3 and time.monotonic() < due:
+                np.testing.assert_allclose(Y @ W, small.X @ W, atol=1e-10)
+            Y @ W
+            assert sorted(made.happened("joined")) == [1, 2, 3]  # none anew for the second store
+            assert set(made.happened_where()) == {socket.gethostname()}
+        W = np.random.default_rng(9).standard_normal((200_000, 2), dtype=np.float32)
+        np.testing.assert_allclose(made.operator @ W, X @ W, atol=0.05)
+
+
+WRONG = """
+import sys
+from cec_mpi import cli
+from cec_mpi.machine.machine import Machine
+work = Machine.work
+def wrong(self, *given):
+    done = work(self, *given)
+    self.values[:] += 1
+    return done
+Machine.work = wrong
+sys.exit(cli.main(["join", sys.argv[1], "--retry", "60"]))
+"""
+
+
+def test_a_machine_whose_answers_are_wrong_has_to_leave(accepting, store, join, start, conn):
+    with accepting(store, check="parity", stragglers=3) as made:
+        good = join(5)
+        made.until(lambda: len(made.happened("joined")) == 5)
+        for count in (1, 2):  # the second one, which has the number of the first, counts anew
+            bad = start([sys.executable, "-c", WRONG, conn])
+            made.until(lambda: len(made.happened("excluded")) == count)  # noqa: B023
+            assert codes([bad]) == [3]
+            assert told(bad).splitlines() == ["the master asks no more: wrong in 3 steps"]
+        assert len(made.happened("wrong")) == 6
+        good += join(1)
+        made.until(lambda: len(made.happened("joined")) == 8)
+        made.step()
+    assert codes(good) == [0] * 6
+
+
+def test_a_machine_has_no_more_shards_than_it_can(accepting, store, join):
+    size = 200 * 60 * 8
+    with accepting(store, shards_per_machine=[3, 1, 1, 1]) as made:
+        join(1, "--shards-per-machine", 1)
+        join(1, "--memory-per-machine", 2 * size)
+        due = time.monotonic() + 1.5
+        join(1, "--memory-per-machine", 4 * size)
+        made.until(lambda: len(made.happened("joined")) == 3 and time.monotonic() > due)
+        counts = made.recorder.common["shards_of_machine"]
+        assert sorted(len(counts[n - 1]) for n in made.happened("joined")) == [1, 1, 3]
+
+
+def test_machines_take_over_no_more_shards_than_they_have_room_for(accepting, store, join):
+    with accepting(store, adopt=True) as made:
+        processes = [*join(1, "--shards-per-machine", 2), *join(1, "--memory-per-machine", "200K")]
+        made.step()
+        adopted = made.happened("adopted")
+        assert 0 < len(adopted) == len(set(adopted))
+    assert codes(processes) == [0] * 2
