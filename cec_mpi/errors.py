@@ -8,6 +8,7 @@
     ├── StoreError              exit code 2   not a store, or not one that this version reads
     │   └── DamagedStoreError   exit code 5   a shard is missing, truncated or altered
     ├── MachineError            exit code 3   a machine failed and the run could not go on
+    │   └── DismissedError      exit code 7   a run asks this machine no more
     ├── ResultsError            exit code 3   results or records cannot be written any more
     ├── InfeasibleError         exit code 4   too few machines for a plan (also a ValueError)
     └── StoppedError            exit code 6   stopped by a time limit or a signal, to be resumed
@@ -26,6 +27,7 @@ from __future__ import annotations
 __all__ = [
     "CecError",
     "DamagedStoreError",
+    "DismissedError",
     "InfeasibleError",
     "InputError",
     "MachineError",
@@ -73,6 +75,12 @@ class MachineError(CecError):
     """A machine failed and the run could not go on."""
 
     exit_code = 3
+
+
+class DismissedError(MachineError):
+    """A run asks this machine no more, since its answers were wrong."""
+
+    exit_code = 7
 
 
 class ResultsError(CecError):

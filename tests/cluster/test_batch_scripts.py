@@ -337,6 +337,7 @@ def test_a_run_that_came_to_its_end_is_not_requeued(warned):
         ([3, 3, 6], "42", (6, ["srun", "sleep 5"] * 2 + ["srun", "scontrol requeue 7_2"])),
         ([3], "43", (0, ["scancel --quiet --state=PENDING 7"])),
         ([137], "42", (137, ["srun"])),
+        ([3, 7], "42", (7, ["srun", "sleep 5", "srun"])),
     ],
 )
 def test_a_job_starts_its_machine_again_after_a_while(tmp_path, codes, master, expected):

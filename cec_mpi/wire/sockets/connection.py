@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cec_mpi.errors import InputError, MachineError
+from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.processes.launch.cards import network_here
 from cec_mpi.wire.lifelines.lifelines import Address
 from cec_mpi.wire.sockets.connection_file import ConnectionFile
@@ -22,10 +22,6 @@ _LOOK_MS = 100  # between two looks whether this process is to leave
 
 class GoneMasterError(MachineError):
     """The master is gone, or cannot be reached."""
-
-
-class DismissedError(MachineError):
-    """The master asks this machine no more."""
 
 
 class Connection:

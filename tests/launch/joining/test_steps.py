@@ -154,7 +154,7 @@ def test_a_machine_whose_answers_are_wrong_has_to_leave(accepting, store, join, 
         for count in (1, 2):  # the second one, which has the number of the first, counts anew
             bad = start([sys.executable, "-c", WRONG, conn])
             made.until(lambda: len(made.happened("excluded")) == count)  # noqa: B023
-            assert codes([bad]) == [3]
+            assert codes([bad]) == [7]
             assert told(bad).splitlines() == ["the master asks no more: wrong in 3 steps"]
         assert len(made.happened("wrong")) == 6
         good += join(1)
