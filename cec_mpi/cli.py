@@ -50,8 +50,8 @@ _COMMANDS = {  # each with the module of `commands` that is read when it is aske
     "top": "report",
     "task": "task",
     "doctor": "doctor",
-    "slurm": "cluster",
-    "hostfile": "cluster",
+    "slurm": "cluster.slurm",
+    "hostfile": "cluster.hostfile",
     "bench": "bench",
 }
 _INTERRUPTED = 128 + signal.SIGINT

@@ -146,6 +146,42 @@ def test_the_connection_file_may_be_elsewhere(slurm, tmp_path, monkeypatch):
     assert "cec-mpi join 'a b' --retry 30" in machines
 
 
+def test_scripts_that_somebody_has_changed_are_not_replaced(slurm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "s", "--out", "o"]
+    for _ in range(2):
+        assert slurm("--elastic", 2, *words)[0] == 0
+    machines = Path("cec-mpi-machines.sbatch")
+    machines.write_text(machines.read_text().replace("1-2", "1-3"))
+    master = Path("cec-mpi-master.sbatch").read_text()
+    code, _, err = slurm("--elastic", 2, *words, "--set", "k=4")
+    assert code == 2
+    assert ".sbatch: is there and differs, expected another --job-name" in err
+    assert "1-3" in machines.read_text()
+    assert Path("cec-mpi-master.sbatch").read_text() == master
+
+
+@pytest.mark.parametrize(
+    ("machines", "options", "is_told"),
+    [
+        (1, "", True),
+        (2, "", False),
+        (1, "--adopt", False),
+        (1, "--shards-per-machine 1,3", False),
+        (1, "--machines 1,2", False),
+    ],
+)
+def test_too_few_machines_for_a_step_are_told(
+    slurm, store, tmp_path, monkeypatch, machines, options, is_told
+):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = slurm("--elastic", machines, "run", store, "--out", "o", *options.split())
+    assert code == 0
+    text = f"--elastic {machines}: a step needs 2 shards, and these machines have 1: "
+    assert (text in err) is is_told
+    assert err.count("warning") == is_told
+
+
 # --- what bash makes of it ----------------------------------------------------------------
 
 PRINT = '#!/bin/bash\nprintf "%s\\0" "$0" "$@"\n'

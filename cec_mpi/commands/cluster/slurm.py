@@ -1,46 +1,24 @@
-"""Commands that write files for clusters: slurm, hostfile."""
+"""The command slurm."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cec_mpi.cluster.elastic import elastic_scripts
-from cec_mpi.cluster.hostfile import FORMATS, hostfile_text, hosts_of_job, read_host
 from cec_mpi.cluster.slurm import LAUNCHERS, batch_script
+from cec_mpi.commands.cluster.elastic import write_elastic
+from cec_mpi.commands.cluster.placed import placement_of
+from cec_mpi.commands.cluster.words import pairs, parsed, without_out
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.files.regular import read_given
 from cec_mpi.options import values
 from cec_mpi.options.losses import Losses
-from cec_mpi.options.option import add_flag, add_option, from_flags
-from cec_mpi.options.placed import Placed
+from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.terminal import put
-
-
-def add_hostfile(commands: Any) -> None:
-    """``cec-mpi hostfile``."""
-    p = commands.add_parser("hostfile", help="write a hostfile for mpirun")
-    add_flag(p, "--format", "of which MPI", required=True, choices=FORMATS)
-    add_flag(p, "--from-slurm", "of the allocation that this process is in", default=False)
-    p.add_argument("hosts", nargs="*", metavar="HOST:RANKS", help="as node01:4")
-    p.set_defaults(command=_hostfile)
-
-
-def _hostfile(arguments: argparse.Namespace) -> int:
-    if arguments.from_slurm:
-        if arguments.hosts:
-            raise InputError(f"--from-slurm: expected no hosts with it, found {arguments.hosts[0]}")
-        hosts = hosts_of_job(os.environ)
-    else:
-        hosts = [read_host(text) for text in arguments.hosts]
-    put(hostfile_text(arguments.format, hosts).removesuffix("\n"))
-    return 0
 
 
 def add_slurm(commands: Any) -> None:
@@ -114,17 +92,17 @@ def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -
     if words and words[0] != "run":
         raise InputError(f"{words[0]!r}: expected run STORE --out DIR ... after the options")
     if arguments.elastic:
-        return _elastic(arguments, words[1:], run_parser)
+        return write_elastic(arguments, words[1:], run_parser)
     if arguments.master_sbatch:
         raise InputError("--master-sbatch: expected --elastic with it")
     parameters = _parameters(arguments.array) if arguments.array is not None else []
     runs = [
-        _parsed(run_parser, words[1:] if words else ["STORE", "--out", "DIR"], line, where)
+        parsed(run_parser, words[1:] if words else ["STORE", "--out", "DIR"], line, where)
         for where, line in parameters or [("", [])]
     ]
     _check(arguments, runs)
     text = batch_script(
-        _without_out(words[1:]),
+        without_out(words[1:]),
         runs[0].out if words else None,
         launcher=arguments.launcher,
         tasks=arguments.ntasks or _ranks(runs, bool(words)),
@@ -134,7 +112,7 @@ def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -
         cpus_per_task=arguments.cpus_per_task,
         partition=arguments.partition,
         account=arguments.account,
-        sbatch=_pairs("--sbatch", arguments.sbatch),
+        sbatch=pairs("--sbatch", arguments.sbatch),
         setup=arguments.setup,
         parameters=[line for _, line in parameters],
         preemptible=arguments.preemptible,
@@ -143,58 +121,6 @@ def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -
         on_loss="continue" if _goes_on(arguments, runs) else "end",
     )
     put(text.removesuffix("\n"))
-    return 0
-
-
-def _elastic(
-    arguments: argparse.Namespace, words: Sequence[str], run_parser: argparse.ArgumentParser
-) -> int:
-    """Write the master's script and that of machines into this directory."""
-    if not words:
-        raise InputError("--elastic: expected run STORE --out DIR ... after the options")
-    others = {
-        "--launcher": arguments.launcher != "mpirun",
-        "--ntasks": arguments.ntasks,
-        "--nodes": arguments.nodes,
-        "--array": arguments.array,
-        "--preemptible": arguments.preemptible,
-        "--on-loss": arguments.on_loss != "end",
-    }
-    for name, is_given in others.items():
-        if is_given:
-            raise InputError(f"{name} with --elastic: machines are jobs of one process each")
-    if "/" in arguments.job_name or arguments.job_name[:1] in ("", "-"):
-        raise InputError(f"--job-name {arguments.job_name!r}: expected a name for files")
-    run = _parsed(run_parser, words, [], "")
-    if run.serial or run.overwrite:
-        name = "--serial" if run.serial else "--overwrite"
-        raise InputError(f"{name} with --elastic: machines join, and the run is resumed")
-    file = run.accept or f"{run.out.rstrip('/')}.conn"
-    replace(from_flags(Losses, run), accept=file).check_accept()
-    has = {"--accept": run.accept, "--wait": run.wait, "--resume": run.resume}
-    more = {"--accept": ["--accept", file], "--wait": ["--wait"]}
-    added = [word for name, added in more.items() if not has[name] for word in added]
-    scripts = elastic_scripts(
-        arguments.elastic,
-        [*(word for word in _without_out(words) if word != "--resume"), *added],
-        run.out,
-        file,
-        job_name=arguments.job_name,
-        time=arguments.time,
-        cpus_per_task=arguments.cpus_per_task,
-        partition=arguments.partition,
-        account=arguments.account,
-        sbatch=_pairs("--sbatch", arguments.sbatch),
-        master_sbatch=_pairs("--master-sbatch", arguments.master_sbatch),
-        setup=arguments.setup,
-        warning=arguments.warning or 120,
-        restarts=arguments.restarts or 100,
-    )
-    names = [f"{arguments.job_name}-{name}.sbatch" for name in scripts._fields]
-    for name, text in zip(names, scripts, strict=True):
-        Path(name).write_text(text)
-    master, machines = map(shlex.quote, names)
-    put(f"sbatch {machines} $(sbatch --parsable {master})")
     return 0
 
 
@@ -217,18 +143,6 @@ def _parameters(path: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def _parsed(
-    parser: argparse.ArgumentParser, words: Sequence[str], line: Sequence[str], where: str
-) -> argparse.Namespace:
-    """What ``cec-mpi run`` makes of these words, so that the job does not fail on them."""
-    if _without_out(line) != line:
-        raise InputError(f"{where}--out: tasks of an array have DIR/1, DIR/2, ... of themselves")
-    try:
-        return parser.parse_args([*words, *line])
-    except InputError as error:
-        raise InputError(f"{where}{error}") from None
-
-
 def _check(arguments: argparse.Namespace, runs: Sequence[argparse.Namespace]) -> None:
     for run in runs:
         if run.serial:
@@ -239,17 +153,6 @@ def _check(arguments: argparse.Namespace, runs: Sequence[argparse.Namespace]) ->
 
 def _goes_on(arguments: argparse.Namespace, runs: Sequence[argparse.Namespace]) -> bool:
     return "continue" in (arguments.on_loss, *(run.on_loss for run in runs))
-
-
-def _without_out(words: Sequence[str]) -> list[str]:
-    """All words of a run but its --out."""
-    kept: list[str] = []
-    after_out = False
-    for word in words:
-        if not (after_out or word == "--out" or word.startswith("--out=")):
-            kept.append(word)
-        after_out = word == "--out" and not after_out
-    return kept
 
 
 def _ranks(runs: Sequence[argparse.Namespace], are_known: bool) -> int:
@@ -267,22 +170,4 @@ def _ranks(runs: Sequence[argparse.Namespace], are_known: bool) -> int:
 
 def _machines(run: argparse.Namespace) -> int:
     """How many machines a run starts."""
-    from cec_mpi.store.reader import open_store
-    from cec_mpi.store.staging import node_directory
-
-    if run.machines:
-        return len(run.machines)
-    manifest = open_store(node_directory(run.store)).manifest
-    if run.shards_per_machine == "auto" and not isinstance(run.speeds, tuple):
-        raise InputError("shards per machine auto: the number of machines is not known")
-    return from_flags(Placed, run).placed(manifest, None, None, run.speeds).machines
-
-
-def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str | None]:
-    pairs: dict[str, str | None] = {}
-    for text in texts:
-        key, equals, value = text.removeprefix("--").partition("=")
-        if key in pairs:
-            raise InputError(f"{flag} {key}: expected it once")
-        pairs[key] = value if equals else None
-    return pairs
+    return len(run.machines) if run.machines else placement_of(run)[0].machines
