@@ -107,8 +107,9 @@ def test_a_card_that_other_hosts_cannot_reach_is_refused(multiply):
 @pytest.mark.needs("ulfm")
 def test_processes_that_are_killed_on_other_hosts(multiply):
     kills = ("--inject", "kill:5@3,kill:3@6")
+    slow = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 400)  # the spare comes in time
     run = multiply(
-        *("--on-loss", "continue", "--spares", 1, *kills),
+        *("--on-loss", "continue", "--spares", 1, *kills, *slow),
         ranks=(3, 3, 2),
         options=("--with-ft", "ulfm", "--mca", "btl_tcp_if_include", "eth0"),
     )

@@ -58,6 +58,7 @@ def events(out):
 
 
 CONTINUE = ("--on-loss", "continue")
+SLOWLY = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 2000)  # who is to join does, in time
 JOINED = {"joined": 3, "rank": 7, "host": socket.gethostname()}
 
 
@@ -91,7 +92,7 @@ def test_several_machines_killed_in_one_step(multiply, tmp_path):
 
 @ulfm
 def test_a_spare_takes_the_number_of_a_lost_machine(multiply, tmp_path):
-    multiply(*CONTINUE, "--spares", 1, "--inject", "kill:3@5", ranks=8)
+    multiply(*CONTINUE, "--spares", 1, "--inject", "kill:3@5", *SLOWLY, ranks=8)
     found = events(tmp_path / "out")
     assert [set(event) for _, event in found] == [{"lost", "reason"}, {"joined", "rank", "host"}]
     assert found[1][1] == JOINED
@@ -102,8 +103,7 @@ def test_a_spare_takes_the_number_of_a_lost_machine(multiply, tmp_path):
 
 @ulfm
 def test_a_process_is_started_in_the_place_of_a_lost_machine(multiply, tmp_path):
-    slow = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 5000)
-    multiply(*CONTINUE, "--replace", "spawn", "--inject", "kill:3@5,kill:5@8", *slow)
+    multiply(*CONTINUE, "--replace", "spawn", "--inject", "kill:3@5,kill:5@8", *SLOWLY)
     found = [event for _, event in events(tmp_path / "out")]
     assert [event["lost"] for event in found if "lost" in event] == [3, 5]
     joined = [event for event in found if "joined" in event]
@@ -133,7 +133,7 @@ def test_silent_strangers_keep_nobody_out(multiply, tmp_path, run, store):
     (tmp_path / "sitecustomize.py").write_text(STRANGERS)
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", *CONTINUE]
     words += ["--vectors", tmp_path / "W.npy", "--replace", "spawn", "--inject", "kill:3@5"]
-    words += ["--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 5000]
+    words += SLOWLY
     done = run([*ULFM, 7, *words], variables={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     assert done.told.count("\n") == 0  # the warning that machine 3 was lost
@@ -152,7 +152,7 @@ def test_a_loss_is_seen_where_rank_0_cannot_listen(multiply, tmp_path, run, stor
         "reception._listener = full\n"
     )
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", *CONTINUE]
-    words += ["--vectors", tmp_path / "W.npy", "--spares", 1, "--inject", "kill:3@5"]
+    words += ["--vectors", tmp_path / "W.npy", "--spares", 1, "--inject", "kill:3@5", *SLOWLY]
     done = run([*ULFM, 8, *words], variables={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     assert done.told.count("rank 0 cannot listen at 127.0.0.1") == 1
@@ -188,7 +188,7 @@ def test_spares_are_recommended_where_no_process_can_be_started(multiply):
 @ulfm
 def test_spares_carry_on_where_too_few_would_be_left(multiply, tmp_path):
     kills = "kill:1@5,kill:2@5,kill:3@5,kill:4@5"
-    multiply(*CONTINUE, "--spares", 2, "--inject", kills, ranks=9)
+    multiply(*CONTINUE, "--spares", 2, "--inject", kills, *SLOWLY, ranks=9)
     assert sum("joined" in event for _, event in events(tmp_path / "out")) == 2
 
 
@@ -213,7 +213,7 @@ def test_an_exception_of_a_machine_is_a_loss_too(multiply, tmp_path, run, store)
         "Machine.compute = compute\n"
     )
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", *CONTINUE]
-    words += ["--vectors", tmp_path / "W.npy", "--spares", 1]
+    words += ["--vectors", tmp_path / "W.npy", "--spares", 1, *SLOWLY]
     done = run([*ULFM, 8, *words], variables={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     (lost, joined) = events(tmp_path / "out")
@@ -323,7 +323,7 @@ def test_a_machine_that_dies_while_it_opens_its_shard(multiply, tmp_path, run, s
         "    serving.open_machine = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", *CONTINUE]
-    words += ["--vectors", tmp_path / "W.npy", "--spares", 1]
+    words += ["--vectors", tmp_path / "W.npy", "--spares", 1, *SLOWLY]
     done = run([*ULFM, 8, *words], variables={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     assert [set(event) for _, event in events(tmp_path / "out")] == [
