@@ -58,7 +58,7 @@ def join(
     ToldToLeaveError
         This process was told to leave.
     MachineError
-        It cannot open what it is to serve.
+        It cannot open what it is to serve, or could not compute.
     """
     package, threads = here(), threads or place_here().threads
     machine, has_joined = 0, False

@@ -85,8 +85,8 @@ class Peer(ABC):
 
     # Each of these may raise `GoneError`.
 
-    def dismiss(self, reason: str) -> None:
-        """Say that it is asked no more; one of the job stays, since all leave together."""
+    def dismiss(self, reason: str, for_good: bool) -> None:
+        """Say that it is asked no more, or never again; one of the job stays till all leave."""
         return
 
     @abstractmethod

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from cec_mpi.processes.waiting import Patience
-from cec_mpi.roster.changes import WARNED, Gone, Left
+from cec_mpi.roster.changes import WARNED, Excluded, Gone, Left
 from cec_mpi.roster.roster import Process, Roster
 from cec_mpi.wire.messages.peer import GoneError, Group, Peer
 from cec_mpi.wire.orders import Order
@@ -90,7 +90,7 @@ class Peers:
         self._roster.exclude(peer.rank, reason, change)
         if change is not Left:
             with self.watching(peer):
-                peer.dismiss(reason)
+                peer.dismiss(reason, for_good=change is Excluded)
 
     def send_object(self, peer: Peer, content: object) -> None:
         """Send what a process waits for."""

@@ -27,6 +27,7 @@ from cec_mpi.wire.sockets.connection_file import ConnectionFile, read_connection
 from cec_mpi.wire.sockets.frames import (
     ANSWER,
     DISMISSED,
+    FAILED,
     FAREWELL,
     GOOD_BYE,
     HELLO,
@@ -135,9 +136,9 @@ class Caller(Peer):
             raise GoneError("it answers what it was not asked")
         return True
 
-    def dismiss(self, reason: str) -> None:
-        """Begin to send that it is asked no more."""
-        self._send(DISMISSED, reason.encode(errors="backslashreplace"))
+    def dismiss(self, reason: str, for_good: bool) -> None:
+        """Begin to send that it is asked no more, or never again."""
+        self._send(DISMISSED if for_good else FAILED, reason.encode(errors="backslashreplace"))
 
     def _send(self, *frames: Any) -> None:
         if not self.send(*frames):

@@ -11,7 +11,7 @@ from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.processes.launch.cards import network_here
 from cec_mpi.wire.lifelines.lifelines import Address
 from cec_mpi.wire.sockets.connection_file import ConnectionFile
-from cec_mpi.wire.sockets.frames import DISMISSED, PRESENT, REFUSED, first, kind_and_head
+from cec_mpi.wire.sockets.frames import DISMISSED, FAILED, PRESENT, REFUSED, first, kind_and_head
 from cec_mpi.wire.sockets.library import is_heard, prepare, told, watched, zeromq
 
 _CONNECT_SECONDS = 2.0  # for one address
@@ -91,8 +91,10 @@ class Connection:
         ------
         GoneMasterError
             The master is gone.
+        MachineError
+            It asks this machine no more, since something went wrong on it.
         DismissedError
-            It asks this machine no more.
+            So it is, and the machine is not to come back, since its answers were wrong.
         InputError
             The master refuses this machine.
         """
@@ -113,8 +115,9 @@ class Connection:
             kind, head = kind_and_head(frames[0].buffer)
             if kind == REFUSED:
                 raise InputError(bytes(head).decode())
-            if kind == DISMISSED:
-                raise DismissedError(f"the master asks no more: {bytes(head).decode()}")
+            if kind in (FAILED, DISMISSED):
+                error = DismissedError if kind == DISMISSED else MachineError
+                raise error(f"the master asks no more: {bytes(head).decode()}")
             if kind != PRESENT:
                 return [kind, head, *(frame.buffer for frame in frames[1:])]
 

@@ -7,7 +7,8 @@ OBJECT      an object, pickled: only the master, who has shown its key, sends su
 PRESENT     nothing; that it can be sent says that the machine is there
 REFUSED     why it cannot join
 FAREWELL    nothing; who has said good-bye may go
-DISMISSED   why it is asked no more: it leaves
+FAILED      what went wrong on it: it is asked no more, and leaves
+DISMISSED   why it is not to come back: it leaves
 to master
 HELLO       who a machine is, as JSON
 ANSWER      the report of a job; then its values, in the same frame where they are short
@@ -29,7 +30,8 @@ from numpy.typing import NDArray
 from cec_mpi.text import printable
 from cec_mpi.wire.opening import Opened
 
-ORDER, OBJECT, PRESENT, REFUSED, FAREWELL, DISMISSED = b"O", b"P", b"T", b"R", b"F", b"D"
+ORDER, OBJECT, PRESENT, REFUSED = b"O", b"P", b"T", b"R"
+FAREWELL, FAILED, DISMISSED = b"F", b"X", b"D"
 HELLO, ANSWER, SAID, GOOD_BYE = b"H", b"A", b"S", b"B"
 
 PIECE = 1 << 20  # bytes of a frame: between two of them the other end hears that this one lives

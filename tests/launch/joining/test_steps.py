@@ -163,6 +163,28 @@ def test_a_machine_whose_answers_are_wrong_has_to_leave(accepting, store, join, 
     assert codes(good) == [0] * 6
 
 
+FAILS = """
+import sys
+from cec_mpi import cli
+from cec_mpi.machine.machine import Machine
+def fail(self, *given):
+    raise ArithmeticError("no luck")
+Machine.compute = fail
+sys.exit(cli.main(["join", sys.argv[1], "--retry", "60"]))
+"""
+
+
+def test_a_machine_that_fails_says_so_and_may_come_back(accepting, store, join, start, conn):
+    with accepting(store) as made:
+        good = join(5)
+        made.until(lambda: len(made.happened("joined")) == 5)
+        failing = start([sys.executable, "-c", FAILS, conn])
+        made.until(lambda: made.happened("lost"))
+        assert codes([failing]) == [3]
+        assert told(failing) == "the master asks no more: ArithmeticError: no luck\n"
+    assert codes(good) == [0] * 5
+
+
 def test_a_machine_has_no_more_shards_than_it_can(accepting, store, join):
     size = 200 * 60 * 8
     with accepting(store, shards_per_machine=[3, 1, 1, 1]) as made:
