@@ -43,9 +43,9 @@ def add_join(commands: Any) -> None:
         "join",
         help="be a machine of a run that was started with --accept",
         description="Be a machine of a run that cec-mpi run --accept FILE has started, until it "
-        "ends (exit code 0), this process is told to leave by SIGTERM or SIGUSR1 (6), or the run "
-        "is gone, or asks this machine no more (3). No MPI is needed: srun -n K or mpiexec -n K "
-        "start K machines.",
+        "ends (exit code 0), this process is told to leave by SIGTERM or SIGUSR1 (6), the run is "
+        "gone or this machine cannot compute (3), or its answers were wrong (7). No MPI is needed: "
+        "srun -n K or mpiexec -n K start K machines.",
     )
     p.add_argument(
         "file", metavar="FILE", type=values.path, help="that the run has written, with its keys"
@@ -76,9 +76,8 @@ def _run(arguments: argparse.Namespace) -> int:
             raise InputError("--accept with --serial: expected machines that join")
         if options.start_timeout is not None:
             raise InputError("--start-timeout with --serial: expected ranks, which have to start")
-        with NotedSignals(second_ends=True, with_hangup=True) as signals:
-            return run_alone(run, options, signals)
-    if options.accept is not None and (launcher is None or launcher.size == 1):
+    joined = options.accept is not None and (launcher is None or launcher.size == 1)
+    if run.serial or joined:
         with NotedSignals(second_ends=True, with_hangup=True) as signals:
             return run_alone(run, options, signals)
     if launcher is None:
