@@ -119,9 +119,14 @@ def _taking_part(given: Iterable[int] | str | None, placement: Placement) -> tup
     if len(set(machines)) != len(machines):
         raise InputError(f"machines {listed}: one is named twice")
     if not machines or machines[0] < 1 or machines[-1] > total:
-        there = "the store has" if placement.is_plain else "there are"
-        raise InputError(f"machines {listed}: {there} machines 1..{total}")
+        raise InputError(f"machines {listed}: {which_there_are(placement)}")
     return machines
+
+
+def which_there_are(placement: Placement) -> str:
+    """The numbers that machines have, as it is told to who names others."""
+    there = "the store has" if placement.is_plain else "there are"
+    return f"{there} machines 1..{placement.machines}"
 
 
 def check_enough(machines: Sequence[int], placement: Placement, recovery: int) -> None:

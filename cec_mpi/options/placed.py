@@ -55,7 +55,12 @@ class Placed(Group):
 
     def most_shards(self, manifest: Manifest) -> int | None:
         """How many a machine may have, if that is limited."""
-        return self._room(manifest)
+        if self.memory_per_machine is None:
+            return None
+        size = whole_number("memory per machine", self.memory_per_machine)
+        if size < 1:
+            raise InputError(f"memory per machine {size}: expected bytes, at least 1")
+        return size // manifest.shard_bytes
 
     def placed(
         self,
@@ -97,7 +102,7 @@ class Placed(Group):
         else:
             started = None if machines is not None or places is None else len(places)
             found = _listed(given, code.machines, code.recovery, started)
-        most, room = max(found.counts), self._room(manifest)
+        most, room = max(found.counts), self.most_shards(manifest)
         if room is not None and room < most:
             raise InfeasibleError(
                 f"memory per machine {self.memory_per_machine}: {plural(most, 'shard')} of this "
@@ -110,7 +115,7 @@ class Placed(Group):
     ) -> Placement:
         from cec_mpi.core.placement.spreading import spread  # now: machines spread nothing
 
-        code, room = manifest.code, self._room(manifest)
+        code, room = manifest.code, self.most_shards(manifest)
         most = None if room is None else [room] * len(speeds)
         memory = None
         if places is not None and all(place.memory for place in places):
@@ -121,15 +126,6 @@ class Placed(Group):
             limit = "" if room is None else f" with memory per machine {self.memory_per_machine}"
             raise type(error)(f"shards per machine auto{limit}: {error}") from None
         return Placement(counts, code.machines)
-
-    def _room(self, manifest: Manifest) -> int | None:
-        """Shards that a machine may have, if that is limited."""
-        if self.memory_per_machine is None:
-            return None
-        size = whole_number("memory per machine", self.memory_per_machine)
-        if size < 1:
-            raise InputError(f"memory per machine {size}: expected bytes, at least 1")
-        return size // manifest.shard_bytes
 
 
 def _listed(given: Any, total: int, recovery: int, started: int | None) -> Placement:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cec_mpi.core.placement.placement import Placement
 from cec_mpi.errors import CecError, InputError
+from cec_mpi.options.available import which_there_are
 from cec_mpi.options.placed import Placed
 from cec_mpi.options.speeds import SpeedsOption
 from cec_mpi.processes.launch.places import place_of_ranks
@@ -170,9 +171,7 @@ def _stage(
 
 
 def _checked(placement: Placement, machines: tuple[int, ...] | None) -> list[int]:
-    total = placement.machines
-    chosen = list(machines or range(1, total + 1))
-    if chosen[-1] > total:
-        there = "the store has" if placement.is_plain else "there are"
-        raise InputError(f"machine {chosen[-1]}: {there} machines 1..{total}")
+    chosen = list(machines or range(1, placement.machines + 1))
+    if chosen[-1] > placement.machines:
+        raise InputError(f"machine {chosen[-1]}: {which_there_are(placement)}")
     return chosen
