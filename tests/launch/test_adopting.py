@@ -8,37 +8,9 @@ import numpy as np
 import pytest
 
 from cec_mpi.records.recorder import read_steps
+from helpers.killing import errors_with_kills
 
 ULFM = ("mpirun", "--with-ft", "ulfm", "-n")
-
-PROGRAM = """
-import json, os, signal, sys, time
-import numpy as np
-from mpi4py import MPI
-import cec_mpi
-
-pids = MPI.COMM_WORLD.gather(os.getpid())
-X = np.load(sys.argv[2])
-rng = np.random.default_rng(int(sys.argv[4]))
-found = []
-with cec_mpi.open_operator(sys.argv[1], MPI.COMM_WORLD, on_loss="continue", adopt=True) as operator:
-    if operator is not None:
-        killed = rng.permutation(np.arange(1, len(pids)))[:-1]
-        at = np.sort(rng.choice(np.arange(60), killed.size, replace=False)).tolist()
-        for step in range(60):
-            if step in at:
-                os.kill(pids[killed[at.index(step)]], signal.SIGKILL)
-                time.sleep(rng.choice([0.0, 0.002, 0.1]))
-            if step % 2:
-                v = rng.standard_normal(len(X))
-                error, size = operator.H @ v - X.T @ v, X.T @ v
-            else:
-                W = rng.standard_normal((X.shape[1], 3))
-                error, size = operator @ W - X @ W, X @ W
-            found.append(np.linalg.norm(error) / np.linalg.norm(size))
-        with open(sys.argv[3], "w") as file:
-            json.dump(found, file)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +21,9 @@ def store(make_store):
 @pytest.mark.needs("ulfm")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_machines_are_killed_at_random_moments_until_one_is_left(run, store, tmp_path, seed):
-    (tmp_path / "program.py").write_text(PROGRAM)
-    np.save(tmp_path / "X.npy", store.X)
-    words = ["python", tmp_path / "program.py", store.path, tmp_path / "X.npy"]
-    done = run([*ULFM, 7, *words, tmp_path / "found.json", seed])
-    assert (tmp_path / "found.json").exists(), done.stderr
-    found = json.loads((tmp_path / "found.json").read_text())
+    machines = {"machines": [1, 2, 3, 4, 5, 6], "kills": 5, "first": 0, "last": 60}
+    options = {"adopt": True}
+    found = errors_with_kills(run, 7, store, tmp_path, seed, **machines, steps=60, options=options)
     assert len(found) == 60
     assert max(found) < 1e-10
 

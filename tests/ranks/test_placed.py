@@ -16,6 +16,7 @@ from cec_mpi.processes.launch.places import place_of_ranks
 from cec_mpi.session import gathering
 from cec_mpi.session.copies import stage_together
 from cec_mpi.store import open_store
+from helpers.products import check_products
 from helpers.recording import Kept
 
 pytestmark = pytest.mark.mpi(min_size=4)
@@ -28,18 +29,6 @@ def several(cec_make_store):
     """A store of eight shards, any three of which are enough."""
     X = np.random.default_rng(5).standard_normal((ROWS, COLUMNS))
     return cec_make_store(X, machines=MACHINES, recovery=RECOVERY)
-
-
-def check_products(operator, X, columns):
-    rng = np.random.default_rng(1)
-    W, V = rng.standard_normal((COLUMNS, columns)), rng.standard_normal((ROWS, columns))
-    for found, expected in (
-        (operator @ W, X @ W),
-        (operator.H @ V, X.T @ V),
-        (operator @ W[:, 0], X @ W[:, 0]),
-        (operator.H @ V[:, 0], X.T @ V[:, 0]),
-    ):
-        assert np.linalg.norm(found - expected) < 1e-12 * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("way", [1, 2, 3, (4, 2, 2), (1, 1, 6), "auto"])

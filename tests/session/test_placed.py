@@ -10,6 +10,7 @@ from cec_mpi.cli import main
 from cec_mpi.errors import CecError, InfeasibleError, InputError
 from cec_mpi.options.placed import Placed
 from cec_mpi.session.copies import stage_here
+from helpers.products import check_products
 from helpers.recording import Kept
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 7, 3, 210, 20
@@ -23,18 +24,6 @@ def made(tmp_path_factory):
     np.save(path / "X.npy", X)
     cec_mpi.encode(path / "X.npy", path / "store", MACHINES, RECOVERY)
     return X, path / "store"
-
-
-def check_products(operator, X, columns=2):
-    rng = np.random.default_rng(1)
-    W, V = rng.standard_normal((COLUMNS, columns)), rng.standard_normal((ROWS, columns))
-    for found, expected in (
-        (operator @ W, X @ W),
-        (operator.H @ V, X.T @ V),
-        (operator @ W[:, 0], X @ W[:, 0]),
-        (operator.H @ V[:, 0], X.T @ V[:, 0]),
-    ):
-        assert np.linalg.norm(found - expected) < 1e-12 * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("scheme", ["heterogeneous", "cyclic"])
