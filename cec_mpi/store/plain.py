@@ -6,9 +6,7 @@ takes its name meanwhile.
 
 from __future__ import annotations
 
-import mmap
 import os
-import sys
 import time
 import weakref
 from collections.abc import Iterable
@@ -20,7 +18,8 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.files.durable import read_at
-from cec_mpi.files.regular import refuse_shortage, with_descriptors
+from cec_mpi.files.mapping import map_file
+from cec_mpi.files.regular import refuse_shortage
 from cec_mpi.files.watching import Watched
 from cec_mpi.store.dense import DenseShard
 from cec_mpi.store.format.checksums import block_sum, read_row
@@ -100,7 +99,7 @@ class PlainShard(DenseShard):
         if self._ram:
             self.rows = np.empty(shape, manifest.dtype)  # no memory until it is written to
         else:
-            mapped = with_descriptors(lambda: _map(self._descriptor, manifest.shard_bytes), path)
+            mapped = map_file(self._descriptor, manifest.shard_bytes, path)
             self.rows = np.frombuffer(mapped, manifest.dtype, offset=len(manifest.header)).reshape(
                 shape
             )
@@ -195,9 +194,3 @@ class PlainShard(DenseShard):
                 number,
             ) from None
         return Loaded(time.perf_counter() - begin, read)
-
-
-def _map(descriptor: int, size: int) -> mmap.mmap:
-    if sys.version_info >= (3, 13):  # which need not hold a descriptor of its own
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False)
-    return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)

@@ -32,6 +32,25 @@ def read_source(
         raise NotEncodable(str(error)) from error.__cause__  # what a program's own array raised
 
 
+def check_unchanged(source: Source) -> None:
+    """Raise if the files of X are not those that were opened.
+
+    Raises
+    ------
+    NotEncodable
+        What was read may be partly old and partly new.
+    """
+    try:
+        now = source.stamps_now()
+    except OSError:
+        now = ()
+    if now != source.stamps:
+        raise NotEncodable(
+            f"{source.name} changed while it was encoded: encode it when no other program "
+            "writes to it"
+        )
+
+
 def read_part(
     source: Source, manifest: Manifest, part: int, start: int, left: int, out: NDArray[Any]
 ) -> None:

@@ -17,8 +17,9 @@ from cec_mpi.core.accuracy.rounding import is_exact
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.files.appearing import check_new
+from cec_mpi.files.appearing import check_new, is_there
 from cec_mpi.files.durable import check_room, locked
+from cec_mpi.files.saving import reason_of
 from cec_mpi.store.format.grid import make_grid
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
@@ -37,7 +38,7 @@ from cec_mpi.store.format.manifest import (
 from cec_mpi.store.format.manifest_file import read_manifest
 from cec_mpi.store.making import journal
 from cec_mpi.store.making.encoding import Encoding
-from cec_mpi.store.making.reading import NotEncodable
+from cec_mpi.store.making.reading import NotEncodable, check_unchanged
 from cec_mpi.store.making.targets import publishing_targets
 from cec_mpi.store.sources import (
     ArraySource,
@@ -121,7 +122,7 @@ header, delimiter, columns, drop, target, memory, resume
     table = table_options(header, delimiter, columns, drop, target)
     directory = Path(store)
     again = _command(source, directory, arguments)
-    found = directory.exists() or directory.is_symlink()
+    found = is_there(directory)
     if found and not resume:
         _refuse_existing(directory, again)
     if found and not directory.is_dir():
@@ -147,7 +148,7 @@ header, delimiter, columns, drop, target, memory, resume
         journal.check_same(directory, matrix, arguments)
         if not all(file.exists() for _, file in table.targets):
             with publishing_targets(matrix, memory, runner, again=True):
-                pass
+                check_unchanged(matrix)
         return read_manifest(directory)
     try:
         if not found or not matrix.stamps:
@@ -173,6 +174,7 @@ header, delimiter, columns, drop, target, memory, resume
                         encoding.skip_what_is_good(runner)
                     encoding.measure(runner)
                     runner.run(encoding)
+                    check_unchanged(matrix)
                 return journal.finish(directory, skeleton)
     except OSError as error:
         raise InputError(f"{directory} cannot be written: {error.strerror or error}") from None
@@ -291,5 +293,7 @@ def _explaining(target: Path, skeleton: Manifest, again: str) -> Iterator[None]:
             journal.discard(target, skeleton)
         if hopeless or not isinstance(error, CecError | OSError):
             raise
-        reason = getattr(error, "strerror", None) or error
+        reason = str(error)
+        if isinstance(error, OSError):
+            reason = f"{target} cannot be written: {reason_of(error)}"
         raise InputError(f"{reason}; {target} is incomplete, resume with: {again}") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from cec_mpi.store.sources.base import library
 
 FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name)"
 _TOGETHER_BYTES = 4 << 20
+_CONTAINERS = (*HDF5_SUFFIXES, ".zarr")
+_AS_NAMES = re.DOTALL | re.IGNORECASE
 _LEAST_TEXT = 2  # bytes of a number and what follows it
 
 
@@ -147,14 +150,23 @@ class TableOutput(_Converted):
                     check_room(self.path, file.tell() * (manifest.rows - len(some)) // len(some))
 
     def _header(self, names: tuple[str, ...]) -> str:
-        # In quotes where it could be taken for a comment, or a blank name for none.
-        safe = self.delimiter == " " or names[0].lstrip().startswith("#")
+        # In quotes where it could be taken for a comment or a byte order mark, or a blank name
+        # for none.
+        safe = self.delimiter == " " or names[0].lstrip().startswith(("#", "\ufeff"))
         quoting: Any = csv.QUOTE_ALL if safe else csv.QUOTE_MINIMAL
         line = io.StringIO()
         csv.writer(line, delimiter=self.delimiter, lineterminator="\n", quoting=quoting).writerow(
             names
         )
-        return line.getvalue()
+        text = line.getvalue()
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"a name of a column has {text[error.start]!r}, which UTF-8 cannot hold: decode X "
+                "to .npy"
+            ) from None
+        return text
 
 
 @dataclass(frozen=True)
@@ -227,8 +239,8 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Ou
         The name is that of no such format, or the format needs what is not installed.
     """
     text = os.fspath(out)
-    name, separator, inner = text.partition("::")
-    path, suffix = Path(name), Path(name).suffix.lower()
+    path, separator, inner = _split(text)
+    suffix = path.suffix.lower()
     if separator and not inner.strip("/"):
         raise InputError(f"{text}: expected the name of a dataset after ::, as ::/X")
     between = None if delimiter is None else checked_delimiter(delimiter)
@@ -249,6 +261,13 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Ou
         raise InputError(f"delimiter is for text tables, .csv or .tsv: {text} is none")
     output.check()
     return output
+
+
+def _split(text: str) -> tuple[Path, str, str]:
+    """A container, then ``::`` and a name in it; names of files may have ``::`` as well."""
+    found = re.match(rf"(.*?(?:{'|'.join(map(re.escape, _CONTAINERS))}))(::)(.*)", text, _AS_NAMES)
+    name, separator, inner = found.groups() if found else (text, "", "")
+    return Path(name), separator, inner
 
 
 def _bytes_of(manifest: Manifest) -> int:

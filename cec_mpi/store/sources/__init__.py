@@ -78,14 +78,13 @@ def open_source(
         Says what is wrong with the file, or that it has no format that is known.
     """
     text = os.fspath(source)
-    name, separator, inner = text.partition("::")
-    path = Path(name)
+    path, separator, inner = (Path(text), "", "") if shape is not None else _split(text)
     suffix = path.suffix.lower()
     check_regular(path, or_directory=True)  # it is read by many threads, and more than once
-    if shape is not None:
-        opened: Source = raw_source(Path(text), shape, dtype)
-    elif not _exists(path):
+    if not _exists(path):
         raise InputError(f"{path}: no such file")
+    if shape is not None:
+        opened: Source = raw_source(path, shape, dtype)
     elif path.is_dir():
         opened = (
             zarr_source(path, inner)
@@ -148,6 +147,14 @@ def _check(source: Source) -> None:
             f"{source.name} has shape {source.shape}: expected (q, r), both at least 1"
         )
     check_real(source.name, np.dtype(source.dtype))
+
+
+def _split(text: str) -> tuple[Path, str, str]:
+    """A path, then ``::`` and a place within it; names of files may have ``::`` as well."""
+    parts = text.split("::")
+    ends = [end for end in range(len(parts), 0, -1) if _exists(Path("::".join(parts[:end])))]
+    end = ends[0] if ends else 1
+    return Path("::".join(parts[:end])), "::" * (end < len(parts)), "::".join(parts[end:])
 
 
 def _exists(path: Path) -> bool:

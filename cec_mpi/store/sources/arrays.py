@@ -48,6 +48,10 @@ class ArraySource:
     stamps: ClassVar[tuple[str, ...]] = ()
     _turn: Any = field(default_factory=threading.Lock, repr=False)
 
+    def stamps_now(self) -> tuple[str, ...]:
+        """None: an array has no files."""
+        return ()
+
     def where(self, row: int, column: int) -> str:
         """Where an entry is, with the name of its column."""
         name = f", {self.column_names[column]!r}" if self.column_names else ""

@@ -29,8 +29,8 @@ class Source(Protocol):
         What the user should know before it is encoded, with ``{bytes}`` for the size of
         the shards; mostly empty.
     stamps : tuple of str
-        Names, sizes and times of its files: the same while nobody has written to them. None
-        where nothing can say that: then it is never gone on with.
+        Names, sizes and times of its files, from before the first look at them. Empty where
+        nothing can say whether X is the same: then an encode is never resumed.
     column_names : tuple of str
         Empty where columns have no names.
     copies : int
@@ -69,6 +69,9 @@ class Source(Protocol):
     def held(self) -> int:
         """Mostly nothing."""
 
+    def stamps_now(self) -> tuple[str, ...]:
+        """Return what `stamps` would be now: the same while nobody has written to the files."""
+
     def where(self, row: int, column: int) -> str:
         """Where an entry is, for messages."""
 
@@ -105,6 +108,10 @@ class FileSource:
     def column_names(self) -> tuple[str, ...]:
         """None."""
         return ()
+
+    def stamps_now(self) -> tuple[str, ...]:
+        """Of the file."""
+        return (stamp(self.path),)
 
     def where(self, row: int, column: int) -> str:
         """Where an entry is."""

@@ -74,14 +74,15 @@ class BinarySource(FileSource):
 
 def npy_source(path: Path) -> BinarySource:
     """An ``.npy`` file, in C or in Fortran order."""
-    array = open_npy(path)
+    stamps = (stamp(path),) if path.is_file() else ()
+    array = open_npy(path)  # says what is wrong with what is no file
     offset = array.offset if isinstance(array, np.memmap) else 0
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     return BinarySource(
         path=path,
         shape=array.shape,
         dtype=array.dtype,
-        stamps=(stamp(path),),
+        stamps=stamps,
         offset=offset,
         fortran=fortran,
     )
@@ -100,8 +101,6 @@ def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> BinaryS
     try:
         size = path.stat().st_size
         found = stamp(path)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
     except OSError as error:
         raise unreadable(path, error) from None
     expected = shape[0] * shape[1] * kind.itemsize
@@ -143,6 +142,10 @@ class PartsSource:
     def stamps(self) -> tuple[str, ...]:
         """Of all parts."""
         return tuple(stamp for part in self.parts for stamp in part.stamps)
+
+    def stamps_now(self) -> tuple[str, ...]:
+        """Of all parts."""
+        return tuple(stamp for part in self.parts for stamp in part.stamps_now())
 
     def where(self, row: int, column: int) -> str:
         """Where an entry is."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,15 @@ class ContainerSource(FileSource):
         """Path and place within."""
         return f"{self.path}::{self.inner}" if self.inner else str(self.path)
 
+    def stamps_now(self) -> tuple[str, ...]:
+        """Of the file, or of all files of the array."""
+        return (_stamp_all(self.path, self.inner) if self.kind == "zarr" else stamp(self.path),)
+
     def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
         """Read a rectangle."""
         try:
-            array = _OPEN[self.kind](self.path, self.inner)
-            fill(out, array[start:stop, left:right])
+            with _OPEN[self.kind](self.path, self.inner) as array:
+                fill(out, array[start:stop, left:right])
         except (OSError, MemoryError):
             raise
         except Exception as error:  # the libraries raise many kinds for a damaged file
@@ -47,6 +52,7 @@ def hdf5_source(path: Path, inner: str) -> ContainerSource:
     """A dataset of an HDF5 file; its only matrix when none is named."""
     h5py = library("h5py", path)
     try:
+        stamps = (stamp(path),)
         with h5py.File(path, "r") as file:
             matrices: list[str] = []
 
@@ -76,7 +82,7 @@ def hdf5_source(path: Path, inner: str) -> ContainerSource:
         inner=inner,
         shape=tuple(shape or ()),
         dtype=dtype,
-        stamps=(stamp(path),),
+        stamps=stamps,
     )
 
 
@@ -95,24 +101,25 @@ def zarr_source(path: Path, inner: str) -> ContainerSource:
                 raise InputError(f"{path} has no array {inner}") from None
         if not isinstance(node, zarr.Array):
             raise InputError(f"{path}::{inner} is a group: expected an array")
-        shape, dtype = node.shape, np.dtype(node.dtype)
+        stamps = (_stamp_all(path, inner),)
+        with _open_zarr(path, inner) as array:
+            shape, dtype = array.shape, np.dtype(array.dtype)
     except InputError:
         raise
     except Exception as error:
         raise unreadable(path, error) from None
-    place = path / inner.strip("/")
-    stamps = (_stamp_all(place),)
     return ContainerSource(
         kind="zarr", path=path, inner=inner, shape=tuple(shape), dtype=dtype, stamps=stamps
     )
 
 
-def _stamp_all(directory: Path) -> str:
-    """A stamp of all files below, which can be many."""
+def _stamp_all(path: Path, inner: str) -> str:
+    """A stamp of all files of a Zarr array, which can be many."""
+    directory = path / inner.strip("/")
     found = sorted(
-        f"{path.relative_to(directory)} {stamp(path)}"
-        for path in directory.rglob("*")
-        if path.is_file()
+        f"{file.relative_to(directory)} {stamp(file)}"
+        for file in directory.rglob("*")
+        if file.is_file()
     )
     total = xxhash.xxh3_128_hexdigest("\n".join(found).encode(errors="surrogateescape"))
     return f"{len(found)} files {total}"
@@ -130,15 +137,16 @@ def _only(path: Path, matrices: list[str]) -> str:
     return matrices[0]
 
 
-@lru_cache(maxsize=4)
-def _open_hdf5(path: Path, inner: str) -> Any:
-    return library("h5py", path).File(path, "r")[inner]
+@contextmanager
+def _open_hdf5(path: Path, inner: str) -> Iterator[Any]:
+    with library("h5py", path).File(path, "r") as file:
+        yield file[inner]
 
 
-@lru_cache(maxsize=4)
-def _open_zarr(path: Path, inner: str) -> Any:
+@contextmanager
+def _open_zarr(path: Path, inner: str) -> Iterator[Any]:
     node = library("zarr", path).open(path, mode="r")
-    return node[inner.strip("/")] if inner else node
+    yield node[inner.strip("/")] if inner else node
 
 
 _OPEN = {"hdf5": _open_hdf5, "zarr": _open_zarr}

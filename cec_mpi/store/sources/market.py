@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ class MarketSource(FileSource):
         """Read a rectangle, dense."""
         try:
             with _LOADING:
-                matrix = _load(self.path, self.stamps)
+                matrix = self._matrix
         except (ValueError, OverflowError, StopIteration) as error:
             raise unreadable(self.path, error) from None
         rows = matrix[start:stop]
@@ -35,14 +35,28 @@ class MarketSource(FileSource):
             out, rows[:, left:right] if isinstance(rows, np.ndarray) else _dense(rows, left, right)
         )
 
+    @cached_property
+    def _matrix(self) -> Any:
+        from scipy.io import mmread
+
+        with warnings.catch_warnings():
+            # SciPy 1.18 wants to be told of matrix or array; before 1.16 it could not be.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            matrix = mmread(self.path)
+        return matrix if isinstance(matrix, np.ndarray) else matrix.tocsr()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the matrix behind: another process reads the file itself."""
+        return {name: value for name, value in vars(self).items() if name != "_matrix"}
+
 
 def market_source(path: Path) -> MarketSource:
     """Look at the header of a Matrix Market file."""
     from scipy.io import mminfo
 
     try:
-        rows, columns, entries, form, field, _ = mminfo(path)
         stamps = (stamp(path),)
+        rows, columns, entries, form, field, _ = mminfo(path)
     except (OSError, ValueError, OverflowError, StopIteration) as error:
         raise unreadable(path, error) from None
     if field not in _DTYPES:
@@ -64,17 +78,6 @@ def market_source(path: Path) -> MarketSource:
         stamps=stamps,
         warning=warning,
     )
-
-
-@lru_cache(maxsize=1)
-def _load(path: Path, stamps: tuple[str, ...]) -> Any:
-    from scipy.io import mmread
-
-    with warnings.catch_warnings():
-        # SciPy 1.18 wants to be told of matrix or array; before 1.16 it could not be.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        matrix = mmread(path)
-    return matrix if isinstance(matrix, np.ndarray) else matrix.tocsr()
 
 
 def _dense(rows: Any, left: int, right: int) -> NDArray[Any]:

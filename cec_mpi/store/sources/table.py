@@ -163,9 +163,9 @@ def table_source(path: Path, delimiter: str, options: TableOptions) -> TableSour
     """
     scan = _Scan(path, options.delimiter or delimiter, options.header)
     try:
+        stamps = (stamp(path),)
         with path.open("rb") as file:
             scan.read(file)
-        stamps = (stamp(path),)
     except OSError as error:
         raise unreadable(path, error) from None
     chosen = choose_columns(path, scan.names, scan.width, options)

@@ -1,8 +1,11 @@
 """Matrices in the formats that people have them in, whole and in rectangles."""
 
+import os
 import pickle
+import sys
 import warnings
 from itertools import pairwise
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -14,6 +17,7 @@ import zarr
 from cec_mpi.errors import InputError
 from cec_mpi.store import decode, encode
 from cec_mpi.store.sources import open_source
+from cec_mpi.store.work import LocalRunner
 
 X = np.random.default_rng(0).standard_normal((203, 7))
 
@@ -214,6 +218,79 @@ def test_a_changed_zarr_array_is_noticed(tmp_path):
     assert open_source(path).stamps == before
     zarr.open_array(path, mode="r+")[3, 3] = 7
     assert open_source(path).stamps != before
+
+
+# --- files that change --------------------------------------------------------------------
+
+
+@pytest.fixture
+def replaceable(tmp_path, monkeypatch):
+    """Write X and 2 X under the same relative name, in here and other, of the same time."""
+    here, other = tmp_path / "here", tmp_path / "other"
+
+    def make(write):
+        here.mkdir()
+        other.mkdir()
+        source = os.path.relpath(write(here), here)
+        monkeypatch.setattr(sys.modules[__name__], "X", 2 * X)
+        write(other)
+        for path in tmp_path.rglob("*"):
+            os.utime(path, ns=(0, 0))
+        monkeypatch.chdir(here)
+        return source
+
+    return make
+
+
+def replace_what_is_here():
+    here = Path.cwd()
+    other = here.with_name("other")
+    for path in here.iterdir():
+        path.rename(here.parent / path.name)
+    for path in other.iterdir():
+        path.rename(here / path.name)
+
+
+def decoded(store):
+    decode(store, f"{store}.npy")
+    return np.load(f"{store}.npy")
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_the_file_of_now_is_encoded(replaceable, write, monkeypatch, tmp_path):
+    once, source = X, replaceable(write)
+    encode(source, tmp_path / "first", 3, 2)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.chdir(tmp_path / "other")
+        encode(source, tmp_path / "elsewhere", 3, 2)
+    replace_what_is_here()
+    encode(source, tmp_path / "replaced", 3, 2)
+    for name, expected in (("first", once), ("elsewhere", 2 * once), ("replaced", 2 * once)):
+        assert np.allclose(decoded(tmp_path / name), expected, rtol=0, atol=1e-13), name
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_a_file_that_changes_while_it_is_encoded_is_refused(replaceable, write, tmp_path):
+    class Changing(LocalRunner):
+        def run(self, work):
+            found = super().run(work)
+            for path in Path.cwd().rglob("*"):
+                os.utime(path, ns=(1, 1))
+            return found
+
+    source = replaceable(write)
+    with pytest.raises(InputError, match="changed while it was encoded"):
+        encode(source, tmp_path / "store", 3, 2, runner=Changing())
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_encode_leaves_no_file_open(tmp_path):
+    path = hdf5(tmp_path)
+    encode(path, tmp_path / "store", 3, 2)
+    with h5py.File(path, "r+") as file:
+        file["group/matrix"][0] = 7
+    encode(path, tmp_path / "again", 3, 2)
+    assert np.allclose(decoded(tmp_path / "again")[0], 7)
 
 
 # --- what is refused ----------------------------------------------------------------------

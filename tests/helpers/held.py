@@ -1,0 +1,50 @@
+"""A matrix whose last rows can be read only when a test says so."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import zarr
+
+LIMIT = 60  # seconds in which somebody comes to read
+COLUMNS = 4
+_CHUNK = 1 << 13  # rows, which no piece of an encode is smaller than
+
+
+class HeldSource:
+    """A Zarr array whose last chunk is a pipe: who reads it waits.
+
+    Attributes
+    ----------
+    path : Path
+    rows : int
+    """
+
+    def __init__(self, directory: Path, rows: int = 3 << 18) -> None:
+        self.path, self.rows = directory / "X.zarr", rows
+        shape, chunks = (rows, COLUMNS), (_CHUNK, COLUMNS)
+        array = zarr.create_array(self.path, shape=shape, chunks=chunks, dtype="float64")
+        array[:] = np.random.default_rng(8).standard_normal(shape)
+        self._last, self._kept = self.path / "c" / str(rows // _CHUNK - 1) / "0", directory / "kept"
+        self._last.rename(self._kept)
+        os.mkfifo(self._last)
+
+    def await_reader(self) -> int:
+        """Wait until somebody waits for the last rows; the pipe to them."""
+        by = time.monotonic() + LIMIT
+        while True:
+            try:
+                return os.open(self._last, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:  # nobody does
+                assert time.monotonic() < by
+                time.sleep(0.01)
+
+    def let_go(self, pipe: int) -> None:
+        """Give them the last rows."""
+        data = self._kept.read_bytes()
+        os.set_blocking(pipe, True)
+        with os.fdopen(pipe, "wb") as stream:
+            stream.write(data)
