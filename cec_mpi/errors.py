@@ -102,7 +102,7 @@ class StoppedError(CecError):
 
 
 class ScaleWarning(UserWarning):
-    """Columns of X differ so much in scale that a solver is slow, or its result poor."""
+    """Columns of X differ so much in scale that a solver is slow, or a result poor."""
 
 
 class SlowWarning(UserWarning):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.commands.shared import add_json, column_line, described
 from cec_mpi.terminal import put
-from cec_mpi.text import plural
+from cec_mpi.text import plural, printable
 
 if TYPE_CHECKING:
     from cec_mpi.store import Store
@@ -40,7 +40,7 @@ def _text(name: str, manifest: Manifest) -> str:
     measured, grid = manifest.code.conditioning, manifest.grid
     which = "a sample of " if not measured.complete else "all " if measured.measured > 1 else ""
     lines = [
-        f"{name}: {described(manifest)}",
+        f"{printable(name)}: {described(manifest)}",
         *([column_line(manifest)] if manifest.column_names else []),
         f"condition numbers: measured on {which}{plural(measured.measured, 'set')} of machines"
         + ("" if measured.complete else f"; the worst of {measured.searched} that were compared"),

@@ -17,7 +17,7 @@ from cec_mpi.options.sharing import Sharing
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.together import run_together
 from cec_mpi.terminal import put, say
-from cec_mpi.text import plural
+from cec_mpi.text import plural, printable
 
 if TYPE_CHECKING:
     from cec_mpi.store.work import Runner
@@ -239,7 +239,7 @@ def _stage(arguments: argparse.Namespace) -> int:
         for host, machine, size in staged:
             say(f"machine {machine} on {host}: {plural(size, 'byte') if size else 'was there'}")
         if not remember_stage(Path(store), pattern):
-            put(f"{store} cannot be written: give run --staged '{pattern}'")
+            put(printable(f"{store} cannot be written: give run --staged '{pattern}'"))
 
     launcher = detect_launcher()
     if launcher is None or launcher.size == 1:

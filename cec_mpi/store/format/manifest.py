@@ -242,9 +242,10 @@ class Manifest:
         }
         content["sha256"] = own_sum(content)
         rows = ",\n      ".join(json.dumps(row) for row in code.generator.tolist())
-        content["code"]["generator"] = "@generator"  # a row of the matrix is a line of text
+        content["code"]["generator"] = []
         text = json.dumps(content, indent=2)
-        return text.replace('"@generator"', f"[\n      {rows}\n    ]") + "\n"
+        # A row of the matrix is a line of text. No name can hold this: its quotes are escaped.
+        return text.replace('"generator": []', f'"generator": [\n      {rows}\n    ]') + "\n"
 
     def _parity(self) -> dict[str, Any]:
         if self.sensitivity is None:

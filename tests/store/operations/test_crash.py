@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -18,19 +17,21 @@ from cec_mpi.store.format import grid
 from cec_mpi.store.making import encoding
 from cec_mpi.store.work import LocalRunner
 from helpers import ROOT
+from helpers.held import HeldSource
 
 CAMPAIGNS = ROOT / "scripts" / "campaigns"
 X = np.random.default_rng(0).standard_normal((2000, 8))
 SIZES = (5, 3)
 
 
+@pytest.mark.timeout(600)
 def test_killed_at_random_moments_nothing_is_lost():
     """A short run of the campaign in scripts."""
     done = subprocess.run(
         [sys.executable, CAMPAIGNS / "crash_store.py", "--kills", "3", "--seed", "5"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -231,20 +232,15 @@ def test_the_journal_is_readable(here):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_encode_with_one_line(tmp_path, number):
-    np.lib.format.open_memmap(
-        tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=(2_000_000, 100)
-    ).flush()
-    words = ["encode", tmp_path / "X.npy", tmp_path / "store", "--machines", "6", "--recovery", "3"]
+    source = HeldSource(tmp_path)
+    words = ["encode", source.path, tmp_path / "store", "--machines", "6", "--recovery", "3"]
     process = subprocess.Popen(
         [sys.executable, "-m", "cec_mpi", *map(str, words)], stderr=subprocess.PIPE, text=True
     )
-    by = time.monotonic() + 30
-    while not (tmp_path / "store").exists() and time.monotonic() < by:
-        time.sleep(0.01)
+    pipe = source.await_reader()
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
-    if process.returncode == 0:
-        pytest.fail("it had ended before the signal came")
+    source.let_go(pipe)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert said.count("\n") == 1
     assert "is incomplete, resume with: cec-mpi encode" in said

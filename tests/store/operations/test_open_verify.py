@@ -302,8 +302,8 @@ def test_a_manifest_that_is_a_directory(path):
         open_store(path)
 
 
-def with_manifest(path, *keys, value=None, remove=False):
-    """Change or remove one entry of the manifest."""
+def with_manifest(path, *keys, value=None, remove=False, sealed=False):
+    """Change or remove one entry of the manifest, perhaps with the checksum that fits it."""
     file = path / "manifest.json"
     content = json.loads(file.read_text())
     inner = content
@@ -313,6 +313,8 @@ def with_manifest(path, *keys, value=None, remove=False):
         del inner[keys[-1]]
     else:
         inner[keys[-1]] = value
+    if sealed:
+        content["sha256"] = own_sum(content)
     file.write_text(json.dumps(content))
 
 
@@ -352,7 +354,7 @@ def with_manifest(path, *keys, value=None, remove=False):
     ids=lambda keys: ".".join(map(str, keys)),
 )
 def test_a_manifest_without_one_of_its_entries(path, keys):
-    with_manifest(path, *keys, remove=True)
+    with_manifest(path, *keys, remove=True, sealed=True)
     with pytest.raises(StoreError, match=r"manifest\.json"):
         open_store(path)
 
@@ -392,6 +394,41 @@ def test_a_manifest_without_one_of_its_entries(path, keys):
         (("parity", "detectable"), "small"),
         (("parity", "machines"), None),
         (("parity", "unknown"), 1),
+        (("version",), True),
+        (("version",), 1.0),
+        (("rows",), float(ROWS)),
+        (("rows",), str(ROWS)),
+        (("machines",), float(MACHINES)),
+        (("rounded",), 0),
+        (("code", "family"), None),
+        (("code", "systematic"), 0),
+        (("code", "generator"), [[0.0, 0.0]] * 4),
+        (("code", "generator"), []),
+        (("code", "generator"), [[]] * 4),
+        (("code", "generator", 0, 0), True),
+        (("code", "generator", 0, 0), 1e400),
+        (("code", "conditioning", "worst"), 1.0),
+        (("code", "conditioning", "worst"), 1e9),
+        (("code", "conditioning", "median"), float("nan")),
+        (("code", "conditioning", "median"), -1.0),
+        (("code", "conditioning", "worst_machines"), [1, 99]),
+        (("code", "conditioning", "worst_machines"), [1, 1]),
+        (("code", "conditioning", "worst_machines"), [1]),
+        (("code", "conditioning", "measured"), -1),
+        (("parity", "machines"), [1, 2, 99]),
+        (("parity", "machines"), list(range(1, 100))),
+        (("parity", "machines"), [True, 2, 3]),
+        (("parity", "detectable"), -1.0),
+        (("parity", "detectable"), float("nan")),
+        (("parity", "measured"), 1.5),
+        (("parity", "median"), None),
+        (("shards", 0, "xxh3_128"), "\ud800"),
+        (("column_sizes", "xxh3_128"), "0"),
+        (("shards", 0, "rebuilt"), [{"start": 0, "stop": 151, "error_bound": 0.0}]),
+        (("shards", 0, "rebuilt"), [{"start": 5, "stop": 5, "error_bound": 0.0}]),
+        (("shards", 0, "rebuilt"), [{"start": -1, "stop": 5, "error_bound": 0.0}]),
+        (("shards", 0, "rebuilt"), [{"start": 0, "stop": 5, "error_bound": 1e400}]),
+        (("shards", 0, "rebuilt"), [{"start": 0, "stop": 5, "error_bound": 0.0}] * 2),
         (("shards",), []),
         (("shards",), {}),
         (("shards", 0), "shard-0001.npy"),
@@ -416,9 +453,7 @@ def test_a_manifest_without_one_of_its_entries(path, keys):
     ids=str,
 )
 def test_a_manifest_with_a_wrong_entry(path, keys, value):
-    if keys == ("code", "generator"):
-        with_manifest(path, "code", "conditioning", "worst", value=float("inf"))
-    with_manifest(path, *keys, value=value)
+    with_manifest(path, *keys, value=value, sealed=True)
     with pytest.raises(StoreError, match=r"manifest\.json"):
         open_store(path)
 

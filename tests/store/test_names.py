@@ -1,0 +1,143 @@
+"""Any text as the name of a column, a file or a store."""
+
+import csv
+import shutil
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import h5py
+import numpy as np
+import pandas
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.errors import InputError
+from cec_mpi.store import decode, encode, open_store, repair, verify
+from helpers.commands import run_to_end
+
+X = np.arange(10.0).reshape(5, 2)
+SPECIAL = [
+    *("@generator", '"generator": []', "sha256", "{host}", "{bytes}", "a::b", "X.h5::", "-x", "~"),
+    *(
+        "#",
+        '"',
+        "\\",
+        "\ufeffage",
+        "\u2028",
+        "\x1b[2J",
+        "a\nb",
+        "a\rb",
+        "NUL\0",
+        "\ud800",
+        "\udcff",
+    ),
+    "x" * 10_000,
+]
+TEXTS = st.sampled_from(SPECIAL) | st.text(st.characters(exclude_categories=()), max_size=8)
+
+
+def cec(*words):
+    return run_to_end([sys.executable, "-m", "cec_mpi", *words])
+
+
+def holds_surrogates(names):
+    return any("\ud800" <= letter <= "\udfff" for name in names for letter in name)
+
+
+def table(path, names):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
+        writer.writerows([names, *X.tolist()])
+
+
+@pytest.mark.filterwarnings("ignore:.*as the index of a data frame has")
+@given(names=st.lists(TEXTS, min_size=2, max_size=2, unique=True))
+@example(names=["@generator", '"generator": []'])
+@settings(max_examples=10)
+def test_a_column_of_any_name_goes_through_a_store(names):
+    with TemporaryDirectory() as scratch:
+        directory = Path(scratch)
+        encode(pandas.DataFrame(X, columns=names), directory / "store", 3, 2)
+        assert not any(verify(directory / "store").problems)
+        repair(directory / "store")
+        assert open_store(directory / "store").manifest.column_names == tuple(names)
+        if holds_surrogates(names):
+            with pytest.raises(InputError, match="which UTF-8 cannot hold"):
+                decode(directory / "store", directory / "X.csv")
+            assert [path.name for path in directory.iterdir()] == ["store"]
+            return
+        decode(directory / "store", directory / "X.csv")
+        if any("\r" in name for name in names):
+            with pytest.raises(InputError, match="has a carriage return within it"):
+                encode(directory / "X.csv", directory / "again", 3, 2, header=True)
+            return
+        encode(directory / "X.csv", directory / "again", 3, 2, header=True)
+        found = open_store(directory / "again").manifest.column_names
+        assert found == tuple(name.strip() for name in names)
+
+
+def made(path):
+    """Whether a file of this name can be made."""
+    try:
+        path.touch(exist_ok=False)
+    except (OSError, ValueError):
+        return False
+    path.unlink()
+    return True
+
+
+@given(name=TEXTS, suffix=st.sampled_from([".csv", ".npy", ".h5"]))
+@example(name="a::b", suffix=".h5")
+@settings(max_examples=10)
+def test_files_and_stores_of_any_name(name, suffix):
+    with TemporaryDirectory() as scratch:
+        source, store = Path(f"{scratch}/X{name}{suffix}"), Path(f"{scratch}/X{name}.store")
+        out = Path(f"{scratch}/X{name} again{suffix}")
+        if not made(out):
+            with pytest.raises(InputError, match="no such file"):
+                encode(source, Path(scratch, "store"), 3, 2)
+            np.save(f"{scratch}/matrix.npy", X)
+            with pytest.raises(InputError, match=r"cannot be made|is not a directory"):
+                encode(f"{scratch}/matrix.npy", store, 3, 2)
+            return
+        if suffix == ".csv":
+            table(source, ["a", "b"])
+        elif suffix == ".npy":
+            np.save(source, X)
+        else:
+            with h5py.File(source, "w") as file:
+                file["x"] = X
+        encode(source, store, 3, 2)
+        assert not any(verify(store).problems)
+        repair(store)
+        decode(store, out)
+        shutil.rmtree(store)
+        encode(out, store, 3, 2)
+        decode(store, f"{scratch}/matrix.npy")
+        assert np.allclose(np.load(f"{scratch}/matrix.npy"), X)
+
+
+def test_a_dataset_of_a_file_whose_name_has_colons(tmp_path):
+    directory = tmp_path / "a::b"
+    directory.mkdir()
+    with h5py.File(directory / "X.h5", "w") as file:
+        file["x::y"] = X
+        file["z"] = X + 1
+    encode(f"{directory}/X.h5::/x::y", tmp_path / "store", 3, 2)
+    decode(tmp_path / "store", f"{directory}/Y.h5::/y::z")
+    with h5py.File(directory / "Y.h5") as file:
+        assert np.allclose(file["y::z"], X)
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_names_of_stores_cannot_write_on_the_terminal(tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    store = tmp_path / "a\x1b]0;owned\x07\nshard-0001.npy: good"
+    encode_words = ("encode", tmp_path / "X.npy", store, "--machines", 3, "--recovery", 2)
+    for words in (encode_words, ("info", store), ("verify", store)):
+        done = cec(*words)
+        assert done.returncode == 0, done.stderr
+        assert "\x1b" not in done.stdout + done.stderr
+        assert done.stdout.splitlines().count("shard-0001.npy: good") == (words[0] == "verify")
