@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from cec_mpi.errors import InputError
 from cec_mpi.sklearn.fitting import CodedEstimator
 from cec_mpi.tasks.common.options import whole
+from cec_mpi.tasks.common.units import in_units, normalised
 from cec_mpi.tasks.pca import pca
 from cec_mpi.tasks.svd import svd
 
@@ -224,10 +225,14 @@ class CodedTruncatedSVD(_Components):
         def work(operator: Any) -> dict[str, Any]:
             found = svd(operator, **self._options(operator))
             self._warn_unless(found["converged"], "max_restarts")
+            values, exponent = normalised(found["result"])
+            variances = (found["u"] * values).var(axis=0)
             return {
                 "components_": found["vt"],
                 "singular_values_": found["result"],
-                "explained_variance_": (found["u"] * found["result"]).var(axis=0),
+                "explained_variance_": in_units(
+                    "the largest variance", variances, 2 * exponent, {"X": exponent}
+                ),
             }
 
         return self._fit(X, work)  # type: ignore[no-any-return]

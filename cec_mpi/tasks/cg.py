@@ -13,6 +13,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import fraction, square, vector, whole
 from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.units import in_units, normalised, scaled
 
 
 def cg(
@@ -34,8 +35,9 @@ def cg(
     tol : float
         Converged when ``||X x - b|| <= tol * ||b||``.
     iterations : int
-        The most iterations, of one product each. One product more checks the result, and one
-        begins what goes on after an earlier run, with at least one more iteration.
+        The most iterations, of one product each. One product before tells how large X is, one
+        after checks the result, and one begins what goes on after an earlier run, with at least
+        one more iteration.
     checkpoint : Checkpoint
         Keeps the iterate ``x``, (n,), and ``iterations``: a later run goes on from the iterate,
         to the same `tol`, with new search directions.
@@ -50,8 +52,8 @@ def cg(
     Raises
     ------
     InputError
-        X is not square or not positive definite, an option is out of range, or the checkpoint
-        does not fit.
+        X is not square or not positive definite, an option is out of range, the checkpoint does
+        not fit, or x is too large or too small for float64.
 
     Warns
     -----
@@ -70,7 +72,12 @@ def cg(
     most = whole("iterations", iterations, 1)
     warn_of_tolerance(X, "cg", tol)
     state = restored(checkpoint, x=(size,), iterations=())
-    return conjugate_gradients(X.matvec, b, tol, most, state, checkpoint)
+    operator, of_X = scaled(X, "cg")
+    right, of_b = normalised(b)
+    sizes = {"X": of_X, "b": of_b}
+    return conjugate_gradients(
+        operator.matvec, right, tol, most, state, checkpoint, of_b - of_X, sizes
+    )
 
 
 def conjugate_gradients(
@@ -80,15 +87,18 @@ def conjugate_gradients(
     most: int,
     state: dict[str, NDArray[Any]] | None,
     checkpoint: Checkpoint,
+    exponent: int,
+    sizes: dict[str, int],
 ) -> dict[str, Any]:
     """What `cg` returns, for a matrix given by its product with a vector.
 
-    `most` is the option ``iterations``.
+    `most` is the option ``iterations``. The solution, and what checkpoints keep, is
+    ``2**exponent`` times that of this system; `sizes` are for errors, as of `in_units`.
     """
     from scipy.sparse.linalg import LinearOperator
     from scipy.sparse.linalg import cg as scipy_cg
 
-    start = state["x"] if state else None
+    start = np.ldexp(state["x"], -exponent) if state else None
     made = int(state["iterations"]) if state else 0
     limit = max(most - made, 1)
     scale = float(np.linalg.norm(b))
@@ -101,8 +111,8 @@ def conjugate_gradients(
         curvature = float(p @ image)
         if not curvature > 0:  # SciPy would divide by it
             raise InputError(
-                f"X is not positive definite: p'Xp is {curvature} for a vector p of the "
-                "conjugate gradients"
+                "X is not positive definite: p'Xp is not above 0 for a vector p of the conjugate "
+                "gradients"
             )
         if last is None and start is not None and start.any():
             left[:] -= image  # the first product is that with the start
@@ -112,7 +122,7 @@ def conjugate_gradients(
     def keep(x: NDArray[Any]) -> None:
         nonlocal made
         made += 1
-        checkpoint.save(x=x, iterations=made)
+        checkpoint.save(x=in_units("x", x, exponent, sizes), iterations=made)
         if last is not None and scale:
             image, curvature = last
             left[:] -= (left @ left) / curvature * image
@@ -122,7 +132,7 @@ def conjugate_gradients(
     x, info = scipy_cg(operator, b, x0=start, rtol=tol, maxiter=limit, callback=keep)
     residual = float(np.linalg.norm(product(x) - b)) / scale if scale else 0.0
     return {
-        "result": x,
+        "result": in_units("x", x, exponent, sizes),
         "residual": residual,
         "iterations": made,
         "converged": info == 0 or residual <= tol,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -13,8 +14,10 @@ from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import flag, fraction, positive, vector, whole
 from cec_mpi.tasks.common.scales import warn_of_scales
 from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.units import exponent_of, in_units, scaled
 from cec_mpi.text import plural
 
+_LARGEST_PENALTY = 60  # log2, with X of about 1: from here on the loss is linear to the last digit
 _LINE_SEARCH = 50  # evaluations at most: scikit-learn's choice
 
 
@@ -41,12 +44,13 @@ def logistic(
     fit_intercept : bool
         Whether there is a constant c; it is not penalised.
     tol : float
-        Converged when no derivative of the objective, divided by ``C q``, is larger. Also where
-        the objective no longer decreases, up to rounding errors.
+        Converged when no derivative of the objective, divided by ``C q``, is larger; where X is
+        smaller than 1, derivatives are divided by its size too. Also where the objective no
+        longer decreases, up to rounding errors.
     iterations : int
         The most iterations, after an earlier run at least one more. Each takes one product with
         X and one with X', now and then more. Before the first one, a product of X' with eight
-        vectors sees how columns are scaled.
+        vectors sees how columns are scaled, and one with X how large X is.
     checkpoint : Checkpoint
         Keeps the iterate ``x``, the coefficients and, with an intercept, c after them, and
         ``iterations``: a later run goes on from the iterate, to the same `tol`.
@@ -62,7 +66,8 @@ def logistic(
     Raises
     ------
     InputError
-        `y` has not two classes, an option is out of range, or the checkpoint does not fit.
+        `y` has not two classes, an option is out of range, the checkpoint does not fit, or the
+        coefficients are too large or too small for float64.
 
     Warns
     -----
@@ -101,29 +106,56 @@ def logistic(
     signs = np.where(labels == classes[1], 1.0, -1.0)
     size = columns + fit_intercept
     state = restored(checkpoint, x=(size,), iterations=())
-    start = state["x"] if state else np.zeros(size)
     made = int(state["iterations"]) if state else 0
     limit = max(most - made, 1)
     warn_of_tolerance(X, "logistic", tol)
+    operator, of_X = scaled(X, "logistic")
     if not state:
-        warn_of_scales(X, "logistic", centred=fit_intercept)
+        warn_of_scales(X, "logistic", centred=fit_intercept, exponent=of_X)
+    # The objective is minimised less that of the constant alone, by v = 2**exponent w.
+    digits, of_C = math.frexp(C)
+    of_penalty = exponent_of(1 / (digits * rows)) - of_C - 2 * of_X
+    excess = max(0, of_penalty + of_penalty % 2)
+    exponent, sizes = of_X + excess, {"X": of_X, "C": of_C}
+    penalty = float(np.ldexp(1 / (digits * rows), -of_C - 2 * of_X - excess))
+    weight = 2.0 ** min(excess, _LARGEST_PENALTY)
+    constant = math.log((signs > 0).sum() / (signs < 0).sum()) if fit_intercept else 0.0
+    before = -signs * constant
+    level, wrong = np.logaddexp(0.0, before), expit(before)
+    start = np.zeros(size)
+    if state:
+        start[:columns] = np.ldexp(state["x"][:columns], exponent)
+        start[columns:] = (state["x"][columns:] - constant) * math.sqrt(weight)
 
     def objective(x: NDArray[Any]) -> tuple[float, NDArray[Any]]:
-        """The objective and its gradient, divided by ``C q``: one product with X, one with X'."""
-        w, c = x[:columns], x[columns:].sum()
-        margins = signs * (X.matvec(w) + c)
-        slopes = -signs * expit(-margins) / rows
-        value = float(np.logaddexp(0.0, -margins).mean() + w @ w / (2 * C * rows))
-        gradient = X.rmatvec(slopes) + w / (C * rows)
+        """``weight`` times the objective and its gradient: one product with X, one with X'."""
+        v, c = x[:columns], x[columns:].sum() / math.sqrt(weight)
+        change = -signs * (operator.matvec(v) / weight + c)
+        loss = np.where(
+            np.abs(change) < 1,
+            np.log1p(wrong * np.expm1(np.clip(change, -1, 1))),
+            np.logaddexp(0.0, before + change) - level,
+        )
+        slopes = -signs * expit(before + change) / rows
+        value = float(weight * loss.mean() + penalty / 2 * (v @ v))
+        gradient = operator.rmatvec(slopes) + penalty * v
+        largest = in_units("the gradient", np.abs(gradient).max(), of_X, sizes, zero=True)
+        checkpoint.progress(
+            objective=float(level.mean()) + value / weight,
+            gradient=max(largest, abs(slopes.sum()) * fit_intercept),
+        )
         if fit_intercept:
-            gradient = np.append(gradient, slopes.sum())
-        checkpoint.progress(objective=value, gradient=float(np.abs(gradient).max()))
+            gradient = np.append(gradient, slopes.sum() * math.sqrt(weight))
         return value, gradient
+
+    def solution(x: NDArray[Any]) -> NDArray[Any]:
+        w = in_units("the coefficients", x[:columns], -exponent, sizes)
+        return np.append(w, constant + x[columns:] / math.sqrt(weight))
 
     def keep(x: NDArray[Any]) -> None:
         nonlocal made
         made += 1
-        checkpoint.save(x=x, iterations=made)
+        checkpoint.save(x=solution(x), iterations=made)
 
     found = minimize(
         objective,
@@ -135,13 +167,14 @@ def logistic(
             "maxiter": limit,
             "maxfun": (_LINE_SEARCH + 1) * (limit + 1),
             "maxls": _LINE_SEARCH,
-            "gtol": tol,
+            "gtol": tol * min(1.0, float(np.ldexp(1.0, -of_X))),
             "ftol": 64 * np.finfo(np.float64).eps,  # scikit-learn's choice
         },
     )
+    x = solution(found.x)
     return {
-        "result": found.x[:columns],
-        "intercept": float(found.x[columns:].sum()),
+        "result": x[:columns],
+        "intercept": float(x[columns:].sum()),
         "classes": classes,
         "iterations": made,
         "converged": found.status == 0,

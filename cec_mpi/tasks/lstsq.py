@@ -11,12 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import fraction, one_of, positive, vector, whole
 from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.units import exponent_of, in_units, normalised, scaled
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
 _CONVERGED = {0, 1, 2, 4, 5}  # of SciPy's reasons to stop; 3 and 6: X is too ill-conditioned
 _LIMIT_REACHED = 7
+_LARGEST_DAMP = 64  # log2, with X of about 1: from here on x is X'b / d**2 to the last digit
 _SHORTEST_ROUND = 50  # iterations: a new round forgets what the last one learned about X
 
 
@@ -49,7 +51,7 @@ def lstsq(
         Gives up where the estimate of A's condition number is larger.
     iterations : int
         The most iterations, of one product with X and one with X' each; after an earlier run at
-        least one more. One product more tells the residual.
+        least one more. One product before tells how large X is, and one after the residual.
     solver : {"lsmr", "lsqr"}
         Which of SciPy's solvers.
     checkpoint : Checkpoint
@@ -67,7 +69,8 @@ def lstsq(
     Raises
     ------
     InputError
-        An option is out of range, or the checkpoint does not fit.
+        An option is out of range, the checkpoint does not fit, or x is too large or too small
+        for float64.
 
     Warns
     -----
@@ -97,22 +100,31 @@ def lstsq(
     solver = one_of("solver", solver, ("lsmr", "lsqr"))
     warn_of_tolerance(X, "lstsq", tol)
     state = restored(checkpoint, x=(columns,), iterations=())
-    x = state["x"] if state else None
     made = int(state["iterations"]) if state else 0
     most = max(most, made + 1)
-    operator, right = (_damped(X, damp), np.append(b, np.zeros(columns))) if damp else (X, b)
+    operator, of_X = scaled(X, "lstsq")
+    target, of_b = normalised(b)
+    excess = max(0, exponent_of(damp) - of_X - _LARGEST_DAMP) if damp else 0
+    damp = float(np.ldexp(damp, -of_X - excess))
+    exponent, sizes = of_b - of_X - 2 * excess, {"X": of_X, "b": of_b}
+    x: Any = np.ldexp(state["x"], -exponent) if state else None
+    system, right = operator, target
+    if damp:
+        sizes["damp"] = exponent_of(damp) + of_X + excess
+        system, right = _damped(operator, damp), np.append(target, np.zeros(columns))
     length = max(_SHORTEST_ROUND, checkpoint.every // 2) if checkpoint.wanted else most
     reason = _LIMIT_REACHED
     while reason == _LIMIT_REACHED and made < most:
         if x is not None:
-            checkpoint.save(x=x, iterations=made)
+            checkpoint.save(x=in_units("x", x, exponent, sizes), iterations=made)
         limit = min(length, most - made)
-        x, reason, done, residual = _solve(solver, operator, right, tol, conlim, limit, x)
+        x, reason, done, residual = _solve(solver, system, right, tol, conlim, limit, x)
         made += done
-        checkpoint.progress(residual=residual)
+        checkpoint.progress(residual=float(np.ldexp(residual, of_b)))
+    left = np.linalg.norm(target - operator.matvec(np.ldexp(x, -2 * excess)))
     return {
-        "result": x,
-        "residual": float(np.linalg.norm(b - X.matvec(x))),
+        "result": in_units("x", x, exponent, sizes),
+        "residual": in_units("the residual", left, of_b, sizes, zero=True),
         "iterations": made,
         "converged": reason in _CONVERGED,
     }

@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.units import exponent_of, in_units
 from cec_mpi.text import plural
+
+_SMALL = 2.0**-970  # products below it may have lost digits
 
 
 def matvec(
@@ -41,7 +44,8 @@ def matvec(
     Raises
     ------
     InputError
-        `vectors` has another shape, or the checkpoint does not fit.
+        `vectors` has another shape, the checkpoint does not fit, or a product is too large or
+        too small for float64.
     """
     if vectors.ndim != 2 or vectors.shape[1] != X.shape[1]:
         raise InputError(f"vectors have shape {vectors.shape}: expected (T, {X.shape[1]})")
@@ -56,6 +60,17 @@ def matvec(
     if out is None:
         out = np.empty((len(vectors), X.shape[0]))
     for row in range(done, len(vectors)):
-        out[row] = X.matvec(vectors[row])
+        out[row] = _product(X, np.asarray(vectors[row], dtype=np.float64), row)
         checkpoint.save(done=row + 1)
     return {"result": out}
+
+
+def _product(X: Any, vector: NDArray[Any], row: int) -> NDArray[np.float64]:
+    """X w, by the product with a power of two times w that neither over- nor underflows."""
+    exponent = size = exponent_of(vector)
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = np.asarray(X.matvec(np.ldexp(vector, -exponent)))
+        if np.abs(product).max(initial=0.0) < _SMALL and np.any(vector):
+            exponent -= 900
+            product = np.asarray(X.matvec(np.ldexp(vector, -exponent)))
+    return in_units(f"X w of vector {row} (from 0)", product, exponent, {"w": size})  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import fraction, one_of, square, vector, whole
 from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.units import divided, exponent_of, in_units
 
 _GAP = 100  # factor between rounding errors and sums of links, at least
 
@@ -59,7 +60,8 @@ def pagerank(
     ------
     InputError
         X is not square, the links of a node have a negative sum or one that may be a rounding
-        error, an option is out of range, or the checkpoint does not fit.
+        error, sums of links are too large or too small for float64, an option is out of range,
+        or the checkpoint does not fit.
 
     Warns
     -----
@@ -94,16 +96,21 @@ def pagerank(
     links = one_of("links", links, ("rows", "columns"))
     jump = _jump(personalization, size)
     warn_of_tolerance(X, "pagerank", tol)
-    add_up, follow = (X.matvec, X.rmatvec) if links == "rows" else (X.rmatvec, X.matvec)
+    add_up = X.matvec if links == "rows" else X.rmatvec
     state = restored(checkpoint, scores=(size,), degrees=(size,), accuracy=(), iterations=())
     if state:
         scores, degrees, made = state["scores"], state["degrees"], int(state["iterations"])
         accuracy = float(state["accuracy"])
     else:
-        scores, degrees, made = jump, add_up(np.ones(size)), 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores, degrees, made = jump, add_up(np.ones(size)), 0
+        in_units(f"the largest sum of the {links} of X", degrees, 0, {})
         accuracy = _accuracy(X)  # of the product just made
     linked = _linked(degrees, accuracy, links)
-    share = np.divide(1.0, degrees, out=np.zeros(size), where=linked)
+    exponent = exponent_of(degrees)
+    operator = divided(X, exponent)
+    follow = operator.rmatvec if links == "rows" else operator.matvec
+    share = np.divide(1.0, np.ldexp(degrees, -exponent), out=np.zeros(size), where=linked)
     converged = False
     most = max(most, made + 1)
     while not converged and made < most:

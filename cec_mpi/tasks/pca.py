@@ -7,6 +7,7 @@ from typing import Any
 from cec_mpi.tasks.common.centred import centred
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.units import in_units, scaled
 from cec_mpi.tasks.svd import check_options, leading_triplets
 
 
@@ -50,7 +51,7 @@ def pca(
     Raises
     ------
     InputError
-        As for `svd`.
+        As for `svd`; or the variances, squares, are too large or too small for float64.
 
     Warns
     -----
@@ -74,12 +75,15 @@ def pca(
     """
     check_options(X, k, tol, iterations, seed)
     warn_of_tolerance(X, "pca", tol)
-    operator, mean = centred(X)
+    operator, of_X = scaled(X, "pca")
+    operator, mean = centred(operator)
     _, s, components, converged = leading_triplets(operator, k, tol, iterations, seed, checkpoint)
     return {
         "result": components,
-        "mean": mean,
-        "explained_variance": s**2 / (X.shape[0] - 1),
-        "singular_values": s,
+        "mean": in_units("the mean", mean, of_X, {"X": of_X}, zero=True),
+        "explained_variance": in_units(
+            "the largest variance", s**2 / (X.shape[0] - 1), 2 * of_X, {"X": of_X}
+        ),
+        "singular_values": in_units("the largest singular value", s, of_X, {"X": of_X}),
         "converged": converged,
     }

@@ -9,6 +9,7 @@ import numpy as np
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import fraction, square, whole
 from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.units import in_units, normalised
 
 
 def power(
@@ -46,7 +47,8 @@ def power(
     Raises
     ------
     InputError
-        X is not square, an option is out of range, or the checkpoint does not fit.
+        X is not square, an option is out of range, the checkpoint does not fit, or X is too
+        large or too small for float64.
 
     Warns
     -----
@@ -60,8 +62,6 @@ def power(
     >>> found["converged"], round(found["eigenvalue"], 6)
     (True, 5.0)
     """
-    from scipy.linalg import norm  # which neither overflows nor underflows on the way
-
     size = square("power iteration", X)
     tol = fraction("tol", tol)
     most = whole("iterations", iterations, 1)
@@ -76,17 +76,22 @@ def power(
     most = max(most, made + 1)
     while not converged and made < most:
         checkpoint.save(vector=product, iterations=made)
-        v = product / norm(product)
-        product = X.matvec(v)
+        v, _ = normalised(product)
+        v /= np.linalg.norm(v)
+        with np.errstate(over="ignore", invalid="ignore"):
+            product = X.matvec(v)
+        in_units("X v, v of unit length,", product, 0, {})
         made += 1
-        rho = float(v @ product)
-        error = float(norm(product - rho * v))
-        residual = error / abs(rho) if rho else error
-        checkpoint.progress(residual=residual, eigenvalue=rho)
+        image, size = normalised(product)
+        rho = float(v @ image)
+        error = float(np.linalg.norm(image - rho * v))
+        residual = error / abs(rho) if rho else float(np.ldexp(error, size))
+        eigenvalue = in_units("the eigenvalue", rho, size, {"X": size}, zero=True)
+        checkpoint.progress(residual=residual, eigenvalue=eigenvalue)
         converged = error <= tol * abs(rho)
     return {
         "result": v,
-        "eigenvalue": rho,
+        "eigenvalue": eigenvalue,
         "residual": residual,
         "iterations": made,
         "converged": converged,

@@ -13,6 +13,9 @@ from cec_mpi.tasks.common.centred import centred
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import flag, fraction, positive, vector, whole
 from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.units import exponent_of, in_units, normalised, scaled
+
+_LARGEST_ALPHA = 128  # log2, with X of about 1: from here on w is X'y / alpha to the last digit
 
 
 def ridge(
@@ -42,7 +45,7 @@ def ridge(
         norm.
     iterations : int
         The most iterations, of one product with X and one with X' each. One such pair more
-        checks the result; two products, or one without intercept, come before.
+        checks the result; three products, or two without intercept, come before.
     checkpoint : Checkpoint
         Keeps the iterate ``x``, (r,), and ``iterations``: a later run goes on from the iterate,
         to the same `tol`, with new search directions.
@@ -58,7 +61,7 @@ def ridge(
     ------
     InputError
         An option is out of range, or the checkpoint does not fit; or `alpha` is 0 and the
-        normal equations are singular.
+        normal equations are singular; or w or c is too large, or w too small, for float64.
 
     Warns
     -----
@@ -88,14 +91,23 @@ def ridge(
     most = whole("iterations", iterations, 1)
     warn_of_tolerance(X, "ridge", tol)
     state = restored(checkpoint, x=(columns,), iterations=())
-    operator, mean, level = X, np.zeros(columns), 0.0
+    operator, of_X = scaled(X, "ridge")
+    targets, of_y = normalised(targets)
+    mean, level = np.zeros(columns), 0.0
     if fit_intercept:
-        operator, mean = centred(X)
+        operator, mean = centred(operator)
         level = float(targets.mean())
     right = operator.rmatvec(targets - level)
+    of_alpha = exponent_of(alpha)
+    excess = max(0, of_alpha - 2 * of_X - _LARGEST_ALPHA) if alpha else 0
+    penalty = float(np.ldexp(alpha, -2 * of_X - excess))
+    exponent, sizes = of_y - of_X - excess, {"X": of_X, "y": of_y}
+    if alpha:
+        sizes["alpha"] = of_alpha
 
     def normal(w: NDArray[Any]) -> NDArray[Any]:
-        return operator.rmatvec(operator.matvec(w)) + alpha * w  # type: ignore[no-any-return]
+        return operator.rmatvec(operator.matvec(w)) + penalty * w  # type: ignore[no-any-return]
 
-    found = conjugate_gradients(normal, right, tol, most, state, checkpoint)
-    return {**found, "intercept": level - float(mean @ found["result"])}
+    found = conjugate_gradients(normal, right, tol, most, state, checkpoint, exponent, sizes)
+    intercept = level - float(mean @ np.ldexp(found["result"], of_X - of_y))
+    return {**found, "intercept": in_units("the intercept", intercept, of_y, sizes, zero=True)}

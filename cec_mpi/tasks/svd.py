@@ -11,6 +11,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import fraction, whole
 from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.units import in_units, scaled
 
 # ARPACK hands out nothing before it is done: it is asked for little first, then for more.
 _LADDER = (1e-2, 1e-5)
@@ -37,7 +38,7 @@ def svd(
         Relative accuracy of the singular values, as in SciPy's ``svds``; 0 is the best.
     iterations : int, optional
         The most iterations, which are restarts of ARPACK of several products each. By default
-        ``10 * min(q, r)``.
+        ``10 * min(q, r)``. One product before tells how large X is.
     seed : int
         Of the first vector.
     checkpoint : Checkpoint
@@ -57,7 +58,8 @@ def svd(
     Raises
     ------
     InputError
-        An option is out of range, ARPACK fails, or the checkpoint does not fit.
+        An option is out of range, ARPACK fails, the checkpoint does not fit, or the singular
+        values are too large or too small for float64.
 
     Warns
     -----
@@ -79,7 +81,9 @@ def svd(
     """
     check_options(X, k, tol, iterations, seed)
     warn_of_tolerance(X, "svd", tol)
-    u, s, vt, converged = leading_triplets(X, k, tol, iterations, seed, checkpoint)
+    operator, of_X = scaled(X, "svd")
+    u, s, vt, converged = leading_triplets(operator, k, tol, iterations, seed, checkpoint)
+    s = in_units("the largest singular value", s, of_X, {"X": of_X})
     return {"result": s, "u": u, "vt": vt, "converged": converged}
 
 

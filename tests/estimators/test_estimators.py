@@ -338,3 +338,24 @@ def test_all_of_these_checks_are_there():
     names = {each.id.partition("-")[2] for each in CHECKS}
     assert names >= WITHOUT_ARRAYS
     assert len(names) > 40
+
+
+@pytest.mark.parametrize("scale", [2.0**-960, 2.0**-30, 2.0**400, 2.0**960])
+def test_estimators_do_not_depend_on_the_units_of_x(scale):
+    samples = np.random.default_rng(3).standard_normal((50, 6))
+    X, scaled = aslinearoperator(samples), aslinearoperator(scale * samples)
+    y = samples @ np.arange(6.0) + 1
+    plain, found = (CodedRidge(alpha=0).fit(each, y) for each in (X, scaled))
+    assert np.array_equal(found.coef_ * scale, plain.coef_)
+    assert np.allclose(found.predict(scale * samples), y)
+    for model in (CodedTruncatedSVD, CodedPCA):
+        expected = model(2, random_state=0).fit(X)
+        if 2.0**-500 < scale < 2.0**500:
+            found = model(2, random_state=0).fit(scaled)
+            assert np.array_equal(found.components_, expected.components_)
+            assert np.array_equal(
+                found.explained_variance_, expected.explained_variance_ * scale**2
+            )
+        else:
+            with pytest.raises(InputError, match=r"variance is about .* for float64: X is about"):
+                model(2, random_state=0).fit(scaled)

@@ -190,7 +190,7 @@ def test_a_zero_matrix_has_singular_values_zero(memory):
 def test_a_matrix_with_nan_has_no_singular_vectors():
     matrix = np.ones((9, 8))
     matrix[2, 3] = np.nan
-    with pytest.raises(InputError, match="no singular vectors found"):
+    with pytest.raises(InputError, match=r"svd: a product of X .* holds infinite numbers or NaN"):
         svd(aslinearoperator(matrix), k=2)
 
 

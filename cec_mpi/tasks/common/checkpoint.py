@@ -79,7 +79,7 @@ def restored(checkpoint: Checkpoint, **shapes: tuple[int, ...]) -> dict[str, NDA
     ------
     InputError
         The state has other arrays, or arrays of other shapes, or they hold something else than
-        finite real numbers, or as counts and tolerances negative ones.
+        finite floating-point numbers, or a count or tolerance is negative or no number.
     """
     state = checkpoint.state
     if not state:
@@ -91,9 +91,10 @@ def restored(checkpoint: Checkpoint, **shapes: tuple[int, ...]) -> dict[str, NDA
             f"{_text(shapes)}"
         )
     for name, array in state.items():
-        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        if array.dtype.kind not in ("f" if array.shape else "fiu") or not np.isfinite(array).all():
             raise InputError(
-                f"the checkpoint does not fit this task: {name} holds other than finite numbers"
+                f"the checkpoint does not fit this task: {name} of dtype {array.dtype} holds other "
+                "than finite floating-point numbers"
             )
         if not array.shape and not 0 <= array < _MOST:
             raise InputError(

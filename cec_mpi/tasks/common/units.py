@@ -1,0 +1,139 @@
+"""Powers of two that X and vectors are divided by, so that solvers see numbers near 1.
+
+Division by a power of two is exact. So a task makes the same iterations for X and ``2**k X``, and
+its result is multiplied by a power of two in the end.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cec_mpi.errors import InputError
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
+
+_LEAST, _MOST = -1021, 1024  # of the numbers with all digits, as `exponent_of` has them
+
+
+def exponent_of(values: ArrayLike) -> int:
+    """Return e such that the largest absolute value is from ``2**(e - 1)`` to below ``2**e``.
+
+    It is 0 where all values are 0.
+    """
+    return int(np.frexp(np.abs(values).max(initial=0.0))[1])
+
+
+def normalised(vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+    """Divide a vector by the power of two that is as large as its largest number.
+
+    Returns
+    -------
+    vector : ndarray
+    exponent : int
+        Of the power of two.
+    """
+    exponent = exponent_of(vector)
+    return np.ldexp(vector, -exponent), exponent
+
+
+def scaled(X: Any, task: str) -> tuple[LinearOperator, int]:
+    """Divide X by a power of two, about the root mean square of its entries: one product with X.
+
+    Parameters
+    ----------
+    X : operator
+        Shape (q, r).
+    task : str
+        For whom.
+
+    Returns
+    -------
+    operator : LinearOperator
+    exponent : int
+        Of the power of two.
+
+    Raises
+    ------
+    InputError
+        X has numbers that are not finite, or too large for a product with X.
+    """
+    columns = X.shape[1]
+    random = np.random.default_rng(0)  # not below 1, so that subnormal numbers do not underflow
+    probe = random.uniform(1.0, 2.0, columns) * random.choice((-1.0, 1.0), columns)
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = X.matvec(probe)
+    if not np.isfinite(product).all():
+        raise InputError(
+            f"{task}: a product of X with a vector of numbers from 1 to 2 holds infinite numbers "
+            "or NaN: X is too large, or not finite"
+        )
+    image, size = normalised(product)
+    exponent = size + exponent_of(np.linalg.norm(image) / math.sqrt(math.prod(X.shape)))
+    return divided(X, exponent), exponent
+
+
+def divided(X: Any, exponent: int) -> LinearOperator:
+    """Return the operator ``X / 2**exponent``.
+
+    Vectors are divided by one half of the power and products by the other, so that neither
+    underflows where X is very large or very small.
+    """
+    from scipy.sparse.linalg import LinearOperator
+
+    before = 2.0 ** -(exponent // 2)
+    after = 2.0 ** (exponent // 2 - exponent)
+    return LinearOperator(
+        X.shape,
+        matvec=lambda w: after * X.matvec(before * w),
+        rmatvec=lambda u: after * X.rmatvec(before * u),
+        matmat=lambda W: after * X.matmat(before * W),
+        rmatmat=lambda U: after * X.rmatmat(before * U),
+        dtype=np.dtype(np.float64),
+    )
+
+
+def in_units(
+    what: str, values: ArrayLike, exponent: int, sizes: dict[str, int], *, zero: bool = False
+) -> Any:
+    """Multiply a result by a power of two.
+
+    Parameters
+    ----------
+    what : str
+        The name of the result, for errors.
+    values : float or ndarray
+    exponent : int
+        Of the power of two.
+    sizes : dict of str to int
+        What the size of the result depends on: names and exponents, for errors.
+    zero : bool
+        Whether results that are too small may become 0: those that are small beside others.
+
+    Returns
+    -------
+    float or ndarray
+
+    Raises
+    ------
+    InputError
+        The largest absolute value is too large for float64, or too small for all its digits.
+    """
+    size = exponent_of(values) + exponent
+    finite = np.isfinite(values).all()
+    beyond = size > _MOST or (size < _LEAST and not zero)
+    if not finite or (beyond and np.any(values)):
+        found = f"about {_text(size)}, too {'large' if size > 0 else 'small'} for float64"
+        others = ", ".join(f"{name} is about {_text(each)}" for name, each in sizes.items())
+        reason = found if finite else "not finite, or too large for float64"
+        raise InputError(f"{what} is {reason}{': ' if others else ''}{others}")
+    result = np.ldexp(values, exponent)
+    return result if np.ndim(values) else float(result)
+
+
+def _text(exponent: int) -> str:
+    return f"1e{round(exponent * math.log10(2)):+03d}"
