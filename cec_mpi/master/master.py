@@ -284,7 +284,8 @@ class Master(ABC):
         seconds = done.answers.seconds
         self._condition = done.condition
         known = self.steps.learn(step.planned, step.product, done.rows, seconds)
-        self.recorder.step(step.record(done, known, self._store, deviation))
+        now = self.recorder.now()
+        self.recorder.step(step.record(done, known, self._store, deviation, now))
 
     def _buffers_for(self, columns: int) -> Buffers:
         """Arrays for products with this many columns; those of one and of the last are kept."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from cec_mpi.core.accuracy.finite import Unusable
@@ -74,15 +73,15 @@ class Step:
             self.events.append({"wrong": machine, **reason})
 
     def record(
-        self, done: Multiplied, known: Makespans, store: int, deviation: Deviation
+        self, done: Multiplied, known: Makespans, store: int, deviation: Deviation, now: str
     ) -> StepRecord:
-        """What happened, for the records of the store with this number."""
+        """What happened until now, for the records of the store with this number."""
         answers = done.answers
         seconds = answers.seconds.tolist()
         return StepRecord(
             step=self.number,
             tick=self.moment.tick,
-            time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            time=now,
             waited_ticks=self.moment.waited,
             available=self.moment.available,
             adjoint=self.product.adjoint,

@@ -10,8 +10,9 @@ that X w cancels and is no more than rounding. The table counts, for L + 1 to L 
 
 - `clean`, of answers of which none is wrong: alarms, which may not be
 - `one`: errors above `detectable` that raise no alarm, which may not be; nor may there be one that
-  names nobody with L + 3 answers or more. With L + 2 the odds decide
-- `two` wrong machines: how often nobody is named. A third may never be
+  names nobody with L + 3 answers or more. With L + 2 nobody is named
+- `two` wrong machines, whose errors are independent, equal, the same flipped bit, or such that they
+  look like one of a third: how often nobody is named. A third may never be
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ CODES = ((4, 1), (6, 3), (7, 4), (9, 5), (12, 8), (20, 10))
 FAMILIES = ("auto", "orthonormal", "gaussian")
 DTYPES = ("float32", "float64")
 ROWS, COLUMNS = 60, 50
-LUCK = 1e-6  # as in a step
 MADE = 30  # cases of one code and matrix
 
 
@@ -76,6 +76,28 @@ def spoiled(rng: np.random.Generator) -> NDArray[np.int64]:
     return rng.choice(ROWS, count, replace=False)
 
 
+def conspire(
+    rng: np.random.Generator,
+    answers: Floats,
+    guilty: list[int],
+    third: int,
+    checks: Floats,
+    chosen: list[int],
+) -> None:
+    """Spoil one row of the answers of two machines alike; ``checks`` are those of `chosen`."""
+    row, mine = rng.integers(ROWS), np.array(guilty) - 1
+    kind, size = rng.integers(3), np.abs(answers[:, row]).max()
+    if kind == 0:
+        answers[mine, row] += size * rng.standard_normal()
+    elif kind == 1:
+        bit = np.uint64(1) << np.uint64(rng.integers(20, 62))
+        answers[mine, row] = (answers[mine, row].view(np.uint64) ^ bit).view(float)
+    else:
+        places = [chosen.index(n) for n in guilty]
+        towards = np.linalg.lstsq(checks[:, places], checks[:, chosen.index(third)])[0]
+        answers[mine, row] += size * towards
+
+
 def work(made: Made, rng: np.random.Generator, counts: Counter[tuple[str, str, int]]) -> None:
     """One step with answers that are right, or of which one or two are wrong."""
     answers, scale = made.answers(rng)
@@ -87,7 +109,11 @@ def work(made: Made, rng: np.random.Generator, counts: Counter[tuple[str, str, i
     checker, seen_from = made.coded.checker, made.coded.seen_from * scale
     factors = 10 ** (rng.uniform(-1, 7) + rng.uniform(-1, 1, wrong))
     rows = spoiled(rng)
-    for n, factor in zip(guilty, factors.tolist(), strict=True):
+    alike = wrong == 2 and more > 1 and rng.random() < 0.5
+    if alike:
+        third = int(rng.choice([n for n in chosen if n not in guilty]))
+        conspire(rng, answers, guilty, third, checker.parity(tuple(chosen)).checks, chosen)
+    for n, factor in zip(guilty, [] if alike else factors.tolist(), strict=not alike):
         errors = factor * seen_from * 10 ** (rng.random(rows.size) * rng.integers(2))
         answers[n - 1, rows] += errors * rng.choice([-1.0, 1.0], rows.size)
         if rng.random() < 0.2:  # the next one in other rows
@@ -97,10 +123,10 @@ def work(made: Made, rng: np.random.Generator, counts: Counter[tuple[str, str, i
     named: tuple[int, ...] = ()
     if alarm and more > 1:
         seen = Observation(tuple(chosen), given, scale)
-        named = checker.locate([seen]).wrong or checker.locate([seen], LUCK).wrong
+        named = checker.locate([seen]).wrong
 
     def count(what: str) -> None:
-        counts[("clean", "one", "two")[wrong], what, more] += 1
+        counts["two alike" if alike else ("clean", "one", "two")[wrong], what, more] += 1
 
     count("cases")
     if set(named) - set(guilty):
@@ -109,7 +135,7 @@ def work(made: Made, rng: np.random.Generator, counts: Counter[tuple[str, str, i
         if alarm:
             count("alarms")
         return
-    if min(factors) > 1:
+    if not alike and min(factors) > 1:
         count("above")
         if not alarm:
             count("above, missed")
@@ -135,14 +161,15 @@ def main() -> int:
         for _ in range(MADE):
             work(made, rng, counts)
     print(f"{'':28}{'L + 1':>9}{'L + 2':>9}{'L + 3':>9}{'L + 4':>9}")
-    for kind in ("clean", "one", "two"):
+    for kind in ("clean", "one", "two", "two alike"):
         for what in sorted({each[1] for each in counts if each[0] == kind}):
             row = "".join(f"{counts[kind, what, more]:9d}" for more in range(1, 5))
             print(f"{kind + ': ' + what:28}{row}")
     bad = sum(
         count
         for (kind, what, more), count in counts.items()
-        if what in ("alarms", "innocent named", "above, missed")
+        if what in ("alarms", "innocent named")
+        or (kind == "one" and what == "above, missed")
         or (kind == "one" and what == "above, nobody named" and more > 2)
     )
     print(f"{bad} that may not be")

@@ -1,4 +1,4 @@
-"""What answers say of two machines that are wrong at once: whether they can be it, and how likely.
+"""What answers say of two machines that are wrong at once: whether they can be it.
 
 Parity sees ``C a = sum_n c_n E_n``, with c_n the column of C of machine n and E_n its error.
 """
@@ -37,8 +37,6 @@ class Evidence:
         S of each row.
     least : float
         As in `Parity.inconsistent`.
-    columns : int
-        Numbers that each row of the shards has in `answers`, k.
     """
 
     def __init__(
@@ -48,7 +46,6 @@ class Evidence:
         answers: NDArray[np.floating],
         scale: Floats,
         least: float,
-        columns: int,
     ) -> None:
         self._parity_of = parity_of
         self._machines = machines
@@ -62,7 +59,6 @@ class Evidence:
         excess[~finite] = np.inf
         self._rows = np.argsort(excess, kind="stable")[::-1][:_ROWS]
         self._answers, self._scale, self._least = values[:, self._rows], scale[self._rows], least
-        self._columns = columns
 
     def excludes(self, pair: tuple[Shards, Shards]) -> bool:
         """Whether the others disagree without these two, so that somebody else is wrong.
@@ -79,45 +75,6 @@ class Evidence:
                 return True
         rest = self._parity_of(tuple(self._machines[k] for k in kept))
         return bool(rest.inconsistent(self._answers[kept], self._scale, self._least).any())
-
-    def luck(self, named: Shards, pair: tuple[Shards, Shards]) -> float:
-        """How likely errors of these two, being wrong, look like an error of the one named.
-
-        1 where one of them has answered for several shards, or for none.
-
-        Notes
-        -----
-        Of L + 2 answers two checks are left, and with errors E_i, E_j in them one direction
-        in which c_n has nothing: there ``e_i + e_j``, the parts of both, is below the
-        tolerance t of the checks without n. For one e_i, that is an interval of length 2 t of
-        the numbers that e_j may be. Errors of two machines that know nothing of each other are
-        of all sizes: if ``log|e_j|`` is spread over a decade or more, the interval has a share
-        of at most ``2 t / |e_j|`` of them. Rows multiply; the k numbers of one row do not,
-        since one wrong entry of a shard spoils all of them.
-        """
-        answered = [[n for n in mine if n in self._places] for mine in (named, *pair)]
-        if any(len(mine) != 1 for mine in answered) or not self._rows.size:
-            return 1.0
-        (one,), *others = answered
-        if len(self._machines) != self._parity.recovery + 2:
-            return 1.0  # more are excluded by checks or not at all, and fewer never
-        checks = self._parity.checks
-        own = checks[:, self._places[one]]
-        both = checks[:, [self._places[n] for (n,) in others]]
-        across = np.array([-own[1], own[0]])
-        length = float(np.linalg.norm(across))
-        if not length or np.linalg.cond(both) > 1 / _CLEAR:
-            return 1.0
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            errors = np.linalg.solve(both, checks @ self._answers)
-            parts = np.abs((across @ both)[:, None] * errors).max(axis=0) / length
-            rest = self._parity_of(tuple(n for n in self._machines if n != one))
-            share = 2 * (rest.tolerance * self._scale + self._least) / parts
-        share = np.clip(np.nan_to_num(share, nan=1.0), 0.0, 1.0)
-        least: dict[int, float] = {}
-        for row, part in zip((self._rows // self._columns).tolist(), share.tolist(), strict=True):
-            least[row] = min(part, least.get(row, 1.0))
-        return float(np.prod(list(least.values())))
 
     @cached_property
     def _clear(self) -> Bools:

@@ -1,8 +1,9 @@
 """Naming the machine that is wrong, and nobody where two others may be.
 
 Without the wrong machine the parity checks of the rest agree. They do so without any two of
-L + 2, too; of L + 3 answers only without the one. Where machines have several shards, it is the
-answers of all of them that may be wrong, and that have to be enough to do without.
+L + 2, too; of L + 3 answers only without the one, so that L + 2 never name a machine. Where
+machines have several shards, it is the answers of all of them that may be wrong, and that have to
+be enough to do without.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -39,14 +39,11 @@ class Observation:
         In the order of the machines.
     scale : float or (rows,) ndarray of float
         S, or a bound of it.
-    columns : int
-        How many numbers each row of the shards has in `answers`: k, one after the other.
     """
 
     machines: tuple[int, ...]
     answers: NDArray[np.floating]
     scale: float | Floats
-    columns: int = 1
 
 
 class ParityChecker:
@@ -77,9 +74,9 @@ class ParityChecker:
     >>> checker.inconsistent((1, 2, 3), answers[:3], 7.0)
     array([ True])
     >>> checker.locate([Observation((1, 2, 3, 4), answers[:4], 7.0)])
-    Verdict(agree=False, wrong=())
+    Verdict(agree=False, wrong=(), candidates=((3,),))
     >>> checker.locate([Observation((1, 2, 3, 4, 5), answers, 7.0)])
-    Verdict(agree=False, wrong=(3,))
+    Verdict(agree=False, wrong=(3,), candidates=((3,),))
     """
 
     def __init__(
@@ -130,22 +127,20 @@ class ParityChecker:
         """What underflow can make of the checks of so many answers."""
         return self._tiny * float(count**0.5)
 
-    def locate(self, observations: Sequence[Observation], luck: float = 0.0) -> Verdict:
+    def locate(self, observations: Sequence[Observation]) -> Verdict:
         """Name the machine that is wrong, if it is certain that no two others are.
 
         Parameters
         ----------
         observations : sequence of Observation
             Blocks of a step, or of several steps: the same machine must explain them all.
-        luck : float
-            How likely two machines that are wrong may be taken for one that is right; 0 where
-            further answers can be had, which leave no room for that.
 
         Returns
         -------
         Verdict
             The machine that is wrong, as all of its shards. Nobody is named where no machine
-            explains it, or several would, nor where two others may have done it.
+            explains it, or several would, nor where two others may have done it. `candidates`
+            are the machines that explain it alone.
 
         Notes
         -----
@@ -156,9 +151,10 @@ class ParityChecker:
 
         That takes L + 3 answers: without two of them one check is left, and it sees n, if n's
         error is one that any L + 1 machines see (`Sensitivity`). Of L + 2 answers any two may
-        be wrong, since L always agree. But then their errors have to cancel, up to rounding,
-        in the check of the others and n. `luck` is how likely that may be: see
-        `Coincidence`.
+        be wrong, since L always agree, and equal errors of two machines often look like an error
+        of a third. In general m answers are code words of distance ``m - L + 1`` and errors of
+        up to ``m - L - 1`` machines never look like an error of another one: one machine with
+        L + 2 answers, two with L + 3, three with L + 4.
         """
         failing: dict[tuple[int, frozenset[int]], bool] = {}
 
@@ -176,35 +172,29 @@ class ParityChecker:
         if not alarmed and len(found) == len(present):  # nobody is missed
             return Verdict(agree=True)
         if len(found) != 1:
-            return Verdict(agree=False)
-        if self._excludes_others(observations, found[0], luck):
-            return Verdict(agree=False, wrong=found[0])
-        return Verdict(agree=False)
+            return Verdict(agree=False, candidates=tuple(found))
+        certain = self._excludes_others(observations, found[0])
+        return Verdict(False, found[0] if certain else (), (found[0],))
 
     def _present(self, observations: Sequence[Observation]) -> list[Shards]:
         """The machines that answered, each as all of its shards."""
         return self.holders.of({n for seen in observations for n in seen.machines})
 
-    def _excludes_others(
-        self, observations: Sequence[Observation], named: Shards, luck: float
-    ) -> bool:
-        """Whether two others cannot have done it, or with no more luck than this."""
+    def _excludes_others(self, observations: Sequence[Observation], named: Shards) -> bool:
+        """Whether no two others can have done it."""
         recovery = self._generator.shape[1]
         more = [seen for seen in observations if len(seen.machines) > recovery]
         evidence = [self._evidence(seen) for seen in more]
-        total = 0.0
-        for pair in pairs_besides(named, self._present(observations)):
-            if not any(one.excludes(pair) for one in evidence):
-                total += prod([one.luck(named, pair) for one in evidence]) if luck else 1.0
-            if total > luck:
-                return False
-        return True
+        return all(
+            any(one.excludes(pair) for one in evidence)
+            for pair in pairs_besides(named, self._present(observations))
+        )
 
     def _evidence(self, seen: Observation) -> Evidence:
         answers = np.asarray(seen.answers)
         scale = np.broadcast_to(np.asarray(seen.scale, dtype=np.float64), answers.shape[1:])
         least = self._least(len(seen.machines))
-        return Evidence(self.parity, seen.machines, answers, scale, least, seen.columns)
+        return Evidence(self.parity, seen.machines, answers, scale, least)
 
     def _fails(self, seen: Observation, without: Collection[int]) -> bool:
         """Whether the rest of the machines disagree; L cannot."""

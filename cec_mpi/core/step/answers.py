@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.accuracy.verdict import Verdict
 from cec_mpi.core.checks.holders import Holders
 from cec_mpi.core.checks.locating import Observation, ParityChecker
 from cec_mpi.core.deviation.amplification import Amplification, largest
@@ -43,7 +44,7 @@ class RowAnswers:
     checker : ParityChecker, optional
         Then rows are decoded when L + 1 machines agree, or without any one machine L shards are
         left. Where they do not, further machines are needed, until it is certain which one is
-        wrong: with three to spare it is.
+        wrong: with three to spare it is, if not more than two are.
     sample : sequence of int, optional
         With a checker: only these rows are compared.
     scale : (k,) ndarray of float, optional
@@ -215,12 +216,9 @@ class RowAnswers:
             if segment.is_doubtful
         ]
 
-    def settle(self, luck: float) -> bool:
-        """Do without the machine that is wrong by all odds (`ParityChecker.locate`), if one is."""
-        before = len(self.accused)
-        if self.doubtful():
-            self._name_the_wrong(luck)
-        return len(self.accused) > before
+    def candidates(self) -> tuple[tuple[int, ...], ...]:
+        """The machines of which each alone may have made all these answers disagree."""
+        return self._verdict().candidates
 
     def _between(self, start: int, stop: int) -> list[Segment]:
         """The segments of these rows, cut so that they are of these rows only."""
@@ -261,15 +259,17 @@ class RowAnswers:
         answers = np.array([segment.given[n] for n in machines], dtype=np.float64)
         assert self._scale is not None
         scale = np.tile(self._scale, segment.stop - segment.start)
-        return Observation(machines, answers, scale, self._columns)
+        return Observation(machines, answers, scale)
 
-    def _name_the_wrong(self, luck: float = 0.0) -> None:
+    def _name_the_wrong(self) -> None:
         """Do without the machine that explains all rows that disagree, if only one does."""
+        wrong = self._verdict().wrong
+        if wrong:
+            self._do_without(wrong)
+
+    def _verdict(self) -> Verdict:
         assert self._checker is not None
-        doubtful = [self._seen(segment) for segment in self._segments if segment.is_doubtful]
-        verdict = self._checker.locate(doubtful, luck)
-        if verdict.wrong:
-            self._do_without(verdict.wrong)
+        return self._checker.locate([self._seen(s) for s in self._segments if s.is_doubtful])
 
     def _do_without(self, wrong: Iterable[int]) -> None:
         self.accused |= set(wrong)

@@ -19,8 +19,6 @@ from cec_mpi.wire.jobs import Intervals, Job
 
 log = logging.getLogger(__name__)
 
-_LUCK = 1e-6  # that two wrong machines look like one that is right, which is then blamed
-
 
 class ForwardStep(StepInFlight):
     """X W: any L answers to a row will do."""
@@ -118,34 +116,35 @@ class ForwardStep(StepInFlight):
         return self._answers.accused
 
     def settle(self) -> bool:
-        """Do without the machine that is wrong by all odds, though two others may be.
-
-        Where too few are left to compare answers with, make do with what they say.
-        """
-        if self._answers.settle(_LUCK):
-            self._note_accused()
-        elif not self._compares or self._answers.doubtful():
+        """Decode without comparing where too few machines are left, unless answers disagree."""
+        if not self._compares or self._answers.doubtful():
             return False
-        else:
-            self._compares = False
-            self._answers.compare_no_more()
+        self._compares = False
+        self._answers.compare_no_more()
         if self._answers.missing(()):
             self._hand_on()
         return True
 
     def disagreement(self) -> MachineError | None:
-        """Name rows whose answers disagree."""
+        """Name rows whose answers disagree, and the machines that may be wrong."""
         doubtful = self._answers.doubtful()
-        if doubtful:
-            start, stop, shards = doubtful[0]
-            machines = dict.fromkeys(map(self.placement.holder, shards))
-            more = f" (and {len(doubtful) - 1} more such places)" if len(doubtful) > 1 else ""
-            return MachineError(
-                f"step {self.step.number} is refused: the answers of machines "
-                f"{', '.join(map(str, machines))} to rows {start}..{stop - 1} of their shards "
-                f"disagree{more}, and no further machine can tell which of them are wrong"
+        if not doubtful:
+            return None
+        start, stop, shards = doubtful[0]
+        machines = dict.fromkeys(map(self.placement.holder, shards))
+        more = f" (and {len(doubtful) - 1} more such places)" if len(doubtful) > 1 else ""
+        who = " or ".join(str(self.placement.holder(n)) for n, *_ in self._answers.candidates())
+        tell = self.master.manifest.code.recovery + 3
+        return MachineError(
+            f"step {self.step.number} is refused: the answers of machines "
+            f"{', '.join(map(str, machines))} to rows {start}..{stop - 1} of their shards "
+            f"disagree{more}, and no further machine can be asked: "
+            + (
+                f"machine {who} is wrong, or several are ({tell} answers tell which)"
+                if who
+                else "several are wrong"
             )
-        return None
+        )
 
     def next_job(self, machine: int) -> None:
         """Give a machine what was put aside for it."""
