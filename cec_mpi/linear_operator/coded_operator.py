@@ -166,8 +166,8 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
             return self._apply(adjoint, x, -1)
         if np.iscomplexobj(x):
             return self._apply(adjoint, x.reshape(length), -1)
-        with self._session.turn():
-            return self._master.rmatvec(x) if adjoint else self._master.matvec(x)
+        product = self._master.rmatvec if adjoint else self._master.matvec
+        return self._session.in_turn(lambda: product(x))
 
     def _apply(self, adjoint: bool, vectors: NDArray[Any], axis: int) -> NDArray[Any]:
         """To all vectors along an axis in one step; no vectors need none.
@@ -186,8 +186,8 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         else:
             if is_complex:
                 block = np.hstack((block.real, block.imag))
-            with self._session.turn():
-                result = self._master.rmatmat(block) if adjoint else self._master.matmat(block)
+            product = self._master.rmatmat if adjoint else self._master.matmat
+            result = self._session.in_turn(lambda: product(block))
             if is_complex:
                 result = result[:, :columns] + 1j * result[:, columns:]
         return np.moveaxis(result.reshape(len(result), *batch), 0, axis)

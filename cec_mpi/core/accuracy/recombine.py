@@ -225,9 +225,9 @@ class Recombiner:
         >>> shards = dict(enumerate(generator @ [[5.0], [7.0]], start=1))
         >>> recombiner = Recombiner(generator, np.float64)
         >>> recombiner.compare(shards, np.zeros(4))
-        Verdict(agree=True, wrong=())
+        Verdict(agree=True, wrong=(), candidates=())
         >>> recombiner.compare(shards | {3: np.array([12.5])}, np.zeros(4))
-        Verdict(agree=False, wrong=(3,))
+        Verdict(agree=False, wrong=(3,), candidates=())
         """
         machines = tuple(sorted(shards))
         marks = np.zeros(len(self._generator)) if marks is None else marks

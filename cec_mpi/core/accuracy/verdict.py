@@ -21,10 +21,14 @@ class Verdict:
     wrong : tuple of int
         Machines whose shards or answers are wrong, where the others leave no doubt. Empty when
         all agree, and when it cannot be said who is wrong.
+    candidates : tuple of tuple of int
+        Where answers disagree, each machine that may be the wrong one if only one is, as all of
+        its shards; empty where at least two are wrong.
     """
 
     agree: bool
     wrong: tuple[int, ...] = ()
+    candidates: tuple[tuple[int, ...], ...] = ()
 
 
 def suspects(

@@ -80,7 +80,7 @@ def of_product(
     each = _ldexp(1 / lengths.unit, shift)
     numbers = decoded * each
     underflow = each * errors.products + _ldexp(errors.entries, shift) * lengths.plain
-    underflow = underflow * (1 + found.growth)
+    underflow = (underflow + lengths.lost) * (1 + found.growth)
     bound = (found.worst + errors.source) * lengths.total + found.decoding * numbers + underflow
     length = _likely_length(lengths, numbers, rows)
     summed = _likely_sums(length, lengths.partial, lengths, numbers, errors.terms)
@@ -260,8 +260,8 @@ def _of_one(
     above, upper = math.frexp(lengths.unit)
     below, lower = math.frexp(result)
     factor = _ldexp(above / below, upper - lower + exponent)
-    largest = bound * factor * _OWN_ROUNDING
-    return Deviation(largest, min(largest, estimate * factor))
+    largest = float(bound * factor) * _OWN_ROUNDING
+    return Deviation(largest, min(largest, float(estimate * factor)))
 
 
 def _ldexp(value: Columns, exponent: int) -> Columns:

@@ -16,6 +16,8 @@ Columns = Any  # (k,) ndarray of float, or a number
 _PIECES = 16  # of a sum, and
 _LANES = 8  # every so manieth of its terms: where partial sums are looked for
 _REACH = 2.0**-300, 2.0**300  # numbers whose squares can be summed
+_FAR_APART = 300  # log2 of sizes of columns, from where on sums are made in long double
+_NORMAL, _SMALLEST = 2.0**-1022, 2.0**-1074  # numbers with all digits, and all numbers
 
 
 class Lengths(NamedTuple):
@@ -39,6 +41,8 @@ class Lengths(NamedTuple):
         pieces, or over every eighth j, as processors add up. The larger of both.
     terms : ndarray of int
         Numbers that are not 0.
+    lost : ndarray of float
+        At least ``sum_j c_j |e_j|``, where e_j is what w_j has lost by underflow.
     """
 
     unit: Columns
@@ -48,6 +52,7 @@ class Lengths(NamedTuple):
     typical: Columns
     partial: Columns
     terms: Columns
+    lost: Columns = 0.0
 
 
 class TermSizes:
@@ -74,11 +79,13 @@ class TermSizes:
 
     def __init__(self, largest: ArrayLike, typical: ArrayLike) -> None:
         sizes = np.array([largest, typical], dtype=np.float64)
-        self.exponent = int(np.frexp(sizes[0].max(initial=0.0))[1])
+        places = np.frexp(sizes[0][sizes[0] > 0])[1]
+        self._is_wide = places.size > 0 and int(places.max() - places.min()) > _FAR_APART
+        if self._is_wide:  # of 15 bits for exponents, and so no need for a common one
+            sizes = sizes.astype(np.longdouble)
+        self.exponent = 0 if self._is_wide else int(places.max(initial=0))
         self._largest, self._typical = np.ldexp(sizes, -self.exponent)
-        self._most: list[float] = [
-            float(each.max(initial=0.0)) for each in (self._largest, self._typical)
-        ]
+        self._most = [each.max(initial=0.0) for each in (self._largest, self._typical)]
 
     def of(self, W: NDArray[np.floating], work: Floats | None = None) -> Lengths:
         """The sizes of the terms of X W, of which each column of X has its own.
@@ -93,15 +100,16 @@ class TermSizes:
         -------
         Lengths
         """
-        block = W.T
-        unit, block, length = _squarable(block, work)
-        scratch = np.empty(block.shape) if work is None else work.T
+        unit, block, length, scratch = self._prepared(W, work)
+        lost: Columns = 0.0
+        if self._is_wide:
+            lost = _sum_of_sizes(self._largest * (abs(block) < _NORMAL) * _SMALLEST)
         signed = np.multiply(block, self._typical, out=scratch)
         typical, partial = _norm(signed), _each(_partial, signed)
         terms = np.multiply(block, self._largest, out=scratch)
         longest, total = _norm(terms), _sum_of_sizes(terms, scratch)
         plain = block.shape[1] ** 0.5 * length
-        return Lengths(unit, plain, total, longest, typical, partial, _each(_used, block))
+        return Lengths(unit, plain, total, longest, typical, partial, _each(_used, block), lost)
 
     def of_transposed(
         self, V: NDArray[np.floating], work: Floats | None = None, *, summed: bool = True
@@ -120,8 +128,7 @@ class TermSizes:
         -------
         Lengths
         """
-        unit, block, length = _squarable(V.T, work)
-        scratch = np.empty(block.shape) if work is None else work.T
+        unit, block, length, scratch = self._prepared(V, work)
         largest, typical = self._most
         partial = terms = 0.0 * unit
         if summed:
@@ -131,6 +138,17 @@ class TermSizes:
         most_of_all = _each(np.max, scratch)
         longest = least(largest * length, len(V) ** 0.5 * typical * most_of_all)
         return Lengths(unit, plain, largest * plain, longest, typical * length, partial, terms)
+
+    def _prepared(
+        self, W: NDArray[np.floating], work: Floats | None
+    ) -> tuple[Columns, NDArray[np.floating], Columns, NDArray[np.floating]]:
+        """As `_squarable`, of the columns of W; and scratch."""
+        if self._is_wide:
+            block = W.T.astype(np.longdouble)
+            unit = np.ones(len(block), np.longdouble)
+            return unit[0] if len(block) == 1 else unit, block, _norm(block), np.empty_like(block)
+        unit, block, length = _squarable(W.T, work)
+        return unit, block, length, np.empty(block.shape) if work is None else work.T
 
 
 def largest_of(values: Floats) -> Columns:
@@ -166,13 +184,16 @@ def _squarable(
 
 def _norm(block: NDArray[np.floating]) -> Columns:
     if len(block) == 1:
-        return math.sqrt(float(block[0] @ block[0]))
+        square = block[0] @ block[0]
+        return math.sqrt(square) if block.dtype == np.float64 else np.sqrt(square)
     return np.sqrt(np.einsum("ij,ij->i", block, block))
 
 
-def _sum_of_sizes(block: NDArray[np.floating], scratch: Floats) -> Columns:
+def _sum_of_sizes(
+    block: NDArray[np.floating], scratch: NDArray[np.floating] | None = None
+) -> Columns:
     sizes = np.abs(block, out=scratch)
-    return float(np.add.reduce(sizes[0])) if len(sizes) == 1 else sizes.sum(axis=1)
+    return np.add.reduce(sizes[0]).item() if len(sizes) == 1 else sizes.sum(axis=1)
 
 
 def _each(function: Callable[[NDArray[Any]], Any], block: NDArray[Any]) -> Columns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -27,7 +28,7 @@ from cec_mpi.core.deviation.figures import (
 )
 from cec_mpi.core.deviation.lengths import Columns, Lengths, TermSizes, largest_of, largest_size
 from cec_mpi.core.plan.planner import Plan
-from cec_mpi.errors import MachineError
+from cec_mpi.errors import MachineError, ScaleWarning
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import Scaling
@@ -194,6 +195,14 @@ class ErrorBounds:
         decoded, result, exponents = largest
         errors, rows = self.amplifier.errors, self._manifest.rows
         found = of_product(amplification, errors, self._sizes, lengths, decoded, result, rows)
+        if found.bound >= 1 and np.any(lengths.lost):
+            warnings.warn(
+                "X w is inexact: numbers of w that are too small beside others for float64 belong "
+                "to columns of X that are as much larger; divide columns of X by powers of two, "
+                "and multiply w by them",
+                ScaleWarning,
+                stacklevel=2,
+            )
         return of_subnormals(found, result, exponents)
 
     def of_transposed_product(

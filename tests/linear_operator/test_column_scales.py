@@ -1,0 +1,58 @@
+"""X w where columns of X differ by hundreds of orders of magnitude, and w makes up for it."""
+
+from __future__ import annotations
+
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from cec_mpi import encode, open_operator
+from cec_mpi.errors import ScaleWarning
+from cec_mpi.records.recorder import Recorder
+
+ROWS, COLUMNS = 60, 7
+
+
+def product(tmp_path, scale, columns=1):
+    """The error of a product relative to its largest number, its record, and warnings."""
+    rng = np.random.default_rng(0)
+    sizes = np.array([scale, 1 / scale] * COLUMNS)[:COLUMNS]
+    X = rng.standard_normal((ROWS, COLUMNS)) * sizes
+    W = rng.standard_normal((columns, COLUMNS)) / sizes
+    records = []
+    encode(X, tmp_path / "store", 5, 3)
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        open_operator(tmp_path / "store", None, recorder=Recorder(watch=records.append)) as A,
+    ):
+        warnings.simplefilter("always")
+        found = A @ W.T if columns > 1 else (A @ W[0])[:, np.newaxis]
+    exact = np.array(
+        [
+            [float(sum(Fraction(a) * Fraction(b) for a, b in zip(row, w, strict=True))) for w in W]
+            for row in X
+        ]
+    )
+    errors = np.abs(found - exact).max(axis=0) / np.abs(exact).max(axis=0)
+    return errors.max(), records[-1], [each.category for each in caught]
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("exponent", [100, 140, 150, 155, 160, 200])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_bound_is_finite_where_the_result_is_right(tmp_path, sign, exponent, columns):
+    error, record, warned = product(tmp_path, 10.0 ** (sign * exponent), columns)
+    assert error < 1e-13
+    assert error <= record.error_bound < np.inf
+    assert 0 < record.error_estimate <= record.error_bound
+    assert ScaleWarning not in warned
+
+
+@pytest.mark.parametrize("exponent", [250, 290, -250, -290])
+def test_a_result_that_underflow_has_spoilt_is_warned_of(tmp_path, exponent):
+    error, record, warned = product(tmp_path, 10.0**exponent)
+    assert error > 0.1
+    assert error <= record.error_bound
+    assert ScaleWarning in warned
