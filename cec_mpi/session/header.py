@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,6 @@ def run_header(
     placement = opening.placement
     placed = {"shards_of_machine": [list(placement.of(n + 1)) for n in range(placement.machines)]}
     return {
-        "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "versions": {
             "cec_mpi": __version__,
             "python": platform.python_version(),

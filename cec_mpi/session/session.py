@@ -31,7 +31,7 @@ from cec_mpi.session.stores import (
     emulation_of,
     problem_of_opening,
 )
-from cec_mpi.session.turns import Turn, Turns
+from cec_mpi.session.turns import Turns
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.reader import open_store
@@ -40,6 +40,7 @@ from cec_mpi.wire.opening import Opening
 from cec_mpi.wire.protocol import Hub
 
 End = TypeVar("End")
+T = TypeVar("T")
 
 
 class Session:
@@ -127,8 +128,7 @@ class Session:
             check_joining(options)
         elif self._running is not Running.ALONE:
             check_ranks(len(self._places), machines, options.placement, options.spares)
-        if self._running is not Running.ALONE:
-            self._warn(options)
+        self._warn(options)
         self.schedule = Schedule(
             options.availability,
             machines,
@@ -158,8 +158,8 @@ class Session:
         """Beside the master's."""
         return len(self._places) - 1
 
-    def turn(self) -> Turn:
-        """Inside the ``with``, no other thread has the machines do anything.
+    def in_turn(self, work: Callable[[], T]) -> T:
+        """Call a function while no other thread has the machines do anything.
 
         Threads get their turn in the order in which they come.
 
@@ -168,10 +168,15 @@ class Session:
         InputError
             The session has ended, or this thread or process may not use it (`Turns.check`).
         """
-        return Turn(self._turns, self._check_open)
+
+        def unless_ended() -> T:
+            self._check_open()
+            return work()
+
+        return self._turns.run(unless_ended)
 
     def check_caller(self) -> None:
-        """Refuse a caller that cannot get its turn, as `turn` does."""
+        """Refuse a caller that cannot get its turn, as `in_turn` does."""
         self._turns.check()
 
     @property
@@ -190,8 +195,8 @@ class Session:
         """
         self._ended = True
         self.schedule.gate = self._check_open
-        with self._turns:
-            master.close()
+        if not self._turns.elsewhere:  # a process forked from this one ends nothing
+            self._turns.run(master.close)
 
     @contextmanager
     def open_another(
@@ -217,16 +222,13 @@ class Session:
         """
         path = Path(store)
         manifest = open_store(node_directory(path)).manifest
-        given = self._options, self._machines, path, manifest, speeds, scheme
-        options = further_options(*given)
-        with self.turn():
-            master = self._open(path, manifest, options.checked(manifest))
+        options = further_options(self._options, self._machines, path, manifest, speeds, scheme)
+        master = self.in_turn(lambda: self._open(path, manifest, options.checked(manifest)))
         try:
             yield master
         finally:
-            if not self._ended:
-                with self._turns:
-                    master.close()
+            if not self._ended and not self._turns.elsewhere:
+                self._turns.run(master.close)
 
     def _open(
         self,
@@ -237,7 +239,6 @@ class Session:
     ) -> Master:
         if options.staged is None:
             options = replace(options, staged=remembered_stage(node_directory(path)) or "")
-        threads = self._threads(options)
         part = [n if n in (options.machines or ()) else 0 for n in self._machines]
         ranks = len(part) + options.spares
         if self._running is Running.JOINING:
@@ -251,7 +252,7 @@ class Session:
         scaling = read_scaling(node_directory(path), manifest)
         several = len({place.node for place in self._places}) > 1
         served = path, manifest, options.placement, tuple(numbers), options.of_machines
-        opening = Opening(*served, tuple(threads), logs, several, later)
+        opening = Opening(*served, tuple(self._threads(options)), logs, several, later)
         opened = self._hub.open(opening)
         error = problem_of_opening(opening, opened, self._places)
         if error is not None:
@@ -270,9 +271,8 @@ class Session:
             at = zip(opening.machines, hosts, strict=False)
             self.schedule.hosts = {n: host for n, host in at if n}
             self.unlogged = [each.unlogged for each in opened if each.unlogged]
-            self._recorder.header(
-                run_header(opening, options, opened, emulation, self._places, self._library)
-            )
+            header = run_header(opening, options, opened, emulation, self._places, self._library)
+            self._recorder.header(header)
         return master
 
     def _threads(self, options: SessionOptions) -> list[int]:
@@ -281,7 +281,7 @@ class Session:
 
     def _warn(self, options: SessionOptions) -> None:
         """Warn of ranks and threads that share cores, unless slow machines are emulated."""
-        if options.emulate_speeds is None:
+        if self._running is not Running.ALONE and options.emulate_speeds is None:
             found = find_crowds(self._places, self._threads(options), detect_launcher())
             self.slow = [finding.text for finding in found]
         for text in self.slow:

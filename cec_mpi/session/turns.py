@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
+from typing import TypeVar
 
 from cec_mpi.errors import InputError
 
+T = TypeVar("T")
+
 
 class Turns:
-    """Gives threads their turn, first come, first served; a ``with`` is one turn.
+    """Gives threads their turn, first come, first served.
 
     Parameters
     ----------
@@ -20,8 +24,7 @@ class Turns:
     Examples
     --------
     >>> turns = Turns()
-    >>> with turns:
-    ...     turns.check()
+    >>> turns.run(turns.check)
     Traceback (most recent call last):
         ...
     cec_mpi.errors.InputError: this thread is in the middle of a step: ...
@@ -30,8 +33,7 @@ class Turns:
     def __init__(self, refusal: Callable[[], str] = lambda: "") -> None:
         self._refusal = refusal
         self._process = os.getpid()
-        self._last: _Ticket | None = None
-        self._drawing = threading.RLock()  # a signal's handler may draw while its thread does
+        self._queue: deque[_Ticket] = deque()
 
     def check(self) -> None:
         """Refuse a caller who may not have a turn, or who would wait for itself.
@@ -50,65 +52,47 @@ class Turns:
             )
         if problem := self._refusal():
             raise InputError(problem)
-        ticket = self._last
-        while ticket is not None:
-            if ticket.thread == threading.get_ident() and not ticket.over:
-                raise InputError(
-                    "this thread is in the middle of a step: what a step calls, as a function "
-                    "for availability, a recorder or a handler of signals, cannot use its operator"
-                )
-            ticket = ticket.before
+        thread = threading.get_ident()
+        if any(ticket.thread == thread and not ticket.over for ticket in self._queue.copy()):
+            raise InputError(
+                "this thread is in the middle of a step: what a step calls, as a function "
+                "for availability, a recorder or a handler of signals, cannot use its operator"
+            )
 
     @property
     def elsewhere(self) -> bool:
         """Whether this process was forked from the one that has the turns."""
         return os.getpid() != self._process
 
-    def __enter__(self) -> None:
+    def run(self, work: Callable[[], T]) -> T:
+        """Wait for a turn, and call a function in it; returns its result.
+
+        An interrupt at any moment ends the turn, or takes it back.
+
+        Raises
+        ------
+        InputError
+            As `check`.
+        """
         self.check()
         ticket = _Ticket()
         try:
-            with self._drawing:
-                ticket.before, self._last = self._last, ticket
-            while ticket.before is not None:
-                with ticket.before.until_over:
-                    pass
-                # Where it was withdrawn, the one before it is waited for.
-                ticket.before = ticket.before.before
-        except BaseException:
-            ticket.end()
-            raise
-        self._mine = ticket
-
-    def __exit__(self, *_: object) -> None:
-        self._mine.end()
-
-
-class Turn:
-    """One turn, which is over at once where there is nothing to be had any more.
-
-    Parameters
-    ----------
-    turns : Turns
-    check : callable
-        Called when the turn has come; what it raises ends it.
-    """
-
-    __slots__ = ("_check", "_turns")
-
-    def __init__(self, turns: Turns, check: Callable[[], None]) -> None:
-        self._turns, self._check = turns, check
-
-    def __enter__(self) -> None:
-        self._turns.__enter__()
-        try:
-            self._check()
-        except BaseException:
-            self._turns.__exit__()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._turns.__exit__()
+            self._queue.append(ticket)
+            earlier = list(self._queue.copy())
+            del earlier[earlier.index(ticket) :]
+            # Last first: if it was withdrawn, the ones before it are waited for.
+            for before in reversed(earlier):
+                if not before.over:
+                    with before.until_over:
+                        pass
+            while self._queue[0] is not ticket:
+                self._queue.popleft()
+            return work()
+        finally:
+            # Python runs handlers of signals when a function begins or has returned, and when
+            # a loop goes back: not before the release. A context manager would have a gap.
+            ticket.over = True
+            ticket.until_over.release()
 
 
 class _Ticket:
@@ -118,24 +102,17 @@ class _Ticket:
     ----------
     thread : int
         Whose it is.
-    before : _Ticket or None
-        The one that has to be over first; None once it is.
     over : bool
         Whether the turn is over, or was withdrawn.
     until_over : threading.Lock
-        Can be had as soon as it is.
+        Can be had as soon as it is. Only the ticket behind waits for it; an interrupt may leave
+        it locked, but not before it is over.
     """
 
-    __slots__ = ("before", "over", "thread", "until_over")
+    __slots__ = ("over", "thread", "until_over")
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.before: _Ticket | None = None
         self.over = False
         self.until_over = threading.Lock()
         self.until_over.acquire()
-
-    def end(self) -> None:
-        """Let the next one have its turn."""
-        self.over = True
-        self.until_over.release()

@@ -38,7 +38,7 @@ def test_steps_after_one_that_was_cut_off_are_right(opened, room, adjoint):
     for place in range(0, FAR, EACH):
         before, cut, after = (SETS[(place + i) % 3] for i in range(3))
         make_step(operator, before, 1, adjoint)
-        # Who waits for a turn is not cut off here: what gives it back is hardly a line of Python.
+        # Turns have a test of their own: lines are not where Python sees to signals.
         if not interrupted(place, room, lambda: make_step(operator, cut, 3, adjoint), "turns.py"):  # noqa: B023
             break
         cuts += 1

@@ -6,9 +6,12 @@ import copy
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,8 +20,9 @@ import cec_mpi
 from cec_mpi.errors import InputError
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.turns import Turns
+from helpers.interrupts import interrupted_between
 
-SECONDS = 20  # that a thread may take
+SECONDS = 60  # that a thread may take
 
 
 @pytest.fixture(scope="module")
@@ -100,29 +104,29 @@ def test_stores_are_opened_and_closed_while_other_threads_multiply(store, other,
 # --- whose turn it is -----------------------------------------------------------------------
 
 
-def waiting(number):
-    """Wait until so many threads more than this one are at work or wait."""
+def until_waiting(number):
+    """Wait until so many threads have asked for a turn that others have."""
     due = time.monotonic() + SECONDS
-    while threading.active_count() <= number:
+    asking = Turns.run.__code__
+    while sum(frame.f_code is asking for frame in sys._current_frames().values()) < number:
         assert time.monotonic() < due
         time.sleep(0.001)
-    time.sleep(0.02)
 
 
 def test_turns_come_in_the_order_in_which_they_are_asked_for():
     turns, order, threads = Turns(), [], []
 
     def take(number):
-        with turns:
-            order.append(number)
+        turns.run(lambda: order.append(number))
 
-    before = threading.active_count()
-    with turns:
+    def start_all():
         for number in range(20):
             threads.append(threading.Thread(target=take, args=(number,)))
             threads[-1].start()
-            waiting(before + number)
+            until_waiting(number + 1)
         assert order == []
+
+    turns.run(start_all)
     for thread in threads:
         thread.join(SECONDS)
     assert order == list(range(20))
@@ -132,12 +136,14 @@ def test_a_thread_that_has_a_turn_again_and_again_lets_others_have_theirs():
     turns, counts = Turns(), [0, 0, 0]
     go = threading.Event()
 
+    def count(number):
+        counts[number] += 1
+        seen.append(list(counts))
+
     def take(number):
         go.wait(SECONDS)
         for _ in range(300):
-            with turns:
-                counts[number] += 1
-                seen.append(list(counts))
+            turns.run(partial(count, number))
 
     seen = []
     threads = [threading.Thread(target=take, args=(n,)) for n in range(3)]
@@ -166,40 +172,77 @@ def test_an_interrupt_takes_back_a_turn_that_was_waited_for(who):
     holds, may_end = threading.Event(), threading.Event()
 
     def hold():
-        with turns:
-            holds.set()
-            may_end.wait(SECONDS)
+        holds.set()
+        may_end.wait(SECONDS)
 
     def take(number):
-        with turns:
-            order.append(number)
+        turns.run(lambda: order.append(number))
 
     def interrupt():
-        time.sleep(0.1)
+        until_waiting(ahead_of_us + 1)
         if who != "last":
             behind.start()
-            time.sleep(0.1)
+            until_waiting(ahead_of_us + 2)
         os.kill(os.getpid(), signal.SIGINT)
 
     behind = threading.Thread(target=take, args=("behind",))
     ahead = threading.Thread(target=take, args=("ahead",))
-    holder, killer = threading.Thread(target=hold), threading.Thread(target=interrupt)
+    holder = threading.Thread(target=turns.run, args=(hold,))
+    killer = threading.Thread(target=interrupt)
     holder.start()
     assert holds.wait(SECONDS)
-    if who != "first":
+    ahead_of_us = int(who != "first")
+    if ahead_of_us:
         ahead.start()
-        time.sleep(0.1)
+        until_waiting(1)
     killer.start()
-    with pytest.raises(KeyboardInterrupt), turns:
-        order.append("never")
+    with pytest.raises(KeyboardInterrupt):
+        take("never")
     may_end.set()
     for thread in (holder, killer, ahead, behind):
         if thread.ident is not None:
             thread.join(SECONDS)
             assert not thread.is_alive()
     assert order == {"first": ["behind"], "middle": ["ahead", "behind"], "last": ["ahead"]}[who]
-    with turns:  # nothing is left of it
-        pass
+    turns.run(lambda: None)  # nothing is left of it
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_an_interrupt_at_any_moment_leaves_turns_to_all(busy):
+    """Busy: another thread has its turn meanwhile, and a third one comes behind this one."""
+
+    def hold():
+        holds.set()
+        time.sleep(0.004)
+
+    def follow():
+        time.sleep(0.002)
+        turns.run(lambda: None)
+
+    place, cut = -1, True
+    while cut:
+        place += 1
+        turns, holds = Turns(), threading.Event()
+        threads = []
+        if busy:
+            threads = [threading.Thread(target=each) for each in (lambda: turns.run(hold), follow)]  # noqa: B023
+            for thread in threads:
+                thread.daemon = True
+                thread.start()
+            assert holds.wait(SECONDS)
+        cut = interrupted_between(place, Turns, lambda: turns.run(lambda: None))  # noqa: B023
+        turns.run(lambda: None)
+        threads.append(threading.Thread(target=turns.run, args=(lambda: None,), daemon=True))
+        threads[-1].start()
+        for thread in threads:
+            thread.join(SECONDS)
+            assert not thread.is_alive(), f"interrupted at {place}"
+    assert place > 10
+
+
+def signal_while_one_waits(number):
+    until_waiting(1)
+    os.kill(os.getpid(), number)
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -219,10 +262,11 @@ def test_a_product_that_was_interrupted_while_it_waited_made_no_step(store, X):
     ):
         found = pool.submit(lambda: A @ np.ones(60))
         assert inside.wait(SECONDS)
-        killer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+        killer = threading.Thread(target=signal_while_one_waits, args=(signal.SIGINT,))
         killer.start()
         with pytest.raises(KeyboardInterrupt):
             A @ np.ones(60)
+        killer.join(SECONDS)
         may_go_on.set()
         assert wrong([found.result(SECONDS), A @ np.ones(60)], [X.sum(axis=1)] * 2) == 0
     assert recorder.steps == 2
@@ -293,8 +337,10 @@ def test_a_handler_of_signals_cannot_make_a_product_while_its_thread_waits(store
         ):
             pool.submit(lambda: A @ np.ones(60))
             assert inside.wait(SECONDS)
-            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+            killer = threading.Thread(target=signal_while_one_waits, args=(signal.SIGUSR2,))
+            killer.start()
             A @ np.ones(60)
+            killer.join(SECONDS)
     finally:
         signal.signal(signal.SIGUSR2, before)
     assert len(told) == 1
@@ -309,13 +355,17 @@ def test_threads_that_wait_when_the_operator_closes_hear_that_it_is_closed(store
         may_go_on.wait(SECONDS)
         return range(1, 7)
 
-    with ThreadPoolExecutor(4) as pool:
+    def go_on_when_the_end_waits_too():
+        until_waiting(4)
+        may_go_on.set()
+
+    with ThreadPoolExecutor(5) as pool:
         with cec_mpi.open_operator(store, None, availability=available) as A:
             found = [pool.submit(lambda: A @ np.ones(60))]
             assert inside.wait(SECONDS)
             found += [pool.submit(lambda: A @ np.ones(60)) for _ in range(3)]
-            time.sleep(0.1)
-            threading.Timer(0.1, may_go_on.set).start()
+            until_waiting(3)
+            pool.submit(go_on_when_the_end_waits_too)
         ended = [future.exception(SECONDS) for future in found]
     assert ended[0] is None  # its step had begun
     assert wrong([found[0].result()], [X.sum(axis=1)]) == 0
@@ -325,12 +375,18 @@ def test_threads_that_wait_when_the_operator_closes_hear_that_it_is_closed(store
 
 
 def test_the_end_of_the_operator_ends_a_thread_that_waits_for_machines(store):
+    looked = threading.Semaphore(0)
+
+    def available(tick):
+        looked.release()
+        return {1}
+
+    options = {"availability": available, "wait": True, "tick_seconds": 0.05}
     with ThreadPoolExecutor(1) as pool:
-        with cec_mpi.open_operator(
-            store, None, availability=lambda tick: {1}, wait=True, tick_seconds=0.05
-        ) as A:
+        with cec_mpi.open_operator(store, None, **options) as A:
             found = pool.submit(lambda: A @ np.ones(60))
-            time.sleep(0.2)
+            for _ in range(3):
+                assert looked.acquire(timeout=SECONDS)
             assert not found.done()
         with pytest.raises(InputError, match="closed"):
             found.result(SECONDS)
@@ -390,6 +446,46 @@ def test_a_forked_process_opens_an_operator_of_its_own(store, X):
     with cec_mpi.open_operator(store, None) as A:
         A @ np.ones(60)
         assert in_a_child(own) == "0"
+
+
+LEAVES = """
+import multiprocessing, os, sys
+import numpy as np
+import cec_mpi
+
+def fails():
+    raise KeyError("mine")
+
+ways = (lambda: sys.exit(0), lambda: sys.exit(3), lambda: os._exit(4), fails, lambda: None)
+parent, store, w = os.getpid(), sys.argv[1], np.ones(60)
+started = cec_mpi.open_operator(store, None).start()
+with cec_mpi.open_operator(store, None) as A, A.open(store) as B:
+    first = A @ w
+    for leave in ways:
+        process = os.fork()
+        if not process:
+            leave()
+            break
+        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        print(code, all(np.array_equal(X @ w, first) for X in (started, A, B)), flush=True)
+    else:
+        process = multiprocessing.get_context("fork").Process(target=sys.exit, args=(6,))
+        process.start()
+        process.join()
+        print(process.exitcode, np.array_equal(A @ w, first))
+if os.getpid() == parent:
+    started.close()
+    print("closed")
+"""
+
+
+def test_a_forked_process_leaves_as_any_other(store):
+    """However it leaves the block: it says nothing of its own, and its parent goes on."""
+    command = [sys.executable, "-c", LEAVES, store]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "0 True\n3 True\n4 True\n1 True\n0 True\n6 True\nclosed\n"
+    assert "KeyError: 'mine'" in done.stderr
+    assert (done.stderr.count("Traceback"), done.stderr.count("ignored")) == (1, 0)
 
 
 @pytest.mark.parametrize("make", [pickle.dumps, copy.copy, copy.deepcopy])
