@@ -81,6 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _all_leave_with(error) if parallel else _leave_with(error)
     warnings.showwarning = _warn
+    # What libraries deprecate in each other is nothing that a user of commands could act on.
+    warnings.simplefilter("ignore", DeprecationWarning)
     try:
         if not parallel:
             _tidy_up_first()

@@ -46,6 +46,7 @@ def put(text: str, at_once: bool = False) -> None:
     Parameters
     ----------
     text : str
+        Names in it that are not ours are `printable`.
     at_once : bool
         Whoever reads it is to have it now.
     """
@@ -58,7 +59,7 @@ def put(text: str, at_once: bool = False) -> None:
 def say(text: str) -> None:
     """Print a remark, which a quiet process keeps to itself."""
     if verbosity() > QUIET:
-        put(text, at_once=True)
+        put(one_message(text), at_once=True)
 
 
 def unwritten() -> OSError | None:

@@ -20,11 +20,30 @@ def check_new(target: Path) -> None:
     InputError
         Names the file.
     """
-    if target.exists() or target.is_symlink():
+    if is_there(target):
         raise InputError(f"{target} exists: give it a new name")
     parent = target.absolute().parent
     if not parent.is_dir():
         raise InputError(f"{parent} is not a directory: cannot make {target}")
+
+
+def is_there(target: Path) -> bool:
+    """Return whether a file, a directory or a link has this name.
+
+    Raises
+    ------
+    InputError
+        No file can have this name, or its directory cannot be read.
+    """
+    try:
+        target.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise InputError(f"{target} cannot be made: {error.strerror}") from None
+    except ValueError:
+        raise InputError(f"{target} cannot be made: no file can have this name") from None
+    return True
 
 
 @contextmanager

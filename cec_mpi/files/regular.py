@@ -11,6 +11,7 @@ import os
 import resource
 import stat
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
@@ -175,6 +176,20 @@ def with_descriptors(action: Callable[[], T], path: object) -> T:
                 continue
             refuse_shortage(error, path)
             raise
+
+
+def check_descriptors(count: int, purpose: str) -> None:
+    """Refuse what a library opens, and what would fail half-way without so many descriptors.
+
+    Raises
+    ------
+    ShortageError
+        Fewer are left.
+    """
+    with ExitStack() as held:
+        for _ in range(count):
+            null = with_descriptors(lambda: os.open(os.devnull, os.O_CLOEXEC), purpose)
+            held.callback(os.close, null)
 
 
 def raise_file_limit() -> bool:

@@ -79,8 +79,9 @@ class Losses(Group):
         ``accept``, one for ranks and one for machines that join; by default any.
     check : {"none", "parity", "sample"}
         With "parity", rows of X W need L + 1 answers that agree; the machine whose answers
-        are wrong is named by L + 3, and replaced. Needs ``stragglers`` of at least 1. Where
-        machines have several shards, L are to be left without any one machine, or three.
+        are wrong is named by L + 3, and replaced; with fewer the step is refused. Needs
+        ``stragglers`` of at least 1. Where machines have several shards, L must be left without
+        any one machine, or three.
         With "sample" this holds for four random rows of the shards in each step. With both,
         each machine's term of X' V is compared with its answer to a random vector.
     inject : str

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,6 +59,7 @@ class Recorder:
         self._stream: IO[str] | None = None
         self._path = Path(STEPS)
         self._lines = LineWriter()
+        self._begin = self._begin_now()
         self.common: dict[str, Any] = {}
         self.steps = 0
         self.plan_changes = 0
@@ -77,8 +80,19 @@ class Recorder:
         return f"<Recorder, steps so far: {self.steps}>"
 
     def header(self, content: dict[str, Any]) -> None:
-        """Say what the steps have in common."""
-        self.common = content
+        """Say what the steps have in common, as they begin now."""
+        self._begin = self._begin_now()
+        self.common = {"started": self.now(), **content}
+
+    def now(self) -> str:
+        """The time in UTC, which goes on evenly after the header if somebody sets the clock."""
+        began, at = self._begin
+        now = began + timedelta(seconds=time.monotonic() - at)
+        return now.isoformat(timespec="milliseconds")
+
+    @staticmethod
+    def _begin_now() -> tuple[datetime, float]:
+        return datetime.now(UTC), time.monotonic()
 
     def write_to(self, stream: IO[str], watch: Callable[[StepRecord], None] | None = None) -> None:
         """Write the header now and each step as it happens, one JSON object a line."""

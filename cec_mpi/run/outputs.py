@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.npy import map_new, map_own
-from cec_mpi.files.replacing import create_new
+from cec_mpi.files.replacing import replacing
 from cec_mpi.files.saving import writing
 from cec_mpi.records.directory import RESULT
 
@@ -70,7 +69,11 @@ class Outputs:
             finite = not isinstance(number, float) or math.isfinite(number)
             return number if finite else str(number)
         path = self._directory / f"{name}.npy"
-        with writing(path), os.fdopen(create_new(path), "wb") as file:
+        with (
+            writing(path),
+            replacing(path) as (descriptor, _),
+            open(descriptor, "wb", closefd=False) as file,
+        ):
             np.save(file, array, allow_pickle=False)
         return SAVED
 

@@ -7,6 +7,7 @@ import logging
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from cec_mpi.records.directory import (
 from cec_mpi.records.recorder import Recorder, resume_steps
 from cec_mpi.run.checkpoints import CheckpointFile, Found, read_checkpoint
 from cec_mpi.run.closing import (
+    Ending,
     closing_warnings,
     ending_of,
     noting_warnings,
@@ -114,6 +116,7 @@ class TaskRun:
         self.outputs = Outputs(self.out, self.task_name)
         self.warned: list[str] = [self.found.problem] if self.found.problem else []
         self.outcome: dict[str, Any] | None = None  # when it is saved
+        self._has_arrays = False
         self._has_log = False
 
     def run(self, session: Session) -> None:
@@ -186,7 +189,7 @@ class TaskRun:
         finally:
             made = recorder.steps - before
             is_nothing = not made or (unwritten and has_earlier(self.out))
-            if self.outcome is None and not resumed and is_nothing:
+            if not self._has_arrays and not resumed and is_nothing:
                 restore_results(self.out)
                 left = "as it was before"
             else:
@@ -194,6 +197,8 @@ class TaskRun:
                 left = "no checkpoint: --resume begins again"
                 if has_checkpoint(self.out):
                     left = "a checkpoint, from which the same command with --resume goes on"
+                if self._has_arrays:
+                    left = f"{RESULT} is complete, {SUMMARY} is missing; {left}"
             if made or self.outcome is not None:
                 about = self.task_name, self.out, recorder, before, time.perf_counter() - begin
                 print_closing(ending_of(*about, self.outcome, left))
@@ -254,12 +259,28 @@ class TaskRun:
         begin, before = time.perf_counter(), recorder.steps
         with noting_warnings(self.warned):
             outcome = self._do(X, checkpoint)
-        seconds = time.perf_counter() - begin
+        try:
+            ending = self._save(outcome, recorder, before, time.perf_counter() - begin, speeds)
+        except ResultsError:
+            with suppress(ResultsError):
+                checkpoint.write()
+            raise
+        if ending.converged is False:
+            checkpoint.write()
+        else:
+            checkpoint.remove()
+
+    def _save(
+        self, outcome: dict[str, Any], recorder: Recorder, before: int, seconds: float, of: Speeds
+    ) -> Ending:
+        """Write the arrays that a task returned, then the summary."""
         own = {"version": SUMMARY_VERSION, "task": self.task_name, "seconds": seconds}
-        own |= recorder.summary() | {"rows_per_second_per_speed": speeds.scale, "run": self.about}
+        own |= recorder.summary() | {"rows_per_second_per_speed": of.scale, "run": self.about}
         if taken := sorted({*own, "arrays", "warnings"} & set(outcome)):
             raise InputError(f"task {self.task_name} returned {taken[0]!r}, a name of the summary")
         outputs = {name: self.outputs.save(name, value) for name, value in outcome.items()}
+        self._has_arrays = True
+        keep_results(self.out)  # an earlier run's go first, so that there is room for the summary
         own["arrays"] = [name for name, value in outputs.items() if value is SAVED]
         numbers = {name: value for name, value in outputs.items() if value is not SAVED}
         ending = ending_of(self.task_name, self.out, recorder, before, seconds, outcome)
@@ -272,7 +293,4 @@ class TaskRun:
         with writing(self.out / SUMMARY):
             publish(self.out / SUMMARY, f"{text}\n".encode())
         self.outcome = outcome
-        if ending.converged is False:
-            checkpoint.write()
-        else:
-            checkpoint.remove()
+        return ending

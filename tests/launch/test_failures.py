@@ -37,7 +37,7 @@ Machine.{method} = faulty
 
 @pytest.fixture
 def multiply(cec, small_store, tmp_path):
-    """Run ``matvec`` of four steps on a store of three machines, and time it.
+    """Run ``matvec`` of four steps on a store of three machines.
 
     Each has rows in each step: with learned speeds one on a busy computer may have none.
     """
@@ -46,10 +46,7 @@ def multiply(cec, small_store, tmp_path):
     def multiply(*options, store=small_store.path, ranks=4, **variables):
         words = ["run", store, "--out", tmp_path / "out", "--vectors", tmp_path / "W.npy"]
         words += ["--speeds", "1,1,1"]
-        begin = time.monotonic()
-        done = cec(*words, *options, ranks=ranks, cwd=tmp_path, variables=variables)
-        assert time.monotonic() - begin < 15, "seconds, even on a busy computer"
-        return done
+        return cec(*words, *options, ranks=ranks, cwd=tmp_path, variables=variables)
 
     return multiply
 
@@ -146,7 +143,7 @@ def test_a_machine_that_raises_ends_a_users_script(run, faulty, small_store, tmp
     (tmp_path / "script.py").write_text(SCRIPT)
     variables = faulty("raise ArithmeticError('no luck')", **fault)
     command = ["mpirun", "-n", 4, sys.executable, tmp_path / "script.py", small_store.path]
-    done = run(command, timeout=15, variables=variables)
+    done = run(command, variables=variables)
     assert done.returncode != 0
     assert "ArithmeticError: no luck" in done.told
 
@@ -296,7 +293,7 @@ def running(start, small_store, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_mpirun_ends_the_job(running, tmp_path, number):
     running.send_signal(number)
-    _, stderr = running.communicate(timeout=15)
+    _, stderr = running.communicate(timeout=40)
     assert running.returncode != 0
     assert "Traceback" not in stderr
     lines = (tmp_path / "out" / "steps.jsonl").read_text().splitlines()

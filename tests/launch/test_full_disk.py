@@ -11,6 +11,14 @@ import pytest
 pytestmark = [pytest.mark.needs("mounts"), pytest.mark.any_mpi]
 
 SMALL = "small"  # where the small disk is
+FILLS = """
+import os, numpy as np
+def fills(X, *, checkpoint):
+    y = X @ np.ones(X.shape[1])
+    for n in range(os.statvfs("small").f_ffree - 1):
+        open(f"small/{n}", "x").close()
+    return {"result": y}
+"""  # a task that leaves room for one more file, its result
 
 
 @pytest.fixture
@@ -103,6 +111,7 @@ def test_no_room_for_a_checkpoint_at_a_time_limit(on_small_disk, files):
     (files / "tasks.py").write_text(
         "import numpy as np\n"
         "def big(X, *, checkpoint):\n"
+        "    checkpoint.save(state=np.zeros(20_000))\n"
         "    while True:\n"
         "        y = X @ np.ones(X.shape[1])\n"
         "        checkpoint.save(state=np.zeros(20_000))\n"
@@ -116,6 +125,54 @@ def test_no_room_for_a_checkpoint_at_a_time_limit(on_small_disk, files):
         f" but {SMALL}/out/checkpoint.npz cannot be written: No space left on device"
     )
     assert f"{SMALL}/out: no checkpoint: --resume begins again" in done.stdout
+
+
+def test_no_room_for_an_array_leaves_a_checkpoint_and_no_part_of_the_array(on_small_disk, files):
+    (files / "tasks.py").write_text(
+        "import numpy as np\n"
+        "def big(X, *, checkpoint):\n"
+        "    checkpoint.save(state=X @ np.ones(X.shape[1]))\n"
+        "    return {'result': np.zeros(20_000)}\n"
+    )
+    done = on_small_disk("80k", "cec --task tasks:big || code=$?", ranks=0)
+    assert done.returncode == 3
+    assert done.told.startswith(f"cec-mpi: error: {SMALL}/out/result.npy cannot be written: ")
+    assert done.told.count("cec-mpi: error: ") == 1
+    assert f"{SMALL}/out: a checkpoint, from which the same command with --resume" in done.stdout
+    assert not (out_of(files) / "result.npy").exists()
+
+
+def test_arrays_stay_where_only_the_summary_has_no_room(on_small_disk, files):
+    (files / "tasks.py").write_text(FILLS)
+    few = "mount -o remount,nr_inodes=40 small"
+    done = on_small_disk("1m", few, "cec --task tasks:fills || code=$?", ranks=0)
+    assert done.returncode == 3
+    assert done.told == (
+        f"cec-mpi: error: {SMALL}/out/summary.json cannot be written: No space left on device"
+    )
+    assert f"{SMALL}/out: result.npy is complete, summary.json is missing; " in done.stdout
+    assert np.load(out_of(files) / "result.npy").shape == (31,)
+
+
+def test_results_of_an_earlier_run_make_room_for_the_summary(on_small_disk, files):
+    (files / "tasks.py").write_text(FILLS)
+    lines = ["cec --vectors few.npy", "mount -o remount,nr_inodes=40 small"]
+    lines += ["cec --task tasks:fills --overwrite || code=$?"]
+    done = on_small_disk("1m", *lines, ranks=0)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((out_of(files) / "summary.json").read_text())
+    assert summary["task"] == "tasks:fills"
+
+
+@pytest.mark.parametrize("files_more", [1, 12, 16])
+def test_encode_names_the_store_that_has_no_room(run, files, files_more):
+    text = f"""
+        mount -t tmpfs -o nr_inodes={1 + files_more} none {SMALL}
+        cec-mpi encode few.npy {SMALL}/store --machines 3 --recovery 2"""
+    done = run(["unshare", "--mount", "bash", "-c", text], cwd=files)
+    assert done.returncode == 2
+    assert done.told.startswith(f"cec-mpi: error: {SMALL}/store cannot be written: No space left ")
+    assert done.told.count("cec-mpi: error: ") == 1
 
 
 def test_a_directory_that_cannot_be_written(on_small_disk):

@@ -233,7 +233,7 @@ def test_a_count_that_is_none_does_not_fit_a_task(iterations):
         restored(_Given(x=[1.0, 2.0], iterations=iterations), x=(2,), iterations=())
 
 
-@pytest.mark.parametrize("x", [["a", "b"], [np.nan, 0.0], [np.inf, 0.0], [1j, 0.0]])
+@pytest.mark.parametrize("x", [["a", "b"], [np.nan, 0.0], [np.inf, 0.0], [1j, 0.0], [1, 2]])
 def test_a_vector_of_something_else_does_not_fit_a_task(x):
     with pytest.raises(InputError, match="does not fit this task: x"):
         restored(_Given(x=x, iterations=3), x=(2,), iterations=())

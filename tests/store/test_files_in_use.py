@@ -3,6 +3,7 @@
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -148,6 +149,51 @@ def test_a_shard_that_is_cut_between_steps_is_no_bus_error(path, verify):
         os.truncate(path / "shard-0002.npy", 5000)
         with pytest.raises(MachineError, match=r"shard-0002\.npy: 5000 bytes, expected 120128"):
             A @ np.ones(COLUMNS)
+
+
+CUT = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from cec_mpi.store import open_store
+store = open_store(sys.argv[1])
+shards = [store.open_shard(n) for n in (1, 2)]
+for shard in shards:
+    shard.load([(0, shard.count)])
+os.truncate(Path(sys.argv[1]) / "shard-0002.npy", 5000)
+W, out = np.ones((1, shards[1].rows.shape[1])), np.empty((shards[1].count, 1))
+shards[1].multiply(W, [(0, shards[1].count)], out)
+print("computed with what is not there")
+"""
+
+
+@pytest.mark.parametrize("first", [[], ["-X", "faulthandler"]])  # which handles bus errors, too
+def test_a_shard_that_is_cut_while_it_is_read_is_one_message(path, run, first):
+    done = run([sys.executable, *first, "-c", CUT, path])
+    assert (done.returncode, done.stdout) == (3, "")
+    (line,) = done.stderr.splitlines()
+    assert "shard-0002.npy was cut" in line
+    assert line.endswith(": 5000 bytes, expected 120128")
+
+
+OTHER = """
+import faulthandler, mmap, os, sys
+from pathlib import Path
+from cec_mpi.store import open_store
+shard = open_store(sys.argv[1]).open_shard(1)
+with open(sys.argv[2], "w+b") as file:
+    file.truncate(1 << 16)
+    mapped = mmap.mmap(file.fileno(), 1 << 16)
+    file.truncate(0)
+mapped[0]
+"""
+
+
+def test_a_bus_error_of_another_file_stays_one(path, tmp_path, run):
+    done = run([sys.executable, "-X", "faulthandler", "-c", OTHER, path, tmp_path / "other"])
+    assert done.returncode == -signal.SIGBUS
+    assert "Fatal Python error: Bus error" in done.stderr
+    assert "cec-mpi" not in done.stderr
 
 
 def test_in_memory_nothing_is_looked_at_again(path):

@@ -12,6 +12,8 @@ some may raise alike, and cannot    the first of them   1       `raising.raised_
 tell each other                                                 ended
 one rank raises what the others     that rank           1, 3    `failing.ending_the_job`: 1 from
 know nothing of                                                 rank 0, else 3
+a mapped shard is cut while a rank  that rank           3       `files.mapping`; in a job that goes
+computes with it                                                on, SIGKILL by `failing.dying_alone`
 one does, in a job that goes on     that rank           -       `failing.dying_alone`: SIGKILL,
 without a lost process                                          which the others notice
 a process is lost, or may be, and   rank 0              its     `leaving.leave_without_mpi`: others
@@ -34,5 +36,5 @@ a second SIGTERM on rank 0, Ctrl-C  nobody              signal  as in any progra
 Commands end in `together.run_together`, other programs at exit, where `leaving` takes the place of
 MPI_Finalize if that would wait. What libraries and launchers need beside is in `workarounds`.
 
-May import: `processes.launch`, `processes.waiting`, `processes.workarounds`, `terminal`.
+May import: `files`, `processes.launch`, `processes.waiting`, `processes.workarounds`, `terminal`.
 """

@@ -9,9 +9,11 @@ import socket
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cec_mpi.errors import CecError
+from cec_mpi.files.mapping import ending_by
 from cec_mpi.processes.ending.leaving import FAILED_MACHINE, end_job, flush
 from cec_mpi.processes.ending.limit import give_up, is_limited
 from cec_mpi.processes.ending.raising import was_raised_together
@@ -32,7 +34,8 @@ def dying_alone(comm: MPI.Intracomm) -> Iterator[None]:
     It has to be a signal: under ULFM the exit of a process goes unnoticed.
     """
     try:
-        yield
+        with ending_by(partial(os.kill, os.getpid(), signal.SIGKILL)):
+            yield
     except BaseException as error:
         _give_up_while_starting(error)
         log.critical("rank %d ends", comm.rank, exc_info=True)

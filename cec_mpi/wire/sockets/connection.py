@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cec_mpi.errors import DismissedError, InputError, MachineError
+from cec_mpi.files.regular import check_descriptors
 from cec_mpi.processes.launch.cards import network_here
 from cec_mpi.wire.lifelines.lifelines import Address
 from cec_mpi.wire.sockets.connection_file import ConnectionFile
 from cec_mpi.wire.sockets.frames import DISMISSED, FAILED, PRESENT, REFUSED, first, kind_and_head
 from cec_mpi.wire.sockets.library import is_heard, prepare, told, watched, zeromq
 
+_DESCRIPTORS = 12  # of files, that ZeroMQ needs for it, and a few more for modules and shards
 _CONNECT_SECONDS = 2.0  # for one address
 _NEVER_MS = 24 * 3600 * 1000
 _KNOWN_SECONDS = 3.0  # in which a master that is there knows the keys
@@ -49,6 +51,7 @@ class Connection:
         self._zmq = zeromq()
         self._cut = False
         self._look = look
+        check_descriptors(_DESCRIPTORS, "a connection to the master")
         self._context = self._zmq.Context()
         try:
             self.place = self._reached(file)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.regular import raise_file_limit
+from cec_mpi.files.regular import check_descriptors, raise_file_limit
 from cec_mpi.processes.launch.cards import network_here
 from cec_mpi.wire.lifelines.lifelines import own_names
 from cec_mpi.wire.sockets.connection_file import ConnectionFile
@@ -20,6 +20,7 @@ from cec_mpi.wire.sockets.library import is_heard, prepare, told, watched, zerom
 log = logging.getLogger(__name__)
 
 _DOMAIN = "cec_mpi"  # whose keys they are
+_DESCRIPTORS = 20  # of files, that ZeroMQ needs to listen, and a few more for modules and records
 _LOOK_SECONDS = 0.01  # between two looks for those whose connection has ended
 _ROUND_SECONDS = 1.0  # between two looks for whoever was missed otherwise
 _OWED_SECONDS = 1.0  # after an end, in which it has to show whose it was
@@ -52,6 +53,7 @@ class Listener:
     def __init__(self, at: Sequence[str], ports: tuple[int, int] | None) -> None:
         self._zmq = zmq = zeromq()
         raise_file_limit()
+        check_descriptors(_DESCRIPTORS, "what machines join through")
         from zmq.auth.thread import ThreadAuthenticator
 
         server_key, server_secret = zmq.curve_keypair()

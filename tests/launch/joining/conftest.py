@@ -58,8 +58,8 @@ def conn(tmp_path):
 def join(start, conn):
     """Start machines; their processes."""
 
-    def join(count=1, *options, file=conn):
-        return [start(["cec-mpi", "join", file, *map(str, options)]) for _ in range(count)]
+    def join(count=1, *options, file=conn, **where):
+        return [start(["cec-mpi", "join", file, *map(str, options)], **where) for _ in range(count)]
 
     return join
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 
@@ -19,11 +20,11 @@ ENDS = "accept: this launcher ends the job when a process is lost"
 
 @pytest.fixture
 def begin(start, store, tmp_path):
-    """Start a run that machines may join, of so many products."""
+    """Start a run that machines may join, of thirty products if nothing else is said."""
 
-    def begin(ranks, *options, steps=30, launcher=("mpirun",)):
-        np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((steps, 60)))
-        words = ["cec-mpi", "run", store.path, "--out", "out", "--vectors", "W.npy"]
+    def begin(ranks, *options, task=("--vectors", "W.npy"), launcher=("mpirun",)):
+        np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((30, 60)))
+        words = ["cec-mpi", "run", store.path, "--out", "out", *task]
         return start([*launcher, "-n", ranks, *words, "--accept", "conn", *options])
 
     return begin
@@ -70,8 +71,8 @@ def test_a_run_waits_for_those_that_are_missing(begin, join, is_right, tmp_path,
 
 
 @pytest.mark.needs("code after a signal")
-def test_a_run_that_is_stopped_lets_all_go(begin, join, tmp_path):
-    run = begin(2, steps=20_000)
+def test_a_run_that_is_stopped_lets_all_go(begin, join, store, until_told, tmp_path):
+    run = begin(2, task=until_told.words(store))
     machines = join(2)
     steps, due = tmp_path / "out" / "steps.jsonl", time.monotonic() + LIMIT
     while not steps.exists() or len(steps.read_bytes()) < 5000:
@@ -98,14 +99,20 @@ def test_lost_ranks_are_replaced_by_machines_that_joined(begin, join, is_right, 
 
 
 @pytest.mark.needs("ulfm")
-def test_ranks_go_on_without_machines_that_joined(begin, join, is_right, tmp_path):
-    run = begin(3, "--adopt", steps=500, launcher=("mpirun", "--with-ft", "ulfm"))
+def test_ranks_go_on_without_machines_that_joined(begin, join, store, until_told, tmp_path):
+    ulfm = ("mpirun", "--with-ft", "ulfm")
+    run = begin(3, "--adopt", task=until_told.words(store), launcher=ulfm)
     (machine,) = join(1)
     lines = iter(machine.stdout.readline, "")
     assert any("this is machine 3" in line for line in lines)
     machine.kill()
+    steps, due = tmp_path / "out" / "steps.jsonl", time.monotonic() + LIMIT
+    while '"lost": 3' not in steps.read_text():
+        assert time.monotonic() < due
+        time.sleep(0.02)
+    until_told.tell()
     assert run.wait(LIMIT) == 0, run.communicate()[1]
-    assert is_right()
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0
 
 
 def test_a_launcher_that_ends_the_job_is_named_at_the_start(cec, store, tmp_path):

@@ -51,3 +51,25 @@ def test_a_port_that_is_taken_is_told(run, store, tmp_path):
     assert (
         f"cannot listen at 127.0.0.1 at ports {port}-{port}: Address already in use" in done.stderr
     )
+
+
+@pytest.mark.parametrize("most", [10, 16, 22])
+def test_a_run_with_too_few_file_descriptors_to_listen(run, store, conn, tmp_path, most):
+    words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
+    words += ["--task", "power"]
+    done = run(["sh", "-c", f'ulimit -n {most} && exec "$@"', "sh", *words])
+    assert done.returncode == 2
+    says = f"this process has all {most} file descriptors in use that it may have"
+    assert done.told.startswith("cec-mpi: error: what machines join through cannot be opened: ")
+    assert says in done.told
+    assert done.told.count("\n") == 0
+
+
+@pytest.mark.parametrize("most", [8, 11, 14])
+def test_a_machine_with_too_few_file_descriptors_to_join(accepting, run, store, conn, most):
+    with accepting(store):
+        words = ["cec-mpi", "join", conn]
+        done = run(["sh", "-c", f'ulimit -n {most} && exec "$@"', "sh", *words])
+    assert done.returncode == 2
+    assert done.told.startswith("cec-mpi: error: a connection to the master cannot be opened: ")
+    assert done.told.count("\n") == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -103,27 +104,33 @@ def test_a_forked_process_ends_nothing(start, store, join, conn):
     assert "True True" in program.stdout.read()
 
 
-def test_machines_join_again_when_a_run_is_resumed(start, store, join, conn, tmp_path):
-    np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((800, 60)))
-    out = os.path.relpath(tmp_path / "out", store.path.parent)
-    run = ["cec-mpi", "run", store.path.name, "--out", out, "--accept", conn]
-    run += ["--wait", "--vectors", tmp_path / "W.npy", "--checkpoint-every", 10]
-    checkpoint, beside = tmp_path / "out" / "checkpoint.npz", store.path.parent
-    first = start(run, cwd=beside)  # machines start in another directory
+def test_machines_join_again_when_a_run_is_resumed(start, store, join, conn, until_told, tmp_path):
+    there = os.path.relpath(store.path, tmp_path)
+    run = ["cec-mpi", "run", there, "--out", "out", "--accept", conn]
+    run += ["--wait", *until_told.words(store), "--checkpoint-every", 10]
+    checkpoint, elsewhere = tmp_path / "out" / "checkpoint.npz", store.path.parent
+    first = start(run)  # machines start in another directory
     due = time.monotonic() + LIMIT
     while not conn.exists():
         assert time.monotonic() < due
         time.sleep(0.02)
-    patient, others = join(3, "--retry", 30), join(2)
+    patient = join(3, "--retry", LIMIT, cwd=elsewhere)
+    others = join(2, cwd=elsewhere)
     while not checkpoint.exists():
         assert time.monotonic() < due
         time.sleep(0.02)
     first.kill()
     assert codes(others) == [3, 3]
-    second = start([*run, "--resume"], cwd=beside)
+    records = tmp_path / "out" / "steps.jsonl"
+    before = records.stat().st_size
+    second = start([*run, "--resume"])
+    while records.stat().st_size < before + 1000:  # steps, each of which needs all three
+        assert second.poll() is None
+        assert time.monotonic() < due + LIMIT
+        time.sleep(0.02)
+    until_told.tell()
     assert codes([second, *patient]) == [0, 0, 0, 0], told(second)
-    found = np.load(tmp_path / "out" / "result.npy")
-    np.testing.assert_allclose(found, np.load(tmp_path / "W.npy") @ store.X.T, atol=1e-10)
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0
     header, _ = read_steps(tmp_path / "out" / "steps.jsonl")
     assert header["mpi_library"] == "none"
     assert len(list((tmp_path / "out" / "logs").glob("machine-*.log"))) >= 3

@@ -55,15 +55,17 @@ def strangers():
         yield connect
 
 
-def gone(lifelines, limit=5.0):
-    """Who is gone, as soon as anybody is."""
+def until(condition, limit=60.0):
+    """Wait until something is so; returns whether it came to that."""
     due = time.monotonic() + limit
-    while time.monotonic() < due:
-        found = lifelines.gone()
-        if found:
-            return found
+    while not (found := condition()) and time.monotonic() < due:
         time.sleep(0.005)
-    return []
+    return found
+
+
+def gone(lifelines, limit=60.0):
+    """Who is gone, as soon as anybody is."""
+    return until(lifelines.gone, limit)
 
 
 def called(address, ranks):
@@ -112,8 +114,7 @@ def test_both_ends_see_that_the_other_is_closed(lifelines):
     assert gone(lifelines) == [2]
     assert not lines[0].is_cut
     lifelines.close()
-    time.sleep(0.05)
-    assert lines[0].is_cut
+    assert until(lambda: lines[0].is_cut)
     lines[0].close()
 
 
@@ -195,6 +196,8 @@ def test_somebody_else_at_an_address_is_not_taken_for_rank_0(lifelines, monkeypa
         both = replace(
             lifelines.address, places=(other.getsockname()[:2], *lifelines.address.places)
         )
+        monkeypatch.setattr("cec_mpi.wire.lifelines.lifelines.HANDSHAKE_SECONDS", 1.0)
+        monkeypatch.setattr("cec_mpi.wire.lifelines.lifelines._CALL_SECONDS", 60.0)
         line = Lifeline(both, 5)  # and the next address is tried
         assert line.is_up
         line.close()
@@ -210,7 +213,7 @@ def test_all_callers_are_heard_however_many(lifelines):
     for line in lines:
         line.close()
     found = set()
-    while some := gone(lifelines, 1.0):
+    while len(found) < 40 and (some := gone(lifelines)):
         found |= set(some)
     assert found == set(range(1, 41))
 
@@ -335,6 +338,7 @@ def test_too_few_files_for_a_while_keep_nobody_out(lifelines, caplog):
                     f"{json.dumps([address.places, address.network, address.secret.hex()])}\n"
                 )
                 child.stdin.flush()
+                assert until(lambda: "callers wait: Too many open files" in caplog.text)
                 begun = time.process_time()
                 time.sleep(0.6)
                 busy = time.process_time() - begun
@@ -353,13 +357,19 @@ def test_a_caller_without_files_tries_again(lifelines, caplog):
     caplog.set_level(logging.INFO)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (next_file(), hard))
-    timer = threading.Timer(0.4, resource.setrlimit, (resource.RLIMIT_NOFILE, (soft, hard)))
-    timer.start()
+
+    def help_after_a_failure():
+        failed.append(until(lambda: "Too many open files" in caplog.text))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    failed = []
+    helper = threading.Thread(target=help_after_a_failure)
+    helper.start()
     try:
         line = Lifeline(lifelines.address, 1)
     finally:
-        timer.join()
-    assert "Too many open files" in caplog.text
+        helper.join()
+    assert failed == [True]
     assert line.is_up
     line.close()
 
@@ -372,9 +382,7 @@ def test_an_error_while_callers_are_heard_is_not_the_end(lifelines, caplog, monk
 
     monkeypatch.setattr("cec_mpi.wire.lifelines.reception.listen", fail)
     socket.create_connection(lifelines.address.places[-1], 5).close()
-    due = time.monotonic() + 5
-    while "none left" not in caplog.text and time.monotonic() < due:
-        time.sleep(0.01)
+    assert until(lambda: "none left" in caplog.text)
     monkeypatch.undo()
     line = Lifeline(lifelines.address, 1)
     assert line.is_up

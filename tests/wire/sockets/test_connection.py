@@ -11,8 +11,8 @@ from cec_mpi.wire.sockets.connection import Connection
 from cec_mpi.wire.sockets.frames import HELLO, ORDER, PRESENT
 from cec_mpi.wire.sockets.listener import Listener
 
-LIMIT = 10  # seconds
-SILENCE = 0.4
+LIMIT = 60  # seconds
+SILENCE = 4.0  # longer than a busy computer may have no time for the other end
 
 
 @pytest.fixture
@@ -42,6 +42,6 @@ def test_a_machine_may_be_busy_while_the_master_looks_often_whether_it_is_there(
     for _ in range(3000):
         assert listener.send(machine, PRESENT)
     assert listener.send(machine, ORDER)
-    time.sleep(4 * SILENCE)
+    time.sleep(1.5 * SILENCE)
     assert listener.gone([machine]) == []
     assert connection.receive(LIMIT)[0] == ORDER

@@ -1,0 +1,82 @@
+"""Memory maps of files that somebody may cut while they are read.
+
+The kernel sends SIGBUS to a process that reads behind the end of a mapped file. The read cannot
+end, and Python calls its own signal handlers only after it. So the handler is one of C's `signal`,
+which names the file and ends the process. It may run Python because it interrupts a read of mapped
+numbers, and NumPy lets other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import signal
+import socket
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cec_mpi.errors import MachineError
+from cec_mpi.files.regular import with_descriptors
+from cec_mpi.text import one_message, plural
+
+_ACTION_BYTES = 1024  # of a C `struct sigaction`, which has 152 or fewer
+_libc = ctypes.CDLL(None)
+_before = ctypes.create_string_buffer(_ACTION_BYTES)  # zeros: the default, to end the process
+_maps: dict[int, tuple[int, int, Path]] = {}  # descriptors, sizes and names, by map
+_ends: list[Callable[[], None]] = [lambda: os._exit(MachineError.exit_code)]
+
+
+def map_file(descriptor: int, size: int, path: Path) -> mmap.mmap:
+    """Map an open file, read-only.
+
+    If it becomes shorter and a missing page is read, the process ends with a message that
+    names it, and exit code 3.
+    """
+    _watch()
+    trackfd = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # no descriptor of its own
+    mapped = with_descriptors(
+        lambda: mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, **trackfd), path
+    )
+    _maps[id(mapped)] = descriptor, size, path
+    weakref.finalize(mapped, _maps.pop, id(mapped))
+    return mapped
+
+
+@contextmanager
+def ending_by(end: Callable[[], None]) -> Iterator[None]:
+    """End the process by `end` when a mapped file was cut, until the block is left."""
+    _ends.append(end)
+    try:
+        yield
+    finally:
+        _ends.remove(end)
+
+
+def _handle(number: int) -> None:
+    for descriptor, size, path in list(_maps.values()):
+        found = os.fstat(descriptor).st_size
+        if found < size:
+            text = one_message(
+                f"{path} was cut while {socket.gethostname()} read it: {plural(found, 'byte')}, "
+                f"expected {size}"
+            )
+            with suppress(OSError):
+                os.write(2, f"cec-mpi: error: {text}\n".encode(errors="backslashreplace"))
+            _ends[-1]()
+    _libc.sigaction(number, _before, None)  # not ours: the read is tried again, with the other one
+
+
+_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)(_handle)
+
+
+def _watch() -> None:
+    """Handle SIGBUS first; what handled it before, as Open MPI does, comes second."""
+    other = ctypes.create_string_buffer(_ACTION_BYTES)
+    _libc.sigaction(signal.SIGBUS, None, other)
+    _libc.signal.restype = ctypes.c_void_p
+    if _libc.signal(signal.SIGBUS, _HANDLER) != ctypes.cast(_HANDLER, ctypes.c_void_p).value:
+        _before.raw = other.raw
