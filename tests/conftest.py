@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,11 @@ from hypothesis import settings
 from cec_mpi.processes.launch.launchers import detect_launcher, without_launcher
 from cec_mpi.store import encode
 from cec_mpi.testing import SmallStore
-from helpers import bad_inputs
+from helpers import ROOT, bad_inputs
 from helpers.commands import finish, run_to_end
 from helpers.commands import start as start_command
 from helpers.needs import NEEDS, reason_to_skip
+from helpers.until_told import ENOUGH
 
 # How fast something is, is no assertion; with CEC_REPEATABLE every run has the same examples.
 repeatable = "CEC_REPEATABLE" in os.environ
@@ -85,6 +88,21 @@ def run(tmp_path_factory):
         return done
 
     return run
+
+
+@pytest.fixture
+def until_told(tmp_path):
+    """Give words of a task that makes steps until it is told that it is enough, and tell it."""
+    shutil.copy(ROOT / "tests" / "helpers" / "until_told.py", tmp_path)
+
+    def words(store):
+        np.save(tmp_path / "X.npy", store.X)
+        return ["--task", "until_told:products"]
+
+    def tell():
+        (tmp_path / ENOUGH).touch()
+
+    return SimpleNamespace(words=words, tell=tell)
 
 
 @pytest.fixture(scope="session")

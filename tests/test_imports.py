@@ -202,7 +202,7 @@ HOUSE = {
     """,
     "cec_mpi.files": """
         regular watching
-        archive replacing
+        archive mapping replacing
         appearing durable npy saving
     """,
     "cec_mpi.linear_operator": """
@@ -294,7 +294,8 @@ HOUSE = {
     "cec_mpi.store.format": """
         array_files grid
         manifest
-        manifest_file shard_files scaling
+        manifest_content shard_files scaling
+        manifest_file
         checksums
         sizes
     """,

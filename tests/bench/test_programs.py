@@ -51,8 +51,11 @@ def test_a_program_to_its_end(tmp_path):
 
 
 def test_a_program_that_takes_too_long_ends_with_all_that_it_has_started(tmp_path):
-    with pytest.raises(MachineError, match=r"no end after 2 seconds \(--limit\)"):
-        run_to_end([sys.executable, "-c", PARENT], 2, tmp_path)
+    for limit in (2, 8, 32):  # on a slow computer the program has not begun after two
+        with pytest.raises(MachineError, match=rf"no end after {limit} seconds \(--limit\)"):
+            run_to_end([sys.executable, "-c", PARENT], limit, tmp_path)
+        if (tmp_path / "child").exists():
+            break
     assert is_over(int((tmp_path / "child").read_text()))
 
 

@@ -62,6 +62,7 @@ def _slurm_loads_pmix() -> bool:
             return "pmix" in (srun_list() or ()) and not srun_load_problem("pmix")
 
 
+FAKETIME = next(map(str, Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), "")
 CHROMIUM, CHROMEDRIVER = (shutil.which(name) or "" for name in ("chromium", "chromedriver"))
 
 
@@ -103,6 +104,10 @@ NEEDS = {
     "mounts": Need(
         _can_mount,
         "a disk that is full is a small file system in memory, which root alone can mount",
+    ),
+    "faketime": Need(
+        lambda: bool(FAKETIME),
+        "the clock of one process is set by hours while it runs (on Debian: apt install faketime)",
     ),
     "chromium": Need(
         lambda: bool(CHROMIUM and CHROMEDRIVER),

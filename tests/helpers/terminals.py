@@ -12,6 +12,8 @@ import time
 
 import pyte
 
+LIMIT = 60  # seconds, after which what is waited for never comes
+
 
 class Terminal:
     """A terminal of a size; what is written to its `end` is shown.
@@ -22,6 +24,8 @@ class Terminal:
         The descriptor that a program has as its standard output and error.
     raw : bytes
         All that was written.
+    history : list of str
+        What was to be seen, after each time that something was read.
     """
 
     def __init__(self, columns: int = 80, lines: int = 24) -> None:
@@ -30,7 +34,8 @@ class Terminal:
         self._stream = pyte.ByteStream(self._screen)
         self._lock = threading.Lock()
         self.raw = b""
-        self.history: list[tuple[float, str]] = []
+        self._marks = 0
+        self.history: list[str] = []
         self.resize(columns, lines)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -46,7 +51,7 @@ class Terminal:
             with self._lock:
                 self.raw += data
                 self._stream.feed(data)
-                self.history.append((time.monotonic(), self._text()))
+                self.history.append(self._text())
 
     def resize(self, columns: int, lines: int) -> None:
         """Give the terminal another size."""
@@ -81,7 +86,18 @@ class Terminal:
         """The same, line by line."""
         return self.text.splitlines()
 
-    def await_text(self, wanted: str, limit: float = 20) -> str:
+    def settled_text(self, limit: float = LIMIT) -> str:
+        """What is to be seen when all that this process has written so far has been read."""
+        self._marks += 1
+        mark = f"mark {self._marks}"  # as the title of the window, which nothing else sets
+        os.write(self.end, f"\x1b]2;{mark}\x07".encode())
+        by = time.monotonic() + limit
+        while self._screen.title != mark:
+            assert time.monotonic() < by
+            time.sleep(0.001)
+        return self.text
+
+    def await_text(self, wanted: str, limit: float = LIMIT) -> str:
         """Wait until something is to be seen."""
         by = time.monotonic() + limit
         while wanted not in (text := self.text):
@@ -89,10 +105,17 @@ class Terminal:
             time.sleep(0.01)
         return text
 
+    def await_bytes(self, wanted: bytes, count: int) -> None:
+        """Wait until something has been written so many times."""
+        by = time.monotonic() + LIMIT
+        while self.raw.count(wanted) < count:
+            assert time.monotonic() < by
+            time.sleep(0.01)
+
     @property
     def is_clean(self) -> bool:
         """Whether the cursor comes to be seen, at the beginning of a line or on another screen."""
-        by = time.monotonic() + 10
+        by = time.monotonic() + LIMIT
         while time.monotonic() < by:
             with self._lock:
                 enters, leaves = (self.raw.count(b"\x1b[?1049" + end) for end in (b"h", b"l"))

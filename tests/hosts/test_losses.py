@@ -124,7 +124,7 @@ def test_processes_that_are_killed_on_other_hosts(multiply):
 
 def test_a_process_that_is_stopped_on_another_host_ends_with_the_run(multiply):
     """Only the launcher can end it there. What it returns is its own; the results are whole."""
-    run = multiply("--deadline", 0.5, "--inject", "stop:6@3", code=None)
+    run = multiply("--deadline", 3, "--inject", "stop:6@3", code=None)
     events = [event for step in run.steps for event in step["events"]]
     assert [event for event in events if 6 in event.values()] == [{"late": 6}]
     assert json.loads((run.out / "summary.json").read_text())["steps"] == 12

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -21,21 +23,34 @@ MACHINES, RECOVERY, ROWS, COLUMNS = 5, 3, 60, 7
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
+def stores(tmp_path_factory):
+    """X, and its stores by number of machines."""
     path = tmp_path_factory.mktemp("jobs")
     X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
     np.save(path / "X.npy", X)
-    cec_mpi.encode(path / "X.npy", path / "store", MACHINES, RECOVERY)
-    return X, path / "store"
+    counts = MACHINES, MACHINES + 1
+    for machines in counts:
+        cec_mpi.encode(path / "X.npy", path / str(machines), machines, RECOVERY)
+    return X, {machines: path / str(machines) for machines in counts}
+
+
+def makes(stores, machines):
+    X, paths = stores
+    recorder = Kept()
+    manifest = open_store(paths[machines]).manifest
+    return X, partial(master_of, paths[machines], manifest, recorder), recorder
 
 
 @pytest.fixture
-def made(store):
-    """X, what makes a master, and what it recorded."""
-    X, path = store
-    recorder = Kept()
-    manifest = open_store(path).manifest
-    return X, partial(master_of, path, manifest, recorder), recorder
+def made(stores):
+    """X, what makes a master of L + 2 machines, and what it recorded."""
+    return makes(stores, MACHINES)
+
+
+@pytest.fixture
+def made_of_six(stores):
+    """As `made`, with L + 3 machines."""
+    return makes(stores, MACHINES + 1)
 
 
 def check(X, master):
@@ -104,6 +119,51 @@ def test_a_loss_ends_a_session_that_does_not_go_on(made):
         master.matvec(np.ones(COLUMNS))
 
 
+# --- wrong answers ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"check": "parity", "stragglers": 1}, {"check": "sample"}])
+def test_a_wrong_answer_is_replaced_and_its_machine_excluded(made_of_six, options):
+    X, make, recorder = made_of_six
+    master, hub = make(**options)
+    hub._shards = [shard.copy() for shard in hub._shards]
+    hub._shards[1][:] += 1.0
+    W = np.random.default_rng(1).standard_normal((COLUMNS, 2))
+    for _ in range(4):
+        np.testing.assert_allclose(master.matmat(W), X @ W, atol=1e-12)
+    events = [record.events for record in recorder.records]
+    assert events[:3] == [[{"wrong": 2}]] * 3
+    assert {"excluded": 2, "reason": "wrong in 3 steps"} in recorder.happened
+    assert recorder.records[-1].available == (1, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize("options", [{"check": "parity", "stragglers": 1}, {"check": "sample"}])
+def test_a_machine_of_l_plus_2_is_a_suspect_and_not_excluded(made, options):
+    _, make, _ = made
+    master, hub = make(**options)
+    hub._shards = [shard.copy() for shard in hub._shards]
+    hub._shards[1][:] += 1.0
+    for step in range(4):
+        with pytest.raises(MachineError) as error:
+            master.matvec(np.ones(COLUMNS))
+        message = str(error.value)
+        assert message.startswith(f"step {step} is refused: the answers of machines 1, 2, 3, 4, 5")
+        assert message.endswith("machine 2 is wrong, or several are (6 answers tell which)")
+    assert hub.roster.machines(State.IDLE) == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize("guilty", list(combinations(range(5), 2)))
+def test_two_machines_with_the_same_error_have_no_third_one_blamed(made, made_of_six, guilty):
+    for _, make, recorder in (made, made_of_six):
+        master, hub = make(check="parity", stragglers=1)
+        hub._shards = [shard.copy() for shard in hub._shards]
+        for k in guilty:
+            hub._shards[k][3] += 0.5
+        with suppress(MachineError):  # their errors may cancel in L + 1 answers, and pass unseen
+            master.matvec(np.ones(COLUMNS))
+        assert not any("wrong" in event for event in recorder.happened)
+
+
 # --- X' V that is checked -----------------------------------------------------------------
 
 
@@ -140,9 +200,9 @@ def test_a_wrong_term_of_an_adjoint_is_replaced_and_its_machine_named(made, opti
     assert recorder.records[-1].available == (1, 3, 4, 5)
 
 
-def test_a_machine_that_is_wrong_in_a_row_of_all_its_products_is_named(made):
+def test_a_machine_that_is_wrong_in_a_row_of_all_its_products_is_named(made_of_six):
     """Its terms agree with its own answers to the probe, and these not with those of others."""
-    X, make, recorder = made
+    X, make, recorder = made_of_six
     master, hub = make(check="parity", stragglers=1)
     hub._shards = [shard.copy() for shard in hub._shards]
     hub._shards[1][3:9] += 0.01
@@ -190,8 +250,8 @@ def test_a_loss_amid_a_step_that_leaves_l_machines_leaves_nothing_to_compare(mad
 
 
 @pytest.mark.parametrize("options", [{"check": "parity", "stragglers": 1}, {"check": "sample"}])
-def test_a_wrong_answer_to_the_probe_is_held_against_its_machine_once(made, options):
-    X, make, recorder = made
+def test_a_wrong_answer_to_the_probe_is_held_against_its_machine_once(made_of_six, options):
+    X, make, recorder = made_of_six
     master, hub = make(**options)
     hub.spoils = wrong_by(1e-3, machine=2, adjoint=False, once=True)
     for _ in range(3):
@@ -391,8 +451,9 @@ def test_a_spare_takes_the_place_of_a_machine_with_all_of_its_shards(made):
 
 @settings(deadline=None, max_examples=15)
 @given(data=st.data())
-def test_whatever_happens_results_are_right_or_refused(store, data):
-    X, path = store
+def test_whatever_happens_results_are_right_or_refused(stores, data):
+    X, paths = stores
+    path = paths[MACHINES]
     way = data.draw(st.sampled_from(SEVERAL))
     stragglers = data.draw(st.integers(0, 1))
     if stragglers and sum(way) - max(way) < RECOVERY:

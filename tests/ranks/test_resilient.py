@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
-from cec_mpi import encode, open_operator
+from cec_mpi import open_operator
 from cec_mpi.availability.models import Listed
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
 from helpers.recording import Kept
@@ -15,7 +13,7 @@ from helpers.recording import Kept
 pytestmark = pytest.mark.mpi(min_size=4)
 
 RNG = np.random.default_rng(3)
-EMULATED = {"emulate_speeds": (1.0, 1.0, 1.0), "emulate_base": 100_000.0}  # 7 ms a step
+EMULATED = {"emulate_speeds": (1.0, 1.0, 1.0), "emulate_base": 10_000.0}  # 0.1 s a step
 
 
 @pytest.fixture(scope="module")
@@ -49,28 +47,27 @@ def test_products_by_messages_in_every_mask(comm, stores, X, scheme, dtype, tole
 
 def test_a_step_does_not_wait_for_a_straggler(comm, store, X):
     recorder = Kept()
-    options = {"stragglers": 1, "inject": "slow:2@1x20", "recorder": recorder, **EMULATED}
+    emulated = {"emulate_speeds": (1.0, 0.05, 1.0), "emulate_base": 10_000.0}  # 0.1 s, or 2 s
+    options = {"stragglers": 1, "speeds": (1, 1, 1), "recorder": recorder, **emulated}
     with open_operator(store, comm, **options) as operator:
         if operator is not None:
             w = np.ones(40)
-            for _ in range(6):
+            for _ in range(3):
                 assert np.allclose(operator @ w, X @ w)
-                if len(recorder.records) == 1:
-                    time.sleep(0.3)  # so that all have answered the first step
-            assert all(r.measured_makespan < 0.1 for r in recorder.records)
+            assert all(r.measured_makespan < 2 for r in recorder.records)
             assert all(0 < r.error_bound < 1e-9 for r in recorder.records)
             assert all(r.hindsight_makespan is None for r in recorder.records)
             assert recorder.summary()["median_regret"] is None
             assert recorder.common["stragglers"] == 1
-            # It is busy with the second step, and is not asked until it is done with it.
-            assert 2 in recorder.records[1].available
-            assert 2 not in recorder.records[2].available
-            assert [r.rows[1] for r in recorder.records[1:3]] == [0, 0]
+            # It is busy with the first step, and is not asked until it is done with it.
+            assert 2 in recorder.records[0].available
+            assert 2 not in recorder.records[1].available
+            assert [r.rows[1] for r in recorder.records[:2]] == [0, 0]
 
 
 def test_a_deadline_gives_a_machine_up_and_takes_it_back(comm, store, X):
     recorder = Kept()
-    options = {"deadline": 0.1, "inject": "slow:2@2x60", "recorder": recorder, **EMULATED}
+    options = {"deadline": 1.0, "inject": "slow:2@2x60", "recorder": recorder, **EMULATED}
     with open_operator(store, comm, speeds=(1, 1, 1), **options) as operator:
         if operator is not None:
             check(operator, X)
@@ -80,11 +77,12 @@ def test_a_deadline_gives_a_machine_up_and_takes_it_back(comm, store, X):
             assert adjoint.events == [{"late": 2}]
             assert adjoint.rows[1] == 0
             assert next_one.available == (1, 3)
-            time.sleep(1)
-            check(operator, X)
-            assert recorder.records[4].available == (1, 2, 3)
-            assert recorder.records[4].events == [{"late": 2}]
-            assert sum(recorder.records[4].rows) == 2 * 501
+            while 2 not in recorder.records[-1].available:
+                np.testing.assert_allclose(operator @ np.ones(40), X @ np.ones(40), atol=1e-10)
+            back = recorder.records[-1]
+            assert back.available == (1, 2, 3)
+            assert back.events == [{"late": 2}]
+            assert sum(back.rows) == 2 * 501
 
 
 def test_a_machine_that_was_warned_gets_no_more_rows(comm, store, X):
@@ -103,16 +101,14 @@ def test_a_machine_that_was_warned_gets_no_more_rows(comm, store, X):
                     operator @ np.ones(40)
 
 
-def test_a_wrong_answer_is_replaced_and_its_machine_named(comm, replicated, X):
-    recorder = Kept()
-    faults = "corrupt:2@0,corrupt:2@1,corrupt:3@3"
-    options = {"stragglers": 1, "check": "parity", "inject": faults, "recorder": recorder}
+def test_with_two_to_spare_a_step_with_a_wrong_answer_is_refused(comm, replicated, X):
+    options = {"stragglers": 1, "check": "parity", "inject": "corrupt:2@1"}
     with open_operator(replicated, comm, **options) as operator:
         if operator is not None:
-            for _ in range(4):
-                W = RNG.standard_normal((40, 2))
-                assert np.allclose(operator @ W, X @ W, atol=1e-10)
-            assert recorder.happened == [{"wrong": 2}, {"wrong": 2}, {"wrong": 3}]
+            assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
+            with pytest.raises(MachineError, match=r"step 1 is refused: .* machine 2 is wrong, or"):
+                operator @ np.ones(40)
+            assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
 
 
 def test_a_wrong_term_of_an_adjoint_is_replaced_and_its_machine_named(comm, replicated, X):
@@ -127,21 +123,6 @@ def test_a_wrong_term_of_an_adjoint_is_replaced_and_its_machine_named(comm, repl
                 assert recorder.happened == [{"wrong": 2}, {"wrong": 3}]
 
 
-def test_a_machine_that_is_wrong_again_and_again_is_asked_no_more(comm, replicated, X):
-    recorder = Kept()
-    faults = ",".join(f"corrupt:2@{step}" for step in range(6))
-    options = {"stragglers": 1, "check": "parity", "inject": faults, "recorder": recorder}
-    with open_operator(replicated, comm, **options) as operator:
-        if operator is not None:
-            for _ in range(6):
-                W = RNG.standard_normal((40, 2))
-                assert np.allclose(operator @ W, X @ W, atol=1e-10)
-            assert [event for event in recorder.happened if "wrong" not in event] == [
-                {"excluded": 2, "reason": "wrong in 3 steps"}
-            ]
-            assert recorder.records[-1].available == (1, 3)
-
-
 def test_with_one_to_spare_a_step_with_a_wrong_answer_is_refused(comm, store, X):
     options = {"stragglers": 1, "check": "parity", "inject": "corrupt:2@1"}
     with open_operator(store, comm, **options) as operator:
@@ -149,28 +130,6 @@ def test_with_one_to_spare_a_step_with_a_wrong_answer_is_refused(comm, store, X)
             assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
             with pytest.raises(MachineError, match=r"step 1 is refused: .* machines 1, 2, 3 to r"):
                 operator @ np.ones(40)
-
-
-def test_a_sample_of_rows_finds_a_wrong_answer(comm, shared_directory):
-    matrix = np.random.default_rng(9).standard_normal((3, 40))
-    path = shared_directory / "tiny"
-    if comm.rank == 0:
-        np.save(shared_directory / "tiny.npy", matrix)
-        encode(shared_directory / "tiny.npy", path, 3, 1)
-    comm.Barrier()
-    recorder = Kept()
-    faults = ",".join(f"corrupt:2@{step}" for step in range(30))
-    options = {"check": "sample", "speeds": (1.0, 1.0, 1.0), "inject": faults}
-    with open_operator(path, comm, recorder=recorder, **options) as operator:
-        if operator is not None:
-            errors = []
-            for _ in range(30):
-                w = RNG.standard_normal(40)
-                errors.append(np.abs(operator @ w - matrix @ w).max())
-            found = [r.step for r in recorder.records if {"wrong": 2} in r.events]
-            assert len(found) == 3
-            assert all(errors[step] < 1e-10 for step in found)
-            assert max(errors[found[-1] + 1 :]) < 1e-10  # it is asked no more
 
 
 @pytest.mark.parametrize("check", ["parity", "sample"])

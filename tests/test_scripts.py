@@ -1,0 +1,104 @@
+"""The script that runs all tests: to its end, whatever fails, unless it is interrupted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from helpers import ROOT
+
+TOOL = """#!/bin/sh
+echo "${0##*/} $*" >> "$RAN"
+case "${0##*/} $*" in
+    "ruff check"*) exit 7 ;;
+    *pytest*tests/packages) exit 3 ;;
+    *pytest*tests/docs) trap 'exit 2' INT; touch "$RAN.waits"; while :; do sleep 0.01; done ;;
+esac
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Start scripts/test of a project whose programs only say that they ran."""
+    started = []
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("python", "mpirun", "ruff", "mypy"):
+        (tools / name).write_text(TOOL)
+        (tools / name).chmod(0o755)
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "test", tmp_path / "scripts")
+    (tmp_path / "scripts" / "environment").write_text(f'root={tmp_path}; PATH="{tools}:$PATH"')
+    (tmp_path / "scripts" / "docs").write_text(TOOL)
+    (tmp_path / "scripts" / "docs").chmod(0o755)
+
+    def start(stages):
+        variables = {"RAN": str(tmp_path / "ran"), "TMPDIR": str(tmp_path)}
+        command = ["bash", tmp_path / "scripts" / "test", "--only", stages]
+        started.append(
+            subprocess.Popen(
+                command,
+                env={**os.environ, **variables},
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+                # Where pytest runs in the background, Ctrl-C is ignored.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def ran(directory):
+    """The words of what ran, but for questions to Python."""
+    words = (directory / "ran").read_text().splitlines()
+    return [each for each in words if "mpi_at_hand" not in each and "compileall" not in each]
+
+
+def test_all_stages_run_and_those_that_failed_are_listed(script, tmp_path):
+    process = script("lint,types,packages,slurm")
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert [line.split(" -q")[0] for line in ran(tmp_path)] == [
+        "ruff check .",
+        "ruff format --check .",
+        "mypy ",
+        "python -m pytest",
+        "python -m pytest",
+    ]
+    *_, head, first, second = said.splitlines()
+    assert head.startswith("Failed, after ")
+    assert first == "  lint: ruff check . (exit code 7)"
+    assert second.startswith("  packages: ")
+    assert second.endswith("python -m pytest -q tests/packages (exit code 3)")
+
+
+def test_without_failures_it_says_so(script):
+    process = script("types,slurm")
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert said.splitlines()[-1].startswith("All passed with ")
+
+
+def test_an_interrupt_ends_it_at_once(script, tmp_path):
+    process = script("docs,slurm")
+    due = time.monotonic() + 60
+    while not (tmp_path / "ran.waits").exists():
+        assert time.monotonic() < due
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does for Ctrl-C
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert ran(tmp_path)[-1] == "python -m pytest -q tests/docs"
+    assert "All passed" not in said
