@@ -81,8 +81,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _all_leave_with(error) if parallel else _leave_with(error)
     warnings.showwarning = _warn
-    # What libraries deprecate in each other is nothing that a user of commands could act on.
-    warnings.simplefilter("ignore", DeprecationWarning)
     try:
         if not parallel:
             _tidy_up_first()
@@ -140,8 +138,10 @@ def _comes_of_an_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    warn(message)
+def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    # What libraries deprecate in each other is nothing that a user of commands could act on.
+    if not issubclass(category, DeprecationWarning):
+        warn(message)
 
 
 class _Telling(logging.Handler):
