@@ -102,7 +102,7 @@ class StoppedError(CecError):
 
 
 class ScaleWarning(UserWarning):
-    """Columns of X differ so much in scale that a solver is slow, or a result poor."""
+    """Scales are such that a solver is slow, or a result is poor or has no error bound."""
 
 
 class SlowWarning(UserWarning):

@@ -1,9 +1,12 @@
 """Error figures of results that float64 holds with few digits, or not at all."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 from cec_mpi import encode, open_operator
+from cec_mpi.errors import ScaleWarning
 from cec_mpi.records.recorder import Recorder
 
 
@@ -17,10 +20,18 @@ TWO = np.array([[0.0, 0.0], [12.5, 3.0], [0.0, 0.0], [0.0, 0.0]])
 
 
 def figures_of(X, W, path, adjoint=False, **options):
+    """A product, and its figures: where there is no bound, a warning says so."""
     encode(X, path, 4, 2, **options)
     recorder = Kept()
-    with open_operator(path, None, recorder=recorder) as operator:
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        open_operator(path, None, recorder=recorder) as operator,
+    ):
+        warnings.simplefilter("always")
         found = (operator.H if adjoint else operator) @ np.asarray(W)
+    without = [each for each in caught if "no error bound" in str(each.message)]
+    assert len(without) == (recorder.last.error_bound == np.inf)
+    assert all(each.category is ScaleWarning for each in without)
     return found, recorder.last.error_bound, recorder.last.error_estimate
 
 

@@ -203,7 +203,7 @@ class ErrorBounds:
                 ScaleWarning,
                 stacklevel=2,
             )
-        return of_subnormals(found, result, exponents)
+        return _warned_of(of_subnormals(found, result, exponents), "X w")
 
     def of_transposed_product(
         self,
@@ -230,4 +230,15 @@ class ErrorBounds:
         found = of_transposed_product(
             amplification, terms, errors, self._sizes, given, coded, largest.result, columns
         )
-        return of_subnormals(found, largest.result, largest.exponents)
+        return _warned_of(of_subnormals(found, largest.result, largest.exponents), "X' v")
+
+
+def _warned_of(deviation: Deviation, what: str) -> Deviation:
+    """Say that nothing is known of digits, where that is so."""
+    if np.isinf(deviation.bound):
+        warnings.warn(
+            f"{what} has no error bound: it is too small for its digits to be known, or zero",
+            ScaleWarning,
+            stacklevel=3,
+        )
+    return deviation
