@@ -97,6 +97,9 @@ def has_checkpoint(path: Path) -> bool:
 def set_results_aside(path: Path) -> None:
     """Set the results of an earlier run aside.
 
+    Checkpoints are moved before records and the summary: a run that is killed meanwhile leaves no
+    checkpoint without them, from which ``--resume`` would continue.
+
     Raises
     ------
     InputError
@@ -106,7 +109,7 @@ def set_results_aside(path: Path) -> None:
         aside = path / _EARLIER
         if aside.is_symlink():
             aside.unlink()
-        for name in _results_in(path):
+        for name in reversed(_results_in(path)):
             aside.mkdir(exist_ok=True)
             (path / name).rename(aside / name)
 

@@ -142,7 +142,7 @@ def test_a_killed_run_does_not_go_on_from_what_it_was_to_overwrite(
     earlier = (out / "checkpoint.npz").read_bytes()
     process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY, "--overwrite"])
     deadline = time.monotonic() + 60
-    while not (out / ".earlier").exists():
+    while not (out / ".earlier" / "steps.jsonl").exists():  # the file that is set aside last
         assert time.monotonic() < deadline
         time.sleep(0.01)
     wait_for_steps(process, out, 1)

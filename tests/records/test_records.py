@@ -4,6 +4,7 @@ import json
 import os
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -230,6 +231,30 @@ def test_a_run_that_came_to_nothing_gives_the_earlier_results_back(tmp_path):
     assert (tmp_path / "steps.jsonl").read_text() == "old"
     assert (tmp_path / "extra.npy").read_text() == "old"
     assert not (tmp_path / ".earlier").exists()
+
+
+def test_a_run_killed_while_it_overwrites_leaves_no_checkpoint_without_records(
+    tmp_path, monkeypatch
+):
+    move, left = Path.rename, []
+
+    def move_until_killed(path, target):
+        if not left.pop():
+            raise KeyboardInterrupt
+        return move(path, target)
+
+    monkeypatch.setattr(Path, "rename", move_until_killed)
+    for moved in range(len(RESULTS)):
+        directory = tmp_path / str(moved)
+        directory.mkdir()
+        for name in RESULTS:
+            (directory / name).touch()
+        left[:] = [False] + [True] * moved
+        with pytest.raises(KeyboardInterrupt):
+            set_results_aside(directory)
+        if (directory / "checkpoint.npz").exists():
+            assert (directory / "steps.jsonl").exists()
+    assert not (directory / "checkpoint.npz").exists()
 
 
 def test_a_store_is_no_directory_for_results(tmp_path):
