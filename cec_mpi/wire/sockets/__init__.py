@@ -1,8 +1,9 @@
-"""Processes that come by themselves, as jobs of their own: messages over sockets of ZeroMQ.
+"""Messages between the master and machines that come by themselves, over sockets of ZeroMQ.
 
-Everything is encrypted (CURVE), and who does not have the keys of the connection file is not
-heard. What comes from a machine is read as numbers and JSON, and never unpickled.
+Machines on the master's host use a Unix socket that only the same user can open. TCP connections
+are encrypted (CURVE), and a process without the keys of the connection file is not heard. What
+comes from a machine is read as numbers and JSON, and never unpickled.
 
 May import: `core`, `files`, `machine`, `processes`, `roster`, `terminal`, `wire.jobs`,
-`wire.lifelines`, `wire.messages`, `wire.opening`, `wire.orders`.
+`wire.opening`, `wire.orders`.
 """

@@ -2,55 +2,79 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.files.regular import check_descriptors
 from cec_mpi.processes.launch.cards import network_here
-from cec_mpi.wire.lifelines.lifelines import Address
 from cec_mpi.wire.sockets.connection_file import ConnectionFile
 from cec_mpi.wire.sockets.frames import DISMISSED, FAILED, PRESENT, REFUSED, first, kind_and_head
-from cec_mpi.wire.sockets.library import is_heard, prepare, told, watched, zeromq
+from cec_mpi.wire.sockets.library import (
+    SILENCE_SECONDS,
+    USER,
+    is_heard,
+    prepare,
+    told,
+    watched,
+    zeromq,
+)
+from cec_mpi.wire.sockets.places import seen_from
 
-_DESCRIPTORS = 12  # of files, that ZeroMQ needs for it, and a few more for modules and shards
+_DESCRIPTORS = 12  # that ZeroMQ needs, and a few more for modules and shards
 _CONNECT_SECONDS = 2.0  # for one address
+_UNIX = 0  # in place of a port
 _NEVER_MS = 24 * 3600 * 1000
-_KNOWN_SECONDS = 3.0  # in which a master that is there knows the keys
-_LOOK_MS = 100  # between two looks whether this process is to leave
+_KNOWN_SECONDS = 3.0  # in which a master accepts the keys
+_LOOK_MS = 100  # between two calls of `look`
 
 
 class GoneMasterError(MachineError):
-    """The master is gone, or cannot be reached."""
+    """The master has ended, or cannot be reached."""
 
 
 class Connection:
-    """A connection to the master, at the first place where it is reached.
+    """A connection to the master, at the first place where it can be reached.
+
+    On the master's host this is its Unix socket, if it has one and can be reached there.
 
     Parameters
     ----------
     file : ConnectionFile
         Where it listens, and the keys.
     look : callable
-        Called ten times a second while it is not reached; what it raises ends the attempt.
+        Called ten times a second until the master is reached; what it raises ends the attempt.
+    silence : float
+        Seconds without a sign of life over TCP after which the master counts as gone.
 
     Attributes
     ----------
     place : str
-        Where it was reached.
+        Where the master was reached, for example "Unix socket /tmp/cec_mpi-x/master" or
+        "node1, port 5555".
 
     Raises
     ------
     GoneMasterError
-        It is reached nowhere; says what was tried.
+        It cannot be reached; the message lists what was tried.
     """
 
-    def __init__(self, file: ConnectionFile, look: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        file: ConnectionFile,
+        look: Callable[[], None] = lambda: None,
+        *,
+        silence: float = SILENCE_SECONDS,
+    ) -> None:
         self._zmq = zeromq()
         self._cut = False
         self._look = look
+        self._silence = silence
         check_descriptors(_DESCRIPTORS, "a connection to the master")
         self._context = self._zmq.Context()
         try:
@@ -60,44 +84,46 @@ class Connection:
             raise
 
     def _reached(self, file: ConnectionFile) -> str:
-        """Connect to the first place where the master is reached; which one."""
+        """Connect at the first place where the master can be reached, and return its name."""
         tried: dict[tuple[int, str], list[str]] = {}
-        address = Address(file.places, file.network, file.secret_key)
-        for host, port in address.seen_from(network_here()):
+        same_network = file.network == network_here()
+        places = seen_from(file.places, same_network)
+        if same_network and _is_own_socket(file.local):
+            places.insert(0, (file.local, _UNIX))
+        for host, port in places:
             try:
-                for family, numbers in _resolved(host, port):
+                for family, address in _resolved(host, port):
                     self._look()
-                    with socket.create_connection(numbers, _CONNECT_SECONDS):
-                        pass
-                    if self._is_known(family, numbers, file):
-                        return f"{host}, port {port}"
-                reason = "who is there gives no answer, or does not know the keys"
+                    _knock(family, address)
+                    if self._is_known(family, address, file):
+                        return f"Unix socket {host}" if port == _UNIX else f"{host}, port {port}"
+                reason = "no answer, or other keys or encryption"
             except OSError as error:
                 reason = error.strerror or str(error)
             except UnicodeError:
-                reason = "no name of a host"
+                reason = "not a host name"
             tried.setdefault((port, reason), []).append(host)
         text = "; ".join(
-            f"port {port} of {', '.join(hosts)} ({reason})"
+            f"{'Unix socket' if port == _UNIX else f'port {port} of'} {', '.join(hosts)} ({reason})"
             for (port, reason), hosts in tried.items()
         )
-        raise GoneMasterError(f"the master is reached nowhere: tried {text}")
+        raise GoneMasterError(f"the master cannot be reached: tried {text}")
 
     def send(self, kind: bytes, head: Any = b"", *frames: Any) -> None:
         """Begin to send a message."""
         self._socket.send_multipart([first(kind, head), *frames])
 
     def receive(self, seconds: float) -> list[Any] | None:
-        """The kind of the next message, its head and frames; None if there is none in this time.
+        """Return the kind of the next message, its head and frames; None after this time.
 
         Raises
         ------
         GoneMasterError
-            The master is gone.
+            The connection has ended.
         MachineError
-            It asks this machine no more, since something went wrong on it.
+            The master has excluded this machine because something went wrong on it.
         DismissedError
-            So it is, and the machine is not to come back, since its answers were wrong.
+            The master has excluded this machine for good because its answers were wrong.
         InputError
             The master refuses this machine.
         """
@@ -107,7 +133,7 @@ class Connection:
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                if self._cut:  # and all that it had said before is heard
+                if self._cut:  # and all that was sent before is received
                     raise GoneMasterError("the connection to the master has ended") from None
                 left = due - time.monotonic()
                 if left <= 0:
@@ -120,38 +146,41 @@ class Connection:
                 raise InputError(bytes(head).decode())
             if kind in (FAILED, DISMISSED):
                 error = DismissedError if kind == DISMISSED else MachineError
-                raise error(f"the master asks no more: {bytes(head).decode()}")
+                raise error(f"the master has excluded this machine: {bytes(head).decode()}")
             if kind != PRESENT:
                 return [kind, head, *(frame.buffer for frame in frames[1:])]
 
     def close(self) -> None:
-        """End it, when the last words are sent."""
+        """Send the last words, and end the connection."""
         if self._cut:
             self._socket.linger = 0
         self._end()
         self._context.term()
 
-    def _is_known(self, family: int, numbers: tuple[str, int], file: ConnectionFile) -> bool:
-        """Connect, and see whether who is there has the keys."""
+    def _is_known(self, family: int, address: Any, file: ConnectionFile) -> bool:
+        """Connect; whether the process there has the keys, and accepts these."""
         zmq = self._zmq
         self._socket = self._context.socket(zmq.DEALER)
-        prepare(self._socket)
-        # Else ZeroMQ stops to read, and takes the master for dead, when this machine is so busy
-        # that it leaves many messages unread.
+        prepare(self._socket, 0 if family == socket.AF_UNIX else self._silence)
+        # With a limit, ZeroMQ stops reading when this machine is so busy that many messages wait,
+        # and then takes the master for dead.
         self._socket.rcvhwm = 0
         self._socket.ipv6 = family == socket.AF_INET6
-        # Who is connected anew is another machine. (-1, for never, throws away what was said last.)
+        # To the master, a second connection is another machine. (-1, for never, drops the last
+        # messages.)
         self._socket.reconnect_ivl = _NEVER_MS
-        self._socket.curve_serverkey = file.server_key
-        self._socket.curve_publickey = file.public_key
-        self._socket.curve_secretkey = file.secret_key
+        if family != socket.AF_UNIX:
+            self._show_keys(file)
         events = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
         self._monitor = watched(self._socket, events)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._poller.register(self._monitor, zmq.POLLIN)
-        host, port = numbers[:2]
-        self._socket.connect(f"tcp://{f'[{host}]' if ':' in host else host}:{port}")
+        if family == socket.AF_UNIX:
+            self._socket.connect(f"ipc://{address}")
+        else:
+            host, port = address
+            self._socket.connect(f"tcp://{f'[{host}]' if ':' in host else host}:{port}")
         due = time.monotonic() + _KNOWN_SECONDS
         while not (heard := self._monitor.poll(_LOOK_MS)) and time.monotonic() < due:
             self._look()
@@ -161,8 +190,17 @@ class Connection:
         self._end()
         return False
 
+    def _show_keys(self, file: ConnectionFile) -> None:
+        if file.encrypted:
+            self._socket.curve_serverkey = file.server_key
+            self._socket.curve_publickey = file.public_key
+            self._socket.curve_secretkey = file.secret_key
+        else:
+            self._socket.plain_username = USER
+            self._socket.plain_password = file.secret_key
+
     def _is_cut(self) -> bool:
-        """Whether the last that is heard of the connection is its end."""
+        """Whether the last event of the connection is its end."""
         event = None
         while is_heard(self._monitor):
             event = told(self._monitor)["event"]
@@ -174,8 +212,27 @@ class Connection:
         self._socket.close()
 
 
-def _resolved(host: str, port: int) -> Iterator[tuple[int, tuple[str, int]]]:
-    """Addresses of a name, each once."""
+def _resolved(host: str, port: int) -> Iterator[tuple[int, Any]]:
+    """Yield the family and each address of a place."""
+    if port == _UNIX:
+        yield socket.AF_UNIX, host
+        return
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for family, _, _, _, numbers in dict.fromkeys(found):
         yield family, (str(numbers[0]), int(numbers[1]))
+
+
+def _knock(family: int, address: Any) -> None:
+    """Raise an OSError that says why nobody listens at this address."""
+    with socket.socket(family) as caller:
+        caller.settimeout(_CONNECT_SECONDS)
+        caller.connect(address)
+
+
+def _is_own_socket(path: str) -> bool:
+    """Whether a socket of this user is there: what it sends is unpickled."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return False
+    return stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid()

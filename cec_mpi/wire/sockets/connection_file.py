@@ -1,31 +1,96 @@
-"""The file that says where a run listens for machines, and has the keys to join it."""
+"""What a machine needs to reach the master, and the file that has it: addresses and keys."""
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import ascii_letters, digits
-from typing import Any
+from typing import Any, NamedTuple
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import publish
 from cec_mpi.files.regular import read_regular, why_unreadable
-from cec_mpi.text import shown
+from cec_mpi.text import plural, shown
+from cec_mpi.wire.sockets.library import zeromq
+from cec_mpi.wire.sockets.places import ALL_ADDRESSES, MOST_PORT
 
-_MARK, _VERSION = "cec_mpi connection file", 1
+KEY_VARIABLE = "CEC_MPI_KEY"  # the environment variable with a secret
+FEWEST_IN_SECRET = 16  # characters
+
+_MARK, _VERSION = "cec_mpi connection file", 2
+_HEADER = ("format", "version")
 _MOST = 1 << 16  # bytes
+_MOST_TEXT = 1024  # characters of a name
+_MOST_PATH = 107  # bytes of the path of a Unix socket
 _KEY = 40  # characters of a key in Z85,
 _Z85 = f"{digits}{ascii_letters}.-:+=^!/*?&<>()[]{{}}@%$#"  # which are these, in this order:
 _GROUP = 5  # of them are 32 bits
 _OWNER_ALONE = 0o600
+_KEYS = ("server_key", "public_key", "secret_key")
+
+
+class Keys(NamedTuple):
+    """The keys of a run, in Z85.
+
+    Attributes
+    ----------
+    server_key, server_secret : bytes
+        The master's public and secret key.
+    public_key, secret_key : bytes
+        Those of all machines.
+    """
+
+    server_key: bytes
+    server_secret: bytes
+    public_key: bytes
+    secret_key: bytes
+
+
+def new_keys() -> Keys:
+    """Return random keys."""
+    zmq = zeromq()
+    return Keys(*zmq.curve_keypair(), *zmq.curve_keypair())
+
+
+def keys_from(secret: str, encrypted: bool) -> Keys:
+    """Derive keys from a text that the master and all machines know.
+
+    Parameters
+    ----------
+    secret : str
+    encrypted : bool
+        Keys of connections without encryption are others: a key that was sent as a password does
+        not decrypt anything.
+
+    Raises
+    ------
+    InputError
+        The text is too short.
+    """
+    if len(secret) < FEWEST_IN_SECRET:
+        raise InputError(
+            f"{KEY_VARIABLE} has {plural(len(secret), 'character')}: expected at least "
+            f"{FEWEST_IN_SECRET}; python -c 'import secrets; print(secrets.token_urlsafe(32))' "
+            "makes a key"
+        )
+    zmq = zeromq()
+    from zmq.utils import z85
+
+    pairs: list[bytes] = []
+    for end in ("master", "machine"):
+        use = f"cec_mpi {end} {'encrypted' if encrypted else 'plain'}"
+        key = z85.encode(hmac.digest(os.fsencode(secret), use.encode(), "sha256"))
+        pairs += [zmq.curve_public(key), key]
+    return Keys(*pairs)
 
 
 @dataclass(frozen=True)
 class ConnectionFile:
-    """Where a run listens for machines, and the keys to join it: not to be shown.
+    """Where a run listens for machines, and the keys to join it: keep it secret.
 
     Attributes
     ----------
@@ -36,7 +101,14 @@ class ConnectionFile:
     server_key : bytes
         The master's public key, in Z85.
     public_key, secret_key : bytes
-        Of all machines, in Z85.
+        Those of all machines, in Z85.
+    local : str
+        The path of the master's Unix socket; empty if it has none.
+    encrypted : bool
+        Whether TCP connections are encrypted. If not, `secret_key` is their password.
+    job : str
+        The identifier that the launcher or batch system gave to the master's job; empty if it
+        gave none.
     """
 
     places: tuple[tuple[str, int], ...]
@@ -44,22 +116,27 @@ class ConnectionFile:
     server_key: bytes = field(repr=False)
     public_key: bytes = field(repr=False)
     secret_key: bytes = field(repr=False)
+    local: str = ""
+    encrypted: bool = True
+    job: str = ""
 
     def write(self, path: Path) -> None:
-        """Put it in the place of an earlier one, readable by its owner alone.
+        """Write the file, or replace an earlier one; only its owner can read it.
 
         Raises
         ------
         InputError
             It cannot be written.
         """
-        keys = ("server_key", "public_key", "secret_key")
         content = {
             "format": _MARK,
             "version": _VERSION,
             "at": self.places,
             "network": self.network,
-            **{key: getattr(self, key).decode() for key in keys},
+            "local": self.local,
+            "encrypted": self.encrypted,
+            "job": self.job,
+            **{key: getattr(self, key).decode() for key in _KEYS},
         }
         try:
             publish(path, f"{json.dumps(content, indent=2)}\n".encode(), _OWNER_ALONE)
@@ -67,19 +144,50 @@ class ConnectionFile:
             raise InputError(f"{path} cannot be written: {error.strerror}") from None
 
     def remove(self, path: Path) -> None:
-        """Remove it, unless another run has put its own there."""
+        """Remove the file, unless another run has put its own there."""
         with suppress(OSError, InputError):
             if read_connection_file(path) == self:
                 path.unlink()
 
 
-def check_place(path: Path) -> None:
-    """Refuse a name that is a file of another kind, or in a directory that is not there.
+def connection_from_key(host: str, port: int, secret: str, encrypted: bool) -> ConnectionFile:
+    """Return what a machine needs to reach a master without a connection file.
+
+    Parameters
+    ----------
+    host : str
+        The name or address at which the master listens.
+    port : int
+    secret : str
+        The text that the master has, too.
+    encrypted : bool
+        Whether the master encrypts.
 
     Raises
     ------
     InputError
-        Says which.
+        The secret is too short, or the host is missing.
+    """
+    if host in ALL_ADDRESSES:
+        raise InputError(f"{host}:{port} names no host: expected that of the master")
+    keys = keys_from(secret, encrypted)
+    return ConnectionFile(
+        ((host, port),),
+        "",
+        keys.server_key,
+        keys.public_key,
+        keys.secret_key,
+        encrypted=encrypted,
+    )
+
+
+def check_place(path: Path) -> None:
+    """Check that a connection file can be written under this name.
+
+    Raises
+    ------
+    InputError
+        The name is that of another file, or its directory does not exist.
     """
     if not path.absolute().parent.is_dir():
         raise InputError(f"accept {path}: {path.absolute().parent} is not a directory")
@@ -93,12 +201,12 @@ def check_place(path: Path) -> None:
 
 
 def read_connection_file(path: Path) -> ConnectionFile:
-    """What a run has written.
+    """Read and validate a connection file.
 
     Raises
     ------
     InputError
-        It is not there, or something else.
+        The file is missing, damaged or of another kind or version.
     """
     try:
         content = json.loads(read_regular(path, _MOST))
@@ -107,28 +215,55 @@ def read_connection_file(path: Path) -> ConnectionFile:
     except (RecursionError, ValueError):
         content = None
     if not isinstance(content, dict) or content.get("format") != _MARK:
-        raise InputError(f"{path} is no connection file, as cec-mpi run --accept writes one")
+        raise InputError(f"{path} is not a connection file of cec_mpi")
     if content.get("version") != _VERSION:
         version = shown(content.get("version"))
-        raise InputError(f"{path} has version {version}: expected {_VERSION}, of the same cec_mpi")
+        raise InputError(
+            f"{path} has version {version}: expected {_VERSION}; use the same cec_mpi everywhere"
+        )
     try:
-        keys = [_key(content[name]) for name in ("server_key", "public_key", "secret_key")]
-        places = tuple((str(host), port) for host, port in content["at"])
-        if not places or not all(type(p) is int and 0 < p < 1 << 16 for _, p in places):
-            raise ValueError
-        return ConnectionFile(places, str(content["network"]), *keys)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise InputError(f"{path} is damaged: a connection file without its keys") from None
+        return _validated(**{name: content[name] for name in content if name not in _HEADER})
+    except (TypeError, ValueError):
+        raise InputError(f"{path} is a damaged connection file") from None
+
+
+def _validated(
+    *, at: Any, network: Any, local: Any, encrypted: Any, job: Any, **keys: Any
+) -> ConnectionFile:
+    """Return what is in a file; raises TypeError or ValueError if that makes no sense."""
+    places = tuple((_text(host), port) for host, port in at)
+    if not places or not all(host for host, _ in places):
+        raise ValueError
+    if not all(type(port) is int and 0 < port <= MOST_PORT for _, port in places):
+        raise ValueError
+    if local and not (_text(local).startswith("/") and len(os.fsencode(local)) <= _MOST_PATH):
+        raise ValueError
+    if type(encrypted) is not bool or keys.keys() != set(_KEYS):
+        raise ValueError
+    return ConnectionFile(
+        places,
+        _text(network),
+        **{name: _key(text) for name, text in keys.items()},
+        local=_text(local),
+        encrypted=encrypted,
+        job=_text(job),
+    )
+
+
+def _text(text: Any) -> str:
+    if type(text) is not str or len(text) > _MOST_TEXT or not text.isprintable():
+        raise ValueError
+    return text
 
 
 def _key(text: Any) -> bytes:
-    key: bytes = text.encode("ascii")
+    key = _text(text).encode("ascii")
     if len(key) != _KEY:
         raise ValueError
     for begin in range(0, _KEY, _GROUP):
         bits = 0
-        for character in text[begin : begin + _GROUP]:
-            bits = bits * len(_Z85) + _Z85.index(character)
+        for byte in key[begin : begin + _GROUP]:
+            bits = bits * len(_Z85) + _Z85.index(chr(byte))
         if bits >> 32:
             raise ValueError
     return key

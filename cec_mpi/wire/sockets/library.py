@@ -1,4 +1,4 @@
-"""ZeroMQ, where it is installed, and how each end of a connection uses it."""
+"""ZeroMQ, and how both ends of a connection use it."""
 
 from __future__ import annotations
 
@@ -11,48 +11,55 @@ from cec_mpi.errors import InputError
 if TYPE_CHECKING:
     import zmq
 
-_HEARTBEAT_MS = 2000  # between two of them
-_SILENCE_MS = 10_000  # after which the other end is taken for dead, as a computer without power
-_HANDSHAKE_MS = 3000  # that a stranger has in all
-LINGER_MS = 2000  # that the last words of a process have to be sent
+SILENCE_SECONDS = 10.0  # after which the other end counts as dead, such as a host without power
+USER = b"cec_mpi"  # who shows the key as a password, where nothing is encrypted
+LINGER_MS = 2000  # the time to send the last words of a process
+_HANDSHAKE_MS = 3000  # the time that a stranger has in all
+_HEARTBEATS = 5  # in the time of silence above
 
 _numbers = itertools.count()  # of monitors
 
 
 def zeromq() -> Any:
-    """The module ``zmq``.
+    """Return the module ``zmq``.
 
     Raises
     ------
     InputError
-        It is not installed, or cannot encrypt.
+        This ZeroMQ was built without encryption.
     """
-    try:
-        import zmq
-    except ImportError:
-        raise InputError("machines that join need pyzmq: pip install 'cec_mpi[join]'") from None
+    import zmq
+
     if not zmq.has("curve"):
         raise InputError(
-            f"machines that join need pyzmq with CURVE, and ZeroMQ {zmq.zmq_version()} was built "
-            "without it: pip install --force-reinstall pyzmq has it"
+            f"ZeroMQ {zmq.zmq_version()} was built without encryption (CURVE): expected one with "
+            "it, for example of pip install --force-reinstall pyzmq"
         )
     return zmq
 
 
-def prepare(socket: zmq.Socket[bytes]) -> None:
-    """Have a socket notice a dead other end, and lose no last words."""
-    socket.heartbeat_ivl = _HEARTBEAT_MS
-    socket.heartbeat_timeout = _SILENCE_MS
+def prepare(socket: zmq.Socket[bytes], silence: float) -> None:
+    """Set the time limits and queue lengths of a socket.
+
+    Parameters
+    ----------
+    socket : zmq.Socket
+    silence : float
+        Seconds without a sign of life after which the other end counts as dead; 0 for no limit.
+    """
+    if silence:
+        socket.heartbeat_ivl = int(1e3 * silence / _HEARTBEATS)
+        socket.heartbeat_timeout = int(1e3 * silence)
     socket.handshake_ivl = _HANDSHAKE_MS
     socket.linger = LINGER_MS
-    socket.sndhwm = 0  # what is sent is bounded: a job at a time
+    socket.sndhwm = 0  # what is sent is bounded: one job at a time
 
 
 def watched(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
-    """Where ZeroMQ tells what happens to connections of a socket, however long nobody looks."""
+    """Return a socket that receives these events of a socket's connections, and drops none."""
     import zmq
 
-    at = f"inproc://cec_mpi.monitor.{next(_numbers)}"  # a name is taken a while after its end
+    at = f"inproc://cec_mpi.monitor.{next(_numbers)}"  # a name stays taken for a while
     socket.monitor(at, events)
     monitor: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
     monitor.linger = 0
@@ -62,14 +69,14 @@ def watched(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
 
 
 def is_heard(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message is there; never waits, and costs less than to try to receive one."""
+    """Whether a message is there; never waits, and costs less than an attempt to receive one."""
     import zmq
 
     return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
 
 def told(monitor: zmq.Socket[bytes]) -> Mapping[str, Any]:
-    """What has happened next to a connection, as ZeroMQ tells it where it is `watched`."""
+    """Receive the next event from a monitor that `watched` has returned."""
     from zmq.utils.monitor import parse_monitor_message
 
     return parse_monitor_message(monitor.recv_multipart())

@@ -1,9 +1,11 @@
-"""Where the master listens for machines: a socket that only those with the keys can speak to."""
+"""Where the master listens: a TCP and a Unix socket that only machines with the keys can use."""
 
 from __future__ import annotations
 
 import logging
+import shutil
 import socket
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -12,88 +14,118 @@ from typing import Any
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import check_descriptors, raise_file_limit
 from cec_mpi.processes.launch.cards import network_here
-from cec_mpi.wire.lifelines.lifelines import own_names
-from cec_mpi.wire.sockets.connection_file import ConnectionFile
+from cec_mpi.wire.sockets.connection_file import ConnectionFile, Keys, keys_from, new_keys
 from cec_mpi.wire.sockets.frames import MOST_IN_FRAME, PRESENT, first
-from cec_mpi.wire.sockets.library import is_heard, prepare, told, watched, zeromq
+from cec_mpi.wire.sockets.library import (
+    SILENCE_SECONDS,
+    USER,
+    is_heard,
+    prepare,
+    told,
+    watched,
+    zeromq,
+)
+from cec_mpi.wire.sockets.places import ALL_ADDRESSES, own_names
 
 log = logging.getLogger(__name__)
 
 _DOMAIN = "cec_mpi"  # whose keys they are
-_DESCRIPTORS = 20  # of files, that ZeroMQ needs to listen, and a few more for modules and records
-_LOOK_SECONDS = 0.01  # between two looks for those whose connection has ended
-_ROUND_SECONDS = 1.0  # between two looks for whoever was missed otherwise
-_OWED_SECONDS = 1.0  # after an end, in which it has to show whose it was
+_DESCRIPTORS = 26  # that ZeroMQ needs to listen, and a few more for modules and records
+_LOOK_SECONDS = 0.01  # between two looks for machines whose connections have ended
+_ROUND_SECONDS = 1.0  # between two looks for machines whose end was missed
+_OWED_SECONDS = 1.0  # within which an end shows whose it was
+_NOWHERE = logging.Logger("zmq.auth", logging.CRITICAL)  # pyzmq would log passwords
 
 
 class Listener:
-    """Listens, and tells callers apart by a number that ZeroMQ gives to each connection.
+    """Listens for machines, and tells them apart by a name of each connection.
+
+    Machines on this host can use a Unix socket in a directory that only this user can open. It
+    has no heartbeats, because the end of a process shows at once: a machine that is stopped for
+    a while is still there. TCP has heartbeats.
 
     Callers that say nothing, or lie, have a file descriptor each for the seconds in which they
-    have to shake hands: this process may open all files that it may at most (``ulimit -Hn``).
+    must shake hands: this process raises its limit of open files to the hard one (``ulimit -Hn``).
 
     Parameters
     ----------
     at : sequence of str
-        Addresses to listen at; an empty one is all that this computer has.
+        Names or addresses to listen at; an empty one stands for all of this host.
     ports : (int, int) or None
         The first and the last port that may be taken; any free one by default.
+    encrypted : bool
+        Whether TCP is encrypted (CURVE). If not, machines send the key as a password (PLAIN):
+        anyone who can read the network learns it, and anyone who takes the master's port can run
+        code on machines. Only for networks that nobody else can use.
+    secret : str
+        The text from which the keys are derived; by default they are random.
+    silence : float
+        Seconds without a sign of life over TCP after which a machine counts as gone.
 
     Attributes
     ----------
     file : ConnectionFile
-        Where it listens, and the keys of machines.
+        Where it listens, and the keys of machines; without a job.
 
     Raises
     ------
     InputError
-        It cannot listen there, or there is no ZeroMQ.
+        It cannot listen there, the secret is too short, or ZeroMQ cannot encrypt.
     """
 
-    def __init__(self, at: Sequence[str], ports: tuple[int, int] | None) -> None:
+    def __init__(
+        self,
+        at: Sequence[str],
+        ports: tuple[int, int] | None,
+        *,
+        encrypted: bool = True,
+        secret: str = "",
+        silence: float = SILENCE_SECONDS,
+    ) -> None:
         self._zmq = zmq = zeromq()
+        keys = keys_from(secret, encrypted) if secret else new_keys()
         raise_file_limit()
-        check_descriptors(_DESCRIPTORS, "what machines join through")
+        check_descriptors(_DESCRIPTORS, "the sockets that machines use")
         from zmq.auth.thread import ThreadAuthenticator
 
-        server_key, server_secret = zmq.curve_keypair()
-        public_key, secret_key = zmq.curve_keypair()
+        self._sockets: list[Any] = []  # TCP, Unix
+        self._monitors: list[Any] = []
+        self._directory = ""  # of the Unix socket
         self._context = zmq.Context()
-        self._authenticator = ThreadAuthenticator(self._context)
-        self._authenticator.start()
-        self._authenticator.configure_curve_callback(_DOMAIN, _OneKey(public_key))
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._monitor: Any = None
+        self._authenticator = ThreadAuthenticator(self._context, log=_NOWHERE)
         try:
-            prepare(self._socket)
-            self._socket.curve_server = True
-            self._socket.curve_secretkey = server_secret
-            self._socket.curve_publickey = server_key
-            self._socket.zap_domain = _DOMAIN.encode()
-            self._socket.router_mandatory = True
-            self._socket.maxmsgsize = MOST_IN_FRAME
-            self._socket.backlog = 1024
-            self._monitor = watched(self._socket, zmq.Event.DISCONNECTED)
+            self._authenticator.start()
+            tcp, local = self._router(silence), self._router(0)
+            self._admit(tcp, keys, encrypted)
             places = [
                 (name, port)
-                for host, port in self._bind(at, ports)
-                for name in ([host] if host else own_names())
+                for host, port in self._bind(tcp, at, ports)
+                for name in (own_names() if host in ALL_ADDRESSES else [host])
             ]
+            self.file = ConnectionFile(
+                tuple(places),
+                network_here(),
+                keys.server_key,
+                keys.public_key,
+                keys.secret_key,
+                local=self._bind_local(local),
+                encrypted=encrypted,
+            )
         except BaseException:
             self.close()
             raise
-        keys = server_key, public_key, secret_key
-        self.file = ConnectionFile(tuple(places), network_here(), *keys)
-        self._known: Counter[int] = Counter()  # file descriptors of callers that have the keys
-        self._owed: list[float] = []  # until when it is to show whose connections have ended
+        self._known: Counter[int] = Counter()  # file descriptors of machines
+        self._owed: list[float] = []  # until when it must show whose connections have ended
         self._next_look = self._next_round = 0.0
-        self._last: Any = None  # the frame that says who was heard last
+        self._last: Any = None  # the frame that names the last sender
+        self._turn = 0  # which socket was heard first
 
     def send(self, caller: bytes, kind: bytes, head: Any = b"", *frames: Any) -> bool:
-        """Begin to send; whether the caller is there."""
+        """Begin to send a message; whether the caller is still connected."""
         zmq = self._zmq
+        message = [caller[1:], first(kind, head), *frames]
         try:
-            self._socket.send_multipart([caller, first(kind, head), *frames], zmq.NOBLOCK)
+            self._sockets[caller[0]].send_multipart(message, zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 return False
@@ -101,22 +133,24 @@ class Listener:
         return True
 
     def receive(self) -> tuple[bytes, list[Any]] | None:
-        """Who has said something, and what; never waits.
+        """Return the next message and its sender; None if there is no message. Never waits.
 
-        Who is to be missed as soon as its connection ends, the master has to `know`.
+        The end of a sender's connection shows at once only if the master has called `know`.
         """
-        if not is_heard(self._socket):
-            return None
-        caller, *frames = self._socket.recv_multipart(copy=False)
-        self._last = caller
-        return caller.bytes, [frame.buffer for frame in frames]
+        self._turn ^= 1  # many messages on one socket do not delay the other's
+        for number in (self._turn, self._turn ^ 1):
+            if is_heard(self._sockets[number]):
+                caller, *frames = self._sockets[number].recv_multipart(copy=False)
+                self._last = caller
+                return bytes([number]) + caller.bytes, [frame.buffer for frame in frames]
+        return None
 
     def know(self) -> None:
-        """Whoever was heard last is to be missed when its connection ends."""
+        """Look for the end of the last sender's connection from now on."""
         self._known[self._last.get(self._zmq.SRCFD)] += 1
 
     def gone(self, callers: Sequence[bytes]) -> list[bytes]:
-        """Those of some callers whose connections have ended; looks where some have."""
+        """Return those of some callers whose connections have ended; never waits."""
         self._look()
         now = time.monotonic()
         if now < (self._next_look if self._owed else self._next_round):
@@ -127,48 +161,107 @@ class Listener:
         return gone
 
     def close(self) -> None:
-        """End all connections, when the last words are sent."""
-        if self._monitor is not None:
-            self._socket.disable_monitor()
-            self._monitor.close()
-        self._socket.close()
+        """Send the last words, end all connections, and remove the Unix socket."""
         self._authenticator.stop()
-        self._context.term()
+        for router in self._sockets:
+            router.disable_monitor()
+            router.close()
+        self._sockets = []
+        self._context.destroy()  # and the monitors
+        if self._directory:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _router(self, silence: float) -> Any:
+        """Make a socket that tells callers apart, and watch it."""
+        router = self._context.socket(self._zmq.ROUTER)
+        self._sockets.append(router)
+        prepare(router, silence)
+        router.router_mandatory = True
+        router.maxmsgsize = MOST_IN_FRAME
+        router.backlog = 1024
+        self._monitors.append(watched(router, self._zmq.Event.DISCONNECTED))
+        return router
+
+    def _admit(self, tcp: Any, keys: Keys, encrypted: bool) -> None:
+        """Accept only callers that have the keys."""
+        if encrypted:
+            self._authenticator.configure_curve_callback(_DOMAIN, _OneKey(keys.public_key))
+            tcp.curve_server = True
+            tcp.curve_publickey, tcp.curve_secretkey = keys.server_key, keys.server_secret
+        else:
+            passwords = {USER.decode(): keys.secret_key.decode()}
+            self._authenticator.configure_plain(_DOMAIN, passwords)
+            tcp.plain_server = True
+        tcp.zap_domain = _DOMAIN.encode()
 
     def _look(self) -> None:
-        """Notice that connections have ended of callers that had the keys."""
-        while is_heard(self._monitor):
-            descriptor = told(self._monitor)["value"]
-            if descriptor in self._known:
-                self._known -= Counter([descriptor])
-                self._owed.append(time.monotonic() + _OWED_SECONDS)
+        """Notice that connections of machines have ended."""
+        for monitor in self._monitors:
+            while is_heard(monitor):
+                descriptor = told(monitor)["value"]
+                if descriptor in self._known:
+                    self._known -= Counter([descriptor])
+                    self._owed.append(time.monotonic() + _OWED_SECONDS)
 
-    def _bind(self, at: Sequence[str], ports: tuple[int, int] | None) -> list[tuple[str, int]]:
+    def _bind(
+        self, tcp: Any, at: Sequence[str], ports: tuple[int, int] | None
+    ) -> list[tuple[str, int]]:
         bound = []
         for host in at:
             dual = not host and socket.has_dualstack_ipv6()
-            self._socket.ipv6 = dual or ":" in host
-            written = f"[{host}]" if ":" in host else host or "*"
-            bound.append((host, self._bind_one(written, ports)))
+            address = _address(host)
+            tcp.ipv6 = dual or ":" in address
+            written = f"[{address}]" if ":" in address else address or "*"
+            bound.append((host, self._bind_one(tcp, written, ports)))
         return bound
 
-    def _bind_one(self, written: str, ports: tuple[int, int] | None) -> int:
+    def _bind_one(self, tcp: Any, written: str, ports: tuple[int, int] | None) -> int:
         zmq = self._zmq
         reason = ""
         for port in range(ports[0], ports[1] + 1) if ports else ("*",):
             try:
-                self._socket.bind(f"tcp://{written}:{port}")
+                tcp.bind(f"tcp://{written}:{port}")
             except zmq.ZMQError as error:
-                reason = error.strerror
+                reason = zmq.strerror(error.errno)
                 continue
-            return int(self._socket.last_endpoint.decode().rpartition(":")[2].rstrip("\0"))
+            return int(tcp.last_endpoint.decode().rpartition(":")[2].rstrip("\0"))
         which = f" at ports {ports[0]}-{ports[1]}" if ports else ""
         where = "any address" if written == "*" else written
-        raise InputError(f"accept: rank 0 cannot listen at {where}{which}: {reason}")
+        raise InputError(f"the master cannot listen at {where}{which}: {reason}")
+
+    def _bind_local(self, local: Any) -> str:
+        """Listen in a new directory; returns the socket's path, empty if there is no room."""
+        for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
+            try:
+                directory = tempfile.mkdtemp(prefix="cec_mpi-", dir=parent)
+            except OSError as error:
+                log.info("no Unix socket in %s: %s", parent, error.strerror)
+                continue
+            path = f"{directory}/master"
+            try:
+                local.bind(f"ipc://{path}")  # fails if the path is too long
+            except self._zmq.ZMQError as error:
+                log.info("no Unix socket in %s: %s", parent, error)
+                shutil.rmtree(directory, ignore_errors=True)
+                continue
+            self._directory = directory
+            return path
+        return ""
+
+
+def _address(host: str) -> str:
+    """Return the address of a name: ZeroMQ listens at addresses alone."""
+    if not host:
+        return ""
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a host name"
+        raise InputError(f"the master cannot listen at {host}: {reason}") from None
 
 
 class _OneKey:
-    """Says that callers may speak who have this key."""
+    """Admits callers that have this key."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
-from cec_mpi.wire.sockets import library
 from cec_mpi.wire.sockets.connection import Connection
 from cec_mpi.wire.sockets.frames import HELLO, ORDER, PRESENT
 from cec_mpi.wire.sockets.listener import Listener
@@ -16,13 +16,11 @@ SILENCE = 4.0  # longer than a busy computer may have no time for the other end
 
 
 @pytest.fixture
-def ends(monkeypatch):
+def ends():
     """The master's end, as whom it knows a machine, and the machine's end."""
-    monkeypatch.setattr(library, "_HEARTBEAT_MS", int(1e3 * SILENCE / 4))
-    monkeypatch.setattr(library, "_SILENCE_MS", int(1e3 * SILENCE))
-    listener = Listener(["127.0.0.1"], None)
+    listener = Listener(["127.0.0.1"], None, silence=SILENCE)
     try:
-        connection = Connection(listener.file)
+        connection = Connection(replace(listener.file, local=""), silence=SILENCE)
         try:
             connection.send(HELLO)
             due = time.monotonic() + LIMIT
