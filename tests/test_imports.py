@@ -334,7 +334,8 @@ HOUSE = {
         machine master
     """,
     "cec_mpi.wire.sockets": """
-        connection_file frames hello library
+        frames hello library places
+        connection_file
         connection listener
         callers machine_end
     """,
