@@ -103,7 +103,7 @@ HOUSE = {
     "cec_mpi.processes.launch": """
         cards launchers memory topology
         library srun places
-        findings
+        findings continuity
     """,
     "cec_mpi.processes.ending": """
         packing signals siblings

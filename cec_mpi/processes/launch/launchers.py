@@ -22,6 +22,12 @@ _VARIABLES = {
 # What only this launcher sets. The order above matters too: any of them may start its
 # processes on other nodes by srun.
 _MARKS = {INTEL: "I_MPI_HYDRA_UUID", MPICH: "MPI_LOCALNRANKS", SLURM: "SLURM_STEP_ID"}
+# What identifies the job. MPICH sets nothing of the kind.
+_JOBS = {
+    OPEN_MPI: ("PMIX_NAMESPACE",),
+    INTEL: ("I_MPI_HYDRA_UUID",),
+    SLURM: ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
+}
 _PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")  # of all variables of launchers
 _NO_STEP_OF_TASKS = 0xFFFFFFF0  # SLURM_STEP_ID in a batch script or an interactive shell
 
@@ -64,6 +70,23 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
         except (KeyError, ValueError):
             continue
     return None
+
+
+def job_id(environ: Mapping[str, str] = os.environ) -> str:
+    """What identifies the launch that started this process, or an empty text if nothing does.
+
+    It is the same in all processes of one launch, and another in each launch; also in a job
+    that Slurm has requeued, whose step has the same PMIX_NAMESPACE as before.
+
+    Examples
+    --------
+    >>> step = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
+    >>> job_id({**step, "SLURM_JOB_ID": "25", "SLURM_STEP_ID": "0", "SLURM_RESTART_COUNT": "1"})
+    '25.0.1'
+    """
+    launcher = detect_launcher(environ)
+    names = _JOBS.get(launcher.maker, ()) if launcher else ()
+    return ".".join(environ[name] for name in names if name in environ)
 
 
 def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What Slurm's srun can start ranks with: what it lists, and what of that it can load."""
+"""What Slurm's srun can start ranks with: what it lists, what of that it can load; its settings."""
 
 from __future__ import annotations
 
@@ -51,6 +51,22 @@ def load_problem(kind: str, text: str) -> str:
         return "libpmix.so is missing (on Debian: apt install libpmix-dev, on each node)"
     first = text.strip().splitlines()[0]
     return re.sub(r"^srun: error:\s*", "", first)
+
+
+def slurm_settings() -> dict[str, str]:
+    """The settings of the Slurm that answers, or none."""
+    return read_settings(said_by("scontrol", "show", "config"))
+
+
+def read_settings(text: str) -> dict[str, str]:
+    r"""The settings that ``scontrol show config`` prints.
+
+    Examples
+    --------
+    >>> read_settings("Configuration data as of ...\nWaitTime                = 0 sec\n")
+    {'WaitTime': '0 sec'}
+    """
+    return dict(re.findall(r"^(\w+) += (.*?)\s*$", text, re.MULTILINE))
 
 
 def said_by(*command: str, environ: Mapping[str, str] | None = None) -> str:

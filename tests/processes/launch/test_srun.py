@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cec_mpi.processes.launch.srun import load_problem, srun_kinds
+from cec_mpi.processes.launch.srun import load_problem, read_settings, srun_kinds
 
 NO_LIBRARY = """\
 srun: error:  mpi/pmix_v4: init: (null) [0]: mpi_pmix.c:195: pmi/pmix: can not load PMIx library
@@ -53,3 +53,16 @@ def test_what_srun_says_that_it_has(told, kinds):
 )
 def test_why_srun_cannot_load_what_it_lists(told, problem):
     assert load_problem("pmix", told) == problem
+
+
+def test_settings_of_slurm():
+    told = (
+        "Configuration data as of 2026-11-24T11:00:13\n"
+        "KillOnBadExit           = 0\n"
+        "PropagateResourceLimitsExcept = (null)\n"
+        "WaitTime                = 30 sec\n\n"
+        "Slurmctld(primary) at vm is UP\n"
+    )
+    settings = read_settings(told)
+    assert (settings["KillOnBadExit"], settings["WaitTime"]) == ("0", "30 sec")
+    assert read_settings("slurm_load_ctl_conf error: Unable to contact controller\n") == {}

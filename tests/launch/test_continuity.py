@@ -1,0 +1,53 @@
+"""What a process says of its launcher's reaction to a killed process, and what happens then."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.killed import PROCESSES, seen, words
+from helpers.mpi_at_hand import library
+
+LIVES = 2  # seconds to live on; where all end, they have longer, so that a slow end is seen too
+ENDS = 25
+
+
+@pytest.fixture
+def killed(run, tmp_path):
+    """Start the program with these options: the exit code, what processes saw, who lived on."""
+
+    def killed(*options, seconds=LIVES, name="one"):
+        directory = tmp_path / name
+        done = run(["mpirun", *options, "-n", PROCESSES, *words(directory, seconds)])
+        return done.returncode, *seen(directory)
+
+    return killed
+
+
+def test_a_launcher_without_options(killed):
+    continues = library().startswith("Intel")
+    code, found, lived = killed(seconds=LIVES if continues else ENDS)
+    assert lived == (PROCESSES - 1 if continues else 0)
+    assert code
+    said = {"Intel": True, "Open ": None, "MPICH": False}[library()[:5]]
+    assert [each["continues"] for each in found] == [said] * PROCESSES
+    assert all(bool(each["remedy"]) == (not continues) for each in found)
+
+
+@pytest.mark.needs("ulfm")
+@pytest.mark.parametrize(
+    ("options", "said"), [(("--with-ft", "ulfm"), True), (("--continuous",), None)]
+)
+def test_options_of_open_mpi(killed, options, said):
+    code, found, lived = killed(*options)
+    assert (code, lived) == (0, PROCESSES - 1)
+    assert [each["continues"] for each in found] == [said] * PROCESSES
+
+
+def test_the_job_is_the_same_in_all_processes_and_differs_between_launches(killed):
+    jobs = [{each["job"] for each in killed(seconds=0, name=name)[1]} for name in ("one", "two")]
+    assert [len(job) for job in jobs] == [1, 1]
+    if library().startswith("MPICH"):
+        assert jobs == [{""}, {""}]
+    else:
+        assert jobs[0] != jobs[1]
+        assert {""} not in jobs
