@@ -83,6 +83,8 @@ def report(facts: Facts) -> str:
     lines = [f"{name:12} {version}" for name, version in facts.versions[0].items()]
     launcher = facts.launcher.name if facts.launcher else "none (one process alone)"
     lines += [f"{'launcher':12} {launcher}", f"{'mpirun':12} {facts.mpirun}"]
+    if facts.continuity is not None:
+        lines.append(f"{'losses':12} {facts.continuity}")
     if facts.srun is not None:
         lines.append(f"{'srun --mpi':12} {', '.join(facts.srun)}")
     lines += ["", *_table(facts)]
@@ -204,6 +206,7 @@ def to_json(facts: Facts) -> dict[str, Any]:
     return {
         "versions": facts.versions[0],
         "launcher": facts.launcher.name if facts.launcher else None,
+        "continuity": asdict(facts.continuity) if facts.continuity else None,
         "mpirun": facts.mpirun,
         "srun": facts.srun,
         "srun_problem": facts.srun_problem,

@@ -18,6 +18,7 @@ from cec_mpi.doctor.measure import measure_products, measure_wires
 from cec_mpi.errors import InputError
 from cec_mpi.options.placed import Placed
 from cec_mpi.options.speeds import SpeedsOption
+from cec_mpi.processes.launch.continuity import present_continuity
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.launch.library import library
 from cec_mpi.processes.launch.places import Place, place_of_ranks
@@ -97,6 +98,7 @@ def examine(
         [_compared(store or "", each) for here in seen for each in here],
         srun_load_problem(library().srun_kind),
         placement,
+        present_continuity(),
     )
     text = json.dumps(to_json(facts), indent=2) if as_json else report(facts).removesuffix("\n")
     put(printable(text, kept="\n"))

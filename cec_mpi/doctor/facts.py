@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.step.costs import StepCosts
 from cec_mpi.doctor.measure import Wire
+from cec_mpi.processes.launch.continuity import Continuity
 from cec_mpi.processes.launch.launchers import Launcher
 from cec_mpi.processes.launch.library import Library
 from cec_mpi.processes.launch.places import Place, by_node
@@ -70,6 +71,8 @@ class Facts:
         Why this Slurm cannot load what the library needs, though srun lists it.
     placement : Placement or None
         What machines have of the store.
+    continuity : Continuity or None
+        Whether the launcher lets the others continue when a process is killed.
     """
 
     launcher: Launcher | None
@@ -86,6 +89,7 @@ class Facts:
     seen: list[Seen] = field(default_factory=list)
     srun_problem: str = ""
     placement: Placement | None = None
+    continuity: Continuity | None = None
 
     @property
     def shards(self) -> tuple[int, ...]:

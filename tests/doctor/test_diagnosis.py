@@ -13,6 +13,7 @@ from cec_mpi.core.placement.placement import Placement
 from cec_mpi.doctor.diagnosis import findings, report, to_json
 from cec_mpi.doctor.facts import Facts, Seen
 from cec_mpi.doctor.measure import Wire
+from cec_mpi.processes.launch.continuity import Continuity
 from cec_mpi.processes.launch.launchers import Launcher
 from cec_mpi.processes.launch.library import Library
 from cec_mpi.processes.launch.places import Place
@@ -157,6 +158,22 @@ def test_a_slurm_that_cannot_load_what_it_lists():
     assert told.startswith("this Slurm lists srun --mpi=pmix, which Open MPI v5.0.11 needs, and ")
     assert told.endswith("cannot load it: libpmix.so is missing")
     assert to_json(facts)["srun_problem"] == "libpmix.so is missing"
+
+
+@pytest.mark.parametrize(
+    ("continuity", "said"),
+    [
+        (Continuity(True), "if a process is killed, the others continue"),
+        (Continuity(False, "use srun"), "if a process is killed, all end: use srun"),
+        (None, None),
+    ],
+)
+def test_what_happens_to_the_others_when_a_process_is_killed(continuity, said):
+    facts = facts_of(2, 1, continuity=continuity)
+    told = [line for line in report(facts).splitlines() if line.startswith("losses ")]
+    assert told == ([f"losses       {said}"] if said else [])
+    expected = {"continues": continuity.continues, "remedy": continuity.remedy} if said else None
+    assert to_json(facts)["continuity"] == expected
 
 
 def test_a_blas_that_cannot_be_limited():
