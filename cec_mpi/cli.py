@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 from cec_mpi._version import __version__
 from cec_mpi.commands.parser import Parser, Processes
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.options.losses import Losses
+from cec_mpi.options.elastic import Elastic, implies_elastic
 from cec_mpi.options.option import add_option
+from cec_mpi.processes.ending.raising import let_rank_0_print
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.together import as_cec_error, complain, complain_unexpected, run_together
 from cec_mpi.run.options import RunOptions
@@ -70,15 +71,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if_several = processes in (Processes.SHARED, Processes.STARTED)
     parallel = processes is Processes.RANKS or (if_several and several)
     words = {word.partition("=")[0] for word in argv}
-    parallel = parallel and not {"-h", "--help", "--serial"} & words
-    parallel = parallel and (several or "--accept" not in words)
+    elastic = processes is Processes.RANKS and (not several or implies_elastic(words))
+    parallel = parallel and not elastic and not {"-h", "--help", "--serial"} & words
     first = launcher is None or launcher.rank == 0
-    if not parallel and not first and processes is not Processes.EACH:
+    each = processes is Processes.EACH or (elastic and not {"-h", "--help"} & words)
+    if not parallel and not first and not each:
         return 0  # these commands are one process's work, and print once
     try:
         arguments = parser.parse_args(argv)
         perform: Callable[[argparse.Namespace], int] = arguments.command
     except InputError as error:
+        if elastic and not first:  # rank 0 says the same
+            let_rank_0_print(launcher)
+            return error.exit_code
         return _all_leave_with(error) if parallel else _leave_with(error)
     warnings.showwarning = _warn
     try:
@@ -191,7 +196,7 @@ def build_parser(name: str = "") -> Parser:
     parser.commands = commands.choices
     for _, command in parser.named():
         if command.processes is Processes.SHARED:
-            add_option(command, Losses, "start_timeout")
+            add_option(command, Elastic, "start_timeout")
             add_option(command, RunOptions, "progress")
         _add_verbosity(command)
     parser.set_defaults(verbosity=NORMAL)

@@ -26,8 +26,14 @@ LAUNCHERS = {
 # What starts one process that is no rank, and warns it.
 SRUN = 'srun --mpi=none --cpus-per-task="$SLURM_CPUS_PER_TASK"'
 
-# What each needs where a job is to go on without a process that it has lost.
-_GOING_ON = {"mpirun": " --with-ft ulfm", "pmi2": " --no-kill --kill-on-bad-exit=0 --wait=0"}
+# What each needs so that an elastic run continues without a process that was lost.
+_SRUN_CONTINUING = " --no-kill --kill-on-bad-exit=0 --wait=0"
+_CONTINUING = {
+    "mpirun": " --with-ft ulfm",  # of Open MPI
+    "hydra": "",
+    "pmix": _SRUN_CONTINUING,
+    "pmi2": _SRUN_CONTINUING,
+}
 
 # Where tasks have several cores: Open MPI gives each rank one of them. MPICH has the option too.
 _ALL_CORES = {"mpirun": " --bind-to none"}
@@ -53,7 +59,7 @@ def batch_script(
     preemptible: bool = False,
     warning: int = 120,
     restarts: int = 100,
-    on_loss: str = "end",
+    continues: bool = False,
     accepts: bool = False,
 ) -> str:
     """The text of a batch script.
@@ -83,8 +89,8 @@ def batch_script(
         Seconds before the end of the job's time at which it is warned.
     restarts : int
         The most that the script asks for.
-    on_loss : str
-        ``continue``: the job goes on without a machine or a node that it loses.
+    continues : bool
+        The run is elastic: the job continues without machines or nodes that it loses.
     accepts : bool
         Machines join from jobs of their own, and this one has the master alone; `launcher` is
         not used.
@@ -94,15 +100,10 @@ def batch_script(
     InputError
         Options contradict each other, or cannot be written into a script.
     """
-    if on_loss == "continue" and launcher not in _GOING_ON:
-        raise InputError(
-            f"--on-loss continue: with --launcher {launcher} a lost process ends the job; "
-            "expected mpirun (of Open MPI 5) or pmi2 (of MPICH or Intel MPI)"
-        )
     check_warning(warning if preemptible else 0, time)
     for text in (*words, out or "", *setup, *chain.from_iterable(parameters)):
         check_printable(text)
-    going_on = on_loss == "continue"
+    going_on = continues
     starts = SRUN if accepts else LAUNCHERS[launcher]
     is_srun = starts.startswith("srun ")
     given = {
@@ -143,8 +144,8 @@ def batch_script(
         "arguments": shlex.join(["set", "--", *words]),
         "choices": "\n".join(choices),
         "last": len(parameters),
-        "launch": launch + (_GOING_ON[launcher] if going_on else ""),
-        "options": " --resume" * preemptible + " --on-loss continue" * going_on,
+        "launch": launch + (_CONTINUING[launcher] if going_on else ""),
+        "options": " --resume" * preemptible,
         "early": warning + _EARLY,
         "stopped": StoppedError.exit_code,
         "codes": f"{StoppedError.exit_code}{'' if going_on and is_srun else ' | 138 | 143'}",

@@ -13,7 +13,7 @@ from cec_mpi.bench.ranks import RankBenchmark
 from cec_mpi.commands.parser import Parser, Processes
 from cec_mpi.commands.shared import add_json
 from cec_mpi.errors import InputError
-from cec_mpi.options.losses import Losses
+from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.option import add_flag, add_option, from_flags
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.together import on_master, run_together
@@ -70,7 +70,7 @@ def _add_benchmark(kinds: Any, what: str, kind: type[Benchmark]) -> None:
     )
     if issubclass(kind, RankBenchmark):
         p.processes = Processes.STARTED
-        add_option(p, Losses, "start_timeout")
+        add_option(p, Elastic, "start_timeout")
     p.set_defaults(command=_bench, kind=kind)
 
 

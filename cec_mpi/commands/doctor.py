@@ -7,7 +7,7 @@ from typing import Any
 
 from cec_mpi.commands.parser import Processes
 from cec_mpi.commands.shared import add_json
-from cec_mpi.options.losses import Losses
+from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.option import add_option, add_options, from_flags
 from cec_mpi.options.placed import Placed
 from cec_mpi.options.sharing import Sharing
@@ -29,7 +29,7 @@ def add_doctor(commands: Any) -> None:
     add_option(p, Sharing, "speeds", text="as run will be given, for --shards-per-machine auto")
     add_option(p, Sharing, "threads", text="as run will be given")
     add_json(p, "one JSON object, with figures by rank")
-    add_option(p, Losses, "start_timeout")
+    add_option(p, Elastic, "start_timeout")
     p.processes = Processes.RANKS
     p.set_defaults(command=_doctor)
 

@@ -18,7 +18,7 @@ from cec_mpi.drawing.steps import steps_table
 from cec_mpi.drawing.typed import left_out, typed
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
-from cec_mpi.options.losses import Losses
+from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.options.sharing import Sharing
 from cec_mpi.terminal import put
@@ -41,7 +41,7 @@ def add_plan(commands: Any) -> None:
         values.counts,
     )
     add_flag(p, "--available LIST", "by default all machines", values.machines)
-    add_option(p, Losses, "stragglers", text="each row on L + S machines")
+    add_option(p, Elastic, "stragglers", text="each row on L + S machines")
     add_option(p, Sharing, "scheme")
     add_flag(p, "--exact", "add the paper's fractions", default=False)
     add_flag(p, "--steps", "add what Algorithm 1 does, step by step", default=False)

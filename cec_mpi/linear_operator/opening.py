@@ -6,11 +6,16 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.entrance import Entrance
+from cec_mpi.options.elastic import REMOVED
 from cec_mpi.options.session import SessionOptions, with_keywords
+from cec_mpi.processes.ending.leaving import leave_now
+from cec_mpi.processes.ending.raising import let_rank_0_print, raised_together, shown_by_rank_0
+from cec_mpi.processes.launch.library import mpi_is_initialized
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.gathering import gathered
 
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from cec_mpi.linear_operator.coded_operator import CodedOperator
+    from cec_mpi.session.session import Session
 
 _KEYWORDS = {each.name for each in fields(SessionOptions)}
 
@@ -25,12 +31,17 @@ _KEYWORDS = {each.name for each in fields(SessionOptions)}
 @with_keywords
 def open_operator(
     store: str | os.PathLike[str],
-    comm: MPI.Intracomm | None,
+    comm: MPI.Intracomm | None = None,
     *,
     recorder: Recorder | None = None,
     **options: Any,
 ) -> Entrance[CodedOperator]:
-    """Collective: X of a store as a linear operator on rank 0, served by the other ranks.
+    """Open X of a store as a linear operator, served by machines.
+
+    With a communicator this is collective: X is on rank 0, served by the other ranks in lockstep.
+    With ``accept``, ``local`` or another elastic option, machines are processes without MPI, which
+    may be late, lost, leave and join. Under a launcher every process comes here then, rank 0 gets
+    X, and the others serve. Otherwise all machines are in this process.
 
     It opens in a ``with``, or with ``X = open_operator(...).start()``, as in a notebook.
     ``X.close()`` closes it, or the end of the ``with``, or the end of the program.
@@ -41,8 +52,7 @@ def open_operator(
         A store that `cec_mpi.encode` made, visible to all ranks.
     comm : mpi4py.MPI.Intracomm or None
         The master and one rank per machine: N + 1 ranks. With None all machines are in
-        this process, with the same results up to the last digits. With ``accept`` the ranks that
-        there are, none with None, are the first machines, and others join.
+        this process, with the same results up to the last digits, unless an option says otherwise.
     recorder : Recorder, optional
         Receives a record of each step.
     **options
@@ -98,16 +108,69 @@ def open_operator(
     def opened(close: Callable[[], None]) -> Iterator[CodedOperator | None]:
         known = {name: options[name] for name in options if name in _KEYWORDS}
         chosen = SessionOptions(**known)
-        with gathered(comm, options=chosen) as session:
+        with _gathered(comm, chosen) as session:
             if session is None:
                 yield None
                 return
             for name in options:
                 if name not in known:
-                    raise InputError(f"open_operator got an unexpected keyword argument {name!r}")
+                    instead = f": it was removed; {REMOVED[name]}" if name in REMOVED else ""
+                    raise InputError(
+                        f"open_operator got an unexpected keyword argument {name!r}{instead}"
+                    )
             from cec_mpi.linear_operator.coded_operator import CodedOperator
 
             master = session.open(store, chosen, recorder or Recorder())
             yield CodedOperator(session, master, close)
 
     return Entrance(opened, shown, comm)
+
+
+@contextmanager
+def _gathered(comm: MPI.Intracomm | None, options: SessionOptions) -> Iterator[Session | None]:
+    """The machines that the options ask for; None on one of them."""
+    if not options.is_elastic:
+        with gathered(comm, options=options) as session:
+            yield session
+        return
+    if comm is not None:
+        raise raised_together(
+            comm,
+            InputError(
+                "a communicator means lockstep, and these options an elastic run, without MPI: "
+                "expected open_operator(store, accept=FILE), or none of accept, elastic, listen, "
+                "local, stragglers, deadline, check and adopt"
+            ),
+        )
+    from cec_mpi.session.elastic import elastic, launched, serve_launched
+
+    launcher = launched()
+    try:
+        options.check_listening()
+        if options.accept is None and options.listen is None and options.local is None:
+            raise InputError(
+                "an elastic operator needs machines: expected accept=FILE, listen='HOST:PORT' or "
+                "local=N too"
+            )
+        if launcher is not None and options.accept is None and options.listen is None:
+            raise InputError("local under a launcher: expected accept=FILE too")
+        if launcher is not None and mpi_is_initialized():
+            raise InputError(
+                "an elastic operator under a launcher needs a program that has not started MPI "
+                "(MPI_Finalize may hang after a loss): put `import mpi4py; mpi4py.rc.initialize = "
+                "False` before `from mpi4py import MPI`, or do not import it"
+            )
+    except InputError as error:
+        if launcher is None:
+            raise
+        let_rank_0_print(launcher)
+        raise shown_by_rank_0(launcher.rank, error) from None
+    file = None if options.accept is None else Path(options.accept).absolute()
+    if launcher is not None and launcher.rank:
+        code = serve_launched(options, file)
+        if code:
+            leave_now(code)
+        yield None
+        return
+    with elastic(options, file) as session:
+        yield session

@@ -156,12 +156,13 @@ class StepPlanner:
         self._planners.clear()
         self.speeds.hold(placement.counts)
 
-    def next(self, spare: int = 0) -> Moment:
+    def next(self, spare: int = 0, others_come: bool = False) -> Moment:
         """The moment of the next step, which could be made without any so many machines.
 
         As `Schedule.next`: waits for it, and raises `InfeasibleError` where that is in vain.
         """
-        return self.schedule.next(self._recovery, self.reach or self.placement, spare)
+        machines = self.reach or self.placement
+        return self.schedule.next(self._recovery, machines, spare, others_come)
 
     def plan(self, moment: Moment, stragglers: int = 0) -> Planned:
         """Who computes what at a moment; each row by S machines more where they are available."""

@@ -112,19 +112,14 @@ class ResilientMaster(Master):
     def _moment(self, spare: int, events: list[dict[str, Any]]) -> Moment:
         """The moment of the next step, with the machines that can be asked then."""
         hub, patience, idle_patience = self.end.hub, Patience(), Patience(longest=IDLE_SLEEP)
-        with self._whole():
-            hub.hear()
         while True:
             with self._whole():
-                hub.start_processes()
                 for event in hub.events():
                     self.note(events, event)
-                    if isinstance(event, Lost):
-                        self.check_loss(event, "between steps")
                 self.give_up_silent(None)
                 awaited = (busy := hub.busy().keys()) | hub.awaited()
             try:
-                moment = self.steps.next(spare)
+                moment = self.steps.next(spare, others_come=bool(awaited))
             except InfeasibleError:
                 if not awaited:
                     raise
@@ -230,14 +225,6 @@ class ResilientMaster(Master):
     def to_spare(self, machines: Sequence[int]) -> int:
         """How many of these, whichever they are, a step can miss; -1 where they are too few."""
         return self.steps.placement.to_spare(self.manifest.code.recovery, machines)
-
-    def check_loss(self, event: Lost, when: str) -> None:
-        """Refuse to lose a machine, where the session does not go on without it."""
-        if not self.end.hub.continues:
-            raise MachineError(
-                f"machine {event.machine} was lost {when} ({event.reason}): on_loss='continue' "
-                "goes on without it"
-            )
 
     def note(self, events: list[dict[str, Any]], event: Event) -> None:
         """Keep who is there, for the records and for the next steps."""

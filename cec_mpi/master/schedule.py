@@ -54,9 +54,6 @@ class Schedule:
     step, tick : int
         Number and tick of the first step; the latter where steps are ticks.
     clock : Clock
-    joining : tuple of int, optional
-        Machines that are not there yet, where machines join at any time, and again whenever they
-        have left; by default none do.
 
     Attributes
     ----------
@@ -78,13 +75,11 @@ class Schedule:
         step: int = 0,
         tick: int = 0,
         clock: Clock = time,
-        joining: tuple[int, ...] | None = None,
     ) -> None:
         self._clock = clock
-        self._joining = joining is not None
         self._given = self._availability = availability.among(present)
         self._present = frozenset(present)
-        self._left: set[int] = set(joining or ())
+        self._left: set[int] = set()
         self.hosts: Mapping[int, str] = {}
         self._tick_seconds = tick_seconds
         self.waits = wait
@@ -129,11 +124,21 @@ class Schedule:
             self._left.add(change.machine)
         return not known
 
+    def begin_without(self, machines: Iterable[int]) -> None:
+        """Machines that are not there yet, and may join."""
+        self._left.update(machines)
+
     def listed(self, moment: Moment) -> set[int]:
         """Machines that would be available at a moment, those that have left among them."""
         return set(self._availability.at(moment.tick))
 
-    def next(self, recovery: int, placement: Placement | Reach, spare: int = 0) -> Moment:
+    def next(
+        self,
+        recovery: int,
+        placement: Placement | Reach,
+        spare: int = 0,
+        others_come: bool = False,
+    ) -> Moment:
         """The moment of the next step; sleeps through ticks that have to be waited for.
 
         It stays the moment of the next step until it is `taken`.
@@ -146,6 +151,8 @@ class Schedule:
             Which machine has which, or could have: those with higher numbers have no part in it.
         spare : int
             without any so many machines.
+        others_come : bool
+            Whoever asks waits for machines that join, if these are too few.
 
         Raises
         ------
@@ -160,7 +167,7 @@ class Schedule:
         while placement.to_spare(recovery, available := self._at(tick, machines)) < spare:
             most = min(self._availability.most_from(tick), len(self._present - self._left))
             if not self.waits or placement.to_spare(recovery, placement.largest(most)) < spare:
-                if not self._joining:
+                if not others_come:
                     self._hear_why()
                 raise InfeasibleError(self._complaint(tick, available, *needed))
             if waited >= _MOST_TICKS:

@@ -28,6 +28,7 @@ def option(
     parse: Callable[[str], Any] | None = None,
     *,
     alone: bool = False,
+    elastic: bool = False,
     flags_of: type[Any] | None = None,
     **more: Any,
 ) -> Any:
@@ -41,11 +42,14 @@ def option(
         As for `add_flag`. Choices hold for the keyword, too.
     alone : bool
         Excludes the other flags of its group that say so.
+    elastic : bool
+        Another value than the default makes a run elastic.
     flags_of : type, optional
         The group whose flags say together what this one keyword says.
     """
     shown = {"flag": flag, "text": text, "parse": parse, **more}
-    return field(default=default, metadata={"alone": alone, "flags_of": flags_of, "shown": shown})
+    marks = {"alone": alone, "elastic": elastic, "flags_of": flags_of, "shown": shown}
+    return field(default=default, metadata=marks)
 
 
 class Group:
@@ -92,14 +96,14 @@ def add_flag(
     parse : callable, optional
         Makes a value of text.
     default
-        With False the flag has no value; where it is a tuple, the flag may be given several
-        times, or with ``nargs`` several values.
+        With False or True the flag has no value, and changes it; where it is a tuple, the flag may
+        be given several times, or with ``nargs`` several values.
     **more
         For `argparse.ArgumentParser.add_argument`: choices, dest, nargs, required.
     """
     name, _, value = flag.partition(" ")
-    if default is False:
-        more["action"] = "store_true"
+    if isinstance(default, bool):
+        more["action"] = "store_false" if default else "store_true"
     else:
         more |= {"type": parse, "metavar": value or None}
     if isinstance(default, tuple):

@@ -13,8 +13,8 @@ from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.available import Available, check_enough
 from cec_mpi.options.checks import check_sensitivity
+from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.emulated import Emulated
-from cec_mpi.options.losses import Losses
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.options.option import option, own_options, whole_number
 from cec_mpi.options.placed import Placed
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-GROUPS = (Available, Placed, Sharing, Losses, Emulated)
+GROUPS = (Available, Placed, Sharing, Elastic, Emulated)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionOptions(Emulated, Losses, Sharing, Placed, Available):
+class SessionOptions(Emulated, Elastic, Sharing, Placed, Available):
     """How steps are made: the options of all groups, and one more.
 
     Attributes
@@ -57,7 +57,7 @@ class SessionOptions(Emulated, Losses, Sharing, Placed, Available):
             verify=self.verify,
             precision=self.precision,
             staged=self.staged or "",
-            mends=self.goes_on,
+            mends=self.is_elastic,
             measured=self.emulate_speeds is not None and self.emulate_base is None,
             inject=self.inject,
             seed=self.seed,

@@ -13,7 +13,6 @@ from cec_mpi.roster.changes import Change, GivenUp, Gone, Joined, Lost
 class State(Enum):
     """What a process is doing."""
 
-    STARTING = "starting"  # for a machine; it has not said where it runs
     SPARE = "spare"  # is no machine, and can become one
     JOINING = "joining"  # opens the shards of the machine that it is to become
     IDLE = "idle"  # is a machine that can be asked
@@ -61,7 +60,7 @@ class Process:
         Its number among the processes of the session, rank 0 being the master.
     state : State
     machine : int
-        That it is or, while it starts or joins, is to become; 0 for none.
+        That it is or, while it joins, is to become; 0 for none.
     since : float
         When its state changed last, in seconds of the roster's clock.
     host : str
@@ -85,35 +84,28 @@ class Process:
         """Whether it waits for what it is asked next."""
         return self.state in (State.SPARE, State.IDLE)
 
-    @property
-    def is_joining(self) -> bool:
-        """Whether it is about to become its machine."""
-        return self.state in (State.STARTING, State.JOINING)
-
 
 class Roster:
     """The processes that serve a session, those that are gone too.
 
     ::
 
-        start          arrive         join           joined        ask              late
-        -----> STARTING -----> SPARE -----> JOINING -------> IDLE -----> COMPUTING -----> LATE
-                                 |                            ^ ^            |              |
-                                 |           serve            | |   answer   |              |
-                                 '----------------------------' '------------+--------------+
-                                                                             |   give_up    |
-                               SPARE or IDLE <----- GIVEN_UP <---------------+--------------'
-                                            answer
+        come           join           joined        ask              late
+        -----> SPARE -----> JOINING -------> IDLE -----> COMPUTING -----> LATE
+                                              ^              |              |
+                                              |    answer    |              |
+                                              '--------------+--------------+
+                                                             |   give_up    |
+                    SPARE or IDLE <----- GIVEN_UP <----------+--------------'
+                                 answer
 
-    Who was given up is IDLE when it answers, or a SPARE if it was to `hand_over` its machine. A
-    machine that has missed stores while it computed is JOINING when it has answered, to become
-    itself again. From wherever it lives, a process is EXCLUDED (`exclude`) or LOST (`lose`): its
-    machine is vacant then.
+    A process that was given up is IDLE when it answers, or a SPARE if another one has become its
+    machine (`hand_over`). A machine that was computing while a store was opened is JOINING when it
+    has answered, until it has opened that store too. A process in any of these states can be
+    EXCLUDED (`exclude`) or LOST (`lose`); its machine is vacant then.
 
     Parameters
     ----------
-    size : int
-        Processes at the beginning: spares with ranks 1..size.
     clock : callable
         Seconds.
     tell : callable
@@ -123,22 +115,16 @@ class Roster:
     ----------
     processes : list of Process
         In the order of ranks, without those that were forgotten.
-    next_rank : int
-        Of the process that comes next.
     vacant : list of int
         Machines that have lost their process, and have no other yet, the first first.
     """
 
-    def __init__(
-        self, size: int, clock: Callable[[], float], tell: Callable[[Change], None]
-    ) -> None:
+    def __init__(self, clock: Callable[[], float], tell: Callable[[Change], None]) -> None:
         self._clock = clock
         self._tell = tell
         self._by_rank: dict[int, Process] = {}
-        self.next_rank = 1
+        self._next_rank = 1
         self.vacant: list[int] = []
-        for _ in range(size):
-            self._add(State.SPARE, 0)
 
     def __getitem__(self, rank: int) -> Process:
         return self._by_rank[rank]
@@ -177,11 +163,6 @@ class Roster:
 
     # One for each change.
 
-    def serve(self, rank: int, machine: int) -> None:
-        """A process is this machine from the beginning."""
-        process = self._change(rank, State.IDLE, State.SPARE)
-        process.machine, process.counts = machine, True
-
     def expect(self, machines: Iterable[int]) -> None:
         """These machines are vacant from the beginning."""
         self.vacant.extend(machines)
@@ -191,18 +172,11 @@ class Roster:
         self[rank].host, self[rank].room = host, room
 
     def come(self) -> Process:
-        """A process has come that nobody has started for a machine: a spare."""
-        return self._add(State.SPARE, 0)
-
-    def start(self, machine: int) -> Process:
-        """A process is started that is to become a vacant machine."""
-        self.vacant.remove(machine)
-        return self._add(State.STARTING, machine)
-
-    def arrive(self, rank: int) -> None:
-        """A process that was started is there: a spare, and its machine is vacant again."""
-        process = self._change(rank, State.SPARE, State.STARTING)
-        self._vacate(process)
+        """A process has come: a spare."""
+        process = Process(self._next_rank, State.SPARE, 0, self._clock())
+        self._by_rank[process.rank] = process
+        self._next_rank += 1
+        return process
 
     def join(self, rank: int, machine: int) -> None:
         """A spare is to become a vacant machine, or a machine itself again."""
@@ -213,9 +187,11 @@ class Roster:
         if is_spare:
             self.vacant.remove(machine)
 
-    def joined(self, rank: int) -> None:
-        """A process has become its machine."""
-        self._count(self._change(rank, State.IDLE, State.JOINING))
+    def joined(self, rank: int, quietly: bool = False) -> None:
+        """A process has become its machine; `quietly`: before the first step, which is no news."""
+        process = self._change(rank, State.IDLE, State.JOINING)
+        process.counts = process.counts or quietly
+        self._count(process)
 
     def ask(self, rank: int) -> None:
         """A machine is asked for rows."""
@@ -255,12 +231,6 @@ class Roster:
         if self[rank].state is not State.LOST:
             raise RuntimeError(f"rank {rank} is {self[rank].state.value}: it cannot be forgotten")
         del self._by_rank[rank]
-
-    def _add(self, state: State, machine: int) -> Process:
-        process = Process(self.next_rank, state, machine, self._clock())
-        self._by_rank[process.rank] = process
-        self.next_rank += 1
-        return process
 
     def _change(self, rank: int, state: State, *allowed: State) -> Process:
         process = self[rank]

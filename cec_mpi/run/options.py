@@ -63,6 +63,15 @@ class RunOptions:
 class JoinOptions:
     """What a machine that joins can have, and how long it waits."""
 
+    machine: int | None = option(
+        None,
+        "--machine N",
+        "ask to be machine N, for example because its shard is on this computer",
+        values.positive,
+    )
+    encryption: bool = option(
+        True, "--no-encryption", "with HOST:PORT, where the run has --no-encryption"
+    )
     shards: int | None = option(
         None,
         "--shards-per-machine K",

@@ -6,18 +6,20 @@ longer than all else that a machine does before its first step.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending.leaving import leave_without_mpi
 from cec_mpi.processes.ending.signals import NotedSignals
-from cec_mpi.processes.launch.library import survives_losses
 from cec_mpi.run.options import RunOptions
 from cec_mpi.session.gathering import gathered
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+CONNECTION = "connection.json"
+"""The connection file in the directory of a run."""
 
 
 def read_ahead() -> None:
@@ -25,32 +27,49 @@ def read_ahead() -> None:
     import cec_mpi.run.task_run  # noqa: F401
 
 
-def run_parallel(
+def run_in_lockstep(
     comm: MPI.Intracomm, run: RunOptions, options: SessionOptions, signals: NotedSignals
 ) -> int:
-    """Collective: ``cec-mpi run`` on the master and its machines.
+    """Collective: ``cec-mpi run`` on the master and its machines, which are ranks of MPI.
 
     Signals end a run where they come to rank 0; machines serve until the master leaves.
     """
-    try:
-        with gathered(comm, Path(run.out) / "logs", options) as session:
-            if session is not None:
-                from cec_mpi.run.task_run import TaskRun
+    with gathered(comm, Path(run.out) / "logs", options) as session:
+        if session is not None:
+            from cec_mpi.run.task_run import TaskRun
 
-                places = session.started(options.spares)
-                TaskRun(run, options, signals, places).run(session)
-    finally:
-        if options.goes_on and survives_losses():
-            leave_without_mpi()  # a machine may be lost at any moment up to the end
+            TaskRun(run, options, signals, session.started).run(session)
     return 0
 
 
 def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
-    """``cec-mpi run --serial``, all machines in this process, or ``--accept``, such that join."""
+    """``cec-mpi run --serial``: all machines in this process."""
     from cec_mpi.run.task_run import TaskRun
 
-    logs = None if run.serial else Path(run.out) / "logs"
-    with gathered(None, logs, options) as session:
+    with gathered(None, None, options) as session:
         assert session is not None
-        TaskRun(run, options, signals, None).run(session)
+        TaskRun(run, options, signals).run(session)
+    return 0
+
+
+def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
+    """``cec-mpi run`` whose machines come over sockets; this process may be one of them."""
+    from cec_mpi.session.elastic import elastic, launched, serve_launched, tell_late_ranks
+
+    file = Path(options.accept or Path(run.out) / CONNECTION).absolute()
+    launcher = launched()
+    if launcher is not None and launcher.rank:
+        return serve_launched(options, file)
+    from cec_mpi.run.task_run import TaskRun
+
+    options = replace(options, elastic=True)
+    try:
+        task = TaskRun(run, options, signals)
+    except BaseException as error:
+        tell_late_ranks(file, error)
+        raise
+    if launcher is None and options.local is None and not (options.accept or options.listen):
+        options = task.options = replace(options, local=task.machines_here())
+    with elastic(options, file, Path(run.out) / "logs", task.gate) as session:
+        task.run(session)
     return 0

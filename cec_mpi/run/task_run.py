@@ -20,7 +20,7 @@ from cec_mpi.linear_operator.coded_operator import CodedOperator
 from cec_mpi.live.steps import progress
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending.signals import NotedSignals
-from cec_mpi.processes.launch.places import Place
+from cec_mpi.processes.launch.places import Place, place_here
 from cec_mpi.processes.logs import log_file
 from cec_mpi.processes.together import as_cec_error
 from cec_mpi.records.directory import (
@@ -72,8 +72,8 @@ class TaskRun:
     options : SessionOptions
     signals : NotedSignals
         Of this process: one that came ends the run before its next step.
-    places : sequence of Place or None
-        Where the machines run that were started; None where all are in this process.
+    places : sequence of Place, optional
+        Where the machines run, where that is known already.
     """
 
     def __init__(
@@ -81,13 +81,15 @@ class TaskRun:
         run: RunOptions,
         options: SessionOptions,
         signals: NotedSignals,
-        places: Sequence[Place] | None,
+        places: Sequence[Place] | None = None,
     ) -> None:
         self.store = run.store
         self.out = Path(run.out)
-        manifest = open_store(node_directory(self.store)).manifest
-        self.options = options.checked(manifest, places)
+        manifest = self.manifest = open_store(node_directory(self.store)).manifest
+        self.options = options
         self.shares_out = options.shards_per_machine == "auto"
+        if places is not None or not (self.shares_out and options.is_elastic):
+            options.checked(manifest, places)  # else when the machines are there
         self.task_name = run.task
         self.task: Task = find_task(self.task_name)
         self.task_options = task_options(self.task, run, options.seed)
@@ -153,14 +155,14 @@ class TaskRun:
         recorder = Recorder(earlier=resume_steps(self.out / STEPS) if resumed else ())
         before = recorder.steps
         master = session.open(self.store, self.options, recorder)
-        session.schedule.gate = self._gate
+        session.schedule.gate = self.gate
         planned = None if self.products is None else self.found.left_of(self.products[0])
         recorder.common |= {"task": self.task_name, "planned_steps": planned}
         self.warned += session.slow
         if session.unlogged:
             raise MachineError(session.unlogged[0])
         if self.shares_out:
-            counts = ", ".join(map(str, self.options.placement.counts))
+            counts = ", ".join(map(str, master.steps.placement.counts))
             say(f"shards per machine: {counts}")
         if self.shows_map:
             put(printable(placement_table(recorder.common), kept="\n"))
@@ -209,7 +211,13 @@ class TaskRun:
             raise ResultsError(problem)
         warn(f"{problem}; the run goes on without this log")
 
-    def _gate(self) -> None:
+    def machines_here(self) -> int:
+        """How many machines to start on this computer, where nobody has said so."""
+        code, wanted = self.manifest.code, self.options
+        needed = code.recovery + max(wanted.stragglers, wanted.check != "none")
+        return min(code.machines, max(needed, place_here().cores))
+
+    def gate(self) -> None:
         """Raise what ends the run, where something does."""
         if self.vectors_file is not None:
             self.vectors_file.check()

@@ -1,33 +1,19 @@
-"""Machines gathered around a master until it leaves, on the exchange that options ask for."""
+"""Machines gathered around a master until it leaves: ranks in lockstep, or all in this process."""
 
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cec_mpi.errors import InputError
-from cec_mpi.options.losses import Running
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending.failing import dying_alone, ending_the_job, starting_together
-from cec_mpi.processes.ending.leaving import (
-    leave_now,
-    leave_without_mpi,
-    leaves_without_mpi,
-    note_exit_status,
-)
+from cec_mpi.processes.ending.failing import ending_the_job, starting_together
+from cec_mpi.processes.ending.leaving import leaves_without_mpi
 from cec_mpi.processes.ending.raising import raised_together
-from cec_mpi.processes.launch.cards import where_to_listen
-from cec_mpi.processes.launch.library import (
-    library_name,
-    starts_processes,
-    survives_losses,
-    world_size,
-)
+from cec_mpi.processes.launch.library import library_name
 from cec_mpi.processes.launch.places import place_here, place_of_ranks
 from cec_mpi.processes.meeting import meet
 from cec_mpi.processes.start import begin_start
@@ -40,7 +26,6 @@ if TYPE_CHECKING:
 
 _RAISING_SECONDS = 0.1  # that rank 0 is ahead: under `python -m mpi4py` who raises ends all
 
-_not_freed: list[MPI.Intracomm] = []  # Free would wait for a process that is lost just then
 _serving: list[MPI.Group] = []  # groups of processes that are gathered around this one
 
 
@@ -55,13 +40,11 @@ def gathered(
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm or None
-        The master and one rank per machine; None for all machines in this process, or such that
-        join.
+        The master and one rank per machine; None for all machines in this process.
     logs : Path, optional
         Directory for a log of each machine.
     options : SessionOptions, optional
-        How machines are waited for, and whether a session goes on without one that is lost; on
-        rank 0.
+        How ranks are waited for.
 
     Yields
     ------
@@ -71,31 +54,22 @@ def gathered(
     Raises
     ------
     InputError
-        The processes of `comm` serve already, were not started to work together, or machines
-        in this process cannot be lost.
+        The processes of `comm` serve already, or were not started to work together.
     MachineError
         Not all processes of `comm` have come in time.
     """
     options = options or SessionOptions()
-    running = options.running(alone=comm is None)
-    if comm is None and running is Running.JOINING:
-        from cec_mpi.session.joining.master import served_by_those_that_join
-
-        yield from served_by_those_that_join(logs, options)
-        return
     if comm is None:
         from cec_mpi.master.lockstep import LockstepMaster
         from cec_mpi.session.local import LocalHub
         from cec_mpi.session.session import Session
 
+        if options.inject:
+            raise InputError("inject is for machines that are processes: here it would be this one")
         with ExitStack() as kept:
             # What it opened ends with it.
             yield Session(LocalHub(), LockstepMaster, [place_here()], "", kept)
         return
-    if leaves_without_mpi():
-        raise raised_together(
-            comm, InputError("a process was lost before: this program cannot open another operator")
-        )
     begin_start(options.start_timeout)
     with (
         starting_together(),
@@ -104,32 +78,7 @@ def gathered(
         _duplicate(comm) as own,
     ):
         check_start(own)
-        running, continues, spawns = comm.bcast(
-            (running, options.goes_on, options.starts_others), root=0
-        )
-        if continues and 1 < comm.size < world_size():
-            option = _how_it_continues(running)
-            raise raised_together(
-                comm,
-                InputError(
-                    f"{option} with {comm.size} of {world_size()} processes: those that have no "
-                    "part would wait for lost ones when MPI ends"
-                ),
-            )
-        if spawns and not starts_processes():
-            raise raised_together(
-                comm,
-                InputError(
-                    f"replace spawn: {library_name()} starts no process during a run here (Open "
-                    "MPI's mpirun --with-ft ulfm does): use spares (--spares)"
-                ),
-            )
-        if continues:
-            _not_freed.append(own)
-        if running is Running.LOCKSTEP:
-            yield from _take_part(own, logs)
-        else:
-            yield from _take_part_by_messages(own, logs, running, continues, spawns, options)
+        yield from _take_part(own, logs)
 
 
 def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | None]:
@@ -140,15 +89,17 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
     else:
         from cec_mpi.master.lockstep import LockstepMaster
         from cec_mpi.session.callers import turns_with_mpi
-        from cec_mpi.session.session import Session
+        from cec_mpi.session.session import Running, Session
         from cec_mpi.wire.collective.hub import CollectiveHub
 
     places = place_of_ranks(comm)
     meet(comm)
     if comm.rank:
         with ending_the_job(comm, known=()):
-            error = serve(comm.rank, CollectiveMachineEnd(comm))
-        _raise_together_after_rank_0(comm, error)
+            error = serve(CollectiveMachineEnd(comm))
+        if error is not None:
+            time.sleep(_RAISING_SECONDS)
+            raise raised_together(comm, error)
         yield None
         return
     hub = CollectiveHub(comm)
@@ -162,90 +113,6 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
         raised_together(comm, error)
         raise
     hub.stop(None)
-
-
-def _take_part_by_messages(
-    comm: MPI.Intracomm,
-    logs: Path | None,
-    running: Running,
-    continues: bool,
-    spawns: bool,
-    options: SessionOptions,
-) -> Iterator[Session | None]:
-    """Serve, or be served, by messages: processes that are lost hold up nobody."""
-    if comm.rank:
-        from cec_mpi.session.serving import serve
-        from cec_mpi.wire.messages.machine_end import meet_master
-    else:
-        from cec_mpi.master.resilient import ResilientMaster
-        from cec_mpi.session import spawned
-        from cec_mpi.session.callers import turns_with_mpi
-        from cec_mpi.session.session import Session
-        from cec_mpi.wire.messages.hub import MessagesHub
-        from cec_mpi.wire.messages.ranks import Ranks
-
-    places = place_of_ranks(comm)
-    if comm.rank:
-        with dying_alone(comm) if continues else ending_the_job(comm, known=()):
-            end = meet_master(comm, leave_now)
-            meet(comm)
-            error = serve(comm.rank, end)
-        if end.others_are_lost:
-            leave_without_mpi()
-        _raise_together_after_rank_0(comm, error)
-        yield None
-        return
-    at = callers = problem = error = None
-    alone = len({place.network for place in places}) == 1
-    try:
-        if continues and comm.size > 1:
-            options.check_ports()
-            at = where_to_listen(options.interface, alone, not spawns)
-        if running is Running.JOINING:
-            from cec_mpi.session.joining.master import reception
-
-            callers = reception(options, alone)
-    except InputError as caught:
-        problem = caught
-    program = spawned.__name__ if spawns else None
-    hub = MessagesHub(
-        comm.size - 1, continues, partial(Ranks, comm, at, options.ports, program), callers
-    )
-    meet(comm)
-    try:
-        if problem is not None:
-            raise problem
-        if continues and comm.size > 1 and not survives_losses():
-            warnings.warn(
-                f"{_how_it_continues(running)}: this launcher ends the job when a process is lost "
-                "(Open MPI's mpirun --with-ft ulfm does not); --resume then goes on from the "
-                "checkpoint",
-                stacklevel=2,
-            )
-        with ExitStack() as kept:
-            turns = turns_with_mpi()
-            given = places, library_name(), kept, logs, turns, running
-            yield Session(hub, ResilientMaster, *given)
-    except BaseException as caught:
-        error = raised_together(comm, caught)
-        if isinstance(caught, SystemExit):
-            note_exit_status(caught.code)
-        raise
-    finally:
-        hub.stop(error)
-        if hub.lost_any:
-            leave_without_mpi(others_are_stuck=hub.out_of_reach)
-
-
-def _raise_together_after_rank_0(comm: MPI.Intracomm, error: BaseException | None) -> None:
-    if error is not None:
-        time.sleep(_RAISING_SECONDS)
-        raise raised_together(comm, error)
-
-
-def _how_it_continues(running: Running) -> str:
-    """The option that asks for a session to go on without processes that are lost."""
-    return "accept" if running is Running.JOINING else "on_loss='continue'"
 
 
 def serves(comm: MPI.Intracomm) -> bool:
@@ -293,5 +160,5 @@ def _duplicate(comm: MPI.Intracomm) -> Iterator[MPI.Intracomm]:
     try:
         yield own
     finally:
-        if own not in _not_freed and not leaves_without_mpi():
+        if not leaves_without_mpi():
             own.Free()

@@ -17,9 +17,10 @@ from cec_mpi.session.stores import noting_problems, open_machine
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.wire.answers import AnswerBuffers, Answers
 from cec_mpi.wire.opening import Opened, Opening
+from cec_mpi.wire.protocol import EveryRank
 
 
-class LocalHub:
+class LocalHub(EveryRank):
     """The master's end when the machines are objects beside it."""
 
     def __init__(self) -> None:

@@ -25,9 +25,7 @@ from cec_mpi.wire.protocol import MachineEnd
 log = logging.getLogger(__name__)
 
 
-def serve(
-    rank: int, end: MachineEnd, make: Callable[..., Machine] = Machine
-) -> BaseException | None:
+def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseException | None:
     """Open stores and answer steps until the master says stop.
 
     An exception in a computation is logged and reported; the machine then stays in step
@@ -36,7 +34,6 @@ def serve(
 
     Parameters
     ----------
-    rank : int
     end : MachineEnd
     make : callable
         Makes the machine of a store, as `Machine` does.
@@ -60,7 +57,7 @@ def serve(
                 case Explain():
                     end.report(problem)
                 case Open():
-                    machine = _open(rank, order.opening, end, make, session)
+                    machine = _open(order, end, make, session)
                     if machine is not None:
                         machines[order.store] = machine
                         openings[order.store] = order.opening
@@ -104,15 +101,15 @@ def _adopt(
 
 
 def _open(
-    rank: int, opening: Opening, end: MachineEnd, make: Callable[..., Machine], session: ExitStack
+    order: Open, end: MachineEnd, make: Callable[..., Machine], session: ExitStack
 ) -> Machine | None:
-    """Open a store, as all machines do at the same time; None if one of them could not."""
+    """Open a store; None if this machine could not, or the master refuses it."""
     machine, rate = None, 0.0
-    number = opening.machines[rank - 1]
+    opening, number = order.opening, order.machine
     problems: list[str] = []
     unlogged: list[str] = []
     with noting_problems(number, problems):
-        session.enter_context(limit_threads(opening.threads[rank]))
+        session.enter_context(limit_threads(order.threads))
         if opening.logs is not None and number:
             path = opening.logs / f"machine-{number:04d}.log"
             session.enter_context(log_file(path, unlogged.append))

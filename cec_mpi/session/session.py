@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +17,6 @@ from cec_mpi.machine.emulation import Emulation
 from cec_mpi.master.master import Master, OpenStore
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.schedule import Schedule
-from cec_mpi.options.losses import Running
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.options.speeds import SpeedsOption, as_speeds
 from cec_mpi.processes.launch.findings import find_crowds
@@ -36,11 +36,19 @@ from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import node_directory, remembered_stage
-from cec_mpi.wire.opening import Opening
+from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.protocol import Hub
 
 End = TypeVar("End")
 T = TypeVar("T")
+
+
+class Running(Enum):
+    """How the machines of a session run."""
+
+    ALONE = "all in one process, which is the master too"
+    LOCKSTEP = "ranks of MPI, which make each step together"
+    ELASTIC = "processes that join over sockets, and may be late, lost or leave"
 
 
 class Session:
@@ -64,6 +72,9 @@ class Session:
         Of the threads that use it.
     running : Running
         How the machines run.
+    gather : callable, optional
+        Given how many machines are enough, waits for those that were started; returns where the
+        master and these run.
 
     Attributes
     ----------
@@ -87,6 +98,7 @@ class Session:
         logs: Path | None = None,
         turns: Turns | None = None,
         running: Running = Running.ALONE,
+        gather: Callable[[int], list[Place]] | None = None,
     ) -> None:
         self._make_master = _masters_on(hub, make)
         self._turns = turns or Turns()
@@ -96,6 +108,7 @@ class Session:
         self._places = places
         self._library = library
         self._running = running
+        self._gather = gather
         self._logs = logs
         self._options = SessionOptions()
         self._machines: tuple[int, ...] = ()
@@ -122,12 +135,14 @@ class Session:
         """
         path = Path(store)
         manifest = open_store(node_directory(path)).manifest
-        options = options.checked(manifest, self.started(options.spares))
+        if self._gather is not None:
+            self._places = self._gather(manifest.code.recovery)
+        options = options.checked(manifest, self.started)
         machines = options.machines or ()
-        if self._running is Running.JOINING:
+        if self._running is Running.LOCKSTEP:
+            check_ranks(len(self._places), machines, options.placement)
+        elif self._running is Running.ELASTIC and self.started is None:
             check_joining(options)
-        elif self._running is not Running.ALONE:
-            check_ranks(len(self._places), machines, options.placement, options.spares)
         self._warn(options)
         self.schedule = Schedule(
             options.availability,
@@ -136,7 +151,6 @@ class Session:
             wait=options.wait,
             step=recorder.next_step,
             tick=recorder.next_tick,
-            joining=machines[self._ranks :] if self._running is Running.JOINING else None,
         )
         self._recorder = recorder
         self._stores = 0
@@ -147,16 +161,10 @@ class Session:
         self._kept.callback(self._end, master)
         return master
 
-    def started(self, spares: int) -> list[Place] | None:
-        """Where the machines run that were started; None where all are in this process, or join."""
-        if self._running in (Running.ALONE, Running.JOINING):
-            return None
-        return list(self._places[1 : max(1, len(self._places) - spares)])
-
     @property
-    def _ranks(self) -> int:
-        """Beside the master's."""
-        return len(self._places) - 1
+    def started(self) -> list[Place] | None:
+        """Where the machines run that were started; None if none were."""
+        return self._places[1:] or None
 
     def in_turn(self, work: Callable[[], T]) -> T:
         """Call a function while no other thread has the machines do anything.
@@ -239,26 +247,25 @@ class Session:
     ) -> Master:
         if options.staged is None:
             options = replace(options, staged=remembered_stage(node_directory(path)) or "")
-        part = [n if n in (options.machines or ()) else 0 for n in self._machines]
-        ranks = len(part) + options.spares
-        if self._running is Running.JOINING:
-            ranks = self._ranks
-            path, logs = path.absolute(), logs and logs.absolute()  # who joins may be elsewhere
-        numbers, later = (part + [0] * ranks)[:ranks], tuple(filter(None, part[ranks:]))
-        hosts = host_of_ranks(self._places, len(numbers) + 1)[1:]
+        part = tuple(n if n in (options.machines or ()) else 0 for n in self._machines)
+        if self._running is Running.ELASTIC:  # a machine may be on another host
+            path, logs = path.absolute(), logs and logs.absolute()
+        numbers, places = self._hub.assigned(part, self._places)
+        hosts = host_of_ranks(places, len(numbers) + 1)[1:]
         total = options.placement.machines
         speeds = as_speeds(options.speeds, total).by_machine(numbers, hosts, total)
         options = replace(options, speeds="learn" if speeds is None else speeds)
         scaling = read_scaling(node_directory(path), manifest)
         several = len({place.node for place in self._places}) > 1
-        served = path, manifest, options.placement, tuple(numbers), options.of_machines
-        opening = Opening(*served, tuple(self._threads(options)), logs, several, later)
+        threads = tuple(options.threads or place.threads for place in places)
+        later = tuple(n for n in part if n and n not in numbers)
+        served = path, manifest, options.placement, numbers, options.of_machines
+        opening = Opening(*served, threads, logs, several, later)
         opened = self._hub.open(opening)
-        error = problem_of_opening(opening, opened, self._places)
-        if error is not None:
+        error = problem_of_opening(opening, opened, places)
+        if error is not None and not self._goes_on(opening, opened):
             self._hub.refuse(error)
             raise error
-        opened = opened[: len(opening.machines)]  # without processes that were started since
         emulation = emulation_of(options, opening.machines, opened, hosts)
         scheme, placement = options.scheme, options.placement
         steps = StepPlanner.of(manifest, self.schedule, speeds, scheme, placement)
@@ -268,12 +275,20 @@ class Session:
         )
         master = self._make_master(emulation, options, store)
         if number == 0:
-            at = zip(opening.machines, hosts, strict=False)
+            self.schedule.begin_without(self._hub.absent())
+            at = zip(opening.machines, hosts, strict=True)
             self.schedule.hosts = {n: host for n, host in at if n}
             self.unlogged = [each.unlogged for each in opened if each.unlogged]
-            header = run_header(opening, options, opened, emulation, self._places, self._library)
+            header = run_header(opening, options, opened, emulation, places, self._library)
             self._recorder.header(header)
         return master
+
+    def _goes_on(self, opening: Opening, opened: Sequence[Opened]) -> bool:
+        """Whether a step can be made without the machines that could not open a store."""
+        told = zip(opening.machines, opened, strict=True)
+        able = [n for n, said in told if n and said.shards and not said.problem]
+        enough = opening.placement.count(able) >= opening.manifest.code.recovery
+        return self._running is Running.ELASTIC and enough
 
     def _threads(self, options: SessionOptions) -> list[int]:
         """BLAS threads of each rank."""

@@ -89,8 +89,7 @@ def _open_shard(store: Store, number: int, copy: Path | None, options: MachineOp
         if not (file.exists() and problem_on_opening(file, store.manifest)):
             raise
         raise DamagedStoreError(
-            f"{error} (cec-mpi repair {store.path} rebuilds it; under mpirun --on-loss continue "
-            "goes on)"
+            f"{error} (cec-mpi repair {store.path} rebuilds it; with --elastic a run continues)"
         ) from None
 
 
@@ -125,7 +124,7 @@ def problem_of_opening(
     if any(each.unseen for each in opened):
         remedy = "; cec-mpi repair makes a shard again from others, --machines leaves it out"
         if not opening.options.mends:
-            remedy += ", under mpirun --on-loss continue makes it in memory"
+            remedy += ", --elastic makes it in memory"
     return MachineError(f"{problems[0]}{more}{remedy}")
 
 
@@ -157,26 +156,24 @@ def emulation_of(
     )
 
 
-def check_ranks(
-    size: int, machines: tuple[int, ...], placement: Placement, spares: int = 0
-) -> None:
-    """Refuse another number of ranks than one for the master, each machine and each spare."""
+def check_ranks(size: int, machines: tuple[int, ...], placement: Placement) -> None:
+    """Raise unless there is one rank for the master and one for each machine."""
     shards = () if placement.is_plain else placement.counts
     total, launcher = placement.machines, detect_launcher()
-    problem = wrong_ranks(size, machines, total, spares, launcher, shards)
+    problem = wrong_ranks(size, machines, total, launcher, shards)
     if problem:
         raise InputError(problem)
 
 
 def check_joining(options: SessionOptions) -> None:
-    """Refuse what needs all machines to be there from the beginning."""
+    """Raise for what needs machines that are there from the beginning."""
     if options.emulate_speeds is not None and options.emulate_base is None:
         raise InputError(
-            "emulate speeds with accept: expected a base too (--emulate-base), since machines that "
-            "join later cannot be measured together"
+            "emulate speeds without machines that were started: expected a base too "
+            "(--emulate-base), because machines that join later cannot be measured together"
         )
     if isinstance(as_speeds(options.speeds, options.placement.machines), HostSpeeds):
         raise InputError(
-            "speeds of hosts with accept: expected a speed for each machine, or learn, since it is "
-            "not known where machines will be"
+            "speeds of hosts without machines that were started: expected a speed for each "
+            "machine, or learn, because it is not known where machines will be"
         )

@@ -1,4 +1,4 @@
-"""Jobs, which are asked and answered one by one: what a step needs of the wire then."""
+"""Jobs, which are asked and answered one by one: what an elastic step needs of the wire."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,6 @@ from cec_mpi.roster.changes import Change, Gone
 from cec_mpi.roster.roster import Roster
 from cec_mpi.store.shard import Mended
 from cec_mpi.wire.orders import Reported
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 Intervals = tuple[tuple[int, int], ...]
 
@@ -41,14 +38,12 @@ class Job:
         When it was asked, in seconds of `time.monotonic`.
     report : (11,) ndarray of float64
         What the machine says of it, as it comes.
-    requests : list of mpi4py.MPI.Request
-        Where MPI carries it, messages that are on their way, in the order in which they arrive.
     room : object
         What `report` and `values` lie in.
-    sent : tuple
-        What must stay as it is until then.
+    content : object
+        What it multiplies with, which must not change until the answer is there.
     asked : bool
-        Whether all of these messages are: else it was interrupted, and is never answered.
+        Whether it was sent; False if that was interrupted: then it is never answered.
     adopted : tuple of int or None
         No product is asked for: these are the shards that the machine has behind its own ones
         from now on, which it reads where it has not.
@@ -65,9 +60,8 @@ class Job:
     values: NDArray[Any]
     begun: float = field(default_factory=time.monotonic)
     report: NDArray[np.float64] = field(default_factory=lambda: np.zeros(Reported.size()))
-    requests: list[MPI.Request] = field(default_factory=list)
     room: Any = None
-    sent: tuple[Any, ...] = ()
+    content: Any = None
     asked: bool = False
     adopted: tuple[int, ...] | None = None
     allowance: float = 0.0
@@ -123,15 +117,11 @@ class JobsHub(Protocol):
     ----------
     roster : Roster
         Which process is which machine, and in what state.
-    continues : bool
-        A session goes on without machines that are lost.
     is_cut_off : bool
-        What was asked of it was interrupted half-way, or is just being done: it may not be asked
-        for more.
+        The last call was interrupted, or is still under way: it must not be asked for more.
     """
 
     roster: Roster
-    continues: bool
     is_cut_off: bool
 
     def ask(self, job: Job, content: NDArray[Any]) -> None:
@@ -140,14 +130,8 @@ class JobsHub(Protocol):
     def busy(self) -> dict[int, Job]:
         """The jobs that are not answered, by machine; without those of machines given up."""
 
-    def joining(self) -> set[int]:
-        """Machines that processes are, or will be, about to become."""
-
     def awaited(self) -> set[int]:
-        """Machines that may be there in time: these, and such that others may come to be."""
-
-    def hear(self) -> None:
-        """Notice machines that were warned while they had nothing to do."""
+        """Machines that the run waits for: processes open their shards, or are still to come."""
 
     def events(self) -> Iterator[Event]:
         """What has happened since the last time, as it shows in the roster; never waits."""
@@ -156,23 +140,17 @@ class JobsHub(Protocol):
         """The step that waits for a machine waits for it no more."""
 
     def give_up(self, machine: int, reason: str) -> None:
-        """Take a machine that does not answer for lost; a spare takes its place.
+        """Treat a machine that does not answer as lost; a spare takes its place.
 
-        When its process answers after all, it becomes a spare, or the same machine again if
+        If its process answers after all, it becomes a spare, or the same machine again if
         there was no spare.
         """
 
     def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
-        """Ask a machine no more; a spare takes its place."""
+        """Stop asking a machine; a spare takes its place."""
 
     def report(self, machine: int) -> str:
         """Ask a machine what went wrong."""
-
-    def start_processes(self, soon: bool = False) -> None:
-        """Start a process for each machine that has none, where the session does so.
-
-        If it is too early now and it is to be done `soon`, `events` does it when it is time.
-        """
 
     def close(self, store: int) -> None:
         """The machines need not serve this store any more; those that are busy keep it open."""

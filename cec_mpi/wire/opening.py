@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ class Opening:
     several_nodes : bool
         Ranks are on more than one.
     expected : tuple of int
-        Further machines, which processes may become that come later.
+        Further machines, which processes that join later can become.
     """
 
     store: Path
@@ -59,16 +58,6 @@ class Opening:
         """What vectors and answers travel, and products are computed, in."""
         wide = self.options.precision == "double"
         return np.dtype(np.float64 if wide else self.manifest.dtype)
-
-    def for_one(self, rank: int, machine: int) -> Opening:
-        """For one rank, which is to be this machine; 0 for one that has no part in the store."""
-        return self.for_machines([0] * (rank - 1) + [machine])
-
-    def for_machines(self, machines: Sequence[int]) -> Opening:
-        """With these machines; processes that were started since have threads as the others."""
-        missing = 1 + len(machines) - len(self.threads)
-        threads = self.threads + missing * self.threads[-1:]
-        return replace(self, machines=tuple(machines), threads=threads)
 
     def shard_files(self, machine: int) -> list[Path]:
         """Where the shards of a machine (from 1) are in the store, as this node sees it."""

@@ -20,7 +20,7 @@ MASTER = 0  # rank
 Number = TypeVar("Number")
 
 
-CUT_OFF = "the step before was cut off half-way: the job has to end"
+CUT_OFF = "the previous step was interrupted: end the program, and start the job again"
 
 
 class Kind(IntEnum):
@@ -45,9 +45,10 @@ class Order(NamedTuple):
     store : int
         Which of the open stores, counted from 0 in the order of opening.
     shard : int
-        Of which machine (from 1); 0 where each machine is to take its own.
+        Of which machine (from 1); 0 where each machine is to take its own. With OPEN, the machine
+        that a process is to be.
     step : int
-        Counted from 0.
+        Counted from 0. With OPEN, the BLAS threads of that machine.
     columns : int
         Of W or V, k.
     length : int
@@ -190,10 +191,22 @@ class Explain:
 
 @dataclass(frozen=True)
 class Open:
-    """Serve one more store."""
+    """Serve one more store.
+
+    Attributes
+    ----------
+    store : int
+    opening : Opening
+    machine : int
+        That this process is; 0 if it has no part in the store.
+    threads : int
+        BLAS threads.
+    """
 
     store: int
     opening: Opening
+    machine: int
+    threads: int
 
 
 @dataclass(frozen=True)
@@ -208,28 +221,39 @@ class Stop:
     """Leave, with the exception that the master leaves with."""
 
     error: BaseException | None = None
-    others_are_lost: bool = False
 
     def packed(self) -> bytes:
         """As the bytes that follow the order."""
-        return bytes([self.others_are_lost]) + pack_error(self.error)
+        return pack_error(self.error)
 
 
 Announced = Multiply | Adopt | Explain | Open | Close | Stop
 """What the master says first."""
 
 
-def announced(order: Order, content: bytes) -> Explain | Open | Close | Stop:
-    """What an order says that is not a step, with the bytes that follow it."""
+def announced(order: Order, content: bytes, rank: int = 0) -> Explain | Open | Close | Stop:
+    """What an order says that is not a step, with the bytes that follow it.
+
+    Parameters
+    ----------
+    order : Order
+    content : bytes
+    rank : int
+        Of this process, where all ranks are told the same; else the order says which machine it
+        is.
+    """
     match order.kind:
         case Kind.EXPLAIN:
             return Explain()
         case Kind.OPEN:
-            return Open(order.store, pickle.loads(content))
+            opening = pickle.loads(content)
+            if rank:
+                return Open(order.store, opening, opening.machines[rank - 1], opening.threads[rank])
+            return Open(order.store, opening, order.shard, order.step)
         case Kind.CLOSE:
             return Close(order.store)
         case Kind.STOP:
-            return Stop(unpack_error(content[1:]), bool(content[0]))
+            return Stop(unpack_error(content))
     raise RuntimeError(f"{order} is no order")
 
 

@@ -18,6 +18,7 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.launch.places import Place
 from cec_mpi.wire.answers import Answers
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import Announced, Multiply, Report
@@ -56,6 +57,22 @@ End = TypeVar("End", covariant=True)
 class Hub(Protocol[End]):
     """The master's end, for all stores that the same machines serve."""
 
+    def assigned(
+        self, machines: tuple[int, ...], places: list[Place]
+    ) -> tuple[tuple[int, ...], list[Place]]:
+        """Return the machine of each rank from 1 on, and the places of ranks from 0 on.
+
+        Parameters
+        ----------
+        machines : tuple of int
+            Those that are to serve the next store, in the order of ranks; 0 for none.
+        places : list of Place
+            Of the ranks that were there at first.
+        """
+
+    def absent(self) -> set[int]:
+        """Return machines that do not serve the stores yet, and may join."""
+
     def open(self, opening: Opening) -> list[Opened]:
         """Have the machines open a store; what each has to say, in the order of ranks."""
 
@@ -67,6 +84,20 @@ class Hub(Protocol[End]):
 
     def stop(self, error: BaseException | None) -> None:
         """All leave, raising this error if it is not None."""
+
+
+class EveryRank:
+    """Of a hub whose ranks are all there from the beginning, one for each machine."""
+
+    def assigned(
+        self, machines: tuple[int, ...], places: list[Place]
+    ) -> tuple[tuple[int, ...], list[Place]]:
+        """As `Hub.assigned`."""
+        return machines, places
+
+    def absent(self) -> set[int]:
+        """As `Hub.absent`."""
+        return set()
 
 
 class MachineEnd(Protocol):

@@ -13,7 +13,7 @@ from cec_mpi.commands.cluster.placed import placement_of
 from cec_mpi.commands.cluster.words import pairs, parsed, without_out
 from cec_mpi.errors import InputError, StoreError
 from cec_mpi.files.regular import read_given
-from cec_mpi.options.losses import Losses
+from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.option import from_flags
 from cec_mpi.terminal import put, warn
 
@@ -30,7 +30,6 @@ def write_elastic(
         "--nodes": arguments.nodes,
         "--array": arguments.array,
         "--preemptible": arguments.preemptible,
-        "--on-loss": arguments.on_loss != "end",
     }
     for name, is_given in others.items():
         if is_given:
@@ -42,7 +41,7 @@ def write_elastic(
         name = "--serial" if run.serial else "--overwrite"
         raise InputError(f"{name} with --elastic: machines join, and the run is resumed")
     file = run.accept or f"{run.out.rstrip('/')}.conn"
-    replace(from_flags(Losses, run), accept=file).check_accept()
+    replace(from_flags(Elastic, run), accept=file).check_listening()
     has = {"--accept": run.accept, "--wait": run.wait, "--resume": run.resume}
     more = {"--accept": ["--accept", file], "--wait": ["--wait"]}
     added = [word for name, added in more.items() if not has[name] for word in added]

@@ -16,8 +16,8 @@ from cec_mpi.commands.cluster.words import pairs, parsed, without_out
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.files.regular import read_given
 from cec_mpi.options import values
-from cec_mpi.options.losses import Losses
-from cec_mpi.options.option import add_flag, add_option
+from cec_mpi.options.elastic import Elastic
+from cec_mpi.options.option import add_flag, from_flags
 from cec_mpi.terminal import put
 
 
@@ -48,7 +48,7 @@ def add_slurm(commands: Any) -> None:
     add_flag(
         p,
         "--ntasks RANKS",
-        "by default a master, the machines of the store, and spares",
+        "by default a master and the machines of the store; in an elastic run more are spares",
         values.positive,
     )
     add_flag(p, "--job-name NAME", "as squeue shows it", default="cec-mpi")
@@ -78,7 +78,6 @@ def add_slurm(commands: Any) -> None:
         p, "--warning SECONDS", "before the end of the job's time, by default 120", values.positive
     )
     add_flag(p, "--restarts K", "at most, by default 100", values.positive)
-    add_option(p, Losses, "on_loss")
     p.add_argument("run", nargs=argparse.REMAINDER, help="what the job is to do")
     p.set_defaults(command=partial(_slurm, run_parser=commands.choices["run"]))
 
@@ -118,7 +117,7 @@ def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -
         preemptible=arguments.preemptible,
         warning=arguments.warning or 120,
         restarts=arguments.restarts or 100,
-        on_loss="continue" if _goes_on(arguments, runs) else "end",
+        continues=any(map(_is_elastic, runs)),
     )
     put(text.removesuffix("\n"))
     return 0
@@ -151,8 +150,8 @@ def _check(arguments: argparse.Namespace, runs: Sequence[argparse.Namespace]) ->
             raise InputError("--overwrite: a --preemptible job would begin anew at each restart")
 
 
-def _goes_on(arguments: argparse.Namespace, runs: Sequence[argparse.Namespace]) -> bool:
-    return "continue" in (arguments.on_loss, *(run.on_loss for run in runs))
+def _is_elastic(run: argparse.Namespace) -> bool:
+    return from_flags(Elastic, run).is_elastic
 
 
 def _ranks(runs: Sequence[argparse.Namespace], are_known: bool) -> int:
@@ -160,7 +159,7 @@ def _ranks(runs: Sequence[argparse.Namespace], are_known: bool) -> int:
     if not are_known:
         raise InputError("--ntasks: expected it where the script takes the store as its argument")
     try:
-        ranks: set[int] = {1 + _machines(run) + run.spares for run in runs}
+        ranks: set[int] = {1 + _machines(run) for run in runs}
     except CecError as error:
         raise type(error)(f"{error}; with --ntasks RANKS the store is not looked at") from None
     if len(ranks) > 1:

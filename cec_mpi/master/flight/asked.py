@@ -83,7 +83,7 @@ class Asked:
     def adopt_missing(self) -> bool:
         """Whether others take over what is missing, or will be asked when they have answered."""
         adopting = self.master.adopting
-        if adopting is None or self.hub.joining() & self.master.up:
+        if adopting is None or self.roster.machines(State.JOINING) & self.master.up:
             return False
         helpers = sorted(self.helpers())
         if any(self.outstanding[n].adopted is None for n in helpers if n in self.outstanding):

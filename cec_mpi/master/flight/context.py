@@ -11,7 +11,6 @@ from cec_mpi.master.flight.adopting import Adopting
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.options.deadline import Deadline
 from cec_mpi.processes.waiting import Rhythm
-from cec_mpi.roster.changes import Lost
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.wire.jobs import Event, Jobs
 
@@ -53,9 +52,6 @@ class Context(Protocol):
 
     def to_spare(self, machines: Sequence[int]) -> int:
         """How many of these, whichever they are, a step can miss; -1 where they are too few."""
-
-    def check_loss(self, event: Lost, when: str) -> None:
-        """Refuse to lose a machine, where the session does not go on without it."""
 
     def note(self, events: list[dict[str, Any]], event: Event) -> None:
         """Keep who is there, for the records and for the next steps."""

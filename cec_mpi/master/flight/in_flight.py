@@ -124,7 +124,7 @@ class StepInFlight(Asked, ABC):
                 if something:
                     patience.again()
                     continue
-                if not self.outstanding and not self.hub.joining() and not self._busy_before():
+                if not self.outstanding and not self._joining() and not self._busy_before():
                     self._hand_on()
                     if not self.outstanding and not self.hub.awaited():
                         raise RuntimeError(f"step {step.number} waits for nobody")
@@ -151,8 +151,6 @@ class StepInFlight(Asked, ABC):
     def _handle(self, event: Event) -> None:
         master, step = self.master, self.step
         master.note(step.events, event)
-        if isinstance(event, Lost):
-            master.check_loss(event, f"in step {step.number}")
         if isinstance(event, Lost | GivenUp):
             self.outstanding.pop(event.machine, None)
         if isinstance(event, Gone):
@@ -202,22 +200,18 @@ class StepInFlight(Asked, ABC):
         self._hand_on()
 
     def _failed(self, machine: int) -> None:
-        text = self.hub.report(machine)
-        if not self.hub.continues:
-            raise MachineError(f"step {self.step.number} failed on machine {machine}: {text}")
-        self.hub.exclude(machine, text, Lost)
+        self.hub.exclude(machine, self.hub.report(machine), Lost)
 
     def _hand_on(self) -> None:
         try:
             self.hand_on()
         except InfeasibleError:
             # Machines that are late may answer after all, and others may join.
-            self.hub.start_processes(soon=True)
             if self.adopt_missing():
                 return
-            if self.outstanding or self.hub.joining() & self.master.up or self._busy_before():
+            if self.outstanding or self._joining() & self.master.up or self._busy_before():
                 return
-            # Whoever nobody has started yet may never come: only what has to be had waits for it.
+            # A machine without a process may never come: only a step that needs it waits.
             if self.settle() or self.hub.awaited() & self.master.up:
                 return
             if self.refused:
@@ -239,6 +233,10 @@ class StepInFlight(Asked, ABC):
     def _last_loss(self) -> str:
         lost = [event for event in self.step.events if "lost" in event]
         return f"; lost last: machine {lost[-1]['lost']}, {lost[-1]['reason']}" if lost else ""
+
+    def _joining(self) -> set[int]:
+        """Machines whose processes open their shards."""
+        return self.roster.machines(State.JOINING)
 
     def _busy_before(self) -> set[int]:
         """Machines that have not yet answered an earlier step, and may help in this one then."""

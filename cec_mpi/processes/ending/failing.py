@@ -1,19 +1,15 @@
-"""An error on one rank of which the others know nothing: they are ended with it, or go on."""
+"""An error on one rank of which the others know nothing: they are ended with it."""
 
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import socket
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from cec_mpi.errors import CecError
-from cec_mpi.files.mapping import ending_by
 from cec_mpi.processes.ending.leaving import FAILED_MACHINE, end_job, flush
 from cec_mpi.processes.ending.limit import give_up, is_limited
 from cec_mpi.processes.ending.raising import was_raised_together
@@ -25,22 +21,6 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 log = logging.getLogger(__name__)
-
-
-@contextmanager
-def dying_alone(comm: MPI.Intracomm) -> Iterator[None]:
-    """End this process alone on any exception: the others see that it died, and go on.
-
-    It has to be a signal: under ULFM the exit of a process goes unnoticed.
-    """
-    try:
-        with ending_by(partial(os.kill, os.getpid(), signal.SIGKILL)):
-            yield
-    except BaseException as error:
-        _give_up_while_starting(error)
-        log.critical("rank %d ends", comm.rank, exc_info=True)
-        _tell_failure(comm, error)
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextmanager

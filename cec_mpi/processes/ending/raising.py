@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cec_mpi.errors import CecError
 from cec_mpi.processes.ending.leaving import end_job, was_forked
 from cec_mpi.processes.launch.launchers import Launcher
-from cec_mpi.processes.launch.library import survives_losses
 from cec_mpi.processes.waiting import Patience
 
 if TYPE_CHECKING:
@@ -92,8 +91,7 @@ def _print_once(kind: type[BaseException], error: BaseException, trace: Any) -> 
     _hooks[-1](kind, error, trace)
     if _APART in marks:
         _tell_all()
-        if not survives_losses():  # else an abort would be one more loss that others survive
-            end_job(CecError.exit_code)
+        end_job(CecError.exit_code)
 
 
 def _another_prints(place: int) -> bool:
@@ -103,8 +101,7 @@ def _another_prints(place: int) -> bool:
     patience, due = Patience(), time.monotonic() + _APART_SECONDS + place * _MORE_SECONDS
     while place and time.monotonic() < due:
         if MPI.COMM_WORLD.Iprobe(tag=_PRINTED):
-            if not survives_losses():
-                time.sleep(PRINTING_SECONDS)  # the abort ends this process first
+            time.sleep(PRINTING_SECONDS)  # the abort ends this process first
             return True
         patience.pause()
     return False

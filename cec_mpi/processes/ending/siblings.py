@@ -7,11 +7,12 @@ import os
 import re
 import signal
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from cec_mpi.processes.launch.launchers import tolerates_losses
+from cec_mpi.processes.launch.continuity import continuity
+from cec_mpi.processes.launch.launchers import detect_launcher, job_id
 
 _claims: list[int] = []  # descriptors of locks
 
@@ -50,28 +51,30 @@ def claim(name: str) -> bool | None:
 
 def end_siblings() -> None:
     """End the other ranks of this node where the launcher, told to let them live, does not."""
-    if not tolerates_losses():
-        return
-    for process in _siblings():
-        with suppress(OSError):
-            os.kill(process, signal.SIGKILL)
+    launcher = detect_launcher()
+    if launcher is not None and continuity(launcher).continues:
+        end_ranks(set(range(launcher.size)) - {launcher.rank})
 
 
-def _siblings() -> Iterator[int]:
-    """The processes of this job on this node that have another rank than this one."""
-    mine = os.environ.get("PMIX_NAMESPACE"), os.environ.get("PMIX_RANK")
-    if None in mine:
+def end_ranks(ranks: Collection[int]) -> None:
+    """End processes of this node that the launcher of this one has started, by their ranks.
+
+    A process is told by what the launcher has set in its environment: numbers of processes may be
+    those of others, seen from a namespace.
+    """
+    job = job_id()
+    if not (ranks and job):
         return
     for directory in Path("/proc").glob("[0-9]*"):
         try:
-            entries = (directory / "environ").read_bytes().split(b"\0")
+            entries = os.fsdecode((directory / "environ").read_bytes()).split("\0")
         except OSError:  # it has ended, or is another user's
             continue
-        found = dict(entry.partition(b"=")[::2] for entry in entries)
-        theirs = (found.get(b"PMIX_NAMESPACE"), found.get(b"PMIX_RANK"))
-        namespace, rank = (None if word is None else os.fsdecode(word) for word in theirs)
-        if namespace == mine[0] and rank not in (None, mine[1]):
-            yield int(directory.name)
+        environ = dict(entry.partition("=")[::2] for entry in entries)
+        found = detect_launcher(environ)
+        if found is not None and found.rank in ranks and job_id(environ) == job:
+            with suppress(OSError):
+                os.kill(int(directory.name), signal.SIGKILL)
 
 
 def _is_private(directory: Path) -> bool:

@@ -50,25 +50,21 @@ class Card(NamedTuple):
 
 
 def where_to_listen(
-    interface: str | None, alone: bool, stays_alone: bool, environ: Mapping[str, str] = os.environ
+    interface: str | None, environ: Mapping[str, str] = os.environ
 ) -> tuple[str, ...]:
-    """Addresses at which rank 0 hears the others; an empty one is all that it has.
+    """Return the addresses at which rank 0 listens; an empty one stands for all of this host.
 
     Parameters
     ----------
     interface : str or None
         What the user says: names of cards, addresses, and networks as 10.0.0.0/8.
-    alone : bool
-        All processes are in the same network of the same computer.
-    stays_alone : bool
-        Others cannot come later from elsewhere.
     environ : mapping of str to str
         Where the launcher says what cards it uses.
 
     Raises
     ------
     InputError
-        There is no such card, or others cannot reach it.
+        There is no such card.
     """
     if interface is not None:
         try:
@@ -82,14 +78,7 @@ def where_to_listen(
                 f"{_listed(here)}; expected names, addresses or networks of these, as eth0, "
                 "10.0.0.7 or 10.0.0.0/8"
             )
-        if not alone and all(card.is_loopback for card in found):
-            raise InputError(
-                f"interface {interface!r}: {_listed(found)} is for processes of "
-                f"{socket.gethostname()} alone, and machines run on other hosts too"
-            )
         return _addresses(found)
-    if alone and stays_alone:
-        return ("127.0.0.1",)
     try:
         return _addresses(cards_of_launcher(cards(), environ)) or ("",)
     except OSError:

@@ -79,7 +79,6 @@ def wrong_ranks(
     size: int,
     machines: Sequence[int],
     total: int,
-    spares: int = 0,
     launcher: Launcher | None = None,
     shards: Sequence[int] = (),
 ) -> str:
@@ -93,8 +92,6 @@ def wrong_ranks(
         That are to take part.
     total : int
         How many there are.
-    spares : int
-        Ranks more, to take the place of lost machines.
     launcher : Launcher or None
         That started them; None for one process that was started by hand.
     shards : sequence of int, optional
@@ -105,23 +102,22 @@ def wrong_ranks(
     >>> wrong_ranks(7, range(1, 7), 6)
     ''
     """
-    needed = len(machines) + 1 + spares
+    needed = len(machines) + 1
     if size == needed:
         return ""
     which = f"{len(machines)} of its" if len(machines) < total else "its"
-    more = f" and {plural(spares, 'spare')}" if spares else ""
     start = _STARTING.get(launcher.maker if launcher else OPEN_MPI)
     how = f" ({start} {needed})" if start else ""
     what, fewer = "the store needs", ""
     if shards:
         which = which.replace("its", "the")
         what = f"--shards-per-machine {','.join(map(str, shards))} needs"
-    elif size - 1 - spares in range(1, total):
+    elif size - 1 in range(1, total):
         fewer = "; --shards-per-machine auto shares its shards out to fewer"
     return (
         f"{plural(size, 'rank', 'was', 'were')} started: {what} {needed}, one for "
         "the master "
-        f"and one for each of {which} {plural(total, 'machine')}{more}{how}{fewer}"
+        f"and one for each of {which} {plural(total, 'machine')}{how}{fewer}"
     )
 
 

@@ -102,11 +102,6 @@ def _name(maker: str, environ: Mapping[str, str]) -> str:
     return programs.get(maker, "Intel MPI's mpirun" if maker == INTEL else maker)
 
 
-def tolerates_losses(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether Open MPI's launcher was told to let a job go on that has lost a process."""
-    return environ.get("OMPI_MCA_mpi_ft_enable") == "1"
-
-
 def ranks_by_node(text: str) -> list[int]:
     """The ranks on each node, which Slurm writes in short.
 

@@ -1,4 +1,4 @@
-"""The MPI library of this process, and what it can do: join the others, survive losses.
+"""The MPI library of this process, and whether it can join the others.
 
 All of it is read from what the library says of itself and from the environment, before
 MPI_Init: a library that the launcher does not fit makes worlds of one there, or aborts.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,8 +19,6 @@ from cec_mpi.processes.launch.launchers import (
     MPICH,
     OPEN_MPI,
     Launcher,
-    detect_launcher,
-    tolerates_losses,
 )
 
 # The names of a library's own launcher; the first are those of Linux distributions.
@@ -146,21 +145,10 @@ def is_mpi_error(error: BaseException) -> bool:
     return isinstance(error, MPI.Exception)
 
 
-def survives_losses() -> bool:
-    """Whether the launcher and the library let a job go on that has lost a process.
-
-    Open MPI under ``mpirun --with-ft ulfm`` does; MPICH and Intel MPI under an srun that was
-    told so, which cannot be seen from here.
-    """
-    if library().maker == OPEN_MPI:
-        return tolerates_losses()
-    launcher = detect_launcher()
-    return launcher is not None and launcher.is_srun
-
-
-def starts_processes() -> bool:
-    """Whether the launcher starts a process in the place of a lost one during the run."""
-    return survives_losses() and library().maker == OPEN_MPI
+def mpi_is_initialized() -> bool:
+    """Whether this process has started MPI; does not start it."""
+    module = sys.modules.get("mpi4py.MPI")
+    return module is not None and bool(module.Is_initialized())
 
 
 def world_size() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.processes.launch.cards import network_here
@@ -97,11 +97,45 @@ def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
 
 
 def place_here() -> Place:
-    """Where this process runs, alone."""
+    """Where this process runs, as it sees it alone."""
     mine = os.sched_getaffinity(0)
     cores, domains = count_cores(mine), count_domains(mine)
-    memory = memory_here()
-    return Place(socket.gethostname(), 1, cores, cores, domains, domains, memory=memory)
+    return Place(
+        socket.gethostname(),
+        1,
+        cores,
+        cores,
+        domains,
+        domains,
+        unbound_cores=count_cores(unbound_processors()),
+        network=network_here(),
+        memory=memory_here(),
+    )
+
+
+def places_together(alone: Sequence[Place]) -> list[Place]:
+    """Complete what processes see alone by how many of them share a node.
+
+    Processes that reach each other at 127.0.0.1 share a node. Cores that ranks were bound to are
+    taken to differ.
+
+    Examples
+    --------
+    >>> here = Place("node", 1, 8, 8, unbound_cores=8, network="a")
+    >>> [place.threads for place in places_together([here] * 4)]
+    [2, 2, 2, 2]
+    """
+    nodes: dict[str, list[int]] = {}
+    for rank, place in enumerate(alone):
+        nodes.setdefault(place.network, []).append(rank)
+    completed = []
+    for place in alone:
+        ranks = nodes[place.network]
+        cores = min(sum(alone[rank].own_cores for rank in ranks), place.unbound_cores)
+        completed.append(
+            replace(place, ranks=len(ranks), cores=max(cores, place.own_cores), node=ranks[0])
+        )
+    return completed
 
 
 def limit_threads(threads: int) -> Any:

@@ -18,11 +18,12 @@ from cec_mpi.wire.collective.announcing import Announcer
 from cec_mpi.wire.collective.master_end import CollectiveMasterEnd
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import CUT_OFF, MASTER, Kind, Order, Stop
+from cec_mpi.wire.protocol import EveryRank
 
 log = logging.getLogger(__name__)
 
 
-class CollectiveHub(Announcer):
+class CollectiveHub(Announcer, EveryRank):
     """Rank 0's end of the default exchange, for all stores that the machines serve.
 
     Parameters

@@ -49,7 +49,7 @@ class CollectiveMachineEnd:
         self._report = np.zeros(Reported.size())
         self._rhythm = Rhythm()
         self._stores: dict[int, _Served] = {}
-        self._opening: tuple[int, Opening] | None = None
+        self._opening: Open | None = None
 
     def announced(self, signals: NotedSignals) -> Announced:
         """Receive the header, and the assignment if it is new; reports tell of signals."""
@@ -75,11 +75,11 @@ class CollectiveMachineEnd:
         message = np.empty(order.length, dtype=np.uint8)
         if order.length:
             broadcast(self._comm, message, message.nbytes)
-        said = announced(order, message.tobytes())
+        said = announced(order, message.tobytes(), self._comm.rank)
         if isinstance(said, Close):
             del self._stores[said.store]
         if isinstance(said, Open):
-            self._opening = said.store, said.opening
+            self._opening = said
         return said
 
     def together(self) -> None:
@@ -90,10 +90,10 @@ class CollectiveMachineEnd:
         """Gather of what machines say, Bcast of the verdict."""
         self._comm.gather(opened, root=MASTER)
         verdict: Emulation | CecError | None = self._comm.bcast(None, root=MASTER)
-        assert self._opening is not None
-        store, opening = self._opening
+        opened_last = self._opening
+        assert opened_last is not None
         if not isinstance(verdict, CecError):
-            self._stores[store] = _Served(opening, opening.machines[self._comm.rank - 1])
+            self._stores[opened_last.store] = _Served(opened_last.opening, opened_last.machine)
         return verdict
 
     def shared(self, order: Multiply) -> NDArray[Any]:

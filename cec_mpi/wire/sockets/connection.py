@@ -32,10 +32,19 @@ _UNIX = 0  # in place of a port
 _NEVER_MS = 24 * 3600 * 1000
 _KNOWN_SECONDS = 3.0  # in which a master accepts the keys
 _LOOK_MS = 100  # between two calls of `look`
+_SILENT = "no answer, or other keys or encryption"
 
 
 class GoneMasterError(MachineError):
-    """The master has ended, or cannot be reached."""
+    """The master has ended, or cannot be reached.
+
+    Attributes
+    ----------
+    is_silent : bool
+        Its computer accepts connections, but nothing answers: it may be stopped.
+    """
+
+    is_silent = False
 
 
 class Connection:
@@ -97,7 +106,7 @@ class Connection:
                     _knock(family, address)
                     if self._is_known(family, address, file):
                         return f"Unix socket {host}" if port == _UNIX else f"{host}, port {port}"
-                reason = "no answer, or other keys or encryption"
+                reason = _SILENT
             except OSError as error:
                 reason = error.strerror or str(error)
             except UnicodeError:
@@ -107,7 +116,9 @@ class Connection:
             f"{'Unix socket' if port == _UNIX else f'port {port} of'} {', '.join(hosts)} ({reason})"
             for (port, reason), hosts in tried.items()
         )
-        raise GoneMasterError(f"the master cannot be reached: tried {text}")
+        nowhere = GoneMasterError(f"the master cannot be reached: tried {text}")
+        nowhere.is_silent = any(reason == _SILENT for _, reason in tried)
+        raise nowhere
 
     def send(self, kind: bytes, head: Any = b"", *frames: Any) -> None:
         """Begin to send a message."""

@@ -1,70 +1,86 @@
-"""What a machine that comes by itself says first."""
+"""What a machine that joins says first."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from cec_mpi._version import __version__
+from cec_mpi.processes.launch.places import Place
 from cec_mpi.processes.start import fingerprint
 from cec_mpi.text import printable
 
-_MOST_NAME = 255  # characters of the name of a host
+_MOST_NAME = 255  # characters of a name
+_MOST_NUMBER = 1 << 62
 
 
-class Hello(NamedTuple):
+@dataclass(frozen=True)
+class Hello:
     """What a machine says of itself.
 
     Attributes
     ----------
     package : tuple of str
-        Version, mark of its files, and where they are.
-    host : str
+        Version, digest of its files, and where they are.
     pid : int
-    earlier : int
-        The machine that it was before; 0 for none.
+    place : Place
+        Where it runs, as it sees it alone.
+    rank : int
+        That the master's launcher gave it; 0 if another one started it.
+    machine : int
+        That it asks to be, or was before; 0 for any.
     shards : int or None
-        That it can have at most.
+        That it can hold at most.
     memory : int or None
-        Bytes of shards that it can have at most.
+        Bytes of shards that it can hold at most.
     """
 
     package: tuple[str, str, str]
-    host: str
     pid: int
-    earlier: int = 0
+    place: Place
+    rank: int = 0
+    machine: int = 0
     shards: int | None = None
     memory: int | None = None
 
     def packed(self) -> bytes:
         """As JSON."""
-        return json.dumps(self._asdict()).encode()
+        return json.dumps(asdict(self)).encode()
 
     @classmethod
     def read(cls, frame: Any) -> Hello:
-        """As a machine has said it.
+        """Read what a machine said.
 
         Raises
         ------
         ValueError
-            It is none.
+            It is no such message.
         """
         try:
-            found = cls(**json.loads(bytes(frame)))
-            version, mark, where = map(str, found.package)
-            limits = [None if each is None else int(each) for each in (found.shards, found.memory)]
-            return found._replace(
-                package=(version, mark, where),
-                shards=limits[0],
-                memory=limits[1],
-                host=printable(str(found.host)[:_MOST_NAME]),
-                pid=int(found.pid),
-                earlier=int(found.earlier),
+            found = json.loads(bytes(frame))
+            version, digest, where = map(str, found.pop("package"))
+            told = found.pop("place")
+            names = [printable(str(told.pop(name))[:_MOST_NAME]) for name in ("host", "network")]
+            numbers = {name: _number(value) for name, value in told.items()}
+            limits = [found.pop(name) for name in ("shards", "memory")]
+            shards, memory = (None if each is None else _number(each) for each in limits)
+            others = {name: _number(value) for name, value in found.items()}
+            place = Place(names[0], network=names[1], **numbers)
+            return cls(
+                (version, digest, where), place=place, shards=shards, memory=memory, **others
             )
-        except (OverflowError, RecursionError, TypeError):
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError):
             raise ValueError("no hello") from None
 
 
-def here() -> tuple[str, str, str]:
+def _number(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number < _MOST_NUMBER:
+        raise ValueError("no number that a machine can have")
+    return number
+
+
+def package_here() -> tuple[str, str, str]:
     """The package of this process."""
     return __version__, *fingerprint()

@@ -14,12 +14,6 @@ from cec_mpi.errors import CecError, MachineError, StoppedError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending.signals import NotedSignals
 from cec_mpi.terminal import say
-from cec_mpi.wire.messages.packing import (
-    asked_for,
-    goes_with_report,
-    shape_for,
-    unpacked_job,
-)
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import (
     Announced,
@@ -43,6 +37,12 @@ from cec_mpi.wire.sockets.frames import (
     said,
     together,
 )
+from cec_mpi.wire.sockets.packing import (
+    asked_for,
+    goes_with_report,
+    shape_for,
+    unpacked_job,
+)
 
 _LOOK_SECONDS = 0.1  # between two looks whether this process is to leave
 _FAREWELL_SECONDS = 2.0  # that the master has to let it go; it may be busy between two steps
@@ -64,10 +64,12 @@ class SocketMachineEnd:
     Parameters
     ----------
     connection : Connection
-    threads : int
-        Of BLAS, in this process.
+    threads : int or None
+        BLAS threads of this process; None for as many as the master says.
     before : NotedSignals
         Those that came before it serves.
+    tells : bool
+        Print which machine this process is.
 
     Attributes
     ----------
@@ -77,13 +79,16 @@ class SocketMachineEnd:
         Why it is to leave; empty if it is not.
     """
 
-    def __init__(self, connection: Connection, threads: int, before: NotedSignals) -> None:
+    def __init__(
+        self, connection: Connection, threads: int | None, before: NotedSignals, tells: bool = True
+    ) -> None:
         self._connection = connection
         self._threads = threads
+        self._tells = tells
         self._signals = self._before = before
         self._frames: list[Any] = []  # that came with the order
         self._content = np.empty(0, np.uint8)  # that is in it
-        self._opening: tuple[int, Opening] | None = None
+        self._opening: Open | None = None
         self._served: dict[int, Opening] = {}
         self._early: list[Any] | None = None  # an order that came where something else was awaited
         self._goes_by: float | None = None  # once it has said good-bye
@@ -103,11 +108,8 @@ class SocketMachineEnd:
             return job
         told = announced(order, b"".join(self._frames))
         match told:
-            case Open(store, opening):
-                threads = opening.options.threads or self._threads
-                opening = replace(opening, threads=(threads, threads))
-                self._opening = store, opening
-                told = Open(store, opening)
+            case Open():
+                self._opening = told = replace(told, threads=self._threads or told.threads)
             case Close(store):
                 self._served.pop(store, None)
             case Explain() | Stop():
@@ -123,15 +125,14 @@ class SocketMachineEnd:
         """Say what became of the opening; returns what the master makes of it."""
         self._say(opened)
         verdict: Emulation | CecError | None = self._object()
-        if opened.problem:
-            raise MachineError(opened.problem)
-        assert self._opening is not None
-        store, opening = self._opening
+        asked = self._opening
+        assert asked is not None
         if not isinstance(verdict, CecError):
-            self._served[store] = opening
-            if opening.machines[0] != self.machine:
-                self.machine = opening.machines[0]
-                say(f"this is machine {self.machine} of {opening.store}")
+            self._served[asked.store] = asked.opening
+            if asked.machine not in (0, self.machine):
+                self.machine = asked.machine
+                if self._tells:
+                    say(f"this is machine {self.machine} of {asked.opening.store}")
         return verdict
 
     def shared(self, order: Multiply) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Rank 0's end of the exchange by messages, for the steps of one store."""
+"""Rank 0's end of the elastic exchange, for the steps of one store."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.step.product import Product
 from cec_mpi.wire.jobs import Intervals, Job, JobsHub
-from cec_mpi.wire.messages.packing import AnswerRoom
 from cec_mpi.wire.opening import Opening
+from cec_mpi.wire.sockets.packing import AnswerRoom
 
 # Bytes that are kept for further answers: so many times those of a step, or as many as that.
 _STEPS, _LEAST = 4, 16 << 20
 _ROOM = 1024  # bytes of a room beside its numbers
 
 
-class MessagesMasterEnd:
+class StoreEnd:
     """Rank 0's end for the steps of one store.
 
     Parameters

@@ -1,0 +1,267 @@
+"""Runs that continue without late and lost machines: options of a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from cec_mpi.errors import InputError
+from cec_mpi.machine.faults import read_faults
+from cec_mpi.options import values
+from cec_mpi.options.deadline import Deadline, as_deadline
+from cec_mpi.options.option import (
+    Group,
+    check_choices,
+    option,
+    own_options,
+    several,
+    whole_number,
+)
+from cec_mpi.processes.meeting import seconds_to_meet
+from cec_mpi.text import shown
+
+if TYPE_CHECKING:
+    from cec_mpi.core.placement.placement import Placement
+    from cec_mpi.store.format.manifest import Manifest
+
+Adopt = bool | Literal["need", "gain"] | None
+Check = Literal["none", "parity", "sample"]
+
+REMOVED = {
+    "on_loss": "a run with elastic (--elastic) continues without lost machines",
+    "spares": "with elastic (--elastic), processes beyond the machines of the store are spares",
+    "replace": "cec-mpi join starts a machine that takes the place of a lost one, at any time",
+}
+"""Options that were removed, with what to use instead."""
+
+_PORTS = "the first and the last of some ports from 1 to 65535"
+_PATIENT = Deadline(factor=10.0, least=2.0)  # the loss of a machine may show in no other way
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elastic(Group):
+    """Late, lost and joining machines.
+
+    Attributes
+    ----------
+    start_timeout : float, optional
+        Seconds that all processes have to start and meet before the first step; by default 60, and
+        one more for each process. In lockstep those that have come raise `MachineError` then; an
+        elastic run begins if there are enough.
+    elastic : bool
+        Machines talk to the master over sockets, without MPI: steps continue without those that
+        are late, lost or leave, and others may join at any time. Each option below makes a run
+        elastic, too.
+    local : int, optional
+        Machines that are started as processes on this computer.
+    stragglers : int
+        S: each row is computed by L + S machines, and X W needs the first L answers only.
+    deadline : float or str, optional
+        A step stops waiting for a machine after this many seconds, or with ``"x1.5"`` after 1.5
+        times its expected time. By default ten times that, at least 2 s.
+    adopt : bool or {"need", "gain"}
+        Machines take over shards of those that are away: with True, or "need", where the others
+        have fewer than a step needs; with "gain" also where a machine is so fast that it has
+        computed all of its own, and the time that was lost so far would have paid for reading.
+    accept : str, optional
+        Where to write the connection file, with which ``cec-mpi join`` starts machines on any
+        computer; the session waits for them whenever there are too few.
+    listen : str, optional
+        ``"HOST:PORT"`` at which rank 0 listens, where there is no directory that all nodes share:
+        then the key in the environment variable CEC_MPI_KEY takes the place of the connection file.
+    encryption : bool
+        Encrypt what travels between hosts. Without it machines still show the key; for networks
+        that are trusted.
+    interface : str, optional
+        Where rank 0 listens: name, address or network of cards of its host, as ``"eth0"`` or
+        ``"10.0.0.0/8,ib0"``. By default the cards that the launcher says ranks are to use, or all.
+    ports : tuple of (int, int), optional
+        The first and the last port at which rank 0 may listen; by default any.
+    check : {"none", "parity", "sample"}
+        With "parity", rows of X W need L + 1 answers that agree; the machine whose answers
+        are wrong is named by L + 3, and replaced; with fewer the step is refused. Needs
+        ``stragglers`` of at least 1. Where machines have several shards, L must be left without
+        any one machine, or three.
+        With "sample" this holds for four random rows of the shards in each step. With both,
+        each machine's term of X' V is compared with its answer to a random vector.
+    inject : str
+        Faults of machines, as ``kill:3@10`` (see `read_faults`).
+    """
+
+    title = "late, lost and joining machines"
+
+    start_timeout: float | None = option(
+        None,
+        "--start-timeout SECONDS",
+        "seconds that all processes have to start and meet (default: 60, and 1 more for each)",
+        values.seconds,
+    )
+    elastic: bool = option(
+        False,
+        "--elastic",
+        "use sockets in place of MPI: continue without late and lost machines, and let others "
+        "join with cec-mpi join DIR/connection.json; the options below imply it",
+        elastic=True,
+    )
+    local: int | None = option(
+        None,
+        "--local N",
+        "start N machines on this computer (default without a launcher: as many as it has cores, "
+        "at least as many as a step needs)",
+        values.positive,
+        elastic=True,
+    )
+    stragglers: int = option(
+        0,
+        "--stragglers S",
+        "compute each row on L + S machines, of which the first L count",
+        values.whole,
+        elastic=True,
+    )
+    deadline: float | str | Deadline | None = option(
+        None,
+        "--deadline SECONDS|x1.5",
+        "stop waiting for a machine after this many seconds, or this multiple of its expected time",
+        elastic=True,
+    )
+    adopt: Adopt = option(
+        None,
+        "--adopt",
+        "have machines take over shards of those that are away where too few are left; =gain: "
+        "also where a fast machine has computed all of its own",
+        nargs="?",
+        const="need",
+        choices=("need", "gain"),
+        elastic=True,
+    )
+    accept: str | None = option(
+        None,
+        "--accept FILE",
+        "write FILE, with which machines join (cec-mpi join FILE), and wait for them whenever "
+        "there are too few",
+        values.path,
+        elastic=True,
+    )
+    listen: str | None = option(
+        None,
+        "--listen HOST:PORT",
+        "listen there, and take the key from the environment variable CEC_MPI_KEY in place of a "
+        "connection file",
+        elastic=True,
+    )
+    encryption: bool = option(
+        True,
+        "--no-encryption",
+        "do not encrypt between hosts: faster, for trusted networks; machines still need the key",
+    )
+    interface: str | None = option(
+        None,
+        "--interface NAME|ADDRESS",
+        "network card of rank 0's host at which it listens, such as eth0 or 10.0.0.0/8",
+    )
+    ports: tuple[int, int] | None = option(
+        None, "--ports A-B", "ports at which rank 0 may listen (default: any)", values.ports
+    )
+    check: Check = option(
+        "none",
+        "--check",
+        "compare one answer more than needed, of all rows or of a few, and replace wrong ones",
+        choices=get_args(Check),
+        elastic=True,
+    )
+    inject: str = option(
+        "",
+        "--inject FAULTS",
+        "faults for tests: kill:3@10,stop:2@20,slow:5@30x4,corrupt:1@40,nan:1@45,leave:4@50 or "
+        "random:0.01",
+    )
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether machines talk to the master over sockets, and may be late or lost."""
+        return any(
+            getattr(self, each.name) not in (each.default, False)
+            for each in own_options(Elastic)
+            if each.metadata["elastic"]
+        )
+
+    @property
+    def adopts(self) -> bool:
+        """Whether machines take over shards."""
+        return self.adopt not in (None, False)
+
+    def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
+        """Check these options against a store."""
+        adopt = "need" if self.adopt is True else self.adopt or None
+        total, recovery = placement.machines, manifest.code.recovery
+        seconds_to_meet(self.start_timeout, total)
+        most = placement.to_spare(recovery)
+        if not 0 <= whole_number("stragglers", self.stragglers) <= most:
+            why = "N - L" if placement.is_plain else f"the others have {recovery} shards then"
+            raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
+        check_choices(Elastic, replace(self, adopt=adopt))
+        if self.local is not None and whole_number("local", self.local) < 1:
+            raise InputError(f"local {self.local}: expected at least 1 machine")
+        for name, is_given in (
+            ("interface", self.interface is not None),
+            ("ports", self.ports is not None),
+            ("no encryption", not self.encryption),
+        ):
+            if is_given and not self.is_elastic:
+                raise InputError(f"{name}: expected an elastic run (--elastic)")
+        self.check_listening()
+        if self.check == "parity" and self.stragglers < 1:
+            raise InputError(
+                "check parity: expected stragglers of at least 1 (--stragglers 1): each row needs "
+                "one answer more than it is decoded from"
+            )
+        if self.check != "none" and most < 1 and not placement.is_plain:
+            raise InputError(
+                f"check {self.check}: expected machines any one of which can be missing, so that "
+                f"answers can be compared: the others have fewer than {recovery} shards"
+            )
+        if not isinstance(self.inject, str):
+            raise InputError(f"inject {shown(self.inject)}: expected text, as kill:3@10")
+        read_faults(self.inject, total, 0)
+        if adopt == "gain" and (self.stragglers or self.check != "none"):
+            raise InputError(
+                "adopt gain: expected no stragglers and no check, for which a shard is asked from "
+                "one machine alone (adopt need goes with them)"
+            )
+        deadline = _PATIENT if self.is_elastic else None
+        if self.deadline is not None:
+            deadline = as_deadline(self.deadline)
+        return {"deadline": deadline, "adopt": adopt}
+
+    def check_listening(self) -> None:
+        """Raise if it is unclear where rank 0 listens.
+
+        Raises
+        ------
+        InputError
+            Names the option, what was found and what was expected.
+        """
+        if self.accept is not None:
+            name = str(self.accept) if isinstance(self.accept, str | Path) else ""
+            if not name or "\0" in name:
+                raise InputError(f"accept {shown(self.accept)}: expected the name of a file")
+        if self.listen is not None:
+            for name in ("accept", "interface", "ports"):
+                if getattr(self, name) is not None:
+                    raise InputError(f"{name} with listen: expected one of them")
+        if not isinstance(self.encryption, bool):
+            raise InputError(f"encryption {shown(self.encryption)}: expected True or False")
+        if self.ports is None:
+            return
+        ports = [whole_number("ports", port) for port in several("ports", self.ports, _PORTS)]
+        if len(ports) != 2 or not 0 < ports[0] <= ports[1] < 1 << 16:
+            raise InputError(f"ports {shown(self.ports)}: expected {_PORTS}")
+
+
+def implies_elastic(words: set[str]) -> bool:
+    """Whether the options of a command make its run elastic, as far as can be told by names."""
+    flags = (
+        each.metadata["shown"]["flag"] for each in own_options(Elastic) if each.metadata["elastic"]
+    )
+    return not words.isdisjoint(flag.partition(" ")[0] for flag in flags)

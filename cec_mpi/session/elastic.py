@@ -1,0 +1,206 @@
+"""The master of an elastic run: machines over sockets, started by a launcher, here or elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from cec_mpi.errors import InputError
+from cec_mpi.master.resilient import ResilientMaster
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.processes.ending.siblings import end_ranks
+from cec_mpi.processes.launch.cards import where_to_listen
+from cec_mpi.processes.launch.continuity import present_continuity
+from cec_mpi.processes.launch.launchers import Launcher, detect_launcher, job_id, without_launcher
+from cec_mpi.processes.launch.places import Place, place_here
+from cec_mpi.processes.meeting import seconds_to_meet
+from cec_mpi.session.machine import Source, leave_note, serve_as_rank, source_of
+from cec_mpi.session.session import Running, Session
+from cec_mpi.session.turns import Turns
+from cec_mpi.terminal import warn
+from cec_mpi.wire.sockets.connection import Connection, GoneMasterError
+from cec_mpi.wire.sockets.connection_file import (
+    KEY_VARIABLE,
+    ConnectionFile,
+    check_place,
+    read_connection_file,
+)
+from cec_mpi.wire.sockets.hub import SocketHub
+from cec_mpi.wire.sockets.listener import Listener
+from cec_mpi.wire.sockets.places import parse_listen
+
+_LEAVING_SECONDS = 5.0  # that machines which were started here have to end
+
+
+def launched() -> Launcher | None:
+    """The launcher that started several processes, this one among them."""
+    launcher = detect_launcher()
+    return launcher if launcher is not None and launcher.size > 1 else None
+
+
+def serve_launched(options: SessionOptions, file: Path | None) -> int:
+    """Be a machine on a rank from 1 on; returns the exit code."""
+    launcher = launched()
+    assert launcher is not None
+    source: Source
+    if options.listen is not None:
+        source = source_of(options.listen, options.encryption)
+    else:
+        assert file is not None
+        source = file
+    seconds = seconds_to_meet(options.start_timeout, launcher.size)
+    return serve_as_rank(source, launcher.rank, job_id(), seconds)
+
+
+@contextmanager
+def elastic(
+    options: SessionOptions,
+    file: Path | None,
+    logs: Path | None = None,
+    look: Callable[[], None] = lambda: None,
+) -> Iterator[Session]:
+    """Listen for machines, start those of this computer, and be their master until the end.
+
+    Parameters
+    ----------
+    options : SessionOptions
+    file : Path or None
+        The connection file; None for one that only machines of this computer find.
+    logs : Path, optional
+        Directory for a log of each machine.
+    look : callable
+        Called while processes are waited for that were started; what it raises ends the run.
+
+    Raises
+    ------
+    InputError
+        Rank 0 cannot listen, or cannot write the file.
+    """
+    options.check_listening()
+    launcher, turns = launched(), Turns()
+    ranks = 0 if launcher is None else launcher.size - 1
+    seconds = seconds_to_meet(options.start_timeout, 1 + ranks + (options.local or 0))
+    hub: SocketHub | None = None
+    error: BaseException | None = None
+    all_came = not ranks
+
+    def gather(enough: int) -> list[Place]:
+        nonlocal all_came
+        assert hub is not None
+
+        def expected() -> int:
+            return ranks + sum(process.poll() is None for process in local)
+
+        places = hub.gather(expected, enough, seconds, look)
+        all_came = len(places) > ranks
+        return places
+
+    with ExitStack() as last:
+        if file is None and options.listen is None:
+            file = Path(last.enter_context(tempfile.TemporaryDirectory())) / "connection.json"
+        try:
+            found = None if launcher is None else present_continuity()
+            if found is not None and not found.continues:
+                warn(found)
+            hub = _listening(options, file)
+            source = str(file) if options.listen is None else options.listen
+            local = last.enter_context(_machines_here(options, source, seconds))
+            with ExitStack() as kept:
+                given = [place_here()], "", kept, logs, turns, Running.ELASTIC, gather
+                yield Session(hub, ResilientMaster, *given)
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            if not turns.elsewhere:  # a process that was forked from this one ends nothing
+                if hub is not None:
+                    hub.stop(error)
+                    end_ranks(hub.stuck)
+                if not all_came:
+                    tell_late_ranks(file, error)
+
+
+def tell_late_ranks(file: Path | None, error: BaseException | None) -> None:
+    """Let ranks that still look for the connection file leave, as this one does."""
+    if launched() is not None and file is not None:
+        leave_note(file, job_id(), getattr(error, "exit_code", int(error is not None)))
+
+
+def _listening(options: SessionOptions, file: Path | None) -> SocketHub:
+    """Listen, and write the connection file."""
+    secret, earlier = "", None
+    at: tuple[str, ...]
+    ports: tuple[int, int] | None
+    if options.listen is not None:
+        host, port = parse_listen(options.listen)
+        at, ports = (host,), (port, port)
+        secret = os.environ.get(KEY_VARIABLE, "")
+        if not secret:
+            raise InputError(f"listen: expected a key in the environment variable {KEY_VARIABLE}")
+    else:
+        assert file is not None
+        check_place(file)
+        earlier = _of_an_earlier_run(file)
+        at, ports = where_to_listen(options.interface), options.ports
+    listener = Listener(at, ports, encrypted=options.encryption, secret=secret)
+    try:
+        hub = SocketHub(
+            listener,
+            file if options.listen is None else None,
+            job=job_id(),
+            waits=options.wait or options.accept is not None,
+            spare=int(options.check == "parity"),
+            earlier=earlier,
+        )
+        hub.listen(tells=options.accept is not None or options.listen is not None)
+    except BaseException:
+        listener.close()
+        raise
+    return hub
+
+
+def _of_an_earlier_run(file: Path) -> ConnectionFile | None:
+    """What an earlier run has left there; the file of a run that still listens is refused."""
+    if not file.exists():
+        return None
+    found = read_connection_file(file)
+    try:
+        Connection(found).close()
+    except GoneMasterError:
+        return found
+    raise InputError(f"{file}: another run listens there; each run needs a file of its own")
+
+
+@contextmanager
+def _machines_here(
+    options: SessionOptions, source: str, seconds: float
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Machines that run as processes of this computer, and end with this one."""
+    started = []
+    job, encryption = job_id(), str(int(options.encryption))
+    try:
+        for rank in range(1, (options.local or 0) + 1):
+            words = [source, str(rank), job, str(seconds), encryption]
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "cec_mpi.session.machine", *words],
+                    stdin=subprocess.DEVNULL,
+                    env=without_launcher(os.environ),
+                    start_new_session=True,  # Ctrl-C is for this process, which tells the others
+                )
+            )
+        yield started
+    finally:
+        due = time.monotonic() + _LEAVING_SECONDS
+        for process in started:
+            try:
+                process.wait(max(0.0, due - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

@@ -1,0 +1,337 @@
+"""A machine of an elastic run: finds the run, serves it until it ends, and leaves.
+
+``cec-mpi join`` starts one on any computer. A launcher, or the run itself, starts others for the
+run, as ranks 1, 2, ...: these leave with exit code 0 unless the master is gone, because launchers
+and batch systems treat another code as a failure of the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from zlib import crc32
+
+from cec_mpi.errors import CecError, InputError
+from cec_mpi.processes.ending.limit import takes_the_word
+from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.launch.places import place_here
+from cec_mpi.processes.together import complain
+from cec_mpi.session.serving import serve
+from cec_mpi.terminal import say
+from cec_mpi.wire.sockets.connection import Connection, GoneMasterError
+from cec_mpi.wire.sockets.connection_file import (
+    KEY_VARIABLE,
+    ConnectionFile,
+    connection_from_key,
+    read_connection_file,
+)
+from cec_mpi.wire.sockets.frames import HELLO
+from cec_mpi.wire.sockets.hello import Hello, package_here
+from cec_mpi.wire.sockets.machine_end import SocketMachineEnd, ToldToLeaveError, told_by
+from cec_mpi.wire.sockets.places import parse_listen
+
+log = logging.getLogger(__name__)
+
+NOTE_SECONDS = 3.0
+"""That a note for processes that have not come yet stays."""
+
+_AGAIN_SECONDS = 0.5  # between two attempts to reach the master
+_LOOK_SECONDS = 0.05  # between two looks whether this process is to leave
+_STOPPED_SECONDS = 60.0  # that a master may be stopped, if its computer accepts connections
+
+Source = Path | ConnectionFile
+
+
+def source_of(text: str, encryption: bool = True) -> Source:
+    """Where a machine finds its run: a connection file, or ``HOST:PORT`` with a key.
+
+    The key is in the environment variable CEC_MPI_KEY.
+
+    Raises
+    ------
+    InputError
+        It is ``HOST:PORT``, and the key is too short.
+    """
+    secret = os.environ.get(KEY_VARIABLE, "")
+    if secret and not Path(text).exists():
+        with suppress(InputError):
+            host, port = parse_listen(text)
+            return connection_from_key(host, port, secret, encryption)
+    return Path(text)
+
+
+def join(
+    source: Source,
+    signals: NotedSignals,
+    *,
+    machine: int | None = None,
+    shards: int | None = None,
+    memory: int | None = None,
+    retry: float | None = None,
+    threads: int | None = None,
+) -> None:
+    """Serve a run as a machine until it ends.
+
+    Parameters
+    ----------
+    source : Path or ConnectionFile
+        See `source_of`.
+    signals : NotedSignals
+        Of this process: after one of them it leaves.
+    machine : int, optional
+        Number of the machine that it asks to be.
+    shards : int, optional
+        That it can hold at most.
+    memory : int, optional
+        Bytes of shards that it can hold at most.
+    retry : float, optional
+        Seconds to wait for a run that is not there yet, or has ended and may be resumed.
+    threads : int, optional
+        BLAS threads; by default its share of the cores.
+
+    Raises
+    ------
+    InputError
+        There is no such file, or the run refuses this machine.
+    GoneMasterError
+        The master is gone, or cannot be reached.
+    DismissedError
+        The master has excluded this machine because its answers were wrong.
+    ToldToLeaveError
+        This process was told to leave.
+    MachineError
+        It cannot open its shards, or could not compute.
+    """
+    hello = _hello(machine=machine or 0, shards=shards, memory=memory)
+    search = _Search(source, signals, retry)
+    connection = search.found(0.0 if retry is None else retry)
+    while True:
+        say(f"joined the run of {_name(source)} at {connection.place}")
+        end = SocketMachineEnd(connection, threads, signals)
+        error = _served(connection, hello, end)
+        hello = replace(hello, machine=end.machine or hello.machine)
+        if error is None:
+            return
+        if retry is None or isinstance(error, ToldToLeaveError):
+            connection = search.again(error)
+            continue
+        if not isinstance(error, GoneMasterError):
+            error = GoneMasterError(f"the master has left: {_why(error)}")
+        say(f"{error}; waiting {retry:g} s for it to come back")
+        search.tells = False
+        connection = search.found(retry)
+
+
+def serve_as_rank(source: Source, rank: int, job: str, seconds: float) -> int:
+    """Serve the run that this process was started for; returns its exit code.
+
+    Parameters
+    ----------
+    source : Path or ConnectionFile
+        See `source_of`.
+    rank : int
+        Of this process; it asks to be the machine in this place among those that take part.
+    job : str
+        Of the launcher (`job_id`): another one's connection file is ignored.
+    seconds : float
+        That the master has to listen.
+    """
+    with NotedSignals() as signals:
+        hello = _hello(rank=rank)
+        search = _Search(source, signals, seconds, job)
+        try:
+            connection = search.found(seconds)
+            while True:
+                end = SocketMachineEnd(connection, None, signals, tells=False)
+                error = _served(connection, hello, end)
+                if not isinstance(error, GoneMasterError):
+                    return 0
+                hello = replace(hello, machine=end.machine or hello.machine)
+                connection = search.again(error)
+        except _NotedError as noted:
+            return noted.code
+        except GoneMasterError as gone:
+            log.critical("%s", gone)
+            if takes_the_word(rank):
+                complain(gone)
+            return gone.exit_code
+        except CecError as error:  # the master has said why
+            log.error("%s", error)
+            return 0
+
+
+def _hello(
+    *, rank: int = 0, machine: int = 0, shards: int | None = None, memory: int | None = None
+) -> Hello:
+    return Hello(package_here(), os.getpid(), place_here(), rank, machine, shards, memory)
+
+
+def _served(connection: Connection, hello: Hello, end: SocketMachineEnd) -> BaseException | None:
+    """Serve on a connection; returns what the master left with, or that it is gone."""
+    try:
+        connection.send(HELLO, hello.packed())
+        error = serve(end)
+    except GoneMasterError as gone:
+        error = gone
+    finally:
+        connection.close()
+    if error is not None and end.told and not isinstance(error, ToldToLeaveError):
+        return ToldToLeaveError(end.told)
+    return error
+
+
+class _Search:
+    """Looks for the master of a run, and looks again when a connection has ended."""
+
+    def __init__(
+        self, source: Source, signals: NotedSignals, retry: float | None, job: str | None = None
+    ) -> None:
+        self._source, self._signals, self._retry, self._job = source, signals, retry, job
+        self.tells = job is None  # that it waits
+
+    def found(self, seconds: float) -> Connection:
+        """A connection to the master, within so many seconds."""
+        due = time.monotonic() + seconds
+        while True:
+            was_there = isinstance(self._source, Path) and self._source.exists()
+            try:
+                return Connection(self._read(), self._look)
+            except (InputError, GoneMasterError) as error:
+                # The file may have appeared, or disappeared, at this moment.
+                is_there = was_there and isinstance(self._source, Path) and self._source.exists()
+                is_late = isinstance(error, GoneMasterError) or not is_there or bool(self._job)
+                if not is_late or time.monotonic() >= due:
+                    raise self._explained(error, is_late) from None
+                if self.tells:
+                    say(f"{error}; waiting {seconds:g} s at most")
+                    self.tells = False
+            self._pause()
+
+    def again(self, error: BaseException) -> Connection:
+        """A new connection, where the network failed for a while, or a process was stopped.
+
+        Raises
+        ------
+        BaseException
+            `error`, where the run has ended.
+        """
+        if not isinstance(error, GoneMasterError):
+            raise _gone(error)
+        due = time.monotonic() + _STOPPED_SECONDS
+        while not isinstance(self._source, Path) or self._source.exists():
+            try:
+                return Connection(self._read(), self._look)
+            except GoneMasterError as still:
+                if not still.is_silent or time.monotonic() >= due:
+                    break
+            except InputError:
+                break
+            self._pause()
+        raise error
+
+    def _read(self) -> ConnectionFile:
+        if not isinstance(self._source, Path):
+            return self._source
+        if self._job is not None:
+            _look_for_note(self._source, self._job)
+        found = read_connection_file(self._source)
+        if self._job and found.job != self._job:
+            raise GoneMasterError(f"{self._source} is of another job")
+        return found
+
+    def _look(self) -> None:
+        if told := told_by(self._signals):
+            raise ToldToLeaveError(told)
+
+    def _pause(self) -> None:
+        again = time.monotonic() + _AGAIN_SECONDS
+        while time.monotonic() < again:
+            self._look()
+            if isinstance(self._source, Path) and self._job is not None:
+                _look_for_note(self._source, self._job)
+            time.sleep(_LOOK_SECONDS)
+            if self._job is not None and self._may_be_new():
+                return
+
+    def _may_be_new(self) -> bool:
+        """Whether the file is there, so that a rank that waits for it looks at it at once."""
+        return isinstance(self._source, Path) and self._source.exists()
+
+    def _explained(self, error: CecError, is_late: bool) -> CecError:
+        if self._job is not None:
+            return GoneMasterError(
+                f"the master has not begun to listen within {self._retry:g} s ({error})"
+            )
+        if self._retry is None and is_late and isinstance(error, InputError):
+            return InputError(f"{error} (--retry SECONDS waits until a run writes it)")
+        if self._retry is None or not is_late:
+            return error
+        return GoneMasterError(f"{error}; waited {self._retry:g} s")
+
+
+def _gone(error: BaseException) -> BaseException:
+    """The error of a machine whose master has left with another one."""
+    if isinstance(error, ToldToLeaveError):
+        return error
+    return GoneMasterError(f"the master has left: {_why(error)}")
+
+
+def _why(error: BaseException) -> str:
+    """What the master has left with; the end of a program has no words of its own."""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped by Ctrl-C"
+    if isinstance(error, SystemExit):
+        return "its program has ended"
+    return str(error) or type(error).__name__
+
+
+def _name(source: Source) -> str:
+    if isinstance(source, Path):
+        return str(source)
+    host, port = source.places[0]
+    return f"{host}:{port}"
+
+
+# A note tells processes of the launcher that come too late that the run has ended.
+
+
+class _NotedError(Exception):
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def leave_note(file: Path, job: str, code: int) -> None:
+    """Tell ranks that still look for a connection file to leave with this code; takes 3 s."""
+    note = _note(file, job)
+    with suppress(OSError):
+        note.write_text(str(code))
+        try:
+            time.sleep(NOTE_SECONDS)
+        finally:
+            note.unlink(missing_ok=True)
+
+
+def _look_for_note(file: Path, job: str) -> None:
+    with suppress(OSError, ValueError):
+        raise _NotedError(int(_note(file, job).read_text()))
+
+
+def _note(file: Path, job: str) -> Path:
+    return file.with_name(f".{file.name}.{crc32(job.encode()):08x}.ended")
+
+
+def main(words: list[str], leave: Callable[[int], object] = sys.exit) -> None:
+    """Be a machine that a run has started on its own computer."""
+    source, rank, job, seconds, encryption = words
+    leave(serve_as_rank(source_of(source, encryption == "1"), int(rank), job, float(seconds)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

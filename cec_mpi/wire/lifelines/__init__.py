@@ -1,4 +1,0 @@
-"""Who is alive, without asking MPI: connections that end when a process does.
-
-May import: `processes`.
-"""

@@ -1,0 +1,649 @@
+"""The master's end of elastic steps: machines that join over sockets, at any time, and may leave.
+
+A machine has one job at a time, and the buffers of a job are its own: a late answer can never be
+taken for one to a later step. Nothing here is collective, so nobody waits for a process that died
+or is stuck. The end of a process shows as the end of its connection, or else as an answer that
+never comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from cec_mpi.errors import CecError, InputError, MachineError
+from cec_mpi.machine.emulation import Emulation
+from cec_mpi.processes.launch.findings import different_packages
+from cec_mpi.processes.launch.places import Place, place_here, places_together
+from cec_mpi.processes.waiting import Patience
+from cec_mpi.roster.changes import WARNED, Excluded, Gone, Left, Lost
+from cec_mpi.roster.roster import Roster, State
+from cec_mpi.terminal import say
+from cec_mpi.text import plural
+from cec_mpi.wire.jobs import Answered, Event, Job
+from cec_mpi.wire.opening import Opened, Opening
+from cec_mpi.wire.orders import CUT_OFF, Kind, Order, Stop
+from cec_mpi.wire.sockets.connection_file import ConnectionFile, read_connection_file
+from cec_mpi.wire.sockets.frames import (
+    ANSWER,
+    DISMISSED,
+    FAILED,
+    FAREWELL,
+    GOOD_BYE,
+    HELLO,
+    ORDER,
+    REFUSED,
+    SAID,
+    heard,
+    kind_and_head,
+    pieces,
+    together,
+)
+from cec_mpi.wire.sockets.hello import Hello, package_here
+from cec_mpi.wire.sockets.listener import Listener
+from cec_mpi.wire.sockets.packing import packed
+from cec_mpi.wire.sockets.peer import Peer
+from cec_mpi.wire.sockets.shortage import Shortage
+from cec_mpi.wire.sockets.store_end import StoreEnd
+
+log = logging.getLogger(__name__)
+
+_SETTLE_SECONDS = 10.0  # that the other processes are waited for once there are enough
+_OPEN_SECONDS = 600.0  # to open a shard, which may be read in full; a death shows at once
+_REPORT_SECONDS = 2.0  # in which a machine says what went wrong
+_BYE_SECONDS = 5.0  # in which machines leave when they are told to
+_MOST_AT_ONCE = 1000  # messages, before something else has a turn
+_MOST_TOLD = 10  # warnings of one kind
+
+
+class SocketHub:
+    """Rank 0's end, for all stores that the machines serve.
+
+    Parameters
+    ----------
+    listener : Listener
+    path : Path or None
+        Where to write the connection file; None for machines that know an address and a key.
+    job : str
+        Of the launcher (`job_id`), for the connection file.
+    waits : bool
+        Wait for machines that join whenever there are too few.
+    spare : int
+        Machines that a step must be able to miss, so that answers can be compared.
+    earlier : ConnectionFile or None
+        The file that is there and may be replaced.
+
+    Attributes
+    ----------
+    roster : Roster
+    is_cut_off : bool
+        See `JobsHub`.
+    stuck : list of int
+        Ranks of the launcher that did not leave when they were told to.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        path: Path | None,
+        *,
+        job: str = "",
+        waits: bool = False,
+        spare: int = 0,
+        earlier: ConnectionFile | None = None,
+    ) -> None:
+        self._listener = listener
+        self._path, self._earlier = path, earlier
+        self._file = replace(listener.file, job=job)
+        self._written = False
+        self._waits, self._spare = waits, spare
+        self._events: deque[Event] = deque()
+        self.roster = Roster(time.monotonic, self._events.append)
+        self._here = place_here()
+        self._gathered: list[tuple[bytes, Hello]] | None = []  # until the first store is opened
+        self._peers: dict[bytes, Peer] = {}  # by the names of their connections
+        self._taking_part: tuple[int, ...] = ()
+        self._homes: dict[int, str] = {}  # the host on which each machine was last
+        self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
+        self._opening: Opening | None = None
+        self._asked: list[Peer] = []  # to open it
+        self._stores = 0
+        self._shortage = Shortage(self.roster, spare)
+        self._paused = True  # no process becomes a machine now
+        self._stopped = False
+        self._strange = 0  # messages that no machine sends
+        self._told: set[str] = set()  # why processes could not join
+        self.is_cut_off = False
+        self.stuck: list[int] = []
+
+    # How machines come.
+
+    def listen(self, tells: bool) -> None:
+        """Write the connection file; `tells`: say where machines can join.
+
+        Raises
+        ------
+        InputError
+            It cannot be written, or another run has just begun to use the same file.
+        """
+        if self._path is not None:
+            if self._path.exists() and read_connection_file(self._path) != self._earlier:
+                raise InputError(
+                    f"{self._path}: another run has just begun to listen there; each run needs a "
+                    "connection file of its own"
+                )
+            self._written = True  # or is about to be
+            self._file.write(self._path)
+        ports = ", ".join(dict.fromkeys(f"{port}" for _, port in self._file.places))
+        hosts = ", ".join(dict.fromkeys(host for host, _ in self._file.places))
+        log.info("listening for machines at %s, port %s", hosts, ports)
+        if tells:
+            how = f"{hosts.split(', ')[0]}:{ports}" if self._path is None else self._path
+            say(f"listening for machines at {hosts}, port {ports}: cec-mpi join {how}")
+
+    def gather(
+        self,
+        expected: Callable[[], int],
+        enough: int,
+        seconds: float,
+        look: Callable[[], None] = lambda: None,
+    ) -> list[Place]:
+        """Wait for the processes that were started for this run; where the master and they run.
+
+        Once there are enough, the others have 10 s more. Those that come later join as any machine
+        does.
+
+        Parameters
+        ----------
+        expected : callable
+            How many were started and have not ended.
+        enough : int
+        seconds : float
+            At most.
+        look : callable
+            Called again and again; what it raises ends the wait.
+        """
+        assert self._gathered is not None
+        patience, due = Patience(), time.monotonic() + seconds
+        settled = False
+        while len(self._gathered) < expected():
+            self._listen()
+            for name in self._listener.gone([name for name, _ in self._gathered]):
+                self._gathered = [pair for pair in self._gathered if pair[0] != name]
+            if not settled and len(self._gathered) >= enough:
+                settled, due = True, min(due, time.monotonic() + _SETTLE_SECONDS)
+            if time.monotonic() > due:
+                missing, total = expected() - len(self._gathered), expected()
+                say(f"{missing} of {plural(total, 'machine')} have not come yet and can still join")
+                break
+            look()
+            patience.pause()
+        found, self._gathered = sorted(self._gathered, key=_by_rank), None
+        for name, hello in found:
+            self._welcome(name, hello)
+        return places_together([self._here, *(hello.place for _, hello in found)])
+
+    def assigned(
+        self, machines: tuple[int, ...], places: list[Place]
+    ) -> tuple[tuple[int, ...], list[Place]]:
+        """As `Hub.assigned`; 0 for a spare.
+
+        The process with rank n of the launcher is the n-th of these machines, so that shards that
+        were staged for a rank are on its node.
+        """
+        if self._stores:
+            idle = self._idle()
+            numbers = tuple(peer.machine if peer.machine in machines else 0 for peer in idle)
+            return numbers, [self._here, *(peer.hello.place for peer in idle)]
+        self._taking_part, free = machines, list(machines)
+        chosen: dict[int, int] = {}
+        peers = self._living()
+        for peer in peers:
+            wanted = self._wanted(peer.hello)
+            if wanted in free:
+                free.remove(wanted)
+                chosen[peer.rank] = wanted
+        for peer in peers:
+            if free and peer.rank not in chosen and not peer.hello.rank:
+                chosen[peer.rank] = free.pop(0)
+        return tuple(chosen.get(rank, 0) for rank in range(1, len(places))), places
+
+    def absent(self) -> set[int]:
+        """As `Hub.absent`."""
+        here = {process.machine for process in self.roster.processes if process.counts}
+        return set(self._taking_part) - here
+
+    # Stores.
+
+    def open(self, opening: Opening) -> list[Opened]:
+        """Ask the machines to open a store; what each says, in the order of `opening.machines`.
+
+        A machine that takes much longer than the others says nothing here, and joins later.
+        """
+        if self.is_cut_off:
+            raise MachineError(CUT_OFF)
+        self._paused = True
+        self._opening = opening
+        if self._stores:
+            chosen = list(zip(self._idle(), opening.machines, strict=True))
+        else:
+            self.roster.expect((*filter(None, opening.machines), *opening.expected))
+            ranks = {peer.rank: peer for peer in self._peers.values()}
+            numbered = enumerate(opening.machines, start=1)
+            found = [(ranks[rank], n) for rank, n in numbered if n and rank in ranks]
+            chosen = [(peer, n) for peer, n in found if _has_room(peer, n, opening)]
+        content = pickle.dumps(opening)
+        threads = self._threads()
+        for peer, machine in chosen:
+            self.roster.join(peer.rank, peer.machine or machine)
+            peer.unopened.append(self._stores)
+            self._homes[peer.machine] = peer.host
+            peer.opened, peer.is_ready = None, False
+            share = opening.options.threads or threads[peer.rank]
+            peer.order(Order(Kind.OPEN, self._stores, machine, share), content)
+        self._asked = [peer for peer, _ in chosen]
+        if opening.measured:
+            self._await(lambda peer: peer.is_ready)
+            for peer in [peer for peer in self._asked if not peer.is_ready]:
+                self._exclude(peer, "it was not ready to be measured in time")
+            for peer in self._asked:
+                peer.send_object(pickle.dumps(None))
+        self._await(lambda peer: peer.opened is not None)
+        said = {peer.rank: peer.opened for peer in self._asked}
+        if self._stores:
+            return [said.get(peer.rank) or Opened() for peer, _ in chosen]
+        return [said.get(rank) or Opened() for rank in range(1, len(opening.machines) + 1)]
+
+    def admit(self, emulation: Emulation | None) -> StoreEnd:
+        """Have the machines that could open the store serve it; the others are excluded."""
+        assert self._opening is not None
+        number, self._stores = self._stores, self._stores + 1
+        self._openings[number] = self._opening, emulation
+        for peer in self._living():
+            if peer in self._asked:
+                self._look_at_joining(peer, quietly=not number)
+            elif peer.machine:
+                peer.unopened.append(number)  # when it is not busy any more
+        self._go_on()
+        return StoreEnd(self, number, self._opening)
+
+    def refuse(self, error: CecError) -> None:
+        """Have the machines forget the store."""
+        for peer in self._asked:
+            if peer.process.state is State.JOINING:
+                peer.unopened.remove(self._stores)
+                peer.opened = None
+                peer.send_object(pickle.dumps(error))
+                self.roster.joined(peer.rank)
+        self._go_on()
+
+    def close(self, store: int) -> None:
+        """The machines need not serve this store any more; those that are busy keep it open."""
+        self._openings.pop(store, None)
+        for peer in self._living():
+            opens_now = peer.process.state is State.JOINING  # the first
+            if store in peer.unopened[opens_now:]:
+                peer.unopened.remove(store)
+            elif peer.process.is_free and not self._stopped:
+                peer.order(Order(Kind.CLOSE, store))
+
+    def stop(self, error: BaseException | None) -> None:
+        """Tell all to leave; `stuck` says who has not in time."""
+        self._stopped = self._paused = True
+        try:
+            self._listen()  # who has come since the last step is told, too
+            if self._gathered is not None:
+                for name, hello in self._gathered:
+                    self._welcome(name, hello)
+                self._gathered = None
+            for peer in self._living():
+                peer.order(Order(Kind.STOP), Stop(error).packed())
+            patience, due = Patience(), time.monotonic() + _BYE_SECONDS
+            while self._peers and time.monotonic() < due:
+                self._listen()
+                for name in self._listener.gone(list(self._peers)):
+                    del self._peers[name]
+                patience.pause()
+            self.stuck = [peer.hello.rank for peer in self._living() if peer.hello.rank]
+        finally:  # interrupted, too
+            try:
+                if self._written and self._path is not None:
+                    self._file.remove(self._path)
+            finally:
+                self._listener.close()
+
+    # Jobs.
+
+    def ask(self, job: Job, content: NDArray[Any]) -> None:
+        """Give a job to its machine, which is idle."""
+        peer = self._serving_as(job.machine)
+        if peer is None:
+            raise RuntimeError(f"machine {job.machine} has no process")
+        self.roster.ask(peer.rank)
+        peer.job, peer.answer, job.content = job, None, content
+        order, alone = packed(job, content)
+        peer.send(ORDER, order, *(() if alone is None else pieces(alone)))
+        job.asked = True
+
+    def busy(self) -> dict[int, Job]:
+        """The jobs that are not answered, by machine; without those of machines given up."""
+        return {
+            peer.machine: peer.job
+            for peer in self._peers.values()
+            if peer.job and peer.process.state in (State.COMPUTING, State.LATE)
+        }
+
+    def awaited(self) -> set[int]:
+        """Machines that the run waits for: processes open their shards, or are still to come."""
+        awaited = self.roster.machines(State.JOINING)
+        return awaited.union(self.roster.vacant) if self._waits else awaited
+
+    def events(self) -> Iterator[Event]:
+        """What has happened since the last time, as it shows in the roster; never waits."""
+        self._listen()
+        self._look_for_gone()
+        self._fill()
+        for peer in self._living():
+            if peer.process.state is State.JOINING:
+                self._look_at_joining(peer)
+        if not self._stopped:
+            self._shortage.look(self._openings)
+        yield from self._happened()
+        for peer in self._living():
+            if peer.job is not None:
+                self._look_at_job(peer, peer.job)
+            if peer.has_left and peer.job is None:
+                peer.send(FAREWELL)
+                self._lose(peer, "it has said good-bye")
+            yield from self._happened()
+
+    def late(self, machine: int) -> None:
+        """The step that waits for a machine waits for it no more."""
+        peer = self._serving_as(machine)
+        if peer is not None:
+            self.roster.late(peer.rank)
+
+    def give_up(self, machine: int, reason: str) -> None:
+        """Treat a machine that does not answer as lost; a spare takes its place."""
+        peer = self._serving_as(machine)
+        if peer is None or peer.process.state not in (State.COMPUTING, State.LATE):
+            return
+        self.roster.give_up(peer.rank, reason)
+        if self._paused:
+            return
+        for spare in self._spares():
+            if self._chosen(spare, [machine]):
+                self.roster.hand_over(peer.rank)
+                self._become(spare, machine)
+                return
+
+    def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
+        """Stop asking a machine; a spare takes its place."""
+        peer = self._serving_as(machine)
+        if peer is not None:
+            self._exclude(peer, reason, change)
+
+    def report(self, machine: int) -> str:
+        """Ask a machine what went wrong."""
+        peer = self._serving_as(machine)
+        if peer is None:
+            return "no report"
+        peer.text = None
+        peer.texts_owed += 1
+        peer.order(Order(Kind.EXPLAIN))
+        patience, due = Patience(), time.monotonic() + _REPORT_SECONDS
+        while peer.text is None and time.monotonic() < due and self._is_here(peer):
+            self._listen()
+            self._look_for_gone()
+            patience.pause()
+        return peer.text or "no report"
+
+    # Who is here.
+
+    def _living(self) -> list[Peer]:
+        return list(self._peers.values())
+
+    def _is_here(self, peer: Peer) -> bool:
+        return peer.process.state is not State.LOST
+
+    def _idle(self) -> list[Peer]:
+        return [peer for peer in self._peers.values() if peer.process.state is State.IDLE]
+
+    def _spares(self) -> list[Peer]:
+        return [peer for peer in self._peers.values() if peer.process.state is State.SPARE]
+
+    def _serving_as(self, machine: int) -> Peer | None:
+        process = self.roster.serving_as(machine)
+        if process is None:
+            return None
+        return next(peer for peer in self._peers.values() if peer.process is process)
+
+    def _listen(self) -> None:
+        """Take what machines have said, and who is new."""
+        for _ in range(_MOST_AT_ONCE):
+            message = self._listener.receive()
+            if message is None:
+                return
+            self._take(*message)
+
+    def _take(self, name: bytes, frames: list[Any]) -> None:
+        peer = self._peers.get(name)
+        try:
+            kind, head = kind_and_head(frames[0])
+            if peer is None:
+                if kind == HELLO:
+                    self._hear_hello(name, Hello.read(head))
+            elif kind == ANSWER and peer.job is not None:
+                peer.answer = [head, *frames[1:]]
+            elif kind == SAID:
+                peer.hear(heard(bytes(head)))
+            elif kind == GOOD_BYE:
+                peer.has_left = True
+            else:
+                raise ValueError("unexpected message")
+        except (IndexError, ValueError):
+            self._strange += 1
+            if self._strange <= _MOST_TOLD:
+                log.warning("a process that has the key sends what no machine sends")
+
+    def _hear_hello(self, name: bytes, hello: Hello) -> None:
+        mine = [socket.gethostname(), *package_here()]
+        problem = different_packages([mine, [hello.place.host, *hello.package]])
+        if problem:
+            self._tell("a machine cannot join", problem)
+            self._listener.send(name, REFUSED, problem.encode(errors="backslashreplace"))
+            return
+        self._listener.know()
+        if self._gathered is None:
+            self._welcome(name, hello)
+        elif name not in (known for known, _ in self._gathered):
+            self._gathered.append((name, hello))
+
+    def _welcome(self, name: bytes, hello: Hello) -> None:
+        peer = Peer(self.roster.come(), hello, partial(self._listener.send, name))
+        self.roster.settle(peer.rank, peer.host, peer.room)
+        self._peers[name] = peer
+        log.info("process %d on %s has come as rank %d", hello.pid, peer.host, peer.rank)
+
+    def _look_for_gone(self) -> None:
+        """Notice whose connections have ended."""
+        gone = self._listener.gone(list(self._peers))
+        if gone:
+            self._listen()  # what they had said before
+        for name in gone:
+            self._lose(self._peers[name], "its connection has ended")
+
+    def _lose(self, peer: Peer, how: str) -> None:
+        """A process is gone."""
+        if peer.has_left and peer.job is None:
+            self.roster.exclude(peer.rank, WARNED, Left)
+        else:
+            log.error("rank %d on %s is lost: %s", peer.rank, peer.host, how)
+        self.roster.lose(peer.rank, f"process {peer.hello.pid} on {peer.host} is gone")
+        self.roster.forget(peer.rank)
+        self._peers = {name: each for name, each in self._peers.items() if each is not peer}
+        self._fill()
+
+    def _exclude(self, peer: Peer, reason: str, change: type[Gone] = Lost) -> None:
+        """Stop asking a process, and tell it to leave unless it does so of its own accord."""
+        self.roster.exclude(peer.rank, reason, change)
+        if peer in self._asked:
+            self._asked.remove(peer)
+        if change is not Left:
+            kind = DISMISSED if change is Excluded else FAILED
+            peer.send(kind, reason.encode(errors="backslashreplace"))
+        self._fill()
+
+    def _look_at_job(self, peer: Peer, job: Job) -> None:
+        if peer.answer is None or not job.asked:
+            return
+        (head, *values), peer.answer = peer.answer, None
+        report, begin = head[: job.report.nbytes], head[job.report.nbytes :]
+        peer.job, job.content = None, None
+        if not (together([report], job.report) and together([begin, *values], job.values)):
+            self._exclude(peer, "its answer has the wrong length")
+            return
+        self._events.append(Answered(job))
+        if peer.process.state is State.EXCLUDED:
+            return
+        if job.leaving:
+            self._exclude(peer, WARNED, Left)
+        elif peer.unopened and peer.machine:
+            self.roster.join(peer.rank, peer.machine)
+            self._open_next(peer)
+        else:
+            self.roster.answer(peer.rank)
+
+    # Processes become machines.
+
+    def _go_on(self) -> None:
+        self._asked = []
+        self._paused = False
+        for peer in self._idle():
+            if peer.unopened:
+                self.roster.join(peer.rank, peer.machine)
+                self._open_next(peer)
+        self._fill()
+
+    def _fill(self) -> None:
+        """Have spares become machines that have no process."""
+        if self._paused or not self._openings:
+            return
+        for spare in self._spares():
+            if self.roster.vacant and (machine := self._chosen(spare, self.roster.vacant)):
+                self._become(spare, machine)
+
+    def _chosen(self, peer: Peer, machines: Iterable[int]) -> int:
+        """The machine that a process becomes: the one it asks for, or whose files may be there."""
+        able = [n for n in machines if self._can_be(peer, n)]
+        wanted = [n for n in able if n == self._wanted(peer.hello)]
+        its = [n for n in able if self._homes.get(n) == peer.host]
+        new = [n for n in able if n not in self._homes]
+        return (wanted or its or new or able or [0])[0]
+
+    def _wanted(self, hello: Hello) -> int:
+        """The machine that a process asks for; 0 for any."""
+        if hello.machine or not 0 < hello.rank <= len(self._taking_part):
+            return hello.machine
+        return self._taking_part[hello.rank - 1]
+
+    def _can_be(self, peer: Peer, machine: int) -> bool:
+        return all(_has_room(peer, machine, opening) for opening, _ in self._openings.values())
+
+    def _become(self, peer: Peer, machine: int) -> None:
+        log.info("rank %d is to become machine %d", peer.rank, machine)
+        self._homes[machine] = peer.host
+        self.roster.join(peer.rank, machine)
+        peer.unopened = list(self._openings)
+        self._open_next(peer)
+
+    def _open_next(self, peer: Peer) -> None:
+        store = peer.unopened[0]
+        opening, _ = self._openings[store]
+        machine = peer.machine if peer.machine <= opening.placement.machines else 0
+        # Nothing is measured again, and ordered faults were those of the process before.
+        inject = ",".join(w for w in opening.options.inject.split(",") if w.startswith("random"))
+        options = replace(opening.options, measured=False, inject=inject)
+        content = pickle.dumps(replace(opening, options=options))
+        threads = options.threads or self._threads()[peer.rank]
+        peer.opened = None
+        peer.order(Order(Kind.OPEN, store, machine, threads), content)
+
+    def _look_at_joining(self, peer: Peer, quietly: bool = False) -> None:
+        """Take what a process says of the store that it opens."""
+        opened, peer.opened = peer.opened, None
+        if opened is None:
+            if time.monotonic() - peer.process.since > _OPEN_SECONDS:
+                self._exclude(peer, "it does not open its shard")
+            return
+        if opened.problem:
+            self._homes.pop(peer.machine, None)
+            self._tell("a machine cannot join", opened.problem)
+            peer.send_object(pickle.dumps(MachineError(opened.problem)))
+            self._exclude(peer, opened.problem)
+            return
+        store = peer.unopened.pop(0)
+        verdict = MachineError("the store was closed"), MachineError("the store was closed")
+        peer.send_object(pickle.dumps(self._openings.get(store, verdict)[1]))
+        if peer.unopened:
+            self._open_next(peer)
+        else:
+            self.roster.joined(peer.rank, quietly)
+
+    def _await(self, done: Callable[[Peer], bool]) -> None:
+        """Wait for the machines that open a store, and for slow ones no longer than is needed."""
+        assert self._opening is not None
+        placement, patience = self._opening.placement, Patience()
+        needed = self._opening.manifest.code.recovery + self._spare
+        last, before = time.monotonic(), -1
+        while waited := [peer for peer in self._asked if not done(peer)]:
+            self._listen()
+            self._look_for_gone()
+            self._asked = [peer for peer in self._asked if self._is_here(peer)]
+            finished = [peer.machine for peer in self._asked if done(peer)]
+            if len(finished) != before:
+                last, before = time.monotonic(), len(finished)
+            are_enough = placement.count(finished) >= needed
+            limit = _SETTLE_SECONDS if are_enough else _OPEN_SECONDS
+            if time.monotonic() - last > limit:
+                log.warning("slow to open: machines %s", [peer.machine for peer in waited])
+                return
+            patience.pause()
+
+    def _threads(self) -> dict[int, int]:
+        """BLAS threads of each process: its share of the cores of its node."""
+        peers = self._living()
+        places = places_together([self._here, *(peer.hello.place for peer in peers)])[1:]
+        return {peer.rank: place.threads for peer, place in zip(peers, places, strict=True)}
+
+    def _tell(self, what: str, problem: str) -> None:
+        log.error("%s: %s", what, problem)
+        if problem not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(problem)
+            say(f"{what}: {problem}")
+
+    def _happened(self) -> Iterator[Event]:
+        while self._events:
+            yield self._events.popleft()
+
+
+def _by_rank(found: tuple[bytes, Hello]) -> tuple[bool, int]:
+    """Processes of the launcher first, in the order of their ranks."""
+    return not found[1].rank, found[1].rank
+
+
+def _has_room(peer: Peer, machine: int, opening: Opening) -> bool:
+    """Whether a process can hold what a machine has of a store."""
+    counts = opening.placement.counts
+    most = peer.room.most(opening.manifest.shard_bytes)
+    return machine > len(counts) or counts[machine - 1] <= most
