@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.missing_operator import Entered, comes_of_none
 from cec_mpi.processes.ending.leaving import leave_forks_without_mpi, note_exit_status
-from cec_mpi.processes.ending.raising import raised_apart
+from cec_mpi.processes.ending.limit import takes_the_word
+from cec_mpi.processes.ending.raising import raised_apart, shown_by_rank_0
+from cec_mpi.processes.launch.launchers import rank_of_launcher
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -87,14 +89,17 @@ class Entrance(Generic[T]):
     ) -> bool | None:
         assert self._entered is not None
         if self._serves and error is not None and comes_of_none(error, trace, self._entered):
-            assert self._comm is not None
+            rank = self._comm.rank if self._comm is not None else rank_of_launcher()
             name = self._entered.name or "X"
             problem = InputError(
-                f"rank {self._comm.rank} is a machine, on which {name} is None, and what uses it "
+                f"rank {rank} is a machine, on which {name} is None, and what uses it "
                 f"failed there ({type(error).__name__}: {error}): expected all that uses {name} "
                 f"below `if {name} is not None:`"
             )
-            raised_apart(self._comm.rank - 1, problem)
+            if self._comm is not None:
+                raised_apart(rank - 1, problem)
+            else:
+                shown_by_rank_0(not takes_the_word(rank), problem)
             self._leave(problem)
             raise problem from error
         return self._leave(error)

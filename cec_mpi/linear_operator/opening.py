@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
@@ -165,12 +166,16 @@ def _gathered(comm: MPI.Intracomm | None, options: SessionOptions) -> Iterator[S
             raise
         let_rank_0_print(launcher)
         raise shown_by_rank_0(launcher.rank, error) from None
-    file = None if options.accept is None else Path(options.accept).absolute()
-    if launcher is not None and launcher.rank:
-        code = serve_launched(options, file)
-        if code:
-            leave_now(code)
-        yield None
-        return
-    with elastic(options, file) as session:
-        yield session
+    with ExitStack() as kept:
+        if options.accept is None:  # only machines of this computer need the file
+            directory = kept.enter_context(TemporaryDirectory(prefix="cec_mpi-"))
+            file = Path(directory) / "connection.json"
+        else:
+            file = Path(options.accept).absolute()
+        if launcher is not None and launcher.rank:
+            code = serve_launched(options, file)
+            if code:
+                leave_now(code)
+            yield None
+            return
+        yield kept.enter_context(elastic(options, file))

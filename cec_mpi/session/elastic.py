@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -44,24 +43,28 @@ def launched() -> Launcher | None:
     return launcher if launcher is not None and launcher.size > 1 else None
 
 
-def serve_launched(options: SessionOptions, file: Path | None) -> int:
-    """Be a machine on a rank from 1 on; returns the exit code."""
+def serve_launched(options: SessionOptions, file: Path) -> int:
+    """Be a machine on a rank from 1 on; returns the exit code.
+
+    Parameters
+    ----------
+    options : SessionOptions
+    file : Path
+        As of `elastic`.
+    """
     launcher = launched()
     assert launcher is not None
-    source: Source
+    source: Source = file
     if options.listen is not None:
         source = source_of(options.listen, options.encryption)
-    else:
-        assert file is not None
-        source = file
     seconds = seconds_to_meet(options.start_timeout, launcher.size)
-    return serve_as_rank(source, launcher.rank, job_id(), seconds)
+    return serve_as_rank(source, file, launcher.rank, job_id(), seconds)
 
 
 @contextmanager
 def elastic(
     options: SessionOptions,
-    file: Path | None,
+    file: Path,
     logs: Path | None = None,
     look: Callable[[], None] = lambda: None,
 ) -> Iterator[Session]:
@@ -70,8 +73,8 @@ def elastic(
     Parameters
     ----------
     options : SessionOptions
-    file : Path or None
-        The connection file; None for one that only machines of this computer find.
+    file : Path
+        The connection file; with `listen` only notes for ranks that come too late are beside it.
     logs : Path, optional
         Directory for a log of each machine.
     look : callable
@@ -102,15 +105,12 @@ def elastic(
         return places
 
     with ExitStack() as last:
-        if file is None and options.listen is None:
-            file = Path(last.enter_context(tempfile.TemporaryDirectory())) / "connection.json"
         try:
             found = None if launcher is None else present_continuity()
             if found is not None and not found.continues:
                 warn(found)
             hub = _listening(options, file)
-            source = str(file) if options.listen is None else options.listen
-            local = last.enter_context(_machines_here(options, source, seconds))
+            local = last.enter_context(_machines_here(options, file, seconds))
             with ExitStack() as kept:
                 given = [place_here()], "", kept, logs, turns, Running.ELASTIC, gather
                 yield Session(hub, ResilientMaster, *given)
@@ -126,13 +126,13 @@ def elastic(
                     tell_late_ranks(file, error)
 
 
-def tell_late_ranks(file: Path | None, error: BaseException | None) -> None:
+def tell_late_ranks(file: Path, error: BaseException | None) -> None:
     """Let ranks that still look for the connection file leave, as this one does."""
-    if launched() is not None and file is not None:
+    if launched() is not None:
         leave_note(file, job_id(), getattr(error, "exit_code", int(error is not None)))
 
 
-def _listening(options: SessionOptions, file: Path | None) -> SocketHub:
+def _listening(options: SessionOptions, file: Path) -> SocketHub:
     """Listen, and write the connection file."""
     secret, earlier = "", None
     at: tuple[str, ...]
@@ -144,7 +144,6 @@ def _listening(options: SessionOptions, file: Path | None) -> SocketHub:
         if not secret:
             raise InputError(f"listen: expected a key in the environment variable {KEY_VARIABLE}")
     else:
-        assert file is not None
         check_place(file)
         earlier = _of_an_earlier_run(file)
         at, ports = where_to_listen(options.interface), options.ports
@@ -179,14 +178,15 @@ def _of_an_earlier_run(file: Path) -> ConnectionFile | None:
 
 @contextmanager
 def _machines_here(
-    options: SessionOptions, source: str, seconds: float
+    options: SessionOptions, file: Path, seconds: float
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Machines that run as processes of this computer, and end with this one."""
     started = []
     job, encryption = job_id(), str(int(options.encryption))
+    source = str(file) if options.listen is None else options.listen
     try:
         for rank in range(1, (options.local or 0) + 1):
-            words = [source, str(rank), job, str(seconds), encryption]
+            words = [source, str(file), str(rank), job, str(seconds), encryption]
             started.append(
                 subprocess.Popen(
                     [sys.executable, "-m", "cec_mpi.session.machine", *words],

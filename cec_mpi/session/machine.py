@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +19,8 @@ from pathlib import Path
 from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
+from cec_mpi.files.regular import read_regular
+from cec_mpi.files.replacing import create_new
 from cec_mpi.processes.ending.limit import takes_the_word
 from cec_mpi.processes.ending.signals import NotedSignals
 from cec_mpi.processes.launch.places import place_here
@@ -41,6 +44,7 @@ log = logging.getLogger(__name__)
 NOTE_SECONDS = 3.0
 """That a note for processes that have not come yet stays."""
 
+_LONGEST_NOTE = 16  # bytes
 _AGAIN_SECONDS = 0.5  # between two attempts to reach the master
 _LOOK_SECONDS = 0.05  # between two looks whether this process is to leave
 _STOPPED_SECONDS = 60.0  # that a master may be stopped, if its computer accepts connections
@@ -128,13 +132,15 @@ def join(
         connection = search.found(retry)
 
 
-def serve_as_rank(source: Source, rank: int, job: str, seconds: float) -> int:
+def serve_as_rank(source: Source, file: Path, rank: int, job: str, seconds: float) -> int:
     """Serve the run that this process was started for; returns its exit code.
 
     Parameters
     ----------
     source : Path or ConnectionFile
         See `source_of`.
+    file : Path
+        Beside which a note says that the run has ended (`leave_note`).
     rank : int
         Of this process; it asks to be the machine in this place among those that take part.
     job : str
@@ -144,7 +150,7 @@ def serve_as_rank(source: Source, rank: int, job: str, seconds: float) -> int:
     """
     with NotedSignals() as signals:
         hello = _hello(rank=rank)
-        search = _Search(source, signals, seconds, job)
+        search = _Search(source, signals, seconds, (file, job))
         try:
             connection = search.found(seconds)
             while True:
@@ -190,10 +196,15 @@ class _Search:
     """Looks for the master of a run, and looks again when a connection has ended."""
 
     def __init__(
-        self, source: Source, signals: NotedSignals, retry: float | None, job: str | None = None
+        self,
+        source: Source,
+        signals: NotedSignals,
+        retry: float | None,
+        launch: tuple[Path, str] | None = None,
     ) -> None:
-        self._source, self._signals, self._retry, self._job = source, signals, retry, job
-        self.tells = job is None  # that it waits
+        self._source, self._signals, self._retry = source, signals, retry
+        self._launch = launch  # of a rank: its run's connection file, and the job
+        self.tells = launch is None  # that it waits
 
     def found(self, seconds: float) -> Connection:
         """A connection to the master, within so many seconds."""
@@ -205,7 +216,7 @@ class _Search:
             except (InputError, GoneMasterError) as error:
                 # The file may have appeared, or disappeared, at this moment.
                 is_there = was_there and isinstance(self._source, Path) and self._source.exists()
-                is_late = isinstance(error, GoneMasterError) or not is_there or bool(self._job)
+                is_late = isinstance(error, GoneMasterError) or not is_there or self._is_rank
                 if not is_late or time.monotonic() >= due:
                     raise self._explained(error, is_late) from None
                 if self.tells:
@@ -238,33 +249,29 @@ class _Search:
     def _read(self) -> ConnectionFile:
         if not isinstance(self._source, Path):
             return self._source
-        if self._job is not None:
-            _look_for_note(self._source, self._job)
         found = read_connection_file(self._source)
-        if self._job and found.job != self._job:
+        if self._launch is not None and found.job != self._launch[1]:
             raise GoneMasterError(f"{self._source} is of another job")
         return found
+
+    @property
+    def _is_rank(self) -> bool:
+        return self._launch is not None
 
     def _look(self) -> None:
         if told := told_by(self._signals):
             raise ToldToLeaveError(told)
+        if self._launch is not None:
+            _look_for_note(*self._launch)
 
     def _pause(self) -> None:
-        again = time.monotonic() + _AGAIN_SECONDS
+        again = time.monotonic() + (_LOOK_SECONDS if self._is_rank else _AGAIN_SECONDS)
         while time.monotonic() < again:
             self._look()
-            if isinstance(self._source, Path) and self._job is not None:
-                _look_for_note(self._source, self._job)
             time.sleep(_LOOK_SECONDS)
-            if self._job is not None and self._may_be_new():
-                return
-
-    def _may_be_new(self) -> bool:
-        """Whether the file is there, so that a rank that waits for it looks at it at once."""
-        return isinstance(self._source, Path) and self._source.exists()
 
     def _explained(self, error: CecError, is_late: bool) -> CecError:
-        if self._job is not None:
+        if self._is_rank:
             return GoneMasterError(
                 f"the master has not begun to listen within {self._retry:g} s ({error})"
             )
@@ -309,28 +316,37 @@ class _NotedError(Exception):
 
 def leave_note(file: Path, job: str, code: int) -> None:
     """Tell ranks that still look for a connection file to leave with this code; takes 3 s."""
-    note = _note(file, job)
-    with suppress(OSError):
-        note.write_text(str(code))
-        try:
-            time.sleep(NOTE_SECONDS)
-        finally:
+    written = []
+    try:
+        for note in _notes(file, job):
+            with suppress(OSError):
+                with os.fdopen(create_new(note), "w") as opened:
+                    opened.write(str(code))
+                written.append(note)
+        time.sleep(NOTE_SECONDS)
+    finally:
+        for note in written:
             note.unlink(missing_ok=True)
 
 
 def _look_for_note(file: Path, job: str) -> None:
-    with suppress(OSError, ValueError):
-        raise _NotedError(int(_note(file, job).read_text()))
+    for note in _notes(file, job):
+        with suppress(OSError, ValueError, InputError):
+            if note.lstat().st_uid == os.geteuid():
+                raise _NotedError(int(read_regular(note, _LONGEST_NOTE)))
 
 
-def _note(file: Path, job: str) -> Path:
-    return file.with_name(f".{file.name}.{crc32(job.encode()):08x}.ended")
+def _notes(file: Path, job: str) -> list[Path]:
+    """Where a note can be: beside the file, or if that is impossible on the master's computer."""
+    name = f".cec_mpi-{crc32(f'{file} {job}'.encode(errors='surrogateescape')):08x}.ended"
+    return [file.with_name(name), Path(tempfile.gettempdir(), name)]
 
 
 def main(words: list[str], leave: Callable[[int], object] = sys.exit) -> None:
     """Be a machine that a run has started on its own computer."""
-    source, rank, job, seconds, encryption = words
-    leave(serve_as_rank(source_of(source, encryption == "1"), int(rank), job, float(seconds)))
+    text, file, rank, job, seconds, encryption = words
+    source = source_of(text, encryption == "1")
+    leave(serve_as_rank(source, Path(file), int(rank), job, float(seconds)))
 
 
 if __name__ == "__main__":

@@ -89,6 +89,12 @@ def job_id(environ: Mapping[str, str] = os.environ) -> str:
     return ".".join(environ[name] for name in names if name in environ)
 
 
+def rank_of_launcher() -> int:
+    """The rank of this process; 0 if it was started by hand."""
+    launcher = detect_launcher()
+    return 0 if launcher is None else launcher.rank
+
+
 def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
     """These variables but those of launchers: for a program that is started by hand."""
     return {name: value for name, value in environ.items() if not name.startswith(_PREFIXES)}
