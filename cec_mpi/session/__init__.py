@@ -1,5 +1,5 @@
 """Machines gathered around a master, and the stores that they open for it.
 
-One of three rooms that touch MPI. May import: `core`, `machine`, `master`, `options`,
+One of three rooms that touch MPI. May import: `core`, `files`, `machine`, `master`, `options`,
 `processes`, `records`, `store`, `terminal`, `wire`.
 """

@@ -1,4 +1,4 @@
-"""Who says what to whom: steps by collectives, or by messages that outlive machines.
+"""Who says what to whom: steps by collectives of MPI, or by jobs over sockets.
 
 One of three rooms that touch MPI. May import: `core`, `files`, `machine`, `options`, `processes`,
 `roster`, `store`, `terminal`.
