@@ -18,6 +18,7 @@ from cec_mpi.options.option import (
     several,
     whole_number,
 )
+from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.meeting import seconds_to_meet
 from cec_mpi.text import shown
 
@@ -185,6 +186,13 @@ class Elastic(Group):
             for each in own_options(Elastic)
             if each.metadata["elastic"]
         )
+
+    @property
+    def starts_nothing(self) -> bool:
+        """Whether all machines are started elsewhere, and are waited for."""
+        launcher = detect_launcher()
+        is_launched = launcher is not None and launcher.size > 1
+        return self.is_elastic and self.local is None and not is_launched
 
     @property
     def adopts(self) -> bool:

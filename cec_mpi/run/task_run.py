@@ -212,9 +212,12 @@ class TaskRun:
         warn(f"{problem}; the run goes on without this log")
 
     def machines_here(self) -> int:
-        """How many machines to start on this computer, where nobody has said so."""
+        """How many machines to start on this computer, where nobody has said so.
+
+        As many as there are cores, and one more than a step needs, so that one can be lost.
+        """
         code, wanted = self.manifest.code, self.options
-        needed = code.recovery + max(wanted.stragglers, wanted.check != "none")
+        needed = code.recovery + max(wanted.stragglers, wanted.check != "none") + 1
         return min(code.machines, max(needed, place_here().cores))
 
     def gate(self) -> None:

@@ -153,7 +153,7 @@ def _listening(options: SessionOptions, file: Path) -> SocketHub:
             listener,
             file if options.listen is None else None,
             job=job_id(),
-            waits=options.wait or options.accept is not None,
+            waits=options.wait or options.accept is not None or options.starts_nothing,
             spare=int(options.check == "parity"),
             earlier=earlier,
         )

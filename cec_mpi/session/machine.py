@@ -7,7 +7,6 @@ and batch systems treat another code as a failure of the run.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import tempfile
@@ -38,8 +37,6 @@ from cec_mpi.wire.sockets.frames import HELLO
 from cec_mpi.wire.sockets.hello import Hello, package_here
 from cec_mpi.wire.sockets.machine_end import SocketMachineEnd, ToldToLeaveError, told_by
 from cec_mpi.wire.sockets.places import parse_listen
-
-log = logging.getLogger(__name__)
 
 NOTE_SECONDS = 3.0
 """That a note for processes that have not come yet stays."""
@@ -132,7 +129,9 @@ def join(
         connection = search.found(retry)
 
 
-def serve_as_rank(source: Source, file: Path, rank: int, job: str, seconds: float) -> int:
+def serve_as_rank(
+    source: Source, file: Path, rank: int, job: str, seconds: float, tells: bool = True
+) -> int:
     """Serve the run that this process was started for; returns its exit code.
 
     Parameters
@@ -146,7 +145,9 @@ def serve_as_rank(source: Source, file: Path, rank: int, job: str, seconds: floa
     job : str
         Of the launcher (`job_id`): another one's connection file is ignored.
     seconds : float
-        That the master has to listen.
+        In which the master has to listen.
+    tells : bool
+        Print that the master is gone, if no other rank does.
     """
     with NotedSignals() as signals:
         hello = _hello(rank=rank)
@@ -163,12 +164,10 @@ def serve_as_rank(source: Source, file: Path, rank: int, job: str, seconds: floa
         except _NotedError as noted:
             return noted.code
         except GoneMasterError as gone:
-            log.critical("%s", gone)
-            if takes_the_word(rank):
+            if tells and takes_the_word(rank):
                 complain(gone)
             return gone.exit_code
-        except CecError as error:  # the master has said why
-            log.error("%s", error)
+        except CecError:  # the master has said why
             return 0
 
 
@@ -346,7 +345,7 @@ def main(words: list[str], leave: Callable[[int], object] = sys.exit) -> None:
     """Be a machine that a run has started on its own computer."""
     text, file, rank, job, seconds, encryption = words
     source = source_of(text, encryption == "1")
-    leave(serve_as_rank(source, Path(file), int(rank), job, float(seconds)))
+    leave(serve_as_rank(source, Path(file), int(rank), job, float(seconds), tells=False))
 
 
 if __name__ == "__main__":

@@ -121,6 +121,7 @@ class SocketHub:
         self._shortage = Shortage(self.roster, spare)
         self._paused = True  # no process becomes a machine now
         self._stopped = False
+        self._last_words: bytes | None = None  # to all, and to those who still come
         self._strange = 0  # messages that no machine sends
         self._told: set[str] = set()  # why processes could not join
         self.is_cut_off = False
@@ -306,8 +307,9 @@ class SocketHub:
                 for name, hello in self._gathered:
                     self._welcome(name, hello)
                 self._gathered = None
+            self._last_words = Stop(error).packed()
             for peer in self._living():
-                peer.order(Order(Kind.STOP), Stop(error).packed())
+                peer.order(Order(Kind.STOP), self._last_words)
             patience, due = Patience(), time.monotonic() + _BYE_SECONDS
             while self._peers and time.monotonic() < due:
                 self._listen()
@@ -473,6 +475,8 @@ class SocketHub:
         peer = Peer(self.roster.come(), hello, partial(self._listener.send, name))
         self.roster.settle(peer.rank, peer.host, peer.room)
         self._peers[name] = peer
+        if self._last_words is not None:
+            peer.order(Order(Kind.STOP), self._last_words)
         log.info("process %d on %s has come as rank %d", hello.pid, peer.host, peer.rank)
 
     def _look_for_gone(self) -> None:
