@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cec_mpi import encode, open_operator
-from cec_mpi.errors import ScaleWarning
+from cec_mpi.errors import InputError, ScaleWarning
 from cec_mpi.records.recorder import Recorder
 
 ROWS, COLUMNS = 60, 7
@@ -56,3 +56,48 @@ def test_a_result_that_underflow_has_spoilt_is_warned_of(tmp_path, exponent):
     assert error > 0.1
     assert error <= record.error_bound
     assert ScaleWarning in warned
+
+
+@pytest.mark.parametrize(
+    ("machines", "recovery", "scaling", "X", "w"),
+    [
+        (4, 1, "none", [[1e200, 0], [2e200, 0]], [6e-201, 2e200]),
+        (4, 2, "rows", [[1.0, 0]] * 4, [1e-20, 1e300]),
+        (4, 2, "rows", [[1.0, 0]] * 4, [1e-250, -1e300]),  # lost beside the other, if it was sent
+        (5, 3, "none", [[0, 1.4e155]] * 3, [-9.2e176, -5.2e-133]),
+    ],
+)
+@pytest.mark.parametrize("copies", [1, 2])
+def test_what_meets_columns_of_zeros_does_not_count(
+    tmp_path, machines, recovery, scaling, X, w, copies
+):
+    records = []
+    encode(np.array(X), tmp_path / "store", machines, recovery, scaling=scaling)
+    with (
+        warnings.catch_warnings(action="error"),
+        open_operator(tmp_path / "store", None, recorder=Recorder(watch=records.append)) as A,
+    ):
+        found = A @ np.array([w] * copies).T
+    exact = [[float(sum(map(lambda a, b: Fraction(a) * Fraction(b), row, w)))] for row in X]
+    np.testing.assert_allclose(found, np.tile(exact, copies), rtol=1e-14, atol=0)
+    assert 0 < records[-1].error_bound < 1e-13
+
+
+def test_the_bound_of_integers_is_a_number_where_what_counts_is_lost(tmp_path):
+    records = []
+    encode(np.array([[2**62, 0]] * 4), tmp_path / "store", 4, 1, scaling="none")
+    with open_operator(tmp_path / "store", None, recorder=Recorder(watch=records.append)) as A:
+        for w in [[1e-200, 1e300]], [[1e-200, 1e300], [1.0, 0.0]]:
+            with pytest.warns(ScaleWarning, match="no error bound"):
+                A @ np.array(w).T
+            assert records[-1].error_bound == np.inf
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_a_number_that_meets_a_column_of_zeros_must_be_finite(tmp_path, number):
+    encode(np.array([[1.0, 0]] * 4), tmp_path / "store", 4, 2)
+    with (
+        open_operator(tmp_path / "store", None) as A,
+        pytest.raises(InputError, match=rf"w\[1\] is {number}"),
+    ):
+        A @ np.array([1.0, number])

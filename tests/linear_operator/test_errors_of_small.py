@@ -48,11 +48,14 @@ def test_a_column_that_is_lost_beside_others_is_said_to_be(tmp_path, scaling):
 
 @pytest.mark.parametrize("scaling", ["rows", "none"])
 def test_of_zeros_nothing_is_bounded_unless_the_vectors_are_zeros(tmp_path, scaling):
-    found, *figures = figures_of(ONE, [[0.0, 0.0], [1, 1]], tmp_path / "a", scaling=scaling)
+    cancelling = np.array([[1.0, -1.0], [2.0, -2.0]])
+    found, *figures = figures_of(cancelling, np.ones((2, 2)), tmp_path / "a", scaling=scaling)
     assert not found.any()
     assert figures == [np.inf, np.inf]
-    _, *figures = figures_of(ONE, np.zeros((2, 2)), tmp_path / "b", scaling=scaling)
-    assert figures == [0.0, 0.0]
+    for W in np.zeros((2, 2)), [[0.0, 0.0], [1, 1]]:  # which meets a column of zeros
+        found, *figures = figures_of(ONE, W, tmp_path / "b", scaling=scaling, overwrite=True)
+        assert not found.any()
+        assert figures == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("adjoint", [False, True])

@@ -51,6 +51,8 @@ class Scales:
     rows : (q,) ndarray of int64, or None
     relative : (q, 1) ndarray of float64, or None
         ``2**(rows - max(rows))``.
+    used : (r,) ndarray of float64, or None
+        0 for columns of zeros and 1 for the others; None if no column is zeros.
 
     Notes
     -----
@@ -69,6 +71,7 @@ class Scales:
 
     rows: Ints | None = None
     relative: Floats | None = None
+    used: Floats | None = None
 
     def __init__(
         self,
@@ -77,6 +80,8 @@ class Scales:
         rows: ArrayLike | None = None,
     ) -> None:
         sizes = np.asarray(largest, dtype=np.float64)
+        if not sizes.all():
+            self.used = (sizes > 0).astype(np.float64)
         self._exponent = int(np.frexp(sizes.max())[1])
         self._weights: Floats = np.ldexp(sizes, -self._exponent)
         self._places = np.where(sizes > 0, np.frexp(sizes)[1], _NEVER).astype(np.int64)

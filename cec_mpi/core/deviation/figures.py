@@ -242,12 +242,10 @@ def _over(
         return Deviation(math.inf, math.inf)
     above, upper = np.frexp(lengths.unit)
     below, lower = np.frexp(np.where(used, result, 1.0))
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         factor = np.ldexp(above / below, upper - lower + exponent)
         factor[~used] = 0.0
-        largest = float((bound * factor).max()) * _OWN_ROUNDING
-        likely = float((estimate * factor).max())
-    return Deviation(largest, min(largest, likely))
+        return _known(float((bound * factor).max()), float((estimate * factor).max()))
 
 
 def _of_one(
@@ -260,8 +258,15 @@ def _of_one(
     above, upper = math.frexp(lengths.unit)
     below, lower = math.frexp(result)
     factor = _ldexp(above / below, upper - lower + exponent)
-    largest = float(bound * factor) * _OWN_ROUNDING
-    return Deviation(largest, min(largest, float(estimate * factor)))
+    return _known(float(bound * factor), float(estimate * factor))
+
+
+def _known(bound: float, estimate: float) -> Deviation:
+    """Infinite if the product of a number that underflowed and one that overflowed is NaN."""
+    if math.isnan(bound + estimate):
+        return Deviation(math.inf, math.inf)
+    bound *= _OWN_ROUNDING
+    return Deviation(bound, min(bound, estimate))
 
 
 def _ldexp(value: Columns, exponent: int) -> Columns:

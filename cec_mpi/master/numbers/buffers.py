@@ -55,6 +55,7 @@ class Buffers:
         self.product = self.parts.reshape(recovery * rows, columns)
         self.work = np.empty(size)
         self._code = manifest.code
+        self._rounded = manifest.rounded  # so that columns of zeros may have been small numbers
         self._columns = columns
         self._codecs: WeakKeyDictionary[Plan, Codec] = WeakKeyDictionary()
 
@@ -68,6 +69,10 @@ class Buffers:
         """
         given = self._given.T
         _convert(name, W, given)
+        if scales.used is not None and not self._rounded:
+            # Numbers that are multiplied with zeros must not make others underflow. NaN stays NaN.
+            with np.errstate(invalid="ignore"):
+                np.multiply(self._given, scales.used, out=self._given)
         try:
             self.exponents[:] = scales.of_product(self._given, self.sizes)
         except NotFiniteError:
