@@ -138,7 +138,6 @@ def steps(found: Found) -> list[str]:
             ("X'v", "X w", "X w"),
             ("X W, 8 columns", "X w", "X w"),
             ("X'V, 8 columns", "X'v", "X'v"),
-            ("X w by messages", "X w by collectives", "X w"),
         )
     ]
     times = ("X w, in ms", "", *(ms(found[run].get(("X w", "", "s"))) for run in STEPS))
@@ -264,20 +263,18 @@ def others(found: Found) -> list[str]:
 def many_ranks(found: Found) -> list[str]:
     figures = found["scale"]
     ranks = sorted({int(name.split()[0]) for name, over, _ in figures if over})
-    rows = []
-    for wire in ("collectives", "messages"):
-        over = [
-            figures.get((f"{each} ranks, {wire}", "a bare Bcast and Gatherv", "ratio"))
-            for each in ranks
-        ]
-        rows.append((f"{wire}, over the bare wire", *map(ratio, over)))
-        for shape in ("small", "tall", "wide"):
-            cells = []
-            for each in ranks:
-                of = f"{each} ranks, {wire}, {shape} X"
-                measured, model = figures.get((of, "", "s")), figures.get((f"{of}: model", "", "s"))
-                cells.append(f"{ms(measured)} ({ms(model)})")
-            rows.append((f"{wire}, {shape} X", *cells))
+    over = [
+        figures.get((f"{each} ranks, collectives", "a bare Bcast and Gatherv", "ratio"))
+        for each in ranks
+    ]
+    rows = [("over the bare wire", *map(ratio, over))]
+    for shape in ("small", "tall", "wide"):
+        cells = []
+        for each in ranks:
+            of = f"{each} ranks, collectives, {shape} X"
+            measured, model = figures.get((of, "", "s")), figures.get((f"{of}: model", "", "s"))
+            cells.append(f"{ms(measured)} ({ms(model)})")
+        rows.append((f"{shape} X", *cells))
     about = (
         "Steps that compute next to nothing, on two cores: ms, and in brackets by the model of "
         "`cec-mpi doctor`, fitted to these.\n"

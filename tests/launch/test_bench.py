@@ -39,7 +39,7 @@ def test_steps_of_few_ranks_and_of_more(cec, tmp_path):
     done = cec("bench", "scale", *words, "--directory", tmp_path, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     names = {each["name"] for each in json.loads(done.stdout)["figures"]}
-    assert {"2 ranks, messages", "4 ranks, collectives, wide X: model"} <= names
+    assert {"2 ranks, collectives", "4 ranks, collectives, wide X: model"} <= names
     assert list(tmp_path.iterdir()) == []
 
 

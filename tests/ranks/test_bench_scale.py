@@ -15,18 +15,17 @@ def test_all_numbers_of_ranks_are_measured_and_modelled(comm, mpi_tmp_path):
     assert len({each.key for each in figures}) == len(figures)
     found = {each.name: each for each in figures}
     for ranks in (2, 4):
-        for wire in ("collectives", "messages"):
-            ratio = found[f"{ranks} ranks, {wire}"]
-            assert ratio.value > 0
-            assert ratio.over == "a bare Bcast and Gatherv"
-            for shape in ("small", "tall", "wide"):
-                of = f"{ranks} ranks, {wire}, {shape} X"
-                assert (found[of].unit, found[f"{of}: model"].unit) == ("s", "s")
-                assert found[of].value > 0
+        ratio = found[f"{ranks} ranks, collectives"]
+        assert ratio.value > 0
+        assert ratio.over == "a bare Bcast and Gatherv"
+        for shape in ("small", "tall", "wide"):
+            of = f"{ranks} ranks, collectives, {shape} X"
+            assert (found[of].unit, found[f"{of}: model"].unit) == ("s", "s")
+            assert found[of].value > 0
     (each,) = (
         figure
         for name, figure in found.items()
-        if name.startswith("model, messages, 2 to 4 ranks, ")
+        if name.startswith("model, collectives, 2 to 4 ranks, ")
         and name.endswith(": rank 0, for each machine")
     )
     assert each.value >= 0

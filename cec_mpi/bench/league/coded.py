@@ -6,13 +6,13 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from mpi4py import MPI
-
 from cec_mpi.bench.league.work import Contestant, Job, Vector, perform
 from cec_mpi.linear_operator.opening import open_operator
 from cec_mpi.records.recorder import Recorder
 
 if TYPE_CHECKING:
+    from mpi4py import MPI
+
     from cec_mpi.linear_operator.coded_operator import CodedOperator
     from cec_mpi.records.step import StepRecord
 
@@ -43,8 +43,8 @@ class Coded(Contestant):
         return product
 
 
-def play(comm: MPI.Intracomm, job: Job) -> None:
-    """Do a job, on one rank more than it has machines; collective."""
+def play(comm: MPI.Intracomm | None, job: Job) -> None:
+    """Do a job, on one rank more than it has machines (collective), or on processes of its own."""
     begin = time.perf_counter()
     contestant: Coded | None = None
 
@@ -63,6 +63,7 @@ def play(comm: MPI.Intracomm, job: Job) -> None:
         recorder=Recorder(watch),
         speeds=job.speeds,
         scheme="cyclic" if job.way == "cyclic" else "heterogeneous",
+        local=job.machines if comm is None else None,
         stragglers=job.stragglers,
         threads=1,  # as all others have
         emulate_speeds=job.speeds,
@@ -74,5 +75,12 @@ def play(comm: MPI.Intracomm, job: Job) -> None:
             perform(contestant, job, time.perf_counter() - begin)
 
 
+def main(path: str) -> None:
+    """Do a job without ranks, as one that tolerates stragglers needs it."""
+    play(None, Job.read(path))
+
+
 if __name__ == "__main__":
+    from mpi4py import MPI
+
     play(MPI.COMM_WORLD, Job.read(sys.argv[1]))

@@ -126,6 +126,8 @@ class _Program(NamedTuple):
 
 
 def _start_once(program: _Program) -> Outcome:
+    if program.job.stragglers and CONTESTANTS[program.job.way] == "coded":
+        return program.run_alone()
     return program.run_ranks(program.job.machines + 1)
 
 

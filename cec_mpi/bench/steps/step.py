@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,8 +23,6 @@ from cec_mpi.text import plural
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-_LATE = 3600.0  # seconds: a deadline that nobody misses
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,6 @@ class Step(RankBenchmark):
                 "X'v": lambda: self._ours(comm, store, "rmatvec", v),
                 "X W": lambda: self._ours(comm, store, "matmat", W),
                 "X'V": lambda: self._ours(comm, store, "rmatmat", V),
-                "messages": lambda: self._ours(comm, store, "matvec", w, deadline=_LATE),
                 "published": lambda: published(comm, store, self.steps),
                 "bare": lambda: bare(comm, store, self.steps),
                 "wire": lambda: bare(comm, store, self.steps, products=False),
@@ -96,19 +93,16 @@ class Step(RankBenchmark):
             ratio(times, "X'v", "X w"),
             ratio(times, "X W", "X w", called=f"X W{blocks}"),
             ratio(times, "X'V", "X'v", called=f"X'V{blocks}"),
-            ratio(times, "messages", "X w", called="X w by messages", peer="X w by collectives"),
             ratio(times, "bare", "wire", peer="its wire alone"),
         ]
-        names = {"X W": f"X W{blocks}", "X'V": f"X'V{blocks}", "messages": "X w by messages"}
+        names = {"X W": f"X W{blocks}", "X'V": f"X'V{blocks}"}
         return found + [seconds(times, name, called=names.get(name, "")) for name in times]
 
-    def _ours(
-        self, comm: MPI.Intracomm, store: Path, name: str, vector: np.ndarray, **options: Any
-    ) -> float:
+    def _ours(self, comm: MPI.Intracomm, store: Path, name: str, vector: np.ndarray) -> float:
         """Collective: seconds of a step, on rank 0."""
         speeds = (1.0,) * (comm.size - 1)
         taken = 0.0
-        with open_operator(store, comm, speeds=speeds, threads=1, **options) as X:
+        with open_operator(store, comm, speeds=speeds, threads=1) as X:
             if X is not None:
                 product = getattr(X, name)
                 taken = median_step(lambda: product(vector), self.steps)
