@@ -52,8 +52,9 @@ def test_of_zeros_nothing_is_bounded_unless_the_vectors_are_zeros(tmp_path, scal
     found, *figures = figures_of(cancelling, np.ones((2, 2)), tmp_path / "a", scaling=scaling)
     assert not found.any()
     assert figures == [np.inf, np.inf]
-    for W in np.zeros((2, 2)), [[0.0, 0.0], [1, 1]]:  # which meets a column of zeros
-        found, *figures = figures_of(ONE, W, tmp_path / "b", scaling=scaling, overwrite=True)
+    meets_zeros = [[0.0, 0.0], [1, 1]]
+    for W, store in (np.zeros((2, 2)), "b"), (meets_zeros, "c"):
+        found, *figures = figures_of(ONE, W, tmp_path / store, scaling=scaling)
         assert not found.any()
         assert figures == [0.0, 0.0]
 
