@@ -13,7 +13,7 @@ from cec_mpi.cluster.script import (
     directives,
     filled,
 )
-from cec_mpi.errors import InputError, StoppedError
+from cec_mpi.errors import InputError, MachineError, StoppedError
 
 # What starts the ranks within the allocation.
 LAUNCHERS = {
@@ -23,16 +23,15 @@ LAUNCHERS = {
     "pmi2": 'srun --mpi=pmi2 --cpus-per-task="$SLURM_CPUS_PER_TASK"',
 }
 
-# What starts one process that is no rank, and warns it.
+# What starts processes of elastic runs, which do not initialise MPI.
 SRUN = 'srun --mpi=none --cpus-per-task="$SLURM_CPUS_PER_TASK"'
 
 # What each needs so that an elastic run continues without a process that was lost.
-_SRUN_CONTINUING = " --no-kill --kill-on-bad-exit=0 --wait=0"
 _CONTINUING = {
     "mpirun": " --with-ft ulfm",  # of Open MPI
-    "hydra": "",
-    "pmix": _SRUN_CONTINUING,
-    "pmi2": _SRUN_CONTINUING,
+    "hydra": "",  # of Intel MPI; MPICH's ends all processes
+    "pmix": " --no-kill --kill-on-bad-exit=0 --wait=0",
+    "pmi2": " --no-kill --kill-on-bad-exit=0 --wait=0",
 }
 
 # Where tasks have several cores: Open MPI gives each rank one of them. MPICH has the option too.
@@ -74,7 +73,7 @@ def batch_script(
     launcher : str
         A key of `LAUNCHERS`.
     tasks : int
-        Ranks: the master, the machines and the spares.
+        Processes: the master and the machines.
     job_name, time, nodes, cpus_per_task, partition, account : optional
         Options of sbatch, `time` in one of Slurm's forms.
     sbatch : mapping, optional
@@ -90,7 +89,8 @@ def batch_script(
     restarts : int
         The most that the script asks for.
     continues : bool
-        The run is elastic: the job continues without machines or nodes that it loses.
+        The run is elastic: the job continues without lost machines, under ``srun`` without lost
+        nodes too. Then a new summary says whether it has completed, not the launcher's exit code.
     accepts : bool
         Machines join from jobs of their own, and this one has the master alone; `launcher` is
         not used.
@@ -103,9 +103,12 @@ def batch_script(
     check_warning(warning if preemptible else 0, time)
     for text in (*words, out or "", *setup, *chain.from_iterable(parameters)):
         check_printable(text)
-    going_on = continues
-    starts = SRUN if accepts else LAUNCHERS[launcher]
-    is_srun = starts.startswith("srun ")
+    is_srun = accepts or launcher.startswith("pm")
+    launch = SRUN if accepts or (continues and is_srun) else LAUNCHERS[launcher]
+    if cpus_per_task > 1 and not is_srun:
+        launch += _ALL_CORES.get(launcher, "")
+    if continues:
+        launch += _CONTINUING[launcher]
     given = {
         "job-name": job_name,
         "ntasks": tasks,
@@ -118,7 +121,7 @@ def batch_script(
         "open-mode": "append" if preemptible else None,
         "signal": f"{'' if is_srun else 'B:'}USR1@{warning}" if preemptible else None,
     }
-    bare = {"requeue": preemptible, "no-kill": going_on}
+    bare = {"requeue": preemptible, "no-kill": continues and is_srun}
     for key in sbatch or {}:
         if key == "array" or (key == "no-requeue" and preemptible):
             raise InputError(f"--sbatch {key}: expected other options; see --array, --preemptible")
@@ -127,12 +130,12 @@ def batch_script(
         "accepts": accepts,
         "array": bool(parameters),
         "preemptible": preemptible,
-        "going_on": going_on,
+        "continues": continues,
         "setup": bool(setup),
-        "srun": is_srun,  # which warns the ranks itself, and leaves with the highest code of them
-        "plain": not preemptible and not (going_on and is_srun),
+        "srun": is_srun,  # Slurm warns its processes
+        "tells": preemptible and not is_srun,
+        "plain": not preemptible and not continues,
     }
-    launch = starts + (_ALL_CORES.get(launcher, "") if cpus_per_task > 1 else "")
     choices = [
         f'    {number}) set -- "$@" {shlex.join(chosen)} ;;'
         for number, chosen in enumerate(parameters, start=1)
@@ -144,11 +147,11 @@ def batch_script(
         "arguments": shlex.join(["set", "--", *words]),
         "choices": "\n".join(choices),
         "last": len(parameters),
-        "launch": launch + (_CONTINUING[launcher] if going_on else ""),
+        "launch": launch,
         "options": " --resume" * preemptible,
         "early": warning + _EARLY,
         "stopped": StoppedError.exit_code,
-        "codes": f"{StoppedError.exit_code}{'' if going_on and is_srun else ' | 138 | 143'}",
+        "gone": MachineError.exit_code,
         "restarts": restarts,
         "job": TASK_OF_ARRAY if parameters else '"$SLURM_JOB_ID"',
     }

@@ -12,7 +12,7 @@ from cec_mpi.commands.task import option_of_task, task_text
 from cec_mpi.errors import InputError
 from cec_mpi.live.ways import LIVE, way_to_show
 from cec_mpi.options import values
-from cec_mpi.options.elastic import REMOVED
+from cec_mpi.options.elastic import if_removed
 from cec_mpi.options.option import add_options, from_flags
 from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.processes.ending.signals import NotedSignals
@@ -64,8 +64,7 @@ def add_join(commands: Any) -> None:
 
 def _hint(option: str, given: Mapping[str, str]) -> str:
     """What an unknown option may have been meant to be."""
-    removed = REMOVED.get(option.strip("-").replace("-", "_"))
-    return f": it was removed; {removed}" if removed else option_of_task(option, given)
+    return if_removed(option) or option_of_task(option, given)
 
 
 def _join(arguments: argparse.Namespace) -> int:

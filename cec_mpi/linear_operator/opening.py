@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.entrance import Entrance
-from cec_mpi.options.elastic import REMOVED
+from cec_mpi.options.elastic import if_removed
 from cec_mpi.options.session import SessionOptions, with_keywords
 from cec_mpi.processes.ending.leaving import leave_now
 from cec_mpi.processes.ending.raising import let_rank_0_print, raised_together, shown_by_rank_0
@@ -115,9 +115,9 @@ def open_operator(
                 return
             for name in options:
                 if name not in known:
-                    instead = f": it was removed; {REMOVED[name]}" if name in REMOVED else ""
                     raise InputError(
-                        f"open_operator got an unexpected keyword argument {name!r}{instead}"
+                        f"open_operator got an unexpected keyword argument {name!r}"
+                        f"{if_removed(name)}"
                     )
             from cec_mpi.linear_operator.coded_operator import CodedOperator
 

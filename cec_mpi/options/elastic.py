@@ -29,13 +29,11 @@ if TYPE_CHECKING:
 Adopt = bool | Literal["need", "gain"] | None
 Check = Literal["none", "parity", "sample"]
 
-REMOVED = {
+_REMOVED = {
     "on_loss": "a run with elastic (--elastic) continues without lost machines",
     "spares": "with elastic (--elastic), processes beyond the machines of the store are spares",
     "replace": "cec-mpi join starts a machine that takes the place of a lost one, at any time",
 }
-"""Options that were removed, with what to use instead."""
-
 _PORTS = "the first and the last of some ports from 1 to 65535"
 _PATIENT = Deadline(factor=10.0, least=2.0)  # the loss of a machine may show in no other way
 
@@ -265,6 +263,12 @@ class Elastic(Group):
         ports = [whole_number("ports", port) for port in several("ports", self.ports, _PORTS)]
         if len(ports) != 2 or not 0 < ports[0] <= ports[1] < 1 << 16:
             raise InputError(f"ports {shown(self.ports)}: expected {_PORTS}")
+
+
+def if_removed(option: str) -> str:
+    """Return what to use instead of an option that was removed, or an empty text."""
+    instead = _REMOVED.get(option.strip("-").replace("-", "_"))
+    return f": it was removed; {instead}" if instead else ""
 
 
 def implies_elastic(words: set[str]) -> bool:

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.records.directory import CONNECTION
 from cec_mpi.run.options import RunOptions
 from cec_mpi.session.gathering import gathered
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-CONNECTION = "connection.json"
-"""The connection file in the directory of a run."""
 
 
 def read_ahead() -> None:

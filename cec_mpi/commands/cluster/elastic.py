@@ -15,6 +15,7 @@ from cec_mpi.errors import InputError, StoreError
 from cec_mpi.files.regular import read_given
 from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.option import from_flags
+from cec_mpi.records.directory import CONNECTION
 from cec_mpi.terminal import put, warn
 
 
@@ -40,14 +41,12 @@ def write_elastic(
     if run.serial or run.overwrite:
         name = "--serial" if run.serial else "--overwrite"
         raise InputError(f"{name} with --elastic: machines join, and the run is resumed")
-    file = run.accept or f"{run.out.rstrip('/')}.conn"
+    file = run.accept or f"{run.out.rstrip('/')}/{CONNECTION}"
     replace(from_flags(Elastic, run), accept=file).check_listening()
-    has = {"--accept": run.accept, "--wait": run.wait, "--resume": run.resume}
-    more = {"--accept": ["--accept", file], "--wait": ["--wait"]}
-    added = [word for name, added in more.items() if not has[name] for word in added]
+    accept = [] if run.accept else ["--accept", file]
     scripts = elastic_scripts(
         arguments.elastic,
-        [*(word for word in without_out(words) if word != "--resume"), *added],
+        [*(word for word in without_out(words) if word != "--resume"), *accept],
         run.out,
         file,
         job_name=arguments.job_name,

@@ -16,7 +16,7 @@ from cec_mpi.commands.cluster.words import pairs, parsed, without_out
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.files.regular import read_given
 from cec_mpi.options import values
-from cec_mpi.options.elastic import Elastic
+from cec_mpi.options.elastic import Elastic, if_removed
 from cec_mpi.options.option import add_flag, from_flags
 from cec_mpi.terminal import put
 
@@ -31,6 +31,7 @@ def add_slurm(commands: Any) -> None:
         "STORE, DIR and options of cec-mpi run as its arguments. With --elastic, write two "
         "scripts into this directory.",
     )
+    p.hint = lambda option, given: if_removed(option)
     add_flag(
         p,
         "--launcher",
