@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 Adopt = bool | Literal["need", "gain"] | None
 Check = Literal["none", "parity", "sample"]
 
+CONNECTION = "connection.json"
+"""The connection file in the directory of a run."""
+
 _REMOVED = {
     "on_loss": "a run with elastic (--elastic) continues without lost machines",
     "spares": "with elastic (--elastic), processes beyond the machines of the store are spares",

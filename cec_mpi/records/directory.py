@@ -21,7 +21,6 @@ SUMMARY_VERSION = 1
 RESULT = "result.npy"
 CHECKPOINT = "checkpoint.npz"
 PREVIOUS = "checkpoint.previous.npz"
-CONNECTION = "connection.json"  # while an elastic run lasts
 _RESULTS = (STEPS, SUMMARY, RESULT, CHECKPOINT, PREVIOUS)
 _EARLIER = ".earlier"
 _LONGEST_HEADER = 1 << 26  # bytes

@@ -1,4 +1,4 @@
 """Commands that write files for clusters: hostfile, slurm.
 
-May import: `cluster`, `core`, `files`, `options`, `records`, `store`, `terminal`.
+May import: `cluster`, `core`, `files`, `options`, `store`, `terminal`.
 """

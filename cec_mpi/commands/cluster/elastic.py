@@ -13,9 +13,8 @@ from cec_mpi.commands.cluster.placed import placement_of
 from cec_mpi.commands.cluster.words import pairs, parsed, without_out
 from cec_mpi.errors import InputError, StoreError
 from cec_mpi.files.regular import read_given
-from cec_mpi.options.elastic import Elastic
+from cec_mpi.options.elastic import CONNECTION, Elastic
 from cec_mpi.options.option import from_flags
-from cec_mpi.records.directory import CONNECTION
 from cec_mpi.terminal import put, warn
 
 
