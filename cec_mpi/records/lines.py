@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
@@ -28,6 +29,7 @@ DEFAULTS: dict[str, Any] = {
 }
 """What a field is that a line leaves out, where nothing happened; all others are as before."""
 
+_ESCAPE = re.compile(r"\\(?:ud[89ab]..\\ud[c-f]..|(ud[89a-f]..)|.)")  # a group: half of a pair
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 
@@ -70,7 +72,10 @@ def _line(content: dict[str, Any]) -> str:
             if math.isnan(value):
                 continue  # which the encoder refuses
             content[name] = None
-    return _encode(content) + "\n"
+    text = _encode(content)
+    if "\\ud" in text:  # paths need not be UTF-8, and half of a pair is not JSON for every reader
+        text = _ESCAPE.sub(lambda found: "\\" * bool(found[1]) + found[0], text)
+    return text + "\n"
 
 
 def _rounded(seconds: float) -> float:

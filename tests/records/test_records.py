@@ -6,8 +6,9 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.errors import InputError
@@ -296,6 +297,15 @@ def test_a_line_leaves_out_what_is_as_on_the_line_before():
     }
     assert (third["rows"], third["available"]) == ([4, 0, 8], [3])
     assert "assignment" not in third
+
+
+@given(name=st.binary().map(os.fsdecode))
+@example(name="caf\udce9")
+@example(name="\udce9\U0001f600\\udce9\ud83d\\")
+def test_names_that_are_not_utf_8_are_written_as_escapes(name):
+    line = LineWriter().header({"shard_files": [name]})
+    shown = name.encode(errors="backslashreplace").decode()
+    assert orjson.loads(line)["shard_files"] == json.loads(line)["shard_files"] == [shown]
 
 
 def test_what_happened_is_on_its_own_line_even_if_it_happens_again():
