@@ -15,8 +15,7 @@ import signal
 import socket
 import sys
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from cec_mpi.errors import MachineError
@@ -27,7 +26,6 @@ _ACTION_BYTES = 1024  # of a C `struct sigaction`, which has 152 or fewer
 _libc = ctypes.CDLL(None)
 _before = ctypes.create_string_buffer(_ACTION_BYTES)  # zeros: the default, to end the process
 _maps: dict[int, tuple[int, int, Path]] = {}  # descriptors, sizes and names, by map
-_ends: list[Callable[[], None]] = [lambda: os._exit(MachineError.exit_code)]
 
 
 def map_file(descriptor: int, size: int, path: Path) -> mmap.mmap:
@@ -46,16 +44,6 @@ def map_file(descriptor: int, size: int, path: Path) -> mmap.mmap:
     return mapped
 
 
-@contextmanager
-def ending_by(end: Callable[[], None]) -> Iterator[None]:
-    """End the process by `end` when a mapped file was cut, until the block is left."""
-    _ends.append(end)
-    try:
-        yield
-    finally:
-        _ends.remove(end)
-
-
 def _handle(number: int) -> None:
     for descriptor, size, path in list(_maps.values()):
         found = os.fstat(descriptor).st_size
@@ -66,7 +54,7 @@ def _handle(number: int) -> None:
             )
             with suppress(OSError):
                 os.write(2, f"cec-mpi: error: {text}\n".encode(errors="backslashreplace"))
-            _ends[-1]()
+            os._exit(MachineError.exit_code)
     _libc.sigaction(number, _before, None)  # not ours: the read is tried again, with the other one
 
 
