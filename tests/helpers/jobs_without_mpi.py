@@ -35,7 +35,6 @@ class Hub:
         Whether a machine is lost by a job; the answer that it gives instead of the right one.
     """
 
-    continues = True
     is_cut_off = False
 
     def __init__(self, shards, placement, spares=0):
@@ -47,9 +46,13 @@ class Hub:
         self.silent, self.broken, self.dying = set(), set(), set()
         self.kills = lambda job: False
         self.spoils = lambda job, values: values
-        self.roster = Roster(placement.machines + spares, time.monotonic, self._events.append)
-        for n in range(1, placement.machines + 1):
-            self.roster.serve(n, n)
+        self.roster = Roster(time.monotonic, self._events.append)
+        self.roster.expect(machines := range(1, placement.machines + 1))
+        for n in machines:
+            self.roster.join(self.roster.come().rank, n)
+            self.roster.joined(n, quietly=True)
+        for _ in range(spares):
+            self.roster.come()
 
     def ask(self, job, content):
         rank = self.roster.serving_as(job.machine).rank
@@ -60,14 +63,8 @@ class Hub:
         states = State.COMPUTING, State.LATE
         return {j.machine: j for r, (j, _) in self._given.items() if self.roster[r].state in states}
 
-    def joining(self):
-        return self.roster.machines(State.JOINING)
-
     def awaited(self):
-        return self.joining()
-
-    def hear(self):
-        pass
+        return self.roster.machines(State.JOINING)
 
     def events(self):
         for process in self.roster.living():
@@ -113,9 +110,6 @@ class Hub:
 
     def report(self, machine):
         return "it raised"
-
-    def start_processes(self, soon=False):
-        pass
 
     def close(self, store):
         pass
@@ -178,7 +172,7 @@ class Kept(Recorder):
 
 def master_of(path, manifest, recorder, spares=0, rates=None, **options):
     shards = [np.load(path / shard.file) for shard in manifest.shards]
-    options = SessionOptions(on_loss="continue", **options).checked(manifest)
+    options = SessionOptions(elastic=True, **options).checked(manifest)
     placement, everyone = options.placement, options.machines
     hub = Hub(shards, placement, spares)
     listed = Listed([everyone]) if options.availability is None else options.availability

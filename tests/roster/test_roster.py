@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.roster.changes import GivenUp, Joined, Left, Lost
+from cec_mpi.roster.changes import Excluded, GivenUp, Joined, Left, Lost
 from cec_mpi.roster.roster import Room, Roster, State
 
 ASKED = {State.COMPUTING, State.LATE, State.GIVEN_UP}
@@ -22,10 +22,19 @@ def told():
 @pytest.fixture
 def roster(told):
     """Ranks 1 and 2 are machines 1 and 2, rank 3 is a spare."""
-    roster = Roster(3, iter(range(1000)).__next__, told.append)
-    roster.serve(1, 1)
-    roster.serve(2, 2)
+    roster = Roster(iter(range(1000)).__next__, told.append)
+    become(roster, 1, 2)
+    roster.come()
     return roster
+
+
+def become(roster, *machines):
+    """Processes come, and are these machines from the beginning."""
+    roster.expect(machines)
+    for machine in machines:
+        rank = roster.come().rank
+        roster.join(rank, machine)
+        roster.joined(rank, quietly=True)
 
 
 def states(roster):
@@ -53,6 +62,13 @@ def test_a_machine_computes(roster, told):
     roster.answer(1)
     assert roster.machines(State.IDLE) == {1, 2}
     assert told == []
+
+
+def test_who_is_a_machine_from_the_beginning_is_no_news(roster, told):
+    assert states(roster) == [(State.IDLE, 1), (State.IDLE, 2), (State.SPARE, 0)]
+    assert (roster.vacant, told) == ([], [])
+    roster.exclude(1, "wrong", Excluded)
+    assert told == [Excluded(1, "wrong")]
 
 
 def test_who_comes_by_itself_takes_a_vacant_place_and_may_be_forgotten(roster, told):
@@ -131,17 +147,6 @@ def test_a_machine_that_has_missed_stores_becomes_itself_again(roster, told):
         roster.join(3, 2)
 
 
-def test_a_process_is_started_for_a_machine(roster, told):
-    roster.lose(1, "gone")
-    process = roster.start(1)
-    assert (process.rank, process.machine, roster.vacant) == (4, 1, [])
-    roster.arrive(4)
-    assert (process.machine, roster.vacant) == (0, [1])
-    roster.join(4, 1)
-    roster.joined(4)
-    assert told == [Lost(1, "gone"), Joined(1, 4)]
-
-
 def test_a_process_that_is_excluded_leaves_its_machine_to_others(roster, told):
     roster.exclude(1, "it was warned", Left)
     roster.exclude(1, "raised")
@@ -163,8 +168,6 @@ def test_it_is_known_since_when(roster):
 
 # What each change asks for; from elsewhere it is refused, and nothing is changed.
 CHANGES = {
-    "serve": {State.SPARE},
-    "arrive": {State.STARTING},
     "join": {State.SPARE} | SERVING,
     "joined": {State.JOINING},
     "ask": {State.IDLE},
@@ -180,10 +183,10 @@ REASONS = {"give_up", "exclude", "lose"}
 
 def in_state(state, told):
     """A roster whose rank 1 is in this state, and machine 2 is vacant."""
-    roster = Roster(2, float, told.append)
-    roster.serve(2, 2)
+    roster = Roster(float, told.append)
+    process = roster.come()
+    become(roster, 2)
     roster.lose(2, "gone")
-    process = roster[1]
     process.state = state
     process.machine = 0 if state in (State.SPARE, State.EXCLUDED, State.LOST) else 1
     told.clear()
@@ -195,7 +198,7 @@ def in_state(state, told):
 def test_a_change_is_made_from_these_states_only(state, change, told):
     roster = in_state(state, told)
     machine = 2 if state is State.SPARE else 1
-    more = {"serve": (machine,), "join": (machine,)}.get(change, ("why",) * (change in REASONS))
+    more = (machine,) if change == "join" else ("why",) * (change in REASONS)
     before = states(roster), list(roster.vacant)
     if state in CHANGES[change]:
         getattr(roster, change)(1, *more)
@@ -211,12 +214,11 @@ def test_a_change_is_made_from_these_states_only(state, change, told):
 @given(st.data())
 def test_whatever_happens_each_machine_has_one_process_or_none(data):
     told = []
-    roster = Roster(5, float, told.append)
-    for machine in (1, 2, 3):
-        roster.serve(machine, machine)
+    roster = Roster(float, told.append)
+    become(roster, 1, 2, 3)
     absent = set()  # as who plans steps has heard
     for _ in range(data.draw(st.integers(0, 40))):
-        possible = [("start", n) for n in roster.vacant if len(roster.processes) < 9]
+        possible = [("come",)] if len(roster.processes) < 9 else []
         for each in roster.processes:
             for change, allowed in CHANGES.items():
                 if change == "join":
@@ -227,7 +229,7 @@ def test_whatever_happens_each_machine_has_one_process_or_none(data):
                 elif change == "hand_over":
                     if each.state in allowed and each.machine:
                         possible.append((change, each.rank))
-                elif change != "serve" and each.state in allowed:
+                elif each.state in allowed:
                     possible.append((change, each.rank, *("why",) * (change in REASONS)))
         change, *given = data.draw(st.sampled_from(possible))
         getattr(roster, change)(*given)
@@ -246,8 +248,5 @@ def test_whatever_happens_each_machine_has_one_process_or_none(data):
         for machine in (1, 2, 3):
             process = roster.serving_as(machine)
             assert process is None or process.state in SERVING
-            assert (process is None) == (machine not in taken or roster_joins(roster, machine))
-
-
-def roster_joins(roster, machine):
-    return machine in roster.machines(State.STARTING, State.JOINING)
+            joins = machine in roster.machines(State.JOINING)
+            assert (process is None) == (machine not in taken or joins)

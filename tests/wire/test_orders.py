@@ -1,4 +1,4 @@
-"""What goes over both wires: orders, and reports of answers."""
+"""What goes over each wire: orders, and reports of answers."""
 
 from __future__ import annotations
 
@@ -43,10 +43,9 @@ def test_orders_that_are_no_step():
     assert announced(Order(Kind.EXPLAIN, 1), b"") == Explain()
     assert announced(Order(Kind.CLOSE, 1), b"") == Close(1)
     assert announced(Order(Kind.STOP), Stop().packed()) == Stop()
-    stop = announced(Order(Kind.STOP), Stop(InputError("no"), others_are_lost=True).packed())
+    stop = announced(Order(Kind.STOP), Stop(InputError("no")).packed())
     assert isinstance(stop, Stop)
     assert isinstance(stop.error, InputError)
-    assert stop.others_are_lost
     with pytest.raises(RuntimeError):
         announced(Order(99), b"")
 

@@ -45,7 +45,7 @@ def test_the_cards_of_this_computer_can_be_listened_at():
 @pytest.mark.usefixtures("here")
 def test_the_card_that_the_user_names_is_taken(interface, addresses):
     environ = {"OMPI_MCA_btl_tcp_if_include": "docker0"}
-    assert where_to_listen(interface, False, True, environ) == addresses
+    assert where_to_listen(interface, environ) == addresses
 
 
 @pytest.mark.parametrize(
@@ -54,24 +54,9 @@ def test_the_card_that_the_user_names_is_taken(interface, addresses):
 @pytest.mark.usefixtures("here")
 def test_a_card_that_is_not_there_is_refused_with_those_that_are(interface):
     with pytest.raises(InputError) as error:
-        where_to_listen(interface, True, True, {})
+        where_to_listen(interface, {})
     assert f"interface {interface!r}" in str(error.value)
     assert "eth0 (10.1.0.7), ib0 (10.2.0.7), docker0 (172.17.0.1)" in str(error.value)
-
-
-@pytest.mark.usefixtures("here")
-def test_a_card_that_other_hosts_cannot_reach_is_refused():
-    assert where_to_listen("lo", True, True, {}) == ("127.0.0.1", "::1")
-    with pytest.raises(InputError, match="machines run on other hosts too"):
-        where_to_listen("lo", False, True, {})
-
-
-@pytest.mark.usefixtures("here")
-def test_on_one_computer_nobody_else_is_heard():
-    environ = {"OMPI_MCA_btl_tcp_if_include": "eth0"}
-    assert where_to_listen(None, True, True, environ) == ("127.0.0.1",)
-    assert where_to_listen(None, True, False, environ) == ("10.1.0.7", "fd00::7")
-    assert where_to_listen(None, True, False, {}) == ("",)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +85,11 @@ def test_the_cards_that_the_launcher_names_are_taken(environ, names):
 
 @pytest.mark.usefixtures("here")
 def test_where_the_launcher_names_nothing_all_cards_are_taken():
-    assert where_to_listen(None, False, True, {}) == ("",)
-    assert where_to_listen(None, False, True, {"FI_TCP_IFACE": "eth7"}) == ("",)
-    assert where_to_listen(None, False, True, {"FI_TCP_IFACE": "ib0"}) == ("10.2.0.7",)
+    assert where_to_listen(None, {}) == ("",)
+    assert where_to_listen(None, {"FI_TCP_IFACE": "eth7"}) == ("",)
+
+
+@pytest.mark.usefixtures("here")
+def test_the_cards_of_the_launcher_are_taken_where_the_user_names_none():
+    assert where_to_listen(None, {"FI_TCP_IFACE": "ib0"}) == ("10.2.0.7",)
+    assert where_to_listen("lo", {"FI_TCP_IFACE": "ib0"}) == ("127.0.0.1", "::1")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from cec_mpi.processes.launch.places import place_here
 from cec_mpi.wire.opening import Opened
 from cec_mpi.wire.sockets.frames import (
     ORDER,
@@ -18,7 +20,7 @@ from cec_mpi.wire.sockets.frames import (
     said,
     together,
 )
-from cec_mpi.wire.sockets.hello import Hello, here
+from cec_mpi.wire.sockets.hello import Hello, package_here
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE // 8, PIECE // 8 + 1, PIECE // 2])
@@ -61,7 +63,8 @@ def test_what_a_machine_says_can_be_written_to_any_terminal():
     bad = "a\x1b[2J\ud800\nb"
     assert heard(said(bad)) == "a\\x1b[2J\\ud800\nb"
     assert heard(said(Opened(bad))).problem == "a\\x1b[2J\\ud800\nb"
-    assert Hello.read(Hello(here(), bad, 1).packed()).host == "a\\x1b[2J\\ud800\\nb"
+    hello = Hello(package_here(), 1, replace(place_here(), host=bad))
+    assert Hello.read(hello.packed()).place.host == "a\\x1b[2J\\ud800\\nb"
 
 
 @pytest.mark.parametrize(
@@ -84,23 +87,40 @@ def test_what_is_too_deep_to_be_read_is_refused(read):
 
 
 def test_a_hello_comes_as_it_was_said():
-    hello = Hello(here(), "node7", 12, 3, 2, 1 << 30)
+    hello = Hello(package_here(), 12, place_here(), 3, 2, 4, 1 << 30)
     assert Hello.read(hello.packed()) == hello
+
+
+def test_most_of_a_hello_may_be_left_out():
+    hello = Hello(package_here(), 12, place_here())
+    assert (hello.rank, hello.machine, hello.shards, hello.memory) == (0, 0, None, None)
+    assert Hello.read(hello.packed()) == hello
+
+
+SAID = json.loads(Hello(package_here(), 1, place_here()).packed())
+WRONG = {
+    "package": [["1"], None, "1"],
+    "pid": ["many", -1, None, float("inf"), [1]],
+    "rank": [-1, 1 << 62, "first"],
+    "machine": [-1, {}],
+    "shards": ["all", -1],
+    "memory": [float("nan"), -(1 << 30)],
+    "place": [None, "node1", {}, SAID["place"] | {"ranks": -1}, SAID["place"] | {"more": 1}],
+    "more": [1],
+}
 
 
 @pytest.mark.parametrize(
     "content",
-    [
-        None,
-        "hello",
-        {},
-        {"package": ["1"], "host": "a", "pid": 1},
-        {"package": ["1", "2", "3"], "host": "a", "pid": "many"},
-        {"package": ["1", "2", "3"], "host": "a", "pid": 1, "shards": "all"},
-        {"package": ["1", "2", "3"], "host": "a", "pid": float("inf")},
-        {"package": ["1", "2", "3"], "host": "a", "pid": 1, "more": 1},
-    ],
+    [None, "hello", {}, [SAID]]
+    + [SAID | {name: value} for name, values in WRONG.items() for value in values]
+    + [{key: value for key, value in SAID.items() if key != name} for name in ("pid", "place")],
 )
 def test_what_is_no_hello_is_refused(content):
     with pytest.raises(ValueError):
         Hello.read(json.dumps(content).encode())
+
+
+def test_a_name_of_a_computer_has_an_end():
+    hello = Hello(package_here(), 1, replace(place_here(), host="a" * 10**6))
+    assert Hello.read(hello.packed()).place.host == "a" * 255

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from cec_mpi.core.step.product import Product
-from cec_mpi.wire.messages.packing import (
+from cec_mpi.wire.orders import Kind, Order, Reported
+from cec_mpi.wire.sockets.packing import (
     AnswerRoom,
     goes_with_order,
     goes_with_report,
     packed_job,
     unpacked_job,
 )
-from cec_mpi.wire.orders import Kind, Order, Reported
 
 ROWS = ((0, 4), (6, 9))
 

@@ -1,4 +1,4 @@
-"""Arrays for answers by messages: those of the last steps are used again, and no more are kept."""
+"""Arrays for answers: those of the last steps are used again, and no more are kept."""
 
 import tracemalloc
 
@@ -9,8 +9,8 @@ import cec_mpi
 from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.step.product import Product
 from cec_mpi.options.machines import MachineOptions
-from cec_mpi.wire.messages.master_end import MessagesMasterEnd
 from cec_mpi.wire.opening import Opening
+from cec_mpi.wire.sockets.store_end import StoreEnd
 
 ROWS, MIB = 1 << 18, 1 << 20  # 2 MiB of answers
 
@@ -28,7 +28,7 @@ def end(tmp_path):
     one_each = Placement.plain(manifest.code.machines)
     served = tmp_path / "store", manifest, one_each, (1, 2)
     opening = Opening(*served, MachineOptions(), (1, 1, 1))
-    return MessagesMasterEnd(Asked(), 0, opening)
+    return StoreEnd(Asked(), 0, opening)
 
 
 def step(end, *rows):
