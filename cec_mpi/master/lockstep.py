@@ -19,7 +19,7 @@ from cec_mpi.roster.changes import WARNED, Left
 from cec_mpi.wire.answers import Answers
 from cec_mpi.wire.protocol import Lockstep
 
-_WITHOUT_OTHERS = "nobody is asked in its place (under mpirun --on-loss continue has others asked)"
+_WITHOUT_OTHERS = "no other machine can replace it in lockstep; use --elastic"
 
 
 class LockstepMaster(Master):

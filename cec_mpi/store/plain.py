@@ -81,7 +81,7 @@ class PlainShard(DenseShard):
         self.machine = machine
         self._manifest = manifest
         self._advice = (
-            f" (cec-mpi repair {store} rebuilds them; under mpirun --on-loss continue goes on)"
+            f" (cec-mpi repair {store} rebuilds them; a run with --elastic continues without)"
             if path.parent == store
             else " (cec-mpi stage copies it anew)"
         )
