@@ -38,6 +38,15 @@ out+=/$SLURM_ARRAY_TASK_ID
 % continues
 summary() { stat -c %i,%y "$out/summary.json" 2>/dev/null || true; }
 before=$(summary)
+% continues preemptible srun
+is_ending() { # whether Slurm preempts this job, or has warned it of its end
+    local job
+    job=$(SLURM_TIME_FORMAT=%s scontrol show job --oneliner "$SLURM_JOB_ID" |
+        grep "^JobId=$SLURM_JOB_ID ")
+    [[ "$job" != *" PreemptTime="[0-9]* ]] || return 0
+    [[ "$job" =~ " EndTime="([0-9]+) ]] &&
+        [ "${BASH_REMATCH[1]}" -le $(($(date +%s) + @{early})) ]
+}
 %
 
 % plain
@@ -61,15 +70,6 @@ if [ -z "$warned" ]; then
         [ -n "$again" ] || break # a warning has ended this wait
     done
 fi
-% continues preemptible srun
-is_ending() { # whether Slurm preempts this job, or has warned it of its end
-    local job
-    job=$(SLURM_TIME_FORMAT=%s scontrol show job --oneliner "$SLURM_JOB_ID" |
-        grep "^JobId=$SLURM_JOB_ID ")
-    [[ "$job" != *" PreemptTime="[0-9]* ]] || return 0
-    [[ "$job" =~ " EndTime="([0-9]+) ]] &&
-        [ "${BASH_REMATCH[1]}" -le $(($(date +%s) + @{early})) ]
-}
 % continues
 # After a loss, launchers return 0, 137 or 255, whether the run has completed or not.
 after=$(summary)

@@ -32,9 +32,9 @@ WRITTEN = {  # which words write which file
     "--task 'my_tasks:f' --set 'name=a \"b\" $(c) ; d' --set empty=",
     "hydra-preemptible": f"--launcher hydra --ntasks 7 --preemptible --warning 300 --restarts 3 "
     f"--time 60 {RUN}",
-    "ulfm": f"--ntasks 9 --on-loss continue {RUN} --spares 2",
+    "mpirun-elastic": f"--ntasks 9 {RUN} --elastic",
     "pmi2-all": f"--launcher pmi2 --ntasks 7 --preemptible --array {EXAMPLES}/alphas.txt "
-    f"{RUN} --on-loss continue",
+    f"{RUN} --stragglers 1",
 }
 KINDS = ("master", "machines")  # of the scripts of --elastic
 
@@ -81,11 +81,8 @@ def test_bash_can_read_it(path):
     ("words", "ranks"),
     [
         ("", 5),
-        ("--spares 2", 7),
         ("--machines 1,2,4", 4),
-        ("--machines 2,3 --spares 1", 4),
         ("--shards-per-machine 2", 3),
-        ("--shards-per-machine 3 --spares 1", 4),
         ("--shards-per-machine 1,1", 3),
         ("--shards-per-machine auto --speeds 1,2,1", 4),
     ],
@@ -140,9 +137,9 @@ def test_the_scripts_of_a_run_whose_machines_are_jobs(slurm, tmp_path, monkeypat
 
 def test_the_connection_file_may_be_elsewhere(slurm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert slurm("--elastic", 2, "run", "s", "--out", "o", "--accept", "a b", "--wait")[0] == 0
+    assert slurm("--elastic", 2, "run", "s", "--out", "o", "--accept", "a b")[0] == 0
     master, machines = (Path(f"cec-mpi-{name}.sbatch").read_text() for name in KINDS)
-    assert "\nset -- s --accept 'a b' --wait\n" in master
+    assert "\nset -- s --accept 'a b'\n" in master
     assert "cec-mpi join 'a b' --retry 30" in machines
 
 
@@ -191,11 +188,12 @@ PRINT = '#!/bin/bash\nprintf "%s\\0" "$0" "$@"\n'
 def said(tmp_path_factory):
     """Run a script with launchers that say with which words they were started."""
     directory = tmp_path_factory.mktemp("bin")
-    for name in ("mpirun", "mpiexec.hydra", "srun"):
-        (directory / name).write_text(PRINT)
+    programs = dict.fromkeys(("mpirun", "mpiexec.hydra", "srun"), PRINT)
+    for name, text in {**programs, "scontrol": "#!/bin/bash\nexit 1\n"}.items():
+        (directory / name).write_text(text)
         (directory / name).chmod(0o755)
 
-    def run(script, *words, **variables):
+    def run(script, *words, code=0, **variables):
         done = subprocess.run(
             ["bash", "-c", script, "script", *words],
             capture_output=True,
@@ -205,7 +203,7 @@ def said(tmp_path_factory):
             env={"PATH": f"{directory}:{os.environ['PATH']}", "SLURM_NTASKS": "7"}
             | {"SLURM_CPUS_PER_TASK": "2", **variables},
         )
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, done.stderr) == (code, "")
         name, *rest = done.stdout.split("\0")[:-1]
         return [Path(name).name, *rest]
 
@@ -224,37 +222,34 @@ def test_every_word_arrives_as_it_was(said, words, out):
     assert said(script) == ["mpirun", "-n", "7", "cec-mpi", "run", f"--out={out}", *words]
 
 
-WAYS = [(launcher, "end") for launcher in LAUNCHERS]
-WAYS += [("mpirun", "continue"), ("pmi2", "continue")]
-
-
-@pytest.mark.parametrize(("launcher", "on_loss"), WAYS)
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("continues", [False, True])
 @pytest.mark.parametrize("preemptible", [False, True])
 @pytest.mark.parametrize("arguments", [False, True])
-def test_all_ways_to_start_run_the_same(said, launcher, on_loss, preemptible, arguments):
-    options = {"launcher": launcher, "preemptible": preemptible, "on_loss": on_loss}
+def test_all_ways_to_start_run_the_same(said, launcher, continues, preemptible, arguments):
+    options = {"launcher": launcher, "preemptible": preemptible, "continues": continues}
     words = ["my store", "--seed", "3"]
+    code = 3 if continues else 0  # the launchers here write no summary
     if arguments:
-        found = said(batch_script(**options), words[0], "o u t", *words[1:])
+        found = said(batch_script(**options), words[0], "o u t", *words[1:], code=code)
     else:
-        found = said(batch_script(words, "o u t", **options))
+        found = said(batch_script(words, "o u t", **options), code=code)
     command = found[found.index("cec-mpi") :]
-    expected = ["cec-mpi", "run", "--out=o u t", *["--resume"] * preemptible]
-    expected += ["--on-loss", "continue"] * (on_loss == "continue")
-    assert command == [*expected, *words]
+    assert command == ["cec-mpi", "run", "--out=o u t", *["--resume"] * preemptible, *words]
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"launcher": "mpirun"}, ["--bind-to", "none"]),
-        ({"launcher": "mpirun", "on_loss": "continue"}, ["--bind-to", "none", "--with-ft", "ulfm"]),
+        ({"launcher": "mpirun", "continues": True}, ["--bind-to", "none", "--with-ft", "ulfm"]),
         ({"launcher": "hydra"}, []),
     ],
 )
 def test_a_rank_of_mpirun_may_use_more_than_one_core(said, options, words):
     script = batch_script(["s"], "out", cpus_per_task=2, **options)
-    assert said(script)[3 : 4 + len(words)] == [*words, "cec-mpi"]
+    found = said(script, code=3 if "continues" in options else 0)
+    assert found[3 : 4 + len(words)] == [*words, "cec-mpi"]
 
 
 def test_each_task_of_an_array_has_its_own_options_and_directory(said):
@@ -291,10 +286,9 @@ def test_a_script_that_takes_arguments_says_which(words):
 def warned(tmp_path):
     """Run a preemptible script: its exit code, and what the launcher had done at a requeue."""
 
-    def run(start, job="", **options):
+    def run(start, job="", preemptible=True, **options):
         programs = {
-            "mpirun": start,
-            "srun": start,
+            **dict.fromkeys(("mpirun", "mpiexec.hydra", "srun"), start),
             "scontrol": 'if [ "$1" = show ]; then cat job; else cat done; exit 1; fi',
         }
         (tmp_path / "job").write_text(job)
@@ -302,7 +296,7 @@ def warned(tmp_path):
             (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
             (tmp_path / name).chmod(0o755)
         done = subprocess.run(
-            ["bash", "-c", batch_script(["s"], "out", preemptible=True, **options)],
+            ["bash", "-c", batch_script(["s"], "out", preemptible=preemptible, **options)],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -347,24 +341,48 @@ def times(text):
 @pytest.mark.parametrize(
     ("job", "code"),
     [
-        ("JobId=12 EndTime={later} PreemptTime=None", 137),
-        ("JobId=12 EndTime=Unknown PreemptTime=None", 137),
+        ("JobId=12 EndTime={later} PreemptTime=None", 3),
+        ("JobId=12 EndTime=Unknown PreemptTime=None", 3),
         ("JobId=12 EndTime={soon} PreemptTime=None", 6),
         ("JobId=12 EndTime={later} PreemptTime={soon}", 6),
-        ("JobId=13 EndTime={soon}\nJobId=12 EndTime={later} PreemptTime=None", 137),
-        ("", 137),
+        ("JobId=13 EndTime={soon}\nJobId=12 EndTime={later} PreemptTime=None", 3),
+        ("", 3),
     ],
 )
-def test_a_job_that_lost_a_process_is_requeued_only_when_slurm_ends_it(warned, job, code):
-    options = {"launcher": "pmi2", "on_loss": "continue", "warning": 120}
+def test_a_job_that_lost_a_process_is_requeued_only_if_slurm_ends_it(warned, job, code):
+    options = {"launcher": "pmi2", "continues": True, "warning": 120}
     requeued = "started\n" if code == 6 else ""
     assert warned("echo started > done; exit 137", times(f"{job}\n"), **options) == (code, requeued)
 
 
-def test_a_run_that_came_to_its_end_is_not_requeued(warned):
-    options = {"launcher": "pmi2", "on_loss": "continue"}
-    start = "echo started > done; mkdir out; touch out/summary.json; exit 137"
-    assert warned(start, times("JobId=12 EndTime={soon}\n"), **options) == (0, "")
+@pytest.mark.parametrize("launched", [0, 137, 255, 4])
+def test_a_warned_launcher_that_lost_a_process_is_started_again(warned, launched):
+    launcher = f"kill -USR1 $PPID; sleep 0.3; echo checkpoint > done; exit {launched}"
+    assert warned(launcher, continues=True) == (6, "checkpoint\n")
+
+
+WRITTEN_SUMMARY = "mkdir -p out; echo > out/new; mv out/new out/summary.json;"
+
+
+@pytest.mark.parametrize("preemptible", [False, True])
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    ("before", "start", "code"),
+    [
+        ("", WRITTEN_SUMMARY + "exit 137", 0),
+        (WRITTEN_SUMMARY, WRITTEN_SUMMARY + "exit 255", 0),
+        (WRITTEN_SUMMARY, "exit 0", 0),  # nothing to resume
+        (WRITTEN_SUMMARY, "exit 137", 3),
+        ("", "exit 0", 3),
+        ("", "exit 4", 4),
+    ],
+)
+def test_a_new_summary_says_that_a_run_has_completed(
+    warned, launcher, before, start, code, preemptible
+):
+    options = {"launcher": launcher, "setup": [before or ":"], "preemptible": preemptible}
+    soon = "JobId=12 EndTime={soon}\n" if code == 0 else ""  # a completed run is not requeued
+    assert warned(start, times(soon), continues=True, **options) == (code, "")
 
 
 @pytest.mark.parametrize(
@@ -421,8 +439,8 @@ BAD = [
     (f"--ntasks 7 --restarts 3 {STORE}", "--preemptible"),
     (f"--ntasks 7 --preemptible --time 2 {STORE}", "at most 119 seconds"),
     (f"--ntasks 7 --preemptible --warning 65536 {STORE}", "at most 65535"),
-    (f"--ntasks 7 --launcher pmix --on-loss continue {STORE}", "pmi2"),
-    (f"--ntasks 7 --launcher hydra {STORE} --on-loss continue", "pmi2"),
+    (f"--ntasks 7 --on-loss continue {STORE}", "it was removed; a run with elastic"),
+    (f"--ntasks 7 {STORE} --on-loss continue", "it was removed; a run with elastic"),
     (f"--ntasks 7 --launcher ssh {STORE}", "pmix"),
     (f"--ntasks 7 --sbatch ntasks=3 {STORE}", "--ntasks already"),
     (f"--ntasks 7 --sbatch array=1-3 {STORE}", "see --array"),
@@ -447,8 +465,7 @@ BAD = [
     (f"--elastic 6 --launcher pmi2 {STORE}", "--launcher with --elastic"),
     (f"--elastic 6 --preemptible {STORE}", "--preemptible with --elastic"),
     (f"--elastic 6 {STORE} --overwrite", "--overwrite with --elastic"),
-    (f"--elastic 6 {STORE} --spares 2", "spares with accept"),
-    (f"--elastic 6 {STORE} --replace spawn", "replace spawn with accept"),
+    (f"--elastic 6 {STORE} --listen host:5000", "accept with listen"),
     (f"--elastic 6 {STORE} --stepps 3", "--stepps"),
     (f"--elastic 6 --time 2 {STORE}", "at most 119 seconds"),
     (f"--elastic 6 --job-name a/b {STORE}", "--job-name 'a/b'"),
