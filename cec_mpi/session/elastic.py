@@ -15,7 +15,7 @@ from cec_mpi.master.resilient import ResilientMaster
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending.siblings import end_ranks
 from cec_mpi.processes.launch.cards import where_to_listen
-from cec_mpi.processes.launch.continuity import present_continuity
+from cec_mpi.processes.launch.continuity import continuity, present_continuity
 from cec_mpi.processes.launch.launchers import Launcher, detect_launcher, job_id, without_launcher
 from cec_mpi.processes.launch.places import Place, place_here
 from cec_mpi.processes.meeting import seconds_to_meet
@@ -127,9 +127,16 @@ def elastic(
 
 
 def tell_late_ranks(file: Path, error: BaseException | None) -> None:
-    """Let ranks that still look for the connection file leave, as this one does."""
-    if launched() is not None:
+    """Let ranks that still look for the connection file leave, as this one does.
+
+    Those of this computer that do not, because they are stopped for example, are ended: a launcher
+    that lets the others continue would wait for them.
+    """
+    launcher = launched()
+    if launcher is not None:
         leave_note(file, job_id(), getattr(error, "exit_code", int(error is not None)))
+        if error is None or continuity(launcher).continues:  # else this one's exit code ends all
+            end_ranks(range(1, launcher.size))
 
 
 def _listening(options: SessionOptions, file: Path) -> SocketHub:
