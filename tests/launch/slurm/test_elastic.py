@@ -123,7 +123,7 @@ def test_machines_come_late_are_preempted_and_come_back(desk, symmetric):
     result = np.load(story.out / "result.npy")
     np.testing.assert_allclose(result, symmetric.X @ w, rtol=1e-9, atol=1e-7)
     assert story.master.says("Restarts") == "1"
-    assert not (desk.directory / "out.conn").exists()
+    assert not (story.out / "connection.json").exists()
 
 
 def test_machines_that_wait_for_a_node_end_with_the_run(desk, symmetric):
