@@ -134,7 +134,7 @@ def tell_late_ranks(file: Path, error: BaseException | None) -> None:
     """
     launcher = launched()
     if launcher is not None:
-        leave_note(file, job_id(), getattr(error, "exit_code", int(error is not None)))
+        leave_note(file, job_id())
         if error is None or continuity(launcher).continues:  # else this one's exit code ends all
             end_ranks(range(1, launcher.size))
 

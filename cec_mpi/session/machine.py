@@ -18,7 +18,6 @@ from pathlib import Path
 from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.files.regular import read_regular
 from cec_mpi.files.replacing import create_new
 from cec_mpi.processes.ending.limit import takes_the_word
 from cec_mpi.processes.ending.signals import NotedSignals
@@ -41,7 +40,6 @@ from cec_mpi.wire.sockets.places import parse_listen
 NOTE_SECONDS = 3.0
 """That a note for processes that have not come yet stays."""
 
-_LONGEST_NOTE = 16  # bytes
 _AGAIN_SECONDS = 0.5  # between two attempts to reach the master
 _LOOK_SECONDS = 0.05  # between two looks whether this process is to leave
 _STOPPED_SECONDS = 60.0  # that a master may be stopped, if its computer accepts connections
@@ -161,8 +159,8 @@ def serve_as_rank(
                     return 0
                 hello = replace(hello, machine=end.machine or hello.machine)
                 connection = search.again(error)
-        except _NotedError as noted:
-            return noted.code
+        except _OverError:
+            return 0
         except GoneMasterError as gone:
             if tells and takes_the_word(rank):
                 complain(gone)
@@ -307,20 +305,17 @@ def _name(source: Source) -> str:
 # A note tells processes of the launcher that come too late that the run has ended.
 
 
-class _NotedError(Exception):
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
+class _OverError(Exception):
+    pass
 
 
-def leave_note(file: Path, job: str, code: int) -> None:
-    """Tell ranks that still look for a connection file to leave with this code; takes 3 s."""
+def leave_note(file: Path, job: str) -> None:
+    """Tell ranks that still look for a connection file to leave; takes 3 s."""
     written = []
     try:
         for note in _notes(file, job):
             with suppress(OSError):
-                with os.fdopen(create_new(note), "w") as opened:
-                    opened.write(str(code))
+                os.close(create_new(note))
                 written.append(note)
         time.sleep(NOTE_SECONDS)
     finally:
@@ -330,9 +325,9 @@ def leave_note(file: Path, job: str, code: int) -> None:
 
 def _look_for_note(file: Path, job: str) -> None:
     for note in _notes(file, job):
-        with suppress(OSError, ValueError, InputError):
+        with suppress(OSError):
             if note.lstat().st_uid == os.geteuid():
-                raise _NotedError(int(read_regular(note, _LONGEST_NOTE)))
+                raise _OverError
 
 
 def _notes(file: Path, job: str) -> list[Path]:
