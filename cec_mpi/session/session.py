@@ -188,6 +188,11 @@ class Session:
         self._turns.check()
 
     @property
+    def pids(self) -> dict[int, int]:
+        """Process number of each machine of an elastic session, on its host."""
+        return self._hub.pids()
+
+    @property
     def ended(self) -> bool:
         """Whether it makes no more steps."""
         return self._ended

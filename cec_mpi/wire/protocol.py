@@ -73,6 +73,9 @@ class Hub(Protocol[End]):
     def absent(self) -> set[int]:
         """Return machines that do not serve the stores yet, and may join."""
 
+    def pids(self) -> dict[int, int]:
+        """Return the process number of each machine that is a process of its own, on its host."""
+
     def open(self, opening: Opening) -> list[Opened]:
         """Have the machines open a store; what each has to say, in the order of ranks."""
 
@@ -98,6 +101,10 @@ class EveryRank:
     def absent(self) -> set[int]:
         """As `Hub.absent`."""
         return set()
+
+    def pids(self) -> dict[int, int]:
+        """As `Hub.pids`: none, because the end of one of these ends all."""
+        return {}
 
 
 class MachineEnd(Protocol):

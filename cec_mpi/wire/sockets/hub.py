@@ -224,6 +224,10 @@ class SocketHub:
         here = {process.machine for process in self.roster.processes if process.counts}
         return set(self._taking_part) - here
 
+    def pids(self) -> dict[int, int]:
+        """As `Hub.pids`."""
+        return {peer.machine: peer.hello.pid for peer in self._living() if peer.machine}
+
     # Stores.
 
     def open(self, opening: Opening) -> list[Opened]:
