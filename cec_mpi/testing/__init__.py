@@ -14,7 +14,9 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -219,3 +221,70 @@ def cec_operator(
             yield X
     if X is None:
         pytest.skip("this rank was a machine")
+
+
+class _Processes:
+    """X of one store, whose machines are processes that serve one test after the other."""
+
+    def __init__(self) -> None:
+        self._X: CodedOperator | None = None
+        self._store: SmallStore | None = None
+
+    def ready(self, store: SmallStore) -> CodedOperator:
+        """X of a store, with all machines available: the same as before if no machine is gone."""
+        if self._X is None or self._store is not store or not self._is_complete(self._X, store):
+            from cec_mpi.linear_operator.opening import open_operator
+
+            self.close()
+            self._store = store
+            self._X = open_operator(os.fspath(store), local=store.machines).start()
+        assert self._X is not None
+        return self._X
+
+    def _is_complete(self, X: CodedOperator, store: SmallStore) -> bool:
+        from cec_mpi.errors import CecError
+
+        try:
+            X.available = None
+            X @ ([1.0] * store.columns)  # which shows who is gone
+        except CecError:
+            return False
+        return len(X.available) == store.machines
+
+    def close(self) -> None:
+        """Let the machines go."""
+        if self._X is not None:
+            self.resume()
+            self._X.close()
+
+    def resume(self) -> None:
+        """Let machines that a test has stopped go on."""
+        assert self._X is not None
+        for pid in self._X.pids.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture(scope="session")
+def _cec_processes() -> Iterator[_Processes]:
+    """What `cec_elastic` takes X from."""
+    processes = _Processes()
+    yield processes
+    processes.close()
+
+
+@pytest.fixture
+def cec_elastic(
+    cec_store: SmallStore, cec_comm: MPI.Intracomm | None, _cec_processes: _Processes
+) -> Iterator[CodedOperator]:
+    """X of `cec_store` as an operator, whose machines are processes that a test may kill.
+
+    All machines are available; ``X.pids`` has their process numbers. They serve all tests, until
+    a test has killed one: the next test gets others. Skipped on ranks.
+    """
+    if cec_comm is not None:
+        pytest.skip(
+            "cec_elastic needs a run without mpirun: its machines are processes without MPI"
+        )
+    yield _cec_processes.ready(cec_store)
+    _cec_processes.resume()

@@ -87,6 +87,85 @@ def test_one_report_is_written(pytest_on, tmp_path):
     assert not any(case.find("skipped") is not None for case in cases)
 
 
+ELASTIC = """
+import os
+import signal
+import numpy as np
+import pytest
+
+found = []
+
+
+def check(X, store):
+    w = np.ones(store.columns)
+    np.testing.assert_allclose(X @ w, store.X @ w)
+    np.testing.assert_allclose(X.H @ (store.X @ w), store.X.T @ (store.X @ w))
+
+
+def test_a_machine_is_stopped(cec_elastic, cec_store):
+    found.append(cec_elastic.pids)
+    os.kill(found[0][1], signal.SIGSTOP)
+    check(cec_elastic, cec_store)
+
+
+def test_the_same_machines_are_there(cec_elastic, cec_store):
+    assert cec_elastic.pids == found[0]
+    cec_elastic.available = {1, 2}
+    check(cec_elastic, cec_store)
+
+
+def test_a_machine_is_killed(cec_elastic, cec_store):
+    assert cec_elastic.pids == found[0]
+    assert cec_elastic.available == (1, 2, 3)
+    os.kill(found[0][2], signal.SIGKILL)
+    check(cec_elastic, cec_store)
+    assert sorted(cec_elastic.pids) == [1, 3]
+
+
+def test_others_are_there(cec_elastic, cec_store):
+    assert sorted(cec_elastic.pids) == [1, 2, 3]
+    assert not {*found[0].values()} & {*cec_elastic.pids.values()}
+    check(cec_elastic, cec_store)
+    cec_elastic.close()
+
+
+class TestAnotherStore:
+    @pytest.fixture(scope="class")
+    def cec_store(self, cec_make_store):
+        return cec_make_store(np.diag(np.arange(1.0, 9.0)), machines=2, recovery=1)
+
+    def test_it(self, cec_elastic, cec_store):
+        assert sorted(cec_elastic.pids) == [1, 2]
+        check(cec_elastic, cec_store)
+
+    def test_too_few_machines(self, cec_elastic, cec_store):
+        for pid in cec_elastic.pids.values():
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(Exception, match="left|available"):
+            check(cec_elastic, cec_store)
+
+
+def test_all_are_killed(cec_elastic, cec_store):
+    check(cec_elastic, cec_store)
+    for pid in cec_elastic.pids.values():
+        os.kill(pid, signal.SIGKILL)
+"""
+
+
+@pytest.mark.any_mpi
+def test_machines_that_a_test_has_killed_are_there_for_the_next(pytest_on):
+    done = pytest_on(ELASTIC, ranks=0)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 7 passed in " in done.stdout
+
+
+def test_machines_without_mpi_are_for_runs_without_ranks(pytest_on):
+    done = pytest_on(ELASTIC, "--with-mpi", "-rs")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 7 skipped in " in done.stdout
+    assert "cec_elastic needs a run without mpirun" in done.stdout
+
+
 FAILS = """
 import os
 import pytest
