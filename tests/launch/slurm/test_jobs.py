@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 
 import numpy as np
@@ -20,6 +21,15 @@ pytestmark = [pytest.mark.needs("slurm"), pytest.mark.timeout(300)]  # several j
 # About 150 steps, which take long enough for something to happen meanwhile.
 SLOWLY = ("--task", "power", "--set", "tol=1e-9")
 SLOWLY += ("--emulate-speeds", "2,2,3,3,4,4", "--emulate-base", "200")
+# That start processes in a job, for the MPIs of which they do it well.
+LAUNCHERS = [
+    pytest.param("mpirun", marks=pytest.mark.needs("own-mpirun")),
+    pytest.param("hydra", marks=pytest.mark.needs("hydra")),
+]
+CONTINUING = [
+    pytest.param(*each.values, marks=(*each.marks, pytest.mark.needs("ulfm"))) for each in LAUNCHERS
+]
+ELASTIC = [pytest.param("pmi2", marks=pytest.mark.any_mpi), *CONTINUING]
 
 
 def summary_of(out):
@@ -120,34 +130,33 @@ def test_a_preempted_job_goes_on_where_it_was_with_pmi2(desk, symmetric):
     check_preemption(desk, symmetric, script)
 
 
-@pytest.mark.needs("pmi2-always")
-def test_a_preempted_job_that_has_lost_a_machine_goes_on_where_it_was(desk, symmetric):
-    script = desk.write("--launcher pmi2 --ntasks 7 --time 10 --preemptible --on-loss continue")
-    check_preemption(desk, symmetric, script, "--inject", "kill:2@5")
+@pytest.mark.any_mpi
+@pytest.mark.parametrize("faults", ["", "kill:2@5"])
+def test_a_preempted_elastic_job_continues_where_it_was(desk, symmetric, faults):
+    script = elastic_script(desk, symmetric, "pmi2", faults)
+    check_preemption(desk, symmetric, script)
 
 
-@pytest.mark.needs("pmi2-always")
-def test_a_job_that_has_lost_too_many_machines_does_not_come_back(desk, symmetric):
-    script = desk.write("--launcher pmi2 --ntasks 7 --time 10 --preemptible --on-loss continue")
-    killed = ",".join(f"kill:{machine}@5" for machine in (2, 3, 4, 5))
-    job = desk.submit(script, symmetric.path, "out", *SLOWLY, "--inject", killed)
-    job.wait("RUNNING")
-    assert job.wait("FAILED", "PENDING", "COMPLETED") == "FAILED", job.output()
-    assert job.says("ExitCode") == "137:0"
-    assert "cec-mpi: error: " in job.output()
-
-
-def check_preemption(desk, symmetric, script, *options):
+def check_preemption(desk, symmetric, script):
     out = desk.directory / "out"
-    words = (*SLOWLY, *options)
-    job = desk.submit(script, symmetric.path, "out", *words, options="--partition=low")
+    job = submit_slow(desk, symmetric, script, options="--partition=low")
     job.wait_for_steps(out, 10)
     urgent = desk.directory / "urgent.sbatch"
     urgent.write_text("#!/bin/bash\nexit 0\n")
     other = desk.submit(urgent, options="--partition=high --exclusive")
     assert other.wait() == "COMPLETED"
-    assert "stopped by the signal SIGTERM" in job.output()
-    before = steps_of_checkpoint(job)
+    check_continued(job, out, "SIGTERM")
+
+
+def submit_slow(desk, symmetric, script, options=""):
+    """Submit a script; that of an elastic run has its arguments already."""
+    words = () if "--elastic" in script.read_text() else (symmetric.path, "out", *SLOWLY)
+    return desk.submit(script, *words, options=options)
+
+
+def check_continued(job, out, signal):
+    assert f"stopped by the signal {signal}" in job.output()
+    before = int(re.search(r"after (\d+) steps: .* --resume goes on", job.output())[1])
     job.go_on()
     assert job.wait() == "COMPLETED", job.output()
     assert job.says("Restarts") == "1"
@@ -155,34 +164,27 @@ def check_preemption(desk, symmetric, script, *options):
     assert summary_of(out)["steps"] == summary_of(out)["iterations"] > before >= 10
 
 
-def steps_of_checkpoint(job):
-    return int(re.search(r"after (\d+) steps: .* --resume goes on", job.output())[1])
+@pytest.mark.needs("code after a signal")
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_warned_job_continues_where_it_was(desk, symmetric, launcher):
+    script = desk.write(f"--launcher {launcher} --ntasks 7 --time 5 --preemptible")
+    check_warning(desk, symmetric, script)
 
 
-@pytest.mark.needs("own-mpirun", "code after a signal")
-def test_a_warned_job_under_mpirun_goes_on_where_it_was(desk, symmetric):
-    check_warning(desk, symmetric, "mpirun")
+@pytest.mark.parametrize("launcher", CONTINUING)
+@pytest.mark.parametrize("faults", ["", "kill:2@5"])
+def test_a_warned_elastic_job_continues_where_it_was(desk, symmetric, launcher, faults):
+    check_warning(desk, symmetric, elastic_script(desk, symmetric, launcher, faults))
 
 
-@pytest.mark.needs("hydra", "code after a signal")
-def test_a_warned_job_under_hydra_goes_on_where_it_was(desk, symmetric):
-    check_warning(desk, symmetric, "hydra")
-
-
-def check_warning(desk, symmetric, launcher):
+def check_warning(desk, symmetric, script):
     """As Slurm warns before the end of the time, which is a minute at least."""
     out = desk.directory / "out"
-    script = desk.write(f"--launcher {launcher} --ntasks 7 --time 5 --preemptible")
-    job = desk.submit(script, symmetric.path, "out", *SLOWLY)
+    job = submit_slow(desk, symmetric, script)
     job.wait_for_steps(out, 10)
     desk.run("scancel", "--signal=USR1", "--batch", job.number)
-    job.go_on()
-    before = steps_of_checkpoint(job)
-    assert "stopped by the signal SIGUSR1" in job.output()
-    assert job.wait() == "COMPLETED", job.output()
-    assert job.says("Restarts") == "1"
-    check_power(out)
-    assert summary_of(out)["steps"] == summary_of(out)["iterations"] > before >= 10
+    job.wait("PENDING")
+    check_continued(job, out, "SIGUSR1")
 
 
 @pytest.mark.needs("pmix", "slurm-pmix")
@@ -195,13 +197,46 @@ def test_a_cancelled_job_does_not_come_back(desk, symmetric):
     assert (desk.directory / "out" / "checkpoint.npz").exists()
 
 
-# --- lost nodes ---------------------------------------------------------------------------
+# --- lost machines and nodes --------------------------------------------------------------
 
 
-@pytest.mark.needs("pmi2-always")
-def test_a_job_goes_on_without_a_node_that_goes_down(desk, symmetric):
+def elastic_script(desk, symmetric, launcher, faults=""):
+    run = ["run", symmetric.path, "--out", "out", *SLOWLY, "--elastic", "--inject", faults]
+    options = f"--launcher {launcher} --ntasks 7 --time 5 --preemptible"
+    return desk.write(f"{options} {shlex.join(map(str, run))}")
+
+
+@pytest.mark.parametrize("launcher", ELASTIC)
+def test_a_job_that_has_lost_a_machine_completes_once(desk, symmetric, launcher):
     out = desk.directory / "out"
-    job = desk.submit(EXAMPLES / "node-loss.sbatch", symmetric.path, "out", *SLOWLY)
+    job = desk.submit(elastic_script(desk, symmetric, launcher, "kill:2@5"))
+    assert job.wait() == "COMPLETED", job.output()
+    assert job.says("Restarts") == "0"
+    check_power(out)
+    assert '"lost": 2' in (out / "steps.jsonl").read_text()
+    summary = summary_of(out)
+    desk.run("scontrol", "requeue", job.number)
+    job.go_on()
+    assert job.wait() == "COMPLETED", job.output()
+    assert "nothing to resume" in job.output()
+    assert summary_of(out) == summary
+
+
+@pytest.mark.parametrize("launcher", ELASTIC)
+def test_a_job_that_has_lost_too_many_machines_does_not_come_back(desk, symmetric, launcher):
+    killed = ",".join(f"kill:{machine}@5" for machine in (2, 3, 4, 5))
+    job = desk.submit(elastic_script(desk, symmetric, launcher, killed))
+    job.wait("RUNNING")
+    assert job.wait("FAILED", "PENDING", "COMPLETED") == "FAILED", job.output()
+    assert job.says("ExitCode") in ("3:0", "4:0")  # where the launcher hides it, and as it is
+    assert job.output().count("cec-mpi: error: ") == 1
+    assert (desk.directory / "out" / "checkpoint.npz").exists()
+
+
+@pytest.mark.any_mpi
+def test_a_job_continues_without_a_node_that_goes_down(desk, symmetric):
+    out = desk.directory / "out"
+    job = desk.submit(elastic_script(desk, symmetric, "pmi2"))
     job.wait_for_steps(out, 10)
     last = expand_nodelist(job.says("NodeList"))[-1]
     with desk.without(last):

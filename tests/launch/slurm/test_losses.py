@@ -1,21 +1,23 @@
-"""Processes and nodes that go under srun: runs of Intel MPI go on, and MPICH's."""
+"""Processes and nodes that are lost under srun, which starts elastic runs without any MPI."""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import numpy as np
+import psutil
 import pytest
 
 from cec_mpi.records.recorder import read_steps
+from helpers.commands import steps_of
 
-pytestmark = [pytest.mark.needs("pmi2"), pytest.mark.needs("pmi2-always")]
+pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
 
 SURVIVING = ("--no-kill", "--kill-on-bad-exit=0", "--wait=0")
-# Eight ranks, two on each node: MPICH does not start on nodes of unlike numbers of tasks.
-SRUN = ("srun", "--mpi=pmi2", "-N", 4, "-n", 8, "--ntasks-per-node=2", *SURVIVING)
+SRUN = ("srun", "--mpi=none", "-N", 4, "-n", 8, "--ntasks-per-node=2", *SURVIVING)
+SLOW = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 2000)  # 50 ms and more a step
 LIMIT = 90  # seconds
-START = 25  # and until the first steps
 
 
 @pytest.fixture(scope="module")
@@ -28,70 +30,76 @@ def command(store, tmp_path):
     """Thirty products on six machines, any three of which are enough, and a spare."""
     W = np.random.default_rng(5).standard_normal((30, 60))
     np.save(tmp_path / "W.npy", W)
-    words = ("cec-mpi", "run", store.path, "--out", tmp_path / "out")
-    return *words, "--vectors", tmp_path / "W.npy", "--on-loss", "continue", "--spares", 1
+    words = ("cec-mpi", "run", store.path, "--out", tmp_path / "out", *SLOW)
+    return *words, "--vectors", tmp_path / "W.npy", "--elastic"
 
 
 @pytest.fixture
-def is_right(store, tmp_path):
-    def is_right():
-        W, result = np.load(tmp_path / "W.npy"), np.load(tmp_path / "out" / "result.npy")
-        return np.allclose(result, W @ store.X.T, atol=1e-10)
+def check(store, tmp_path):
+    """Check that the run is right, and has lost and replaced these machines, in any order."""
 
-    return is_right
+    def check(lost, replaced):
+        out = tmp_path / "out"
+        assert (out / "summary.json").exists()
+        result = np.load(out / "result.npy")
+        np.testing.assert_allclose(result, np.load(tmp_path / "W.npy") @ store.X.T, atol=1e-10)
+        _, steps = read_steps(out / "steps.jsonl")
+        events = [event for step in steps for event in step["events"]]
+        assert {event["lost"] for event in events if "lost" in event} == lost
+        joined = [event for event in events if "joined" in event]
+        assert [event["rank"] for event in joined] == [7]  # the spare
+        assert joined[0]["joined"] in replaced
 
-
-def events(out):
-    _, steps = read_steps(out / "steps.jsonl")
-    return [event for step in steps for event in step["events"]]
-
-
-@pytest.fixture
-def started(start, desk, command, tmp_path):
-    """Start the run with these options, and see its first steps.
-
-    A start that does not come through MPI_Init under Slurm's pmi2 is made again.
-    """
-    steps = tmp_path / "out" / "steps.jsonl"
-
-    def started(*options, launcher=SRUN):
-        for _ in range(4):
-            process = start([*launcher, *command, *options], variables=desk.variables)
-            by = time.monotonic() + START
-            while process.poll() is None and time.monotonic() < by:
-                if steps.exists() and len(steps.read_text().splitlines()) > 5:
-                    return process
-                time.sleep(0.02)
-            desk.cancel_jobs()
-            _, stderr = process.communicate(timeout=LIMIT)
-            assert not steps.exists(), stderr
-        raise AssertionError(f"four starts without a step: {stderr}")
-
-    return started
+    return check
 
 
-SLOW = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 2000)  # 50 ms and more a step
+def test_killed_machines_are_left_out_and_replaced(run, cluster, command, check):
+    done = run([*SRUN, *command, "--inject", "kill:3@10,kill:5@20"], variables=cluster)
+    assert done.returncode == 137  # of the killed processes, though the run is right
+    check({3, 5}, {3})
 
 
-def test_killed_machines_are_left_out_and_replaced(started, is_right, tmp_path):
-    process = started(*SLOW, "--inject", "kill:3@10,kill:5@20")
-    process.communicate(timeout=LIMIT)
-    assert process.returncode == 137  # of the killed processes, though the run is right
-    assert (tmp_path / "out" / "summary.json").exists()
-    assert is_right()
-    found = events(tmp_path / "out")
-    assert [event["lost"] for event in found if "lost" in event] == [3, 5]
-    assert [(event["joined"], event["rank"]) for event in found if "joined" in event] == [(3, 7)]
+def test_too_few_machines_leave_a_checkpoint(run, cluster, command, tmp_path):
+    killed = ",".join(f"kill:{machine}@10" for machine in (1, 2, 3, 4, 5))
+    done = run([*SRUN, *command, "--inject", killed], variables=cluster)
+    assert done.returncode == 137
+    assert done.stderr.count("cec-mpi: error: step ") == 1
+    assert (tmp_path / "out" / "checkpoint.npz").exists()
 
 
-def test_a_node_that_goes_down_is_left_out(started, desk, is_right, tmp_path):
+def test_the_others_say_once_that_the_master_is_gone(start, desk, command, tmp_path):
+    process = start([*SRUN, *command], variables=desk.variables)
+    wait_for_steps(process, tmp_path / "out")
+    master(tmp_path / "out").kill()
+    _, stderr = process.communicate(timeout=LIMIT)
+    assert process.returncode == 137
+    assert stderr.count("cec-mpi: error: ") == 1
+
+
+def test_a_node_that_goes_down_is_left_out(start, desk, command, check, tmp_path):
     """Machines 2 and 3, of ranks 2 and 3, are on the second node."""
     allocation = ("salloc", "--quiet", "--no-kill", "-N", 4, "-n", 8, "--ntasks-per-node=2")
-    process = started(*SLOW, launcher=(*allocation, *SRUN))
+    process = start([*allocation, *SRUN, *command], variables=desk.variables)
+    wait_for_steps(process, tmp_path / "out")
     with desk.without("n2"):
         _, stderr = process.communicate(timeout=LIMIT)
-    assert (tmp_path / "out" / "summary.json").exists(), stderr
-    assert is_right()
-    found = events(tmp_path / "out")
-    assert {event["lost"] for event in found if "lost" in event} == {2, 3}
-    assert [event["rank"] for event in found if "joined" in event] == [7]
+    assert "Node failure on n2" in stderr
+    check({2, 3}, {2, 3})
+
+
+def master(out):
+    """The process of rank 0, which is no child of srun."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            is_first = process.environ().get("SLURM_PROCID") == "0"
+            if is_first and str(out) in process.cmdline():
+                return process
+    raise AssertionError
+
+
+def wait_for_steps(process, out):
+    by = time.monotonic() + LIMIT
+    while steps_of(out) < 5:
+        assert process.poll() is None
+        assert time.monotonic() < by
+        time.sleep(0.05)
