@@ -162,8 +162,8 @@ def serve_as_rank(
         except _OverError:
             return 0
         except GoneMasterError as gone:
-            if tells and takes_the_word(rank):
-                complain(gone)
+            if tells:
+                _tell_once(gone, file, job, rank, signals)
             return gone.exit_code
         except CecError:  # the master has said why
             return 0
@@ -321,6 +321,28 @@ def leave_note(file: Path, job: str) -> None:
     finally:
         for note in written:
             note.unlink(missing_ok=True)
+
+
+def _tell_once(
+    gone: GoneMasterError, file: Path, job: str, rank: int, signals: NotedSignals
+) -> None:
+    """Print why this process leaves, unless another rank has done so in the last 3 s."""
+    note = _notes(file, job)[0].with_suffix(".gone")
+    try:
+        os.close(os.open(note, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+    except FileExistsError:
+        return
+    except OSError:  # no directory is shared: one rank of each node prints it
+        if takes_the_word(rank):
+            complain(gone)
+        return
+    try:
+        complain(gone)
+        until = time.monotonic() + NOTE_SECONDS
+        while time.monotonic() < until and not told_by(signals):
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        note.unlink(missing_ok=True)
 
 
 def _look_for_note(file: Path, job: str) -> None:
