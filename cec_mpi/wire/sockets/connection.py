@@ -7,6 +7,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,8 @@ class Connection:
                 reason = _SILENT
             except OSError as error:
                 reason = error.strerror or str(error)
+                if port == _UNIX and isinstance(error, ConnectionRefusedError):
+                    _remove_socket(host)
             except UnicodeError:
                 reason = "not a host name"
             tried.setdefault((port, reason), []).append(host)
@@ -238,6 +241,13 @@ def _knock(family: int, address: Any) -> None:
     with socket.socket(family) as caller:
         caller.settimeout(_CONNECT_SECONDS)
         caller.connect(address)
+
+
+def _remove_socket(path: str) -> None:
+    """Remove what a master that was killed has left behind."""
+    with suppress(OSError):
+        Path(path).unlink()
+        Path(path).parent.rmdir()
 
 
 def _is_own_socket(path: str) -> bool:

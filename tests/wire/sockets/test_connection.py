@@ -1,13 +1,17 @@
-"""A connection holds, however long a machine does not read what the master says."""
+"""A connection holds while a machine is busy, and ends with a master that is killed."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from cec_mpi.wire.sockets.connection import Connection
+from cec_mpi.wire.sockets.connection import Connection, GoneMasterError
+from cec_mpi.wire.sockets.connection_file import read_connection_file
 from cec_mpi.wire.sockets.frames import HELLO, ORDER, PRESENT
 from cec_mpi.wire.sockets.listener import Listener
 
@@ -43,3 +47,28 @@ def test_a_machine_may_be_busy_while_the_master_looks_often_whether_it_is_there(
     time.sleep(1.5 * SILENCE)
     assert listener.gone([machine]) == []
     assert connection.receive(LIMIT)[0] == ORDER
+
+
+MASTER = """
+import sys
+from pathlib import Path
+from cec_mpi.wire.sockets.listener import Listener
+listener = Listener(["127.0.0.1"], None)
+listener.file.write(Path(sys.argv[1]))
+print("listening", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_machines_remove_the_unix_socket_of_a_master_that_was_killed(tmp_path):
+    words = [sys.executable, "-c", MASTER, tmp_path / "conn"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, **pipes) as master:
+        assert master.stdout.readline() == "listening\n"
+        file = read_connection_file(tmp_path / "conn")
+        master.kill()
+    directory = Path(file.local).parent
+    assert directory.exists()
+    with pytest.raises(GoneMasterError, match="Connection refused"):
+        Connection(file)
+    assert not directory.exists()
