@@ -78,8 +78,9 @@ def _can_mount() -> bool:
 
 NEEDS = {
     "ulfm": Need(
-        lambda: library().startswith("Open MPI v5"),
-        "a job goes on without a lost process under mpirun of Open MPI 5 (--with-ft ulfm) alone",
+        lambda: library().startswith(("Open MPI v5", "Intel")),
+        "when a process is killed, the others continue under mpirun of Open MPI 5 (--with-ft ulfm) "
+        "and Intel MPI, and end under that of MPICH",
     ),
     "code after a signal": Need(
         lambda: not library().startswith("MPICH 4.0."),

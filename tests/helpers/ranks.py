@@ -1,7 +1,8 @@
-"""The processes that a launcher started."""
+"""The processes of a run: those that a launcher started, or the run itself."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import psutil
@@ -23,3 +24,25 @@ def ranks_of(launcher: subprocess.Popen[str]) -> dict[int, psutil.Process]:
             if name in variables:
                 ranks[int(variables[name])] = child
     return ranks
+
+
+def machines_here(master: int | None = None) -> list[psutil.Process]:
+    """The machines 1, 2, ... that a run has started itself.
+
+    Parameters
+    ----------
+    master : int, optional
+        The process of the run; by default this one.
+    """
+    children = psutil.Process(master or os.getpid()).children()
+    return sorted(
+        (child for child in children if "cec_mpi.session.machine" in child.cmdline()),
+        key=lambda child: child.pid,
+    )
+
+
+def processes_of(run: subprocess.Popen[str]) -> dict[int, psutil.Process]:
+    """The master and the machines by rank, of a launcher or of a run without one."""
+    if ranks := ranks_of(run):
+        return ranks
+    return dict(enumerate([psutil.Process(run.pid), *machines_here(run.pid)]))

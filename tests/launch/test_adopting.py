@@ -10,7 +10,7 @@ import pytest
 from cec_mpi.records.recorder import read_steps
 from helpers.killing import errors_with_kills
 
-ULFM = ("mpirun", "--with-ft", "ulfm", "-n")
+pytestmark = pytest.mark.any_mpi
 
 
 @pytest.fixture(scope="module")
@@ -18,26 +18,25 @@ def store(make_store):
     return make_store(np.random.default_rng(4).standard_normal((600, 60)), 6, 4)
 
 
-@pytest.mark.needs("ulfm")
+@pytest.mark.usefixtures("no_launcher")
 @pytest.mark.parametrize("seed", [0, 1])
-def test_machines_are_killed_at_random_moments_until_one_is_left(run, store, tmp_path, seed):
-    machines = {"machines": [1, 2, 3, 4, 5, 6], "kills": 5, "first": 0, "last": 60}
-    options = {"adopt": True}
-    found = errors_with_kills(run, 7, store, tmp_path, seed, **machines, steps=60, options=options)
+def test_machines_are_killed_at_random_moments_until_one_is_left(store, seed):
+    killed = np.random.default_rng(seed).permutation(6)[:5] + 1
+    options = {"local": 6, "adopt": True}
+    found = errors_with_kills(store, seed, killed, first=0, last=60, steps=60, **options)
     assert len(found) == 60
     assert max(found) < 1e-10
 
 
-@pytest.mark.needs("ulfm")
 def test_a_shard_that_is_gone_too_is_rebuilt_or_left_out(run, store, tmp_path):
     """Of six shards one is deleted and two are lost with their machines: four can be read."""
     (store.path / "shard-0002.npy").rename(tmp_path / "away.npy")
     try:
         np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((20, 60)))
-        words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--on-loss", "continue"]
+        words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--local", 6]
         words += ["--vectors", tmp_path / "W.npy", "--adopt", "-q"]
         words += ["--inject", "kill:2@3,kill:1@5,kill:6@7,kill:4@9"]
-        done = run([*ULFM, 7, *words])
+        done = run(words)
     finally:
         (tmp_path / "away.npy").rename(store.path / "shard-0002.npy")
     assert done.returncode == 0, done.stderr
@@ -54,7 +53,7 @@ def test_masks_that_leave_too_few_do_not_stop_a_run(run, store, tmp_path):
     (tmp_path / "ticks.json").write_text(json.dumps({"available": ticks}))
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--adopt", "-q"]
     words += ["--vectors", tmp_path / "W.npy", "--availability", tmp_path / "ticks.json"]
-    done = run(["mpirun", "-n", 7, *words])
+    done = run([*words, "--local", 6])
     assert done.returncode == 0, done.stderr
     _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
     assert [step["available"] for step in steps] == ticks
@@ -67,7 +66,7 @@ def test_what_machines_have_no_memory_for_ends_a_run_with_one_message(run, store
     (tmp_path / "ticks.json").write_text(json.dumps({"available": [[2]]}))
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--adopt", "-q"]
     words += ["--vectors", tmp_path / "W.npy", "--availability", tmp_path / "ticks.json"]
-    done = run(["mpirun", "-n", 7, *words, "--memory-per-machine", "150K"])
+    done = run([*words, "--local", 6, "--memory-per-machine", "150K"])
     assert done.returncode == 4, done.stderr
     assert (
         "1 machine is available at tick 0 (2): a step needs 4 shards, and they have 1" in done.told
@@ -78,10 +77,10 @@ def test_two_machines_start_alone_and_take_over_the_shards_of_the_others(run, st
     np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((8, 60)))
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "-q", "--machines", "2,5"]
     words += ["--vectors", tmp_path / "W.npy"]
-    done = run(["mpirun", "-n", 3, *words])
+    done = run([*words, "--local", 2])
     assert done.returncode == 4, done.stderr
     assert "2 machines take part: a step needs 4 of this store" in done.told
-    done = run(["mpirun", "-n", 3, *words, "--adopt"])
+    done = run([*words, "--local", 2, "--adopt"])
     assert done.returncode == 0, done.stderr
     W = np.load(tmp_path / "W.npy")
     np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), W @ store.X.T, atol=1e-9)

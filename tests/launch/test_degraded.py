@@ -11,10 +11,8 @@ import pytest
 from cec_mpi import open_store
 from cec_mpi.records.directory import read_summary
 from cec_mpi.records.recorder import read_steps
-from helpers.needs import reason_to_skip
 
-ulfm = pytest.mark.needs("ulfm")
-HERE = ("mpirun", "-n") if reason_to_skip("ulfm") else ("mpirun", "--with-ft", "ulfm", "-n")
+pytestmark = pytest.mark.any_mpi
 BLOCK = "rows 87..173"  # in the middle of a shard, see `store`
 
 
@@ -36,10 +34,10 @@ def multiply(run, store, whole, tmp_path):
     W = np.random.default_rng(7).standard_normal((10, 1500))
     np.save(tmp_path / "W.npy", W)
 
-    def multiply(*options, code=0):
+    def multiply(*options, before=(), code=0):
         out = tmp_path / "out"
         words = ["cec-mpi", "run", store, "--out", out, "--vectors", tmp_path / "W.npy"]
-        done = run([*HERE, 7, *words, "--speeds", "1,1,1,1,1,1", *options])
+        done = run([*before, *words, "--speeds", "1,1,1,1,1,1", *options])
         assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr
         if not code:
@@ -63,13 +61,12 @@ def events(out):
     return [event for step in read_steps(out / "steps.jsonl")[1] for event in step["events"]]
 
 
-@ulfm
 @pytest.mark.parametrize("check", [(), ("--check", "parity", "--stragglers", 1)])
 def test_machines_go_on_with_rows_that_others_give(multiply, store, tmp_path, check):
     alter(shard(store, 2))
     shard(store, 3).unlink()
     os.truncate(shard(store, 5), 1_000_000)
-    told = multiply("--on-loss", "continue", "--shards", "ram" if check else "mmap", *check)
+    told = multiply("--local", 6, "--shards", "ram" if check else "mmap", *check)
     (warning,) = told.splitlines()
     assert warning.startswith("cec-mpi: warning: machine ")
     assert f"cec-mpi repair {store} mends the store" in warning
@@ -84,7 +81,6 @@ def test_machines_go_on_with_rows_that_others_give(multiply, store, tmp_path, ch
     assert f"shard-0002.npy: {BLOCK} are rebuilt from other shards" in log
 
 
-@pytest.mark.any_mpi
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
@@ -93,29 +89,27 @@ def test_machines_go_on_with_rows_that_others_give(multiply, store, tmp_path, ch
         (os.unlink, "shard-0004.npy: missing"),
     ],
 )
-def test_without_that_option_the_message_says_how(multiply, store, fault, says):
+def test_in_lockstep_the_message_says_how(multiply, store, fault, says):
     fault(shard(store, 4))
-    told = multiply(code=3)
+    told = multiply(before=["mpirun", "-n", 7], code=3)
     assert told.startswith("cec-mpi: error: ")
     assert len(told.splitlines()) == 1
-    for words in (says, "cec-mpi repair", "--on-loss continue"):
+    for words in (says, "cec-mpi repair", "--elastic"):
         assert words in told
 
 
-@ulfm
 def test_where_too_few_shards_are_good_the_message_names_the_rows(multiply, store):
     for machine in (1, 2, 5, 6):
         alter(shard(store, machine))
-    told = multiply("--on-loss", "continue", code=4)
+    told = multiply("--local", 6, code=4)
     assert "cec-mpi: error: step 0 cannot end" in told
     assert f"fewer than 3 of 6 shards are good at {BLOCK}" in told
 
 
-@ulfm
 def test_a_damaged_copy_is_no_loss(multiply, store, cec, tmp_path):
     assert cec("stage", store, tmp_path / "copies").returncode == 0
     alter(shard(tmp_path / "copies", 2))
-    assert multiply("--on-loss", "continue") == ""
+    assert multiply("--local", 6) == ""
     assert events(tmp_path / "out") == []
     log = (tmp_path / "out" / "logs" / "machine-0002.log").read_text()
     assert "copies" in log

@@ -8,9 +8,7 @@ import pytest
 from cec_mpi.records.recorder import read_steps
 from helpers.killing import errors_with_kills
 
-pytestmark = pytest.mark.needs("ulfm")
-
-ULFM = ("mpirun", "--with-ft", "ulfm", "-n")
+pytestmark = pytest.mark.any_mpi
 
 
 @pytest.fixture(scope="module")
@@ -18,11 +16,11 @@ def store(make_store):
     return make_store(np.random.default_rng(4).standard_normal((600, 60)), 12, 4)
 
 
-def test_machines_are_killed_one_by_one_until_one_is_left(run, store, tmp_path):
+@pytest.mark.usefixtures("no_launcher")
+def test_machines_are_killed_one_by_one_until_one_is_left(store):
     """The last of them has five shards, of which four are enough."""
-    machines = {"machines": [1, 2, 3], "kills": 3, "first": 2, "last": 40}
-    options = {"shards_per_machine": (3, 2, 2, 5)}
-    found = errors_with_kills(run, 5, store, tmp_path, 3, **machines, steps=50, options=options)
+    options = {"local": 4, "shards_per_machine": (3, 2, 2, 5)}
+    found = errors_with_kills(store, 3, [1, 2, 3], first=2, last=40, steps=50, **options)
     assert len(found) == 50
     assert max(found) < 1e-10
 
@@ -30,9 +28,9 @@ def test_machines_are_killed_one_by_one_until_one_is_left(run, store, tmp_path):
 def test_a_run_says_which_shards_are_left_when_it_cannot_go_on(run, store, tmp_path):
     np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((30, 60)))
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "-q"]
-    words += ["--vectors", tmp_path / "W.npy", "--on-loss", "continue"]
+    words += ["--vectors", tmp_path / "W.npy", "--local", 4]
     words += ["--shards-per-machine", "3,2,2,5", "--inject", "kill:2@5,kill:4@9,kill:1@12"]
-    done = run([*ULFM, 5, *words])
+    done = run(words)
     assert done.returncode == 4, done.stderr
     assert "1 of its machines are left (3) with 2 shards, and each row needs 4" in done.told
     header, steps = read_steps(tmp_path / "out" / "steps.jsonl")

@@ -1,4 +1,7 @@
-"""Ranks that die, are stopped or never come while MPI starts: the others leave in time."""
+"""Processes that die, are stopped or never come while a run starts.
+
+In lockstep the others leave in time; an elastic run begins without them if enough have come.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ import sys
 import numpy as np
 import pytest
 
+from helpers.killing import CONTINUING, code_with_kills
+
 LIMIT = 3  # seconds for a start that takes a half
-ULFM = pytest.param(("mpirun", "--with-ft", "ulfm"), marks=pytest.mark.needs("ulfm"), id="ulfm")
-PLAIN = pytest.param(("mpirun",), id="plain")
 
 # What one rank does at a point of its start, in a file that Python runs first.
 STRIKE = """
 import os, signal
 def strike(*_, **__):
     os.kill(os.getpid(), signal.SIG{signal})
-ranks = [os.environ.get(name) for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK")]
-if "{rank}" in ranks:
+ranks = {{os.environ.get(name) for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK")}}
+if ranks & set("{ranks}"):
     {point}
 """
 POINTS = {
@@ -33,10 +36,10 @@ POINTS = {
 
 @pytest.fixture
 def struck(tmp_path):
-    """Variables with which one rank gets a signal at a point of its start."""
+    """Variables with which ranks get a signal at a point of their start."""
 
-    def struck(rank, signal, point="before MPI"):
-        text = STRIKE.format(rank=rank, signal=signal, point=POINTS[point])
+    def struck(ranks, signal, point="before MPI"):
+        text = STRIKE.format(ranks=ranks, signal=signal, point=POINTS[point])
         (tmp_path / "sitecustomize.py").write_text(text)
         return {"PYTHONPATH": str(tmp_path)}
 
@@ -69,28 +72,19 @@ def assert_said_once(done, *words):
         assert word in done.stderr
 
 
-@pytest.mark.parametrize("launcher", [PLAIN, ULFM])
 @pytest.mark.parametrize("rank", [0, 2])
-def test_a_rank_that_is_stopped_before_mpi(run, command, struck, launcher, rank):
-    done = run([*launcher, "-n", 4, *command("run")], variables=struck(rank, "STOP"))
+def test_a_rank_that_is_stopped_before_mpi(run, command, struck, rank):
+    done = run(["mpirun", "-n", 4, *command("run")], variables=struck(rank, "STOP"))
     assert_said_once(done, f"4 ranks have not met within {LIMIT} s", "--start-timeout")
 
 
-@pytest.mark.needs("ulfm")
-@pytest.mark.parametrize("rank", [0, 2])
-def test_a_rank_that_dies_before_mpi(run, command, struck, rank):
-    words = command("run", "--on-loss", "continue")
-    done = run(["mpirun", "--with-ft", "ulfm", "-n", 4, *words], variables=struck(rank, "KILL"))
-    assert_said_once(done, f"4 ranks have not met within {LIMIT} s")
-
-
-@pytest.mark.needs("ulfm")
+@pytest.mark.needs("openmpi")
 @pytest.mark.parametrize("point", list(POINTS)[1:])
-@pytest.mark.parametrize(("rank", "loss"), [(0, "end"), (2, "end"), (2, "continue")])
-def test_a_rank_that_dies_before_all_have_met(run, command, struck, rank, point, loss):
-    words = command("run", "--on-loss", loss)
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_rank_that_dies_before_all_have_met(run, command, struck, rank, point):
     variables = struck(rank, "KILL", point)
-    assert_said_once(run(["mpirun", "--with-ft", "ulfm", "-n", 4, *words], variables=variables))
+    words = ["mpirun", "--with-ft", "ulfm", "-n", 4, *command("run")]
+    assert_said_once(run(words, variables=variables))
 
 
 @pytest.mark.parametrize("point", list(POINTS)[1:])
@@ -125,7 +119,6 @@ elif sys.argv[3] == "sleep":
 """
 
 
-@pytest.mark.parametrize("launcher", [PLAIN, ULFM])
 @pytest.mark.parametrize(
     ("come", "others", "told"),
     [
@@ -133,12 +126,10 @@ elif sys.argv[3] == "sleep":
         ("01", "leave", "of 4 ranks (are known to )?have come within 2 s"),  # 0 or 1, who is first
     ],
 )
-def test_ranks_that_never_open_the_operator(
-    run, small_store, tmp_path, launcher, come, others, told
-):
+def test_ranks_that_never_open_the_operator(run, small_store, tmp_path, come, others, told):
     (tmp_path / "program.py").write_text(PROGRAM)
     words = ["python", tmp_path / "program.py", small_store.path, come, others]
-    done = run([*launcher, "-n", 4, *words])
+    done = run(["mpirun", "-n", 4, *words])
     assert done.returncode == 3, done.stderr
     assert done.stderr.count("MachineError: ") == 1, done.stderr
     assert re.search(told, done.stderr)
@@ -180,3 +171,78 @@ def test_a_process_alone_that_starts_mpi_writes_to_no_memory_that_it_does_not_us
     done = run([sys.executable, "-c", ALONE])
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 500_000  # kilobytes, for Python and an MPI library
+
+
+# --- elastic ----------------------------------------------------------------------------------
+
+
+def assert_right(done, store, out):
+    assert "cec-mpi: error: " not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert np.allclose(np.load(out / "result.npy"), np.ones((3, 12)) @ store.X.T)
+    assert not [*out.glob("connection*"), *out.glob(".cec_mpi*")]
+
+
+@pytest.mark.needs("ulfm")
+@pytest.mark.parametrize("signal", ["STOP", "KILL"])
+def test_a_machine_that_never_arrives_is_not_waited_for(
+    run, small_store, command, struck, tmp_path, signal
+):
+    words = [*CONTINUING, "-n", 4, *command("run", "--elastic")]
+    done = run(words, variables=struck(3, signal))
+    assert done.returncode == code_with_kills(0), done.stderr
+    assert "1 of 3 machines have not come yet and can still join" in done.stdout
+    assert_right(done, small_store, tmp_path / "out")
+
+
+def test_a_local_machine_that_dies_at_its_start_is_not_waited_for(
+    run, small_store, command, tmp_path
+):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "if 'cec_mpi.session.machine' in sys.orig_argv and '2' in sys.orig_argv:\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    words = command("run", "--local", 3, "--start-timeout", 1000)
+    done = run(words, variables={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert_right(done, small_store, tmp_path / "out")
+
+
+@pytest.mark.needs("ulfm")
+@pytest.mark.parametrize("signal", ["STOP", "KILL"])
+def test_machines_leave_when_rank_0_never_arrives(run, command, struck, signal):
+    words = [*CONTINUING, "-n", 4, *command("run", "--elastic")]
+    done = run(words, variables=struck(0, signal))
+    assert done.returncode not in (0, None)
+    told = f"the master has not begun to listen within {LIMIT} s"
+    assert done.stderr.count("cec-mpi: error: ") == done.stderr.count(told) == 1, done.stderr
+
+
+@pytest.mark.needs("ulfm")
+@pytest.mark.parametrize("signal", ["STOP", "KILL"])
+def test_a_run_that_too_few_machines_come_to_ends_with_one_message(run, command, struck, signal):
+    words = [*CONTINUING, "-n", 4, *command("run", "--elastic")]
+    done = run(words, variables=struck("23", signal))
+    assert done.returncode == code_with_kills(4), done.stderr
+    told = "cec-mpi: error: 1 machine is available at tick 0 (1): a step needs 2; "
+    assert done.stderr.count("cec-mpi: ") == done.stderr.count(told) == 1, done.stderr
+
+
+@pytest.mark.needs("ulfm")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run", "no/such", "--out", "out", "--task", "power", "--elastic"], "no/such: "),
+        (["run", "{store}", "--out", "out/no", "--task", "nope", "--elastic"], "task 'nope'"),
+        (["run", "{store}", "--out", "out", "--task", "power", "--stragglers", "7"], "stragglers"),
+    ],
+)
+def test_what_rank_0_refuses_ends_all_with_one_message(run, small_store, tmp_path, words, told):
+    """In time, though the machines would wait for a minute for rank 0 to listen."""
+    words = [word.format(store=small_store.path) for word in words]
+    done = run([*CONTINUING, "-n", 4, "cec-mpi", *words], cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.told.count("\n") == 0
+    assert done.told.startswith(f"cec-mpi: error: {told}")
+    assert not list(tmp_path.iterdir())
