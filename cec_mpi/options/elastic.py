@@ -256,6 +256,8 @@ class Elastic(Group):
             if not name or "\0" in name:
                 raise InputError(f"accept {shown(self.accept)}: expected the name of a file")
         if self.listen is not None:
+            if not isinstance(self.listen, str):
+                raise InputError(f"listen {shown(self.listen)}: expected 'HOST:PORT'")
             for name in ("accept", "interface", "ports"):
                 if getattr(self, name) is not None:
                     raise InputError(f"{name} with listen: expected one of them")

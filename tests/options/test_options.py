@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.cli import build_parser
+from cec_mpi.cli import build_parser, main
 from cec_mpi.errors import InputError
 from cec_mpi.options.available import AvailabilityFlags
-from cec_mpi.options.losses import Losses, Running
+from cec_mpi.options.elastic import implies_elastic
 from cec_mpi.options.option import from_flags, own_options
 from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.options.speeds import HostSpeeds, LearnedSpeeds, MachineSpeeds, as_speeds
@@ -47,7 +47,7 @@ def options_of(words):
 
 
 def test_each_flag_has_its_keyword_and_each_keyword_its_flag():
-    assert {"availability", "speeds", "on_loss", "emulate_speeds", "seed"} <= keywords().keys()
+    assert {"availability", "speeds", "elastic", "emulate_speeds", "seed"} <= keywords().keys()
     assert flags_of_run() - TOGETHER == keywords().keys() - {"availability"}
     assert flags_of_run() >= TOGETHER
 
@@ -81,12 +81,36 @@ def test_help_in_python_says_what_each_keyword_is():
     assert [name for name in described if name not in NOT_OPTIONS] == list(keywords())
 
 
-def test_a_keyword_that_there_is_not_is_refused(tmp_path):
-    with (
-        pytest.raises(InputError, match="open_operator got an unexpected keyword argument 'spare'"),
-        cec_mpi.open_operator(tmp_path, None, spare=1),
-    ):
+def refusal(store, **options):
+    """What a program is told that opens an operator with these options."""
+    with pytest.raises(InputError) as error, cec_mpi.open_operator(store, **options):
         pass
+    return str(error.value)
+
+
+def test_a_keyword_that_there_is_not_is_refused(tmp_path):
+    told = refusal(tmp_path, spare=1)
+    assert told == "open_operator got an unexpected keyword argument 'spare'"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "instead"),
+    [
+        ("on_loss", "continue", "a run with elastic (--elastic) continues"),
+        ("spares", "1", "processes beyond the machines of the store are spares"),
+        ("replace", "spawn", "cec-mpi join"),
+    ],
+)
+def test_an_option_that_was_removed_says_what_to_use_instead(name, value, instead, store, capsys):
+    told = refusal(store, **{name: value})
+    assert f"unexpected keyword argument '{name}': it was removed; " in told
+    assert instead in told
+    flag = f"--{name.replace('_', '-')}"
+    for words in ([flag, value], [f"{flag}={value}", "--serial"]):
+        assert main(["run", str(store), "--out", "out", *words]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"cec-mpi: error: unknown option {flag}: it was removed; ")
+        assert instead in line
 
 
 @pytest.mark.parametrize(
@@ -128,24 +152,42 @@ def test_choices_hold_for_the_keyword_too(store, name, choices):
     assert all(choice in str(error.value) for choice in choices)
 
 
-@pytest.mark.parametrize(
-    ("given", "alone", "running"),
-    [
-        ({}, True, Running.ALONE),
-        ({}, False, Running.LOCKSTEP),
-        ({"start_timeout": 5.0, "replace": "spawn", "inject": "kill:1@2"}, False, Running.LOCKSTEP),
-        ({"stragglers": 1}, False, Running.BY_MESSAGES),
-        ({"deadline": "x2"}, False, Running.BY_MESSAGES),
-        ({"on_loss": "continue"}, False, Running.BY_MESSAGES),
-        ({"spares": 1}, False, Running.BY_MESSAGES),
-        ({"check": "sample"}, False, Running.BY_MESSAGES),
-    ],
+ELASTIC = {
+    "--elastic": True,
+    "--local 2": 2,
+    "--stragglers 1": 1,
+    "--deadline x2": "x2",
+    "--adopt": "need",
+    "--adopt=gain": "gain",
+    "--accept file": "file",
+    "--listen node1:5555": "node1:5555",
+    "--check sample": "sample",
+}
+NOT_ELASTIC = (
+    "--start-timeout 5",
+    "--no-encryption",
+    "--interface eth0",
+    "--ports 1-2",
+    "--inject kill:1@2",
+    "--check none",
+    "--stragglers 0",
 )
-def test_options_say_how_machines_run(given, alone, running):
-    assert Losses(**given).running(alone) is running
-    if running is Running.BY_MESSAGES:
-        with pytest.raises(InputError, match="for machines under mpirun"):
-            Losses(**given).running(alone=True)
+
+
+@pytest.mark.parametrize("words", ELASTIC)
+def test_options_that_need_machines_one_by_one_make_a_run_elastic(words):
+    options = options_of(words.split())
+    name = re.split("[ =]", words.removeprefix("--"))[0]
+    assert getattr(options, name) == ELASTIC[words]
+    assert options.is_elastic
+    assert SessionOptions(**{name: ELASTIC[words]}).is_elastic
+    assert implies_elastic({word.partition("=")[0] for word in words.split()})
+
+
+@pytest.mark.parametrize("words", NOT_ELASTIC)
+def test_the_others_leave_it_in_lockstep(words):
+    assert not options_of(words.split()).is_elastic
+    assert not SessionOptions(adopt=False).is_elastic
 
 
 def test_speeds_are_of_one_kind():
@@ -189,8 +231,8 @@ def test_a_new_option_is_written_in_one_place(store, tmp_path):
     package = Path(cec_mpi.__file__).parent
     copy = tmp_path / "cec_mpi"
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    losses = copy / "options" / "losses.py"
-    text = losses.read_text()
+    elastic = copy / "options" / "elastic.py"
+    text = elastic.read_text()
     new = '    made_up: int = option(3, "--made-up K", "of a test", values.whole)\n'
     for place, more in (
         ("    start_timeout: float | None = option(", new),
@@ -198,7 +240,7 @@ def test_a_new_option_is_written_in_one_place(store, tmp_path):
     ):
         assert text.count(place) == 1
         text = text.replace(place, more + place)
-    losses.write_text(text)
+    elastic.write_text(text)
     environment = without_launcher(os.environ) | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(store), str(tmp_path / "out")],
@@ -216,11 +258,50 @@ def test_a_new_option_is_written_in_one_place(store, tmp_path):
         ({"accept": 5}, "accept 5: expected the name of a file"),
         ({"accept": ["conn"]}, "accept ['conn']: expected the name of a file"),
         ({"accept": "a\0b"}, "accept 'a\\x00b': expected the name of a file"),
-        ({"ports": (9,)}, "ports (9,): expected the first and the last"),
-        ({"ports": (1, 2, 3)}, "ports (1, 2, 3): expected the first and the last"),
-        ({"ports": (9, 3)}, "ports (9, 3): expected the first and the last"),
+        ({"accept": ""}, "accept '': expected the name of a file"),
+        ({"listen": 5555}, "listen 5555: expected 'HOST:PORT'"),
+        ({"listen": "a:1", "accept": "conn"}, "accept with listen: expected one of them"),
+        ({"listen": "a:1", "interface": "eth0"}, "interface with listen: expected one of them"),
+        ({"listen": "a:1", "ports": (1, 2)}, "ports with listen: expected one of them"),
+        ({"local": 2, "ports": (9,)}, "ports (9,): expected the first and the last"),
+        ({"local": 2, "ports": (1, 2, 3)}, "ports (1, 2, 3): expected the first and the last"),
+        ({"local": 2, "ports": (9, 3)}, "ports (9, 3): expected the first and the last"),
+        ({"local": 2, "ports": (0, 3)}, "ports (0, 3): expected the first and the last"),
+        ({"local": 2, "encryption": "no"}, "encryption 'no': expected True or False"),
     ],
 )
-def test_where_machines_cannot_join(given, expected):
+def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, store):
+    assert expected in refusal(store, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"interface": "eth0"}, "interface: expected an elastic run (--elastic)"),
+        ({"ports": (1, 2)}, "ports: expected an elastic run (--elastic)"),
+        ({"encryption": False}, "no encryption: expected an elastic run (--elastic)"),
+        ({"local": 0}, "local 0: expected at least 1 machine"),
+        ({"local": 1.5}, "local 1.5: expected whole numbers"),
+        ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (N - L)"),
+        ({"check": "parity"}, "check parity: expected stragglers of at least 1"),
+        ({"adopt": "gain", "stragglers": 1}, "adopt gain: expected no stragglers"),
+        ({"deadline": 0}, "deadline 0: expected "),
+        ({"inject": "kill:4@1"}, "expected"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(given, expected, store):
     with pytest.raises(InputError, match=re.escape(expected)):
-        SessionOptions(**{"accept": "conn"} | given).check_accept()
+        SessionOptions(**given).checked(cec_mpi.open_store(store).manifest)
+
+
+def test_an_elastic_run_waits_patiently_for_answers_unless_it_is_told_how_long(store):
+    manifest = cec_mpi.open_store(store).manifest
+    assert SessionOptions().checked(manifest).deadline is None
+    patient = SessionOptions(elastic=True).checked(manifest).deadline
+    assert (patient.factor, patient.least) == (10.0, 2.0)
+    assert SessionOptions(deadline=3).checked(manifest).deadline.seconds == 3
+
+
+def test_machines_of_an_elastic_run_make_rows_that_they_cannot_read(store):
+    assert SessionOptions(elastic=True).of_machines.mends
+    assert not SessionOptions().of_machines.mends
