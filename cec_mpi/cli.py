@@ -18,6 +18,7 @@ from cec_mpi.commands.parser import Parser, Processes
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.options.elastic import Elastic, implies_elastic
 from cec_mpi.options.option import add_option
+from cec_mpi.processes.ending.failing import shortage_of
 from cec_mpi.processes.ending.raising import let_rank_0_print
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.together import as_cec_error, complain, complain_unexpected, run_together
@@ -110,6 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if _comes_of_an_interrupt(error):
             return _INTERRUPTED
+        if (shortage := shortage_of(error)) is not None:
+            return _leave_with(shortage)
         complain_unexpected(error)
         return CecError.exit_code
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from cec_mpi.errors import CecError, InputError, MachineError
-from cec_mpi.processes.ending.failing import ending_the_job, show_traceback
+from cec_mpi.processes.ending.failing import ending_the_job, shortage_of, show_traceback
 from cec_mpi.processes.ending.leaving import (
     flush,
     leave_process,
@@ -167,11 +167,16 @@ def on_master(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
 
 
 def as_cec_error(error: Exception) -> CecError:
-    """An error of a file becomes bad input; an unexpected one is shown with its traceback."""
+    """Bad input for an error of a file, a shortage for too little memory.
+
+    An unexpected error is shown with its traceback.
+    """
     if isinstance(error, CecError):
         return error
     if isinstance(error, OSError):
         return InputError(f"{error.filename or 'input or output'}: {error.strerror or error}")
+    if (shortage := shortage_of(error)) is not None:
+        return shortage
     log.critical("unexpected error", exc_info=error)
     show_traceback(error)
     return CecError(f"{type(error).__name__}: {error}")

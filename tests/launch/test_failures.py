@@ -123,6 +123,24 @@ def test_an_exception_outside_a_computation_ends_the_job(multiply, faulty, fault
     assert shown in done.told
 
 
+@pytest.mark.any_mpi
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("import numpy; numpy.empty(1 << 57)", "Unable to allocate 1.00 EiB"),
+        ('raise RuntimeError("can\'t start new thread")', "can't start new thread"),
+    ],
+)
+@pytest.mark.parametrize("ranks", [0, 4])
+def test_too_little_memory_is_one_message_and_code_2(multiply, faulty, fault, told, ranks):
+    options = () if ranks else ("--serial",)
+    done = multiply(*options, ranks=ranks, **faulty(fault, method="assign", when="True"))
+    assert done.returncode == 2
+    assert done.stderr.count("cec-mpi: ") == 1
+    assert f"too little memory: {told}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 SCRIPT = """
 import sys
 import numpy as np

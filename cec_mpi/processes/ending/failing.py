@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cec_mpi.errors import CecError
+from cec_mpi.errors import CecError, ShortageError
 from cec_mpi.processes.ending.leaving import FAILED_MACHINE, end_job, flush
 from cec_mpi.processes.ending.limit import give_up, is_limited
 from cec_mpi.processes.ending.raising import was_raised_together
@@ -20,6 +20,8 @@ from cec_mpi.text import printable
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+_TOO_LITTLE = "can't start new thread", "failed to map segment from shared object"
+
 log = logging.getLogger(__name__)
 
 
@@ -29,8 +31,8 @@ def ending_the_job(
 ) -> Iterator[None]:
     """End the job on an exception that the other ranks do not know of, so that none hangs.
 
-    The exit code is 1 when it comes from rank 0, else 3. What all ranks raise passes: what
-    is `known` to be such, and what was `raised_together`.
+    The exit code is 2 for too little memory, otherwise 1 when it comes from rank 0, else 3. What
+    all ranks raise passes: what is `known` to be such, and what was `raised_together`.
     """
     try:
         yield
@@ -39,6 +41,11 @@ def ending_the_job(
             raise
         _give_up_while_starting(error)
         log.critical("rank %d ends the job", comm.rank, exc_info=True)
+        shortage = shortage_of(error)
+        if shortage is not None:
+            tell(f"cec-mpi: error: rank {comm.rank} on {socket.gethostname()}: {shortage}")
+            flush()
+            end_job(shortage.exit_code)
         _tell_failure(comm, error)
         end_job(1 if comm.rank == 0 else FAILED_MACHINE)
 
@@ -56,6 +63,13 @@ def starting_together() -> Iterator[None]:
 def _give_up_while_starting(error: BaseException) -> None:
     if is_limited() and is_mpi_error(error):
         give_up(error)
+
+
+def shortage_of(error: BaseException) -> ShortageError | None:
+    """Return the error to raise instead if it comes of too little memory, else None."""
+    if isinstance(error, MemoryError) or str(error).endswith(_TOO_LITTLE):
+        return ShortageError(f"too little memory: {error}")
+    return None
 
 
 def _tell_failure(comm: MPI.Intracomm, error: BaseException) -> None:
