@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.step.product import Product
-from cec_mpi.errors import CecError
+from cec_mpi.errors import CecError, ShortageError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.machine.machine import Machine
 from cec_mpi.session.stores import noting_problems, open_machine
@@ -38,7 +38,7 @@ class LocalHub(EveryRank):
             problems: list[str] = []
             files: tuple[str, ...] = ()
             rate = 0.0
-            with noting_problems(number, problems):
+            with noting_problems(number, problems, passed=ShortageError):
                 machine = open_machine(number, opening)
                 files = machine.shard_files
                 if opening.measured and not self._machines:

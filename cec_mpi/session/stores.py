@@ -30,10 +30,14 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def noting_problems(number: int, problems: list[str]) -> Iterator[None]:
+def noting_problems(
+    number: int, problems: list[str], passed: type[CecError] | tuple[()] = ()
+) -> Iterator[None]:
     """Note why a machine cannot start, in place of raising it: the others wait for it."""
     try:
         yield
+    except passed:
+        raise
     except (CecError, OSError) as error:
         log.exception("machine %d cannot start", number)
         problems.append(f"machine {number} on {socket.gethostname()} cannot start: {error}")
