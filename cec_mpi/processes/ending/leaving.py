@@ -18,6 +18,8 @@ from typing import Any, NoReturn
 
 from cec_mpi.errors import CecError
 from cec_mpi.processes.ending.siblings import end_siblings
+from cec_mpi.processes.launch.continuity import continuity
+from cec_mpi.processes.launch.launchers import OPEN_MPI, detect_launcher
 from cec_mpi.processes.workarounds import (
     LAST_SECONDS,
     READING_SECONDS,
@@ -43,6 +45,9 @@ def leave_now(code: int = FAILED_MACHINE) -> NoReturn:
 def end_job(code: int) -> NoReturn:
     """End all processes of the job with this exit code."""
     flush()
+    launcher = detect_launcher()
+    if launcher and launcher.maker == OPEN_MPI and continuity(launcher).continues:
+        end_job_without_mpi(code)  # with --with-ft ulfm others survive an abort, stuck in MPI
     abort_world(code)
     os._exit(code)
 
