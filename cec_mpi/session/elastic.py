@@ -106,10 +106,10 @@ def elastic(
 
     with ExitStack() as last:
         try:
+            hub = _listening(options, file)
             found = None if launcher is None else present_continuity()
             if found is not None and not found.continues:
                 warn(found)
-            hub = _listening(options, file)
             local = last.enter_context(_machines_here(options, file, seconds))
             with ExitStack() as kept:
                 given = [place_here()], "", kept, logs, turns, Running.ELASTIC, gather

@@ -487,6 +487,35 @@ RUN_OPTIONS: dict[str, tuple[str, int]] = {  # options of run, and the exit code
     "--set of the vectors": ("--set vectors=3", 2),
 }
 
+ELASTIC_OPTIONS: dict[str, tuple[str, int]] = {  # of run, that are refused before it listens
+    "--on-loss": ("--on-loss continue", 2),
+    "--spares": ("--spares 1", 2),
+    "--replace": ("--replace=spawn", 2),
+    "--elastic with a value": ("--elastic=yes", 2),
+    "--local 0": ("--elastic --local 0", 2),
+    "--local of a word": ("--local all", 2),
+    "--stragglers beyond N - L": ("--stragglers 2", 2),
+    "--stragglers of a word": ("--stragglers one", 2),
+    "--check of a word": ("--check all", 2),
+    "--check parity alone": ("--check parity", 2),
+    "--adopt of a word": ("--adopt=all", 2),
+    "--adopt gain with stragglers": ("--adopt=gain --stragglers 1", 2),
+    "--deadline 0": ("--deadline 0", 2),
+    "--deadline of words": ("--deadline soon", 2),
+    "--accept into no directory": ("--accept {here}/none/conn", 2),
+    "--accept of a file that is no connection file": ("--accept {good}/W.npy", 2),
+    "--listen without a port": ("--listen node1", 2),
+    "--listen with port 0": ("--listen 127.0.0.1:0", 2),
+    "--listen without a key": ("--listen 127.0.0.1:1", 2),
+    "--listen with --accept": ("--listen 127.0.0.1:1 --accept {here}/conn", 2),
+    "--interface that is not there": ("--elastic --interface eth77", 2),
+    "--ports in a wrong order": ("--elastic --ports 9-3", 2),
+    "--ports of a word": ("--elastic --ports any", 2),
+    "--start-timeout 0": ("--elastic --start-timeout 0", 2),
+    "--inject of machine 4": ("--elastic --inject kill:4@1", 2),
+    "fewer --machines than needed, elastic": ("--elastic --machines 2", 4),
+}
+
 POWER_OPTIONS: dict[str, str] = {
     "an unknown option": "--set tolerance=1e-3",
     "a tol of 2": "--set tol=2",
@@ -772,6 +801,9 @@ def _run_cases() -> Iterator[Case]:
     for name, (words, code) in RUN_OPTIONS.items():
         task = RUN if "--task" in words else WITH_W
         yield from _both(name, f"{task} {words}", code)
+    for name, (words, code) in ELASTIC_OPTIONS.items():
+        yield Case(f"run: {name} (no launcher)", f"{WITH_W} {words}", code)
+        yield Case(f"run: {name} (mpirun)", f"{WITH_W} {words}", code, RANKS)
     for name, words in POWER_OPTIONS.items():
         yield from _both(f"power with {name}", f"{POWER} {words}")
     yield from _both("power of a matrix that is not square", RUN + " --task power")
@@ -864,7 +896,6 @@ def _rank_cases() -> Iterator[Case]:
         yield Case(f"run: {ranks} ranks for 3 machines", WITH_W, ranks=ranks)
     yield Case("run: 4 ranks for 2 of 3 machines", WITH_W + " --machines 1,3", ranks=4)
     yield Case("run: 3 ranks for 3 machines named", WITH_W + " --machines 1,2,3", ranks=3)
-    yield Case("run: without mpirun and without --serial", WITH_W)
     yield Case("run: --serial under mpirun", WITH_W + " --serial", ranks=RANKS)
     for name, words, make in (
         ("a missing store", "{here}/none", None),

@@ -491,7 +491,7 @@ def test_a_shard_that_cannot_be_read_is_told_with_what_helps(run, made, tmp_path
     spoil(store / "shard-0004.npy")
     done = run(store=store)
     assert (done.code, done.err.count("\n")) == (3, 1)
-    for words in ("machine 4 on ", "cec-mpi repair", "under mpirun --on-loss continue"):
+    for words in ("machine 4 on ", "cec-mpi repair", "--elastic"):
         assert words in done.err
 
 
