@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -123,10 +123,10 @@ def elastic(
                     hub.stop(error)
                     end_ranks(hub.stuck)
                 if not all_came:
-                    tell_late_ranks(file, error)
+                    tell_late_ranks(file, error, hub.came if hub is not None else ())
 
 
-def tell_late_ranks(file: Path, error: BaseException | None) -> None:
+def tell_late_ranks(file: Path, error: BaseException | None, came: Collection[int] = ()) -> None:
     """Let ranks that still look for the connection file leave, as this one does.
 
     Those of this computer that do not, because they are stopped for example, are ended: a launcher
@@ -136,7 +136,7 @@ def tell_late_ranks(file: Path, error: BaseException | None) -> None:
     if launcher is not None:
         leave_note(file, job_id())
         if error is None or continuity(launcher).continues:  # else this one's exit code ends all
-            end_ranks(range(1, launcher.size))
+            end_ranks(set(range(1, launcher.size)).difference(came))
 
 
 def _listening(options: SessionOptions, file: Path) -> SocketHub:

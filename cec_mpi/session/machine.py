@@ -46,6 +46,8 @@ _STOPPED_SECONDS = 60.0  # that a master may be stopped, if its computer accepts
 
 Source = Path | ConnectionFile
 
+_over: list[ConnectionFile | None] = []  # of runs that this process, a rank, has served
+
 
 def source_of(text: str, encryption: bool = True) -> Source:
     """Where a machine finds its run: a connection file, or ``HOST:PORT`` with a key.
@@ -156,6 +158,7 @@ def serve_as_rank(
                 end = SocketMachineEnd(connection, None, signals, tells=False)
                 error = _served(connection, hello, end)
                 if not isinstance(error, GoneMasterError):
+                    _over.append(search.file)
                     return 0
                 hello = replace(hello, machine=end.machine or hello.machine)
                 connection = search.again(error)
@@ -202,6 +205,7 @@ class _Search:
         self._source, self._signals, self._retry = source, signals, retry
         self._launch = launch  # of a rank: its run's connection file, and the job
         self.tells = launch is None  # that it waits
+        self.file: ConnectionFile | None = None  # that was read last
 
     def found(self, seconds: float) -> Connection:
         """A connection to the master, within so many seconds."""
@@ -246,10 +250,12 @@ class _Search:
     def _read(self) -> ConnectionFile:
         if not isinstance(self._source, Path):
             return self._source
-        found = read_connection_file(self._source)
-        if self._launch is not None and found.job != self._launch[1]:
+        self.file = read_connection_file(self._source)
+        if self._launch is not None and self.file.job != self._launch[1]:
             raise GoneMasterError(f"{self._source} is of another job")
-        return found
+        if self._launch is not None and self.file in _over:
+            raise GoneMasterError(f"{self._source} is of a run that is over")
+        return self.file
 
     @property
     def _is_rank(self) -> bool:

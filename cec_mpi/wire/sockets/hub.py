@@ -88,8 +88,10 @@ class SocketHub:
     roster : Roster
     is_cut_off : bool
         See `JobsHub`.
+    came : set of int
+        Ranks of the launcher that have come.
     stuck : list of int
-        Ranks of the launcher that did not leave when they were told to.
+        Those that did not leave when they were told to.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class SocketHub:
         self._strange = 0  # messages that no machine sends
         self._told: set[str] = set()  # why processes could not join
         self.is_cut_off = False
+        self.came: set[int] = set()
         self.stuck: list[int] = []
 
     # How machines come.
@@ -470,6 +473,7 @@ class SocketHub:
             self._listener.send(name, REFUSED, problem.encode(errors="backslashreplace"))
             return
         self._listener.know()
+        self.came.add(hello.rank)
         if self._gathered is None:
             self._welcome(name, hello)
         elif name not in (known for known, _ in self._gathered):
