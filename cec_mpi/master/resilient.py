@@ -1,4 +1,4 @@
-"""The master of the exchange by messages: late and lost machines do not hold up a step."""
+"""The master of elastic runs: late and lost machines do not hold up a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step by messages on its way: jobs are given, answered, given up and given to others.
+"""A step of an elastic run on its way: jobs are given, answered, given up and given to others.
 
 May import: `core`, `errors`, `master.numbers`, `master.planning`, `master.step`, `options`,
 `processes`, `roster`, `store`, `wire`.

@@ -1,40 +1,58 @@
 """How processes end, all ways of it on this page.
 
-A rank that leaves early makes launchers kill the others before they have printed, one that waits
-for a lost process waits for ever, and MPI_Finalize does. So either all ranks leave together,
-rank 0 last, who alone prints and gives the launcher a code; or one ends the whole job.
+In lockstep a rank that leaves early makes launchers kill the others before they have printed, one
+that waits for a lost process waits for ever, and so does MPI_Finalize. So either all ranks leave
+together, rank 0 last, which alone prints and gives the launcher a code; or one ends the whole job.
 
 ==================================  ==================  ======  ===================================
-what happens                        who prints          code    which function
+what happens in lockstep            who prints          code    which function
 ==================================  ==================  ======  ===================================
 all ranks raise the same error      rank 0, once        its     `raising.raised_together`
 some may raise alike, and cannot    the first of them   1       `raising.raised_apart`; the job is
 tell each other                                                 ended
-one rank raises what the others     that rank           1, 3    `failing.ending_the_job`: 1 from
-know nothing of                                                 rank 0, else 3
-a mapped shard is cut while a rank  that rank           3       `files.mapping`; in a job that goes
-computes with it                                                on, SIGKILL by `failing.dying_alone`
-one does, in a job that goes on     that rank           -       `failing.dying_alone`: SIGKILL,
-without a lost process                                          which the others notice
-a process is lost, or may be, and   rank 0              its     `leaving.leave_without_mpi`: others
-MPI_Finalize would wait for it                                  that are stuck are ended with rank 0
-rank 0 is gone                      nobody              3       `leaving.leave_now`, where machines
-                                                                are asked by messages
+one rank raises what the others     that rank           1 to 3  `failing.ending_the_job`: 1 from
+know nothing of                                                 rank 0, else 3; 2 for a shortage
+a mapped shard is cut while a rank  that rank           3       `files.mapping`; the launcher ends
+computes with it                                                the others
+a process is killed                 the launcher        its     none: the launcher ends the others,
+                                                                or MPI reports the loss to one
 the launcher is killed              nobody              -       none: the MPI library ends each rank
 ranks do not meet in time, or MPI   the first that      3       `limit.watch_start`, and `give_up`:
 has an error before they have       has the word                each rank ends itself
 not all come to open an operator    the first that      3       `leaving.leave_with_the_job`, when a
                                     has the word                program leaves with that error
-a launcher starts no process in     rank 0              3       `leaving.end_job`
-the place of a lost one
 a process forked from one with MPI  as in any program   its     `leaving.leave_forks_without_mpi`
-SIGTERM or SIGUSR1 comes to rank 0  rank 0              6       `signals.NotedSignals`, at the next
-                                                                step; to a machine: it is preempted
-a second SIGTERM on rank 0, Ctrl-C  nobody              signal  as in any program
 ==================================  ==================  ======  ===================================
 
-Commands end in `together.run_together`, other programs at exit, where `leaving` takes the place of
-MPI_Finalize if that would wait. What libraries and launchers need beside is in `workarounds`.
+In an elastic run no process waits for another one to leave. Launchers and batch systems take a code
+that is not 0 for a failure of the run: only the master, and machines that have lost it, leave with
+one.
+
+==================================  ==================  ======  ===================================
+what happens in an elastic run      who prints          code    which function
+==================================  ==================  ======  ===================================
+the run ends                        the master          its     `session.elastic`: machines leave
+                                                                with 0. `siblings.end_ranks` ends
+                                                                ranks that do not in 5 s
+a machine ends, or its connection   the log             -       none: others compute its rows
+a machine is warned or excluded     nobody              0       `session.machine.serve_as_rank`; of
+                                                                ``cec-mpi join`` 6 and 7
+a mapped shard is cut while a       that machine        3       `files.mapping`
+machine computes with it
+the master is gone                  one rank            3       `session.machine.serve_as_rank`
+the master ends before it listens,  the master          0       `session.machine.leave_note`: ranks
+or before a rank has come                                       look for a note
+a machine's program uses X in spite that rank, once     1       `raising.shown_by_rank_0`
+of None
+==================================  ==================  ======  ===================================
+
+SIGTERM or SIGUSR1 on rank 0 ends a run with exit code 6 at the next step, and warns a machine that
+it must leave (`signals.NotedSignals`). A second SIGTERM on rank 0, and Ctrl-C, are as in any
+program.
+
+Commands of lockstep end in `together.run_together`, other programs at exit, where `leaving` takes
+the place of MPI_Finalize if that would wait. What libraries and launchers need beside is in
+`workarounds`.
 
 May import: `files`, `processes.launch`, `processes.waiting`, `processes.workarounds`, `terminal`.
 """
