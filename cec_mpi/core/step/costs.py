@@ -60,8 +60,8 @@ def terms_of(
     By collectives what goes to all goes along a tree of depth d = ceil(log2(N + 1)), a header and w
     as one message where w is short. A long w goes through the master once where there are
     several nodes; on one node all N copy it from the same memory. Answers come in at once, and
-    reports with them where answers are short. By messages each machine gets w, and answers, on its
-    own.
+    reports with them where answers are short. This does not hold for elastic runs, in which the
+    master sends w to each machine.
 
     Parameters
     ----------

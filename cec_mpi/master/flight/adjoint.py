@@ -1,4 +1,4 @@
-"""X' V by messages: the terms of a sum, and what takes the place of missing ones."""
+"""X' V of an elastic step: the terms of a sum, and what takes the place of missing ones."""
 
 from __future__ import annotations
 

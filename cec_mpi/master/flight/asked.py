@@ -1,4 +1,4 @@
-"""Who is asked in a step by messages: machines that can be, and what they have."""
+"""Who is asked in an elastic step: machines that can be, and what they have."""
 
 from __future__ import annotations
 

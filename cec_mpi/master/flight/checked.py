@@ -1,4 +1,4 @@
-"""X' V by messages with terms that are checked: see `core.checks.terms`."""
+"""X' V of an elastic step with terms that are checked: see `core.checks.terms`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class CheckedAdjoint:
-    """X' V by messages, whose terms are checked before they count.
+    """X' V of an elastic step, whose terms are checked before they count.
 
     Parameters
     ----------

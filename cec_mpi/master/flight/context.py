@@ -1,4 +1,4 @@
-"""What a step by messages needs of its master."""
+"""What an elastic step needs of its master."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""X W by messages: the first L answers to each row, whoever gives them."""
+"""X W of an elastic step: the first L answers to each row, whoever gives them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step by messages on its way: jobs are given, answered, given up and given to others."""
+"""An elastic step on its way: jobs are given, answered, given up and given to others."""
 
 from __future__ import annotations
 

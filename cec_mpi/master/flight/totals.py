@@ -1,4 +1,4 @@
-"""What machines did in a step by messages."""
+"""What machines did in an elastic step."""
 
 from __future__ import annotations
 
