@@ -492,8 +492,10 @@ class SocketHub:
         gone = self._listener.gone(list(self._peers))
         if gone:
             self._listen()  # what they had said before
-        for name in gone:
-            self._lose(self._peers[name], "its connection has ended")
+        for peer in [self._peers[name] for name in gone]:
+            if peer.job is not None:
+                self._look_at_job(peer, peer.job)
+            self._lose(peer, "its connection has ended")
 
     def _lose(self, peer: Peer, how: str) -> None:
         """A process is gone."""
