@@ -484,6 +484,7 @@ def test_an_answer_that_was_sent_before_the_end_counts(gathered):
     first.order(Kind.MULTIPLY)
     first.answer(1)
     first.close()
+    time.sleep(0.3)  # so that the master finds both at once
     assert [type(event) for event in happened(hub, Lost)] == [Answered, Lost]
     assert job.values.tolist() == [1.0] * ROWS
 
