@@ -1,0 +1,152 @@
+"""A rank of an elastic run: whom it serves, how long it looks, and its exit code."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from cec_mpi.errors import InputError
+from cec_mpi.roster.changes import Excluded
+from cec_mpi.session.machine import leave_note
+from cec_mpi.wire.sockets.hub import SocketHub
+from cec_mpi.wire.sockets.listener import Listener
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_launcher")]
+
+LIMIT = 60  # seconds
+JOB = "7.0"
+RANK = f"""
+import sys
+from pathlib import Path
+from cec_mpi.session.machine import serve_as_rank
+
+file = Path(sys.argv[1])
+sys.exit(serve_as_rank(file, file, int(sys.argv[2]), {JOB!r}, float(sys.argv[3])))
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "conn.json"
+
+
+@pytest.fixture
+def start(file):
+    """Start a rank that looks for this connection file."""
+    started = []
+
+    def start(rank=1, seconds=LIMIT):
+        command = [sys.executable, "-c", RANK, file, str(rank), str(seconds)]
+        started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate(timeout=LIMIT)
+
+
+@pytest.fixture
+def listen(file):
+    """A master that has written the file."""
+    listeners = []
+
+    def listen():
+        listeners.append(Listener(["127.0.0.1"], None))
+        hub = SocketHub(listeners[-1], file, job=JOB)
+        hub.listen(tells=False)
+        return hub, listeners[-1]
+
+    yield listen
+    for listener in listeners:
+        listener.close()
+
+
+def ended(process):
+    """The exit code, and what it has said."""
+    _, said = process.communicate(timeout=LIMIT)
+    return process.returncode, said
+
+
+def test_a_rank_waits_for_the_file_of_its_job_and_serves_until_the_end(start, listen, file):
+    other = Listener(["127.0.0.1"], None)
+    try:
+        replace(other.file, job="6.0").write(file)  # of the job before
+        process = start(rank=2)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        file.unlink()
+        hub, _ = listen()
+        assert len(hub.gather(lambda: 1, 1, LIMIT)) == 2
+        hub.stop(InputError("the master has said why"))
+    finally:
+        other.close()
+    assert ended(process) == (0, "")
+
+
+def test_a_rank_that_finds_no_master_in_time_says_so(start):
+    code, said = ended(start(seconds=0.2))
+    assert code == 3
+    assert "the master has not begun to listen within 0.2 s" in said
+    assert said.count("\n") == 1
+
+
+def test_a_rank_that_comes_when_the_run_is_over_leaves(start, file):
+    process = start()
+    over = threading.Event()
+
+    def leave_notes():
+        while not over.is_set():
+            leave_note(file, "another job")
+            leave_note(file, JOB)
+
+    notes = threading.Thread(target=leave_notes)
+    notes.start()
+    try:
+        assert ended(process) == (0, "")
+    finally:
+        over.set()
+        notes.join()
+    assert list(file.parent.iterdir()) == []
+
+
+def test_a_rank_leaves_when_it_is_told(start, listen):
+    hub, _ = listen()
+    process = start()
+    hub.gather(lambda: 1, 1, LIMIT)
+    process.send_signal(signal.SIGTERM)
+    while process.poll() is None:
+        list(hub.events())
+        time.sleep(0.01)
+    assert ended(process) == (0, "")
+
+
+def test_a_rank_whose_answers_were_wrong_leaves_and_is_no_failure(start, listen):
+    hub, _ = listen()
+    process = start()
+    hub.gather(lambda: 1, 1, LIMIT)
+    hub.roster.expect([1])
+    hub.roster.join(1, 1)
+    hub.roster.joined(1)
+    hub.exclude(1, "wrong in 3 steps", Excluded)
+    assert ended(process) == (0, "")
+
+
+@pytest.mark.parametrize("keeps_file", [True, False])
+def test_a_rank_whose_master_died_says_so(keeps_file, start, listen, file):
+    hub, listener = listen()
+    process = start()
+    hub.gather(lambda: 1, 1, LIMIT)
+    if not keeps_file:
+        file.unlink()
+    listener.close()
+    code, said = ended(process)
+    assert code == 3
+    assert "master" in said
+    assert said.count("\n") == 1
