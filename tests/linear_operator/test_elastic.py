@@ -1,0 +1,110 @@
+"""Operators whose machines are processes of this computer, started and ended with them."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import psutil
+import pytest
+
+import cec_mpi
+from cec_mpi.errors import InfeasibleError, InputError
+from helpers.products import check_products
+from helpers.ranks import machines_here
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_launcher")]
+
+
+def test_without_a_communicator_all_machines_are_in_this_process(small_store):
+    with cec_mpi.open_operator(small_store.path) as operator:
+        check_products(operator, small_store.X)
+        assert machines_here() == []
+
+
+def test_machines_are_processes_that_end_with_the_operator(small_store):
+    with cec_mpi.open_operator(small_store.path, local=3) as operator:
+        check_products(operator, small_store.X)
+        machines = machines_here()
+        assert {machine.pid for machine in machines} == set(operator.pids.values())
+        assert operator.pids.keys() == {1, 2, 3}
+        operator.available = {1, 3}
+        check_products(operator, small_store.X)
+    assert psutil.wait_procs(machines, 60)[1] == []
+
+
+def test_a_further_store_is_served_by_the_same_machines(small_store, square_store):
+    with cec_mpi.open_operator(small_store.path, local=3) as operator:
+        with operator.open(square_store.path) as further:
+            check_products(further, square_store.X)
+        check_products(operator, small_store.X)
+
+
+def test_fewer_machines_are_enough_if_they_are_as_many_as_a_step_needs(small_store):
+    with cec_mpi.open_operator(small_store.path, local=2) as operator:
+        check_products(operator, small_store.X)
+    with (
+        pytest.raises(InfeasibleError, match="1 machine is available .*: a step needs 2"),
+        cec_mpi.open_operator(small_store.path, local=1) as operator,
+    ):
+        operator @ np.ones(12)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"elastic": True},
+        {"stragglers": 1},
+        {"deadline": 1.0},
+        {"check": "sample"},
+        {"adopt": "need"},
+    ],
+)
+def test_options_for_machines_that_are_processes_need_some(option, small_store):
+    with (
+        pytest.raises(InputError, match=r"needs machines: expected accept=FILE, .* or local=N too"),
+        cec_mpi.open_operator(small_store.path, None, **option),
+    ):
+        pass
+
+
+def test_under_a_launcher_its_processes_need_to_find_the_master(small_store, monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    with (
+        pytest.raises(InputError, match="local under a launcher: expected accept=FILE too"),
+        cec_mpi.open_operator(small_store.path, local=2),
+    ):
+        pass
+
+
+def test_an_error_in_the_block_ends_the_machines(small_store):
+    machines = []
+
+    def fail():
+        with cec_mpi.open_operator(small_store.path, local=2) as operator:
+            check_products(operator, small_store.X, 1)
+            machines.extend(machines_here())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert len(machines) == 2
+    assert psutil.wait_procs(machines, 60)[1] == []
+
+
+def test_a_forked_process_leaves_the_machines_alone(small_store):
+    with cec_mpi.open_operator(small_store.path, local=2) as operator:
+        child = os.fork()
+        if not child:
+            os._exit(0 if _is_refused(operator) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        check_products(operator, small_store.X, 1)
+
+
+def _is_refused(operator):
+    try:
+        operator @ np.ones(12)
+    except InputError:
+        return True
+    return False
