@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
 from cec_mpi.tasks.common.options import fraction, square, vector, whole
 from cec_mpi.tasks.common.tolerances import warn_of_tolerance
 from cec_mpi.tasks.common.units import in_units, normalised, scaled
@@ -98,7 +98,7 @@ def conjugate_gradients(
     from scipy.sparse.linalg import LinearOperator
     from scipy.sparse.linalg import cg as scipy_cg
 
-    start = np.ldexp(state["x"], -exponent) if state else None
+    start = start_of("x", state["x"], -exponent) if state else None
     made = int(state["iterations"]) if state else 0
     limit = max(most - made, 1)
     scale = float(np.linalg.norm(b))

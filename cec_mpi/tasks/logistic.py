@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
 from cec_mpi.tasks.common.options import flag, fraction, positive, vector, whole
 from cec_mpi.tasks.common.scales import warn_of_scales
 from cec_mpi.tasks.common.tolerances import warn_of_tolerance
@@ -124,8 +124,8 @@ def logistic(
     level, wrong = np.logaddexp(0.0, before), expit(before)
     start = np.zeros(size)
     if state:
-        start[:columns] = np.ldexp(state["x"][:columns], exponent)
-        start[columns:] = (state["x"][columns:] - constant) * math.sqrt(weight)
+        start[:columns] = start_of("x", state["x"][:columns], exponent)
+        start[columns:] = start_of("x", state["x"][columns:] - constant) * math.sqrt(weight)
 
     def objective(x: NDArray[Any]) -> tuple[float, NDArray[Any]]:
         """``weight`` times the objective and its gradient: one product with X, one with X'."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
 from cec_mpi.tasks.common.options import fraction, one_of, positive, vector, whole
 from cec_mpi.tasks.common.tolerances import warn_of_tolerance
 from cec_mpi.tasks.common.units import exponent_of, in_units, normalised, scaled
@@ -107,7 +107,7 @@ def lstsq(
     excess = max(0, exponent_of(damp) - of_X - _LARGEST_DAMP) if damp else 0
     damp = float(np.ldexp(damp, -of_X - excess))
     exponent, sizes = of_b - of_X - 2 * excess, {"X": of_X, "b": of_b}
-    x: Any = np.ldexp(state["x"], -exponent) if state else None
+    x: Any = start_of("x", state["x"], -exponent) if state else None
     system, right = operator, target
     if damp:
         sizes["damp"] = exponent_of(damp) + of_X + excess

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
 from cec_mpi.tasks.common.options import fraction, one_of, square, vector, whole
 from cec_mpi.tasks.common.tolerances import warn_of_tolerance
 from cec_mpi.tasks.common.units import divided, exponent_of, in_units
@@ -99,7 +99,8 @@ def pagerank(
     add_up = X.matvec if links == "rows" else X.rmatvec
     state = restored(checkpoint, scores=(size,), degrees=(size,), accuracy=(), iterations=())
     if state:
-        scores, degrees, made = state["scores"], state["degrees"], int(state["iterations"])
+        scores, degrees = start_of("scores", state["scores"]), state["degrees"]
+        made = int(state["iterations"])
         accuracy = float(state["accuracy"])
     else:
         with np.errstate(over="ignore", invalid="ignore"):

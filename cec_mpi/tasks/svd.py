@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
 from cec_mpi.tasks.common.options import fraction, whole
 from cec_mpi.tasks.common.tolerances import warn_of_tolerance
 from cec_mpi.tasks.common.units import in_units, scaled
@@ -124,7 +124,7 @@ def leading_triplets(
             attempts.insert(0, (tol, min(first, restarts)))
     if state:
         attempts = [each for each in attempts if each[0] < state["tol"]] or [(tol, restarts)]
-        start = state["vectors"] @ random.standard_normal(k)
+        start = start_of("vectors", state["vectors"]) @ random.standard_normal(k)
     converged = True
     for rung, most in attempts:
         try:

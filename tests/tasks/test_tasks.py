@@ -1,11 +1,27 @@
 """Which tasks there are, and tasks of the user's own."""
 
 import sys
+import warnings
 
+import numpy as np
 import pytest
+from scipy.sparse.linalg import aslinearoperator
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks import TASKS, find_task, matvec, options_of, power
+from cec_mpi.tasks import (
+    TASKS,
+    cg,
+    find_task,
+    logistic,
+    lstsq,
+    matvec,
+    options_of,
+    pagerank,
+    pca,
+    power,
+    ridge,
+    svd,
+)
 
 
 @pytest.fixture
@@ -109,3 +125,50 @@ def test_what_was_perhaps_meant(module, name, meant):
     with pytest.raises(InputError) as refused:
         find_task(name.format(module))
     assert meant.format(module) in str(refused.value)
+
+
+RNG = np.random.default_rng(1)
+TALL = RNG.standard_normal((40, 6))
+GRAM = TALL.T @ TALL
+VECTOR, CLASSES = RNG.standard_normal(40), np.arange(40) % 2
+X = {"x": np.ones(6), "iterations": np.array(1)}
+VECTORS = {"vectors": np.eye(6, 2), "tol": np.array(1e-3)}
+SCORES = {"scores": np.full(6, 1 / 6), "degrees": np.ones(6), "accuracy": np.array(1e-12)}
+SCORES["iterations"] = np.array(1)
+STATES = [
+    (cg, GRAM, {"b": VECTOR[:6]}, X),
+    (lstsq, TALL, {"b": VECTOR}, X),
+    (lstsq, TALL, {"b": VECTOR, "damp": 1e3, "solver": "lsqr"}, X),
+    (ridge, TALL, {"y": VECTOR}, X),
+    (logistic, TALL, {"y": CLASSES}, {**X, "x": np.ones(7)}),
+    (logistic, TALL, {"y": CLASSES, "fit_intercept": False}, X),
+    (svd, TALL, {"k": 2}, VECTORS),
+    (pca, TALL, {"k": 2}, VECTORS),
+    (pagerank, np.abs(GRAM), {}, SCORES),
+]
+
+
+@pytest.mark.parametrize("size", [1e200, 1e308])
+@pytest.mark.parametrize(("task", "matrix", "options", "state"), STATES)
+def test_a_checkpoint_of_numbers_that_would_overflow_is_refused(
+    task, matrix, options, state, size, memory
+):
+    name = next(iter(state))
+    state = {**state, name: size * state[name]}
+    words = f"the checkpoint does not fit this task: {name} holds numbers up to "
+    with warnings.catch_warnings(action="error"), pytest.raises(InputError, match=words):
+        task(aslinearoperator(matrix), checkpoint=memory(state), **options)
+
+
+@pytest.mark.parametrize(
+    ("task", "matrix", "name", "state"),
+    [
+        (power, GRAM, "vector", {"vector": np.ones(6), "iterations": np.array(1)}),
+        (pagerank, np.abs(GRAM), "degrees", SCORES),
+    ],
+)
+def test_what_tasks_divide_by_its_size_may_be_large(task, matrix, name, state, memory):
+    state = {**state, name: np.full(6, 1e308)}
+    with warnings.catch_warnings(action="error"):
+        found = task(aslinearoperator(matrix), checkpoint=memory(state))
+    assert np.isfinite(found["result"]).all()

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InputError
 
 _MOST = 2**53  # iterations: more could not be counted in a float
+_LARGEST = 2.0**200  # of a solver's start: none comes near it with X and vectors of numbers near 1
 
 
 class Checkpoint(Protocol):
@@ -102,6 +103,24 @@ def restored(checkpoint: Checkpoint, **shapes: tuple[int, ...]) -> dict[str, NDA
                 f"at least 0 and below {_MOST}"
             )
     return state
+
+
+def start_of(name: str, values: NDArray[Any], exponent: int = 0) -> NDArray[Any]:
+    """Return an array of a state times ``2**exponent``: where a solver starts.
+
+    Raises
+    ------
+    InputError
+        It is too large to come from this task, so that products with it would overflow.
+    """
+    with np.errstate(over="ignore"):
+        start: NDArray[Any] = np.ldexp(values, exponent)
+    if not np.abs(start).max(initial=0.0) < _LARGEST:
+        raise InputError(
+            f"the checkpoint does not fit this task: {name} holds numbers up to "
+            f"{np.abs(values).max():.1g}, too large for its X and vectors"
+        )
+    return start
 
 
 def _text(shapes: dict[str, tuple[int, ...]]) -> str:
