@@ -13,7 +13,7 @@ from pathlib import Path
 from cec_mpi.errors import InputError
 from cec_mpi.master.resilient import ResilientMaster
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending.siblings import end_ranks
+from cec_mpi.processes.ending.siblings import end_job_at_exit, end_ranks
 from cec_mpi.processes.launch.cards import where_to_listen
 from cec_mpi.processes.launch.continuity import continuity, present_continuity
 from cec_mpi.processes.launch.launchers import Launcher, detect_launcher, job_id, without_launcher
@@ -121,7 +121,8 @@ def elastic(
             if not turns.elsewhere:  # a process that was forked from this one ends nothing
                 if hub is not None:
                     hub.stop(error)
-                    end_ranks(hub.stuck)
+                    if set(hub.stuck) - end_ranks(hub.stuck):
+                        end_job_at_exit()
                 if not all_came:
                     tell_late_ranks(file, error, hub.came if hub is not None else ())
 

@@ -1,4 +1,4 @@
-"""A process that is killed on another host: the run goes on, and finds rank 0 by any name."""
+"""A process that is killed on another host: the run goes on, and finds the master by any name."""
 
 import json
 import sys
@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from cec_mpi.records.recorder import read_steps
+from cec_mpi.wire.sockets.connection_file import read_connection_file
 
 pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
+LIMIT = 20  # seconds
 
 
 @pytest.fixture
@@ -32,32 +34,61 @@ def awkward(hosts):
         hosts.on(host, "ip", "link", "del", "docker0")
 
 
-RANK_0 = """
-import json, sys
+MASTER = """
+import sys
+from pathlib import Path
 from cec_mpi.processes.launch.cards import where_to_listen
-from cec_mpi.wire.lifelines.lifelines import Lifelines
-interface = sys.argv[1] if len(sys.argv) > 1 else None
-lines = Lifelines([7], where_to_listen(interface, False, False, {}))
-address = lines.address
-print(json.dumps([address.places, address.network, address.secret.hex()]), flush=True)
-input()
-lines.accept([7])
-while not (gone := lines.gone()):
+from cec_mpi.wire.sockets.listener import Listener
+listener = Listener(where_to_listen(*sys.argv[2:] or [None]), None)
+listener.file.write(Path(sys.argv[1]))
+print(*(name for name, _ in listener.file.places), flush=True)
+while (heard := listener.receive()) is None:
     pass
-print(gone)
+print("heard", flush=True)
+input()
+listener.close()
 """
-CALLER = """
-import json, logging, sys
-from cec_mpi.wire.lifelines.lifelines import Address, Lifeline
-logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-places, network, secret = json.loads(sys.argv[1])
-line = Lifeline(Address(tuple(map(tuple, places)), network, bytes.fromhex(secret)), 7)
-print(line.is_up)
+MACHINE = """
+import sys
+from pathlib import Path
+from cec_mpi.wire.sockets.connection import Connection
+from cec_mpi.wire.sockets.connection_file import read_connection_file
+from cec_mpi.wire.sockets.frames import HELLO
+connection = Connection(read_connection_file(Path(sys.argv[1])))
+print(connection.place.partition(",")[0])
+connection.send(HELLO)
+connection.close()
 """
+
+
+@pytest.fixture
+def listens(hosts, tmp_path):
+    """Have a master listen on the first host; returns the names that it has."""
+    started = []
+
+    def listens(*interface):
+        master = hosts.begin("node1", sys.executable, "-c", MASTER, tmp_path / "conn", *interface)
+        started.append(master)
+        return master.stdout.readline().split()
+
+    yield listens
+    (master,) = started
+    assert master.communicate("\n", timeout=LIMIT)[0] == "heard\n"
+
+
+@pytest.fixture
+def reached_at(hosts, tmp_path):
+    """Where a machine on a host reaches the master."""
+
+    def reached_at(host):
+        done = hosts.on(host, sys.executable, "-c", MACHINE, tmp_path / "conn")
+        return done.stdout.strip() or done.stderr
+
+    return reached_at
 
 
 @pytest.mark.parametrize(
-    ("seen_from_node3", "reached_at"),
+    ("seen_from_node3", "place"),
     [
         ("10.77.0.1 node1", "node1"),
         ("", "10.77.0.1"),  # a name that means nothing there
@@ -66,40 +97,32 @@ print(line.is_up)
     ids=["known", "unknown", "misleading"],
 )
 @pytest.mark.usefixtures("awkward", "nothing_is_left")
-def test_rank_0_is_found_whatever_it_is_called(hosts, seen_from_node3, reached_at):
+def test_the_master_is_found_whatever_it_is_called(
+    hosts, listens, reached_at, seen_from_node3, place
+):
     (hosts.directory / "node3" / "hosts").write_text(f"127.0.1.1 node3\n{seen_from_node3}\n")
-    with hosts.begin("node1", sys.executable, "-c", RANK_0) as rank_0:
-        address = rank_0.stdout.readline()
-        names = [name for name, _ in json.loads(address)[0]]
-        assert names == ["node1", "10.77.0.1", "172.17.0.1", "127.0.0.1"]
-        done = hosts.on("node3", sys.executable, "-c", CALLER, address)
-        said = done.stdout.splitlines()
-        assert said[-2:] == [f"rank 0 is reached at {reached_at}", "True"]
-        assert rank_0.communicate("\n", timeout=20)[0] == "[7]\n"
+    assert listens() == ["node1", "10.77.0.1", "172.17.0.1", "127.0.0.1"]
+    assert reached_at("node3") == place
 
 
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)"
 
 
 @pytest.mark.usefixtures("awkward", "nothing_is_left")
-def test_rank_0_listens_at_the_card_that_is_named_alone(hosts):
-    with hosts.begin("node1", sys.executable, "-c", RANK_0, "eth0") as rank_0:
-        address = rank_0.stdout.readline()
-        ((name, port),) = json.loads(address)[0]
-        assert name == "10.77.0.1"
-        for other in ("172.17.0.1", "127.0.0.1"):
-            done = hosts.on("node1", sys.executable, "-c", CONNECT, other, port)
-            assert "refused" in done.stderr
-        done = hosts.on("node3", sys.executable, "-c", CALLER, address)
-        assert done.stdout.splitlines()[-2:] == ["rank 0 is reached at 10.77.0.1", "True"]
-        assert rank_0.communicate("\n", timeout=20)[0] == "[7]\n"
+def test_the_master_listens_at_the_card_that_is_named_alone(hosts, listens, reached_at, tmp_path):
+    assert listens("eth0") == ["10.77.0.1"]
+    ((_, port),) = read_connection_file(tmp_path / "conn").places
+    for other in ("172.17.0.1", "127.0.0.1"):
+        done = hosts.on("node1", sys.executable, "-c", CONNECT, other, port)
+        assert "refused" in done.stderr
+    assert reached_at("node3") == "10.77.0.1"
 
 
-def test_a_card_that_other_hosts_cannot_reach_is_refused(multiply):
-    run = multiply("--on-loss", "continue", "--interface", "lo", code=2)
-    (message,) = run.messages
-    assert message.startswith("cec-mpi: error: interface 'lo': lo (127.0.0.1)")
-    assert message.endswith("for processes of node1 alone, and machines run on other hosts too")
+def test_a_machine_says_that_it_cannot_reach_the_card_that_is_named(multiply):
+    run = multiply("--elastic", "--interface", "lo", "--start-timeout", 5, code=3)
+    said = "cec-mpi: error: the master has not begun to listen within 5 s"
+    (message,) = (message for message in run.messages if message.startswith(said))
+    assert "of 127.0.0.1 (Connection refused)" in message
     assert not (run.out / "summary.json").exists()
 
 
@@ -109,9 +132,9 @@ def test_processes_that_are_killed_on_other_hosts(multiply):
     kills = ("--inject", "kill:5@3,kill:3@6")
     slow = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 400)  # the spare comes in time
     run = multiply(
-        *("--on-loss", "continue", "--spares", 1, *kills, *slow),
+        *("--elastic", *kills, *slow),
         ranks=(3, 3, 2),
-        options=("--with-ft", "ulfm", "--mca", "btl_tcp_if_include", "eth0"),
+        options=("--with-ft", "ulfm"),
     )
     events = [(step["step"], event) for step in run.steps for event in step["events"]]
     assert [(step, event["lost"]) for step, event in events if "lost" in event] == [(3, 5), (6, 3)]

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import re
 import signal
 import stat
+import sys
 from collections.abc import Collection
 from contextlib import suppress
+from itertools import dropwhile, takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cec_mpi.processes.launch.continuity import continuity
 from cec_mpi.processes.launch.launchers import detect_launcher, job_id
+
+if TYPE_CHECKING:
+    import psutil
+
+_LAUNCHERS = "mpirun", "mpiexec", "hydra", "prte"  # and daemons of theirs
+_SCANCEL_SECONDS = 20.0
 
 _claims: list[int] = []  # descriptors of locks
 
@@ -56,15 +66,15 @@ def end_siblings() -> None:
         end_ranks(set(range(launcher.size)) - {launcher.rank})
 
 
-def end_ranks(ranks: Collection[int]) -> None:
-    """End processes of this node that the launcher of this one has started, by their ranks.
+def end_ranks(ranks: Collection[int]) -> set[int]:
+    """End processes of this node that the launcher of this one has started; returns their ranks.
 
     A process is told by what the launcher has set in its environment: numbers of processes may be
     those of others, seen from a namespace.
     """
-    job = job_id()
+    job, ended = job_id(), set[int]()
     if not (ranks and job):
-        return
+        return ended
     for directory in Path("/proc").glob("[0-9]*"):
         try:
             entries = os.fsdecode((directory / "environ").read_bytes()).split("\0")
@@ -75,6 +85,38 @@ def end_ranks(ranks: Collection[int]) -> None:
         if found is not None and found.rank in ranks and job_id(environ) == job:
             with suppress(OSError):
                 os.kill(int(directory.name), signal.SIGKILL)
+                ended.add(found.rank)
+    return ended
+
+
+def end_job_at_exit() -> None:
+    """When this process leaves, have the launcher end ranks on other nodes that do not."""
+    atexit.register(_end_job, os.getpid())
+
+
+def _end_job(process: int) -> None:
+    launcher = detect_launcher()
+    if os.getpid() != process or launcher is None:  # forked from that one
+        return
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    if launcher.is_srun:
+        import subprocess  # hardly any rank starts a program
+
+        with suppress(OSError, subprocess.SubprocessError):
+            step = f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
+            subprocess.run(["scancel", step], timeout=_SCANCEL_SECONDS, check=False)
+        return
+    import psutil  # by rank 0 alone
+
+    with suppress(psutil.Error):
+        parents = dropwhile(lambda each: not _launches(each), psutil.Process().parents())
+        for parent in reversed(list(takewhile(_launches, parents))):
+            parent.terminate()
+
+
+def _launches(process: psutil.Process) -> bool:
+    return bool(process.name().startswith(_LAUNCHERS))
 
 
 def _is_private(directory: Path) -> bool:
