@@ -19,7 +19,6 @@ from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.files.replacing import create_new
-from cec_mpi.processes.ending.limit import takes_the_word
 from cec_mpi.processes.ending.signals import NotedSignals
 from cec_mpi.processes.launch.places import place_here
 from cec_mpi.processes.together import complain
@@ -166,7 +165,7 @@ def serve_as_rank(
             return 0
         except GoneMasterError as gone:
             if tells:
-                _tell_once(gone, file, job, rank, signals)
+                _tell_once(gone, file, job, signals)
             return gone.exit_code
         except CecError:  # the master has said why
             return 0
@@ -329,26 +328,28 @@ def leave_note(file: Path, job: str) -> None:
             note.unlink(missing_ok=True)
 
 
-def _tell_once(
-    gone: GoneMasterError, file: Path, job: str, rank: int, signals: NotedSignals
-) -> None:
-    """Print why this process leaves, unless another rank has done so in the last 3 s."""
-    note = _notes(file, job)[0].with_suffix(".gone")
-    try:
-        os.close(os.open(note, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
-    except FileExistsError:
-        return
-    except OSError:  # no directory is shared: one rank of each node prints it
-        if takes_the_word(rank):
+def _tell_once(gone: GoneMasterError, file: Path, job: str, signals: NotedSignals) -> None:
+    """Print why this process leaves, unless another rank has done so in the last 3 s.
+
+    If no directory is shared, one rank of each node prints it.
+    """
+    for note in (each.with_suffix(".gone") for each in _notes(file, job)):
+        try:
+            os.close(os.open(note, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+        except FileExistsError:
+            return
+        except OSError:
+            continue
+        try:
             complain(gone)
+            until, launcher = time.monotonic() + NOTE_SECONDS, os.getppid()
+            while time.monotonic() < until and not told_by(signals):
+                if os.getppid() != launcher:  # Open MPI's does not always wait for all
+                    break
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            note.unlink(missing_ok=True)
         return
-    try:
-        complain(gone)
-        until = time.monotonic() + NOTE_SECONDS
-        while time.monotonic() < until and not told_by(signals):
-            time.sleep(_LOOK_SECONDS)
-    finally:
-        note.unlink(missing_ok=True)
 
 
 def _look_for_note(file: Path, job: str) -> None:
