@@ -33,7 +33,8 @@ what happens in an elastic run      who prints          code    which function
 ==================================  ==================  ======  ===================================
 the run ends                        the master          its     `session.elastic`: machines leave
                                                                 with 0. `siblings.end_ranks` ends
-                                                                ranks that do not in 5 s
+                                                                those that do not in 5 s, on other
+                                                                nodes `siblings.end_job_at_exit`
 a machine ends, or its connection   the log             -       none: others compute its rows
 a machine is warned or excluded     nobody              0       `session.machine.serve_as_rank`; of
                                                                 ``cec-mpi join`` 6 and 7
