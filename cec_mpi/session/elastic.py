@@ -91,18 +91,14 @@ def elastic(
     seconds = seconds_to_meet(options.start_timeout, 1 + ranks + (options.local or 0))
     hub: SocketHub | None = None
     error: BaseException | None = None
-    all_came = not ranks
 
     def gather(enough: int) -> list[Place]:
-        nonlocal all_came
         assert hub is not None
 
         def expected() -> int:
             return ranks + sum(process.poll() is None for process in local)
 
-        places = hub.gather(expected, enough, seconds, look)
-        all_came = len(places) > ranks
-        return places
+        return hub.gather(expected, enough, seconds, look)
 
     with ExitStack() as last:
         try:
@@ -123,8 +119,9 @@ def elastic(
                     hub.stop(error)
                     if set(hub.stuck) - end_ranks(hub.stuck):
                         end_job_at_exit()
-                if not all_came:
-                    tell_late_ranks(file, error, hub.came if hub is not None else ())
+                came = set() if hub is None else hub.came
+                if not came.issuperset(range(1, ranks + 1)):
+                    tell_late_ranks(file, error, came)
 
 
 def tell_late_ranks(file: Path, error: BaseException | None, came: Collection[int] = ()) -> None:

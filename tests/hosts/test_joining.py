@@ -1,9 +1,15 @@
-"""Machines that joined from other hosts, behind a slow link or one that loses everything."""
+"""Machines that join from other hosts, by ssh, behind a slow link or one that loses everything."""
 
+import json
+import re
 import sys
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
+
+from helpers import ROOT
 
 pytestmark = pytest.mark.needs("hosts")
 
@@ -75,3 +81,38 @@ def test_a_host_that_goes_dark_without_a_word_is_missed(hosts, made, end, tmp_pa
         hosts.link("node3", "cut", "no")
     assert said(run)[-1] == "node3"
     assert [process.wait(LIMIT) for process in (run, *slow, dark)] == [0] * 5
+
+
+@pytest.mark.any_mpi
+@pytest.mark.usefixtures("nothing_is_left")
+def test_the_loop_of_the_page_starts_machines_on_each_host(hosts, made, tmp_path):
+    page = (ROOT / "docs" / "howto" / "joining.md").read_text()
+    (loop,) = re.findall(r"\n    (for host in .*?\n    done\n    wait\n)", page, re.DOTALL)
+    assert "desk laptop attic" in loop
+    assert "~/conn" in loop
+    loop = loop.replace("desk laptop attic", " ".join(hosts.names))
+    run = f"cec-mpi run {made.store} --out {tmp_path}/out --vectors {made.vectors}"
+    script = f"{run} --accept ~/conn --wait &\n{loop}".replace("~/conn", f"{tmp_path}/conn")
+    done = hosts.on("node1", "bash", "-c", script)
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "out" / "result.npy")
+    np.testing.assert_allclose(found, made.expected, atol=1e-9)
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["steps"] == len(found)
+
+
+@pytest.mark.needs("hosts-that-meet")
+def test_launched_machines_of_two_hosts_work_with_one_that_joins_from_a_third(
+    hosts, multiply, tmp_path
+):
+    """Which of them comes first, does not matter."""
+    join = [Path(sys.executable).parent / "cec-mpi", "join", tmp_path / "conn", "--retry", LIMIT]
+    with hosts.begin("node3", *join) as machine:
+        run = multiply("--accept", tmp_path / "conn", ranks=(2, 1, 0))
+        assert machine.wait(LIMIT) == 0
+    where = run.where()
+    assert (where.pop(1), where.pop(2)) == ("node1", "node2")
+    events = [event for step in run.steps for event in step["events"]]
+    for event in events:
+        where[event.pop("joined")] = event.pop("host")
+    assert where == {3: "node3"}
+    assert {tuple(step["available"]) for step in run.steps} == {(1, 2, 3)}

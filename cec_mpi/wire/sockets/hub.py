@@ -162,10 +162,10 @@ class SocketHub:
         seconds: float,
         look: Callable[[], None] = lambda: None,
     ) -> list[Place]:
-        """Wait for the processes that were started for this run; where the master and they run.
+        """Wait for the processes that were started for this run; where the master and all run.
 
         Once there are enough, the others have 10 s more. Those that come later join as any machine
-        does.
+        does, and machines that join meanwhile count as enough, but as none of these.
 
         Parameters
         ----------
@@ -180,15 +180,15 @@ class SocketHub:
         assert self._gathered is not None
         patience, due = Patience(), time.monotonic() + seconds
         settled = False
-        while len(self._gathered) < expected():
+        while (missing := expected() - sum(hello.rank > 0 for _, hello in self._gathered)) > 0:
             self._listen()
             for name in self._listener.gone([name for name, _ in self._gathered]):
                 self._gathered = [pair for pair in self._gathered if pair[0] != name]
             if not settled and len(self._gathered) >= enough:
                 settled, due = True, min(due, time.monotonic() + _SETTLE_SECONDS)
             if time.monotonic() > due:
-                missing, total = expected() - len(self._gathered), expected()
-                say(f"{missing} of {plural(total, 'machine')} have not come yet and can still join")
+                total = plural(expected(), "machine")
+                say(f"{missing} of {total} have not come yet and can still join")
                 break
             look()
             patience.pause()
