@@ -10,7 +10,9 @@ import sys
 
 import numpy as np
 
+from cec_mpi.cli import main
 from cec_mpi.store import encode
+from cec_mpi.store.format.manifest import own_sum, shard_header
 
 PROGRAM = """
 import contextlib, copy, io, json, random, resource, shutil, sys
@@ -129,3 +131,19 @@ def test_an_edited_manifest_is_harmless_or_refused_with_one_message(tmp_path):
         timeout=300,
     )
     assert [json.loads(line) for line in done.stdout.splitlines()] == ["all tried"], done.stderr
+
+
+def test_a_manifest_of_columns_that_no_disk_has_room_for_is_damaged(tmp_path, capsys):
+    encode(np.ones((12, 5)), tmp_path / "S", 4, 2)
+    content = json.loads((tmp_path / "S" / "manifest.json").read_text())
+    header = shard_header(6, 2**40, "float64")
+    content |= {"columns": 2**40, "shard_header": header}
+    content["grid"] = {"block_rows": 1, "block_columns": 2**17}
+    for shard in content["shards"]:
+        shard["bytes"] = len(header) + 6 * 2**40 * 8
+    content["sha256"] = own_sum(content)
+    for name in ("manifest.json", "manifest.copy.json"):
+        (tmp_path / "S" / name).write_text(json.dumps(content))
+    for command in ("info", "verify", "repair", "add-machine"):
+        assert main([command, str(tmp_path / "S")]) == 5
+        assert "manifest.json is damaged: no file is as large as it says" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.checks.sensitivity import Sensitivity
 from cec_mpi.core.code.conditioning import Conditioning
+from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.code.worst import condition_numbers
 from cec_mpi.store.format.grid import Grid
@@ -38,6 +39,7 @@ _MOST_BYTES = (1 << 63) - 1  # that a file can have
 _LEAST_BLOCK = 1 << 10  # bytes, where there are several; half of those that `make_grid` makes
 _MOST_BLOCK = 16 << 20  # bytes; 16 times those that `make_grid` makes
 _SUM = re.compile("([0-9a-f]{32})?")  # empty in an incomplete store
+_MOST_COMPARED = 1 << 53  # sets
 _FEW_SETS, _FEW_PRODUCTS = 1_000, 10_000_000  # condition numbers that are measured again
 
 
@@ -53,6 +55,10 @@ def manifest_of(content: dict[str, Any]) -> Manifest:
     columns = _typed(int, content, "columns")
     row_exponents = content["row_exponents"]
     generator = _generator(described["generator"])
+    recovery = generator.shape[1]
+    family, systematic = _typed(str, described, "family"), _typed(bool, described, "systematic")
+    if family not in FAMILIES or (systematic and (generator[:recovery] != np.eye(recovery)).any()):
+        raise ValueError(f"a{' systematic' * systematic} {shown(family)} code")
     manifest = Manifest(
         rows=_typed(int, content, "rows"),
         columns=columns,
@@ -60,8 +66,8 @@ def manifest_of(content: dict[str, Any]) -> Manifest:
         rounded=_typed(bool, content, "rounded"),
         code=MDSCode(
             generator,
-            _typed(str, described, "family"),
-            _typed(bool, described, "systematic"),
+            family,
+            systematic,
             _conditioning(described["conditioning"], generator),
         ),
         grid=Grid(
@@ -137,8 +143,10 @@ def _conditioning(content: dict[str, Any], generator: NDArray[np.float64]) -> Co
     rounding = 1e-6 + 10 * recovery * float(np.finfo(np.float64).eps) * worst
     if not math.isclose(stated.worst, worst, rel_tol=rounding):
         raise ValueError(f"worst condition number {stated.worst:g}: the generator has {worst:g}")
-    possible = stated.measured >= 1 and stated.searched >= 0
-    if not (possible and 0 < stated.median <= stated.worst * (1 + rounding)):
+    possible = 0 <= stated.searched < _MOST_COMPARED and not (stated.complete and stated.searched)
+    if not (
+        _is_count(stated, sets) and possible and 0 < stated.median <= stated.worst * (1 + rounding)
+    ):
         raise ValueError(f"conditioning is {shown(content)}")
     return stated
 
@@ -152,6 +160,11 @@ def _sensitivity(content: dict[str, Any]) -> Sensitivity:
     return _checked(Sensitivity(**{**content, **sizes, "machines": machines}))
 
 
+def _is_count(stated: Conditioning | Sensitivity, sets: int) -> bool:
+    """Whether so many sets can have been measured: all of them, or a sample."""
+    return stated.measured == sets if stated.complete else 1 <= stated.measured <= sets
+
+
 def _check_parity(manifest: Manifest) -> None:
     found, code = manifest.sensitivity, manifest.code
     if found is None:
@@ -159,7 +172,13 @@ def _check_parity(manifest: Manifest) -> None:
     count = code.recovery + 1 if code.machines > code.recovery else 0
     _machines(found.machines, count, code.machines)
     sizes = (found.median, found.detectable, found.locatable, found.least_weight, found.measured)
-    if min(sizes) < 0 or found.least_weight > 1 or found.median > found.detectable:
+    sets = math.comb(code.machines, code.recovery) if count else 0
+    if (
+        not _is_count(found, sets)
+        or min(sizes) < 0
+        or found.least_weight > 1
+        or found.median > found.detectable
+    ):
         raise ValueError(f"parity is {shown(found)}")
 
 

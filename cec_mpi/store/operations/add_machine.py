@@ -16,6 +16,7 @@ from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import publish_generation, read_rows, row_sum
 from cec_mpi.store.format.manifest import Manifest, ShardEntry, shard_name
 from cec_mpi.store.format.manifest_file import read_manifest
+from cec_mpi.store.format.sizes import check_sizes
 from cec_mpi.store.operations.computing import Computing, compute_all
 from cec_mpi.store.rebuilding import Blocks, fit_blocks, merge_marks
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
@@ -61,6 +62,7 @@ def add_machine(
     read_manifest(directory)
     with storing(directory), locked(directory, f"{directory} is being written by another process"):
         manifest = read_manifest(directory)
+        check_sizes(directory, manifest)
         check_room(directory / shard_name(manifest.code.machines + 1), manifest.shard_bytes)
         return _add(directory, manifest, seed, memory, runner)
 
