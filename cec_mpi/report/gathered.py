@@ -85,8 +85,13 @@ class Run:
         self.last_time = ""  # when its last step ended
         self._over = 0.0  # seconds of the parts before this one
         going = is_locked(path)
-        if not going and not os.path.lexists(path / STEPS):
-            raise InputError(f"{name} holds no run: expected {STEPS} in it")
+        try:
+            os.lstat(path / STEPS)
+        except FileNotFoundError:
+            if not going:
+                raise InputError(f"{name} holds no run: expected {STEPS} in it") from None
+        except OSError as error:
+            raise InputError(f"{name} cannot be read: {error.strerror}") from None
         for chunk in read_chunks(path / STEPS):
             self._add(chunk)
         self.costs.settle()

@@ -5,6 +5,8 @@ import errno
 import json
 import os
 import re
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -43,6 +45,29 @@ def report(*words):
 def data_in(page):
     text = page.read_text()
     return json.loads(re.search(r'<script[^>]* id="data"[^>]*>(.*?)</script>', text, re.S)[1])
+
+
+CLOSED = """
+import ctypes, os, sys
+for right in (1, 2):  # of root, to read everything
+    ctypes.CDLL(None).prctl(24, right, 0, 0, 0)
+os.execv(sys.executable, [sys.executable, "-m", "cec_mpi", *sys.argv[1:]])
+"""
+
+
+def test_a_directory_that_may_not_be_read_is_said_to_be(tmp_path):
+    (tmp_path / "out").mkdir(mode=0)
+    for command in (["report", "out", "--out", "page.html"], ["top", "out", "--once"]):
+        done = subprocess.run(
+            [sys.executable, "-c", CLOSED, *command],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 2
+        assert "cannot be read: Permission denied" in done.stderr
 
 
 def test_a_page_of_a_run(run, tmp_path, capsys):
