@@ -59,11 +59,13 @@ def source_of(text: str, encryption: bool = True) -> Source:
         It is ``HOST:PORT``, and the key is too short.
     """
     secret = os.environ.get(KEY_VARIABLE, "")
-    if secret and not Path(text).exists():
-        with suppress(InputError):
-            host, port = parse_listen(text)
-            return connection_from_key(host, port, secret, encryption)
-    return Path(text)
+    if not secret or Path(text).exists():
+        return Path(text)
+    try:
+        host, port = parse_listen(text)
+    except InputError:
+        return Path(text)
+    return connection_from_key(host, port, secret, encryption)
 
 
 def join(
