@@ -58,7 +58,7 @@ def main() -> int:
     parser.add_argument("--machines", type=int, default=500, help="that come and go")
     arguments = parser.parse_args()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["cec_mpi.commands.run", "cec_mpi.session.joining.machine"])
+    context.set_forkserver_preload(["cec_mpi.commands.run", "cec_mpi.session.machine"])
     with tempfile.TemporaryDirectory(prefix="cec-mpi-come-and-go-") as name:
         campaign = Campaign(Path(name), arguments.seed, context)
         campaign.run(arguments.machines)
@@ -99,9 +99,10 @@ class Campaign:
             while self.gone < machines and self.problems < 10:
                 self._replace(operator)
                 self._measure()
-        codes = [self._end(process, 0, 3) for process in self._here]
-        if codes.count(3) > 1:  # one may not have been heard yet
-            self._complain(f"{codes.count(3)} machines did not hear of the end")
+        codes = [self._end(process, 0, 2, 3) for process in self._here]
+        unheard = len(codes) - codes.count(0)
+        if unheard > 1:  # one may not have been heard yet, or found no file
+            self._complain(f"{unheard} machines did not hear of the end")
         if self.gone >= FEWEST:
             self._compare()
 

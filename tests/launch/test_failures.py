@@ -108,7 +108,7 @@ def test_a_machine_that_answers_too_little_is_named(multiply, faulty):
     done = multiply(**faulty("self._forward[:] = float('nan'); return 0.1"))
     assert done.returncode == 3
     assert "machine 3 answered nan to row " in message(done)
-    assert "--on-loss continue has others asked" in message(done)
+    assert "no other machine can replace it in lockstep; use --elastic" in message(done)
 
 
 @pytest.mark.parametrize(

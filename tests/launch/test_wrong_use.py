@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from helpers.killing import CONTINUING
+
 PROGRAM = """
 import os
 import sys
@@ -26,12 +28,24 @@ print("after", flush=True)
 """
 
 
+ELASTIC = """
+import os
+import sys
+import time
+import numpy as np
+import cec_mpi
+{before}
+store, w = sys.argv[1], np.ones(12)
+{program}
+print("after", flush=True)
+"""
+
+
 @pytest.fixture
 def program(run, small_store, tmp_path):
-    def program(text, before="", words=()):
-        (tmp_path / "program.py").write_text(PROGRAM.format(program=text, before=before))
-        command = ["mpirun", *words, "-n", 4, sys.executable, tmp_path / "program.py"]
-        return run([*command, small_store.path])
+    def program(text, before="", launcher=("mpirun", "-n", 4), around=PROGRAM):
+        (tmp_path / "program.py").write_text(around.format(program=text, before=before))
+        return run([*launcher, sys.executable, "program.py", small_store.path], cwd=tmp_path)
 
     return program
 
@@ -40,24 +54,24 @@ BLOCK = """
 with cec_mpi.open_operator(store, comm{options}) as X:
     {body}
 """
-ULFM = ("--with-ft", "ulfm")
+LAUNCHED = (*CONTINUING, "-n", 4)
 
 
 LATER, OTHERS = "if comm.rank == 1: time.sleep(1)\n    X @ w", "if comm.rank != 1: X.H"
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "launcher"),
     [
-        ("X @ w", ()),
-        (LATER, ()),
-        (OTHERS, ()),
-        pytest.param("X @ w", ULFM, marks=pytest.mark.needs("ulfm")),
+        ("X @ w", ("mpirun", "-n", 4)),
+        (LATER, ("mpirun", "-n", 4)),
+        (OTHERS, ("mpirun", "-n", 4)),
+        pytest.param("X @ w", LAUNCHED, marks=pytest.mark.needs("openmpi")),
     ],
     ids=["at once", "one later", "not the first", "ulfm"],
 )
-def test_a_forgotten_condition_is_told_once_and_ends_all(program, body, words):
-    done = program(BLOCK.format(options="", body=body), words=words)
+def test_a_forgotten_condition_is_told_once_and_ends_all(program, body, launcher):
+    done = program(BLOCK.format(options="", body=body), launcher=launcher)
     assert done.returncode == 1
     assert done.stderr.count("cec_mpi.errors.InputError") == 1
     assert "is a machine, on which X is None" in done.stderr
@@ -65,7 +79,7 @@ def test_a_forgotten_condition_is_told_once_and_ends_all(program, body, words):
 
 
 def test_a_forgotten_condition_ends_rank_0_that_waits_behind_its_block(program):
-    done = program(BLOCK.format(options=", stragglers=1", body="X @ w") + "comm.Barrier()")
+    done = program(BLOCK.format(options="", body="X @ w") + "comm.Barrier()")
     assert done.returncode == 1
     assert done.stderr.count("cec_mpi.errors.InputError") == 1
     assert "after" not in done.stdout
@@ -142,7 +156,7 @@ if X is None:
 # --- threads and forks ------------------------------------------------------------------------
 
 THREADS = """
-with cec_mpi.open_operator(store, comm{options}) as X:
+with cec_mpi.open_operator(store, {given}) as X:
     if X is not None:
         M = np.random.default_rng(1).standard_normal((31, 12))
         W = np.random.default_rng(5).standard_normal((12, 64))
@@ -162,12 +176,20 @@ with cec_mpi.open_operator(store, comm{options}) as X:
 """
 
 
-@pytest.mark.parametrize(("options", "level"), [("", "multiple"), (", stragglers=1", "serialized")])
-def test_products_from_several_threads_are_right(program, options, level):
-    before = f"mpi4py.rc.thread_level = {level!r}"
-    done = program(THREADS.format(options=options), before=before)
+def test_products_from_several_threads_are_right(program):
+    before = "mpi4py.rc.thread_level = 'multiple'"
+    done = program(THREADS.format(given="comm"), before=before)
     assert (done.returncode, done.told) == (0, "")
     assert done.stdout.count("worst True") == 1
+
+
+@pytest.mark.any_mpi
+def test_products_from_several_threads_are_right_without_mpi(program):
+    before = "from concurrent.futures import ThreadPoolExecutor"
+    given = THREADS.format(given="local=3, stragglers=1")
+    done = program(given, before, launcher=(), around=ELASTIC)
+    assert (done.returncode, done.told) == (0, "")
+    assert done.stdout == "worst True\nafter\n"
 
 
 def test_a_thread_that_mpi_does_not_allow_is_refused(program):
@@ -221,5 +243,90 @@ def test_a_step_that_was_cut_off_and_caught_is_told_once(program):
     slow = ", emulate_speeds=[1] * 3, emulate_base=0.1"
     done = program(BLOCK.format(options=slow, body=body))
     assert done.returncode == 3
-    assert done.stderr.count("the step before was cut off half-way") == 1
+    assert done.stderr.count("the previous step was interrupted") == 1
     assert "NoneType" not in done.stderr
+
+
+# --- elastic: no process has MPI --------------------------------------------------------------
+
+FORKS = """
+with cec_mpi.open_operator(store, accept="conn", local=3) as X:
+    for child in (lambda: X @ w, lambda: sys.exit(5)):
+        process = os.fork()
+        if not process:
+            child()
+        print("status", os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+        print("shape", (X @ w).shape, os.path.exists("conn"), flush=True)
+"""
+
+
+@pytest.mark.any_mpi
+def test_forked_processes_end_nothing_of_an_elastic_operator(program, tmp_path):
+    done = program(FORKS, launcher=(), around=ELASTIC)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.split("\n", 1)[1]
+    shape = "shape (31,) True\n"
+    assert told == f"status 1\n{shape}status 5\n{shape}after\n"
+    assert done.stderr.count("Traceback") == done.stderr.count("was forked from ") == 1
+    assert not (tmp_path / "conn").exists()
+
+
+SERVED = """
+with cec_mpi.open_operator(store, accept="conn"{options}) as X:
+    {body}
+"""
+
+
+def test_an_elastic_program_under_a_launcher(program, tmp_path):
+    """Rank 0 gets X, the others serve, also further operators."""
+    body = "if X is not None: print('shape', (X @ w).shape, flush=True)"
+    done = program(2 * SERVED.format(options="", body=body), around=ELASTIC)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout.count("shape (31,)") == 2
+    assert done.stdout.count("after") == 4
+    assert not (tmp_path / "conn").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("X @ w", "expected all that uses X below `if X is not None:`"),
+        ("if X is not None: raise KeyError('mine')", "KeyError: 'mine'"),
+    ],
+)
+def test_an_elastic_program_that_fails_ends_all_and_says_so_once(program, tmp_path, body, says):
+    done = program(SERVED.format(options="", body=body), launcher=LAUNCHED, around=ELASTIC)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count(says) == 1
+    assert not (tmp_path / "conn").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "block", "says"),
+    [
+        ("", BLOCK, "a communicator means lockstep, and these options an elastic run"),
+        ("", SERVED, "`import mpi4py; mpi4py.rc.initialize = False` before"),
+        ("mpi4py.rc.initialize = False", SERVED.replace('accept="conn"', "local=3"), "local under"),
+        ("mpi4py.rc.initialize = False", SERVED.replace('accept="conn"', "adopt=True"), "accept=F"),
+    ],
+    ids=["communicator", "initialised", "local", "nobody"],
+)
+def test_what_an_elastic_program_refuses(program, tmp_path, before, block, says):
+    options = ', accept="conn"' if block is BLOCK else ""
+    done = program(block.format(options=options, body="print('opened')"), before)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("cec_mpi.errors.InputError") == 1
+    assert says in done.stderr
+    assert "opened" not in done.stdout
+    assert not (tmp_path / "conn").exists()
+
+
+def test_a_program_of_lockstep_goes_on_without_mpi_started(program):
+    """`mpi4py.MPI` may be imported where MPI is not initialised."""
+    body = "if X is not None: print('shape', (X @ w).shape, flush=True)"
+    before = "mpi4py.rc.initialize = False"
+    text = SERVED.format(options="", body=body).replace("comm, store", "store")
+    done = program(text, before)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("shape (31,)") == 1

@@ -70,7 +70,7 @@ def accepting(conn):
     def accepting(store, tolerance=1e-10, **options):
         recorder = Kept()
         given = {"accept": str(conn), "recorder": recorder, **options}
-        with cec_mpi.open_operator(store.path, None, **given) as operator:
+        with cec_mpi.open_operator(store.path, **given) as operator:
             yield Made(operator, store.X, recorder, tolerance)
 
     return accepting

@@ -11,15 +11,17 @@ import numpy as np
 import psutil
 import pytest
 
+from cec_mpi.processes.launch.places import place_here
 from cec_mpi.records.recorder import read_steps
 from cec_mpi.wire.sockets.connection import Connection
 from cec_mpi.wire.sockets.connection_file import read_connection_file
-from cec_mpi.wire.sockets.frames import HELLO, SAID, said
-from cec_mpi.wire.sockets.hello import Hello, here
+from cec_mpi.wire.sockets.frames import ANSWER, HELLO, SAID, said
+from cec_mpi.wire.sockets.hello import Hello, package_here
 from helpers import ROOT
 from helpers.joined import LIMIT, codes, told
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
+HERE = Hello(package_here(), 1, place_here()).packed()
 UNWRITABLE = rb'{"problem": "\ud800", "shards": [], "rate": 0.0, "unseen": false, "unlogged": ""}'
 
 
@@ -28,7 +30,8 @@ def test_a_reason_that_cannot_be_written_ends_nothing(accepting, store, join, co
         processes = join(3)
         made.until(lambda: len(made.happened("joined")) == 3)
         connection = Connection(read_connection_file(conn))
-        connection.send(HELLO, Hello(here(), "elsewhere", 1).packed())
+        connection.send(HELLO, HERE)
+        made.until(lambda: connection.receive(0))  # it is to open a shard
         connection.send(SAID, UNWRITABLE)
         made.until(lambda: made.happened("lost") == [4])
         connection.close()
@@ -69,9 +72,9 @@ def test_strangers_cost_the_others_nothing(start, store, join, conn, until_told,
 
 def test_nothing_grows_with_machines_that_come_and_go(accepting, store, join, conn):
     def come_and_go(times):
-        for number in range(times):
+        for _ in range(times):
             connection = Connection(read_connection_file(conn))
-            connection.send(HELLO, Hello(here(), f"node{number}", number).packed())
+            connection.send(HELLO, HERE)
             made.step()
             connection.close()
         made.step()
@@ -92,10 +95,11 @@ def test_what_a_machine_says_unasked_is_passed_over(accepting, store, join, conn
         join(3)
         made.step()
         connection = Connection(read_connection_file(conn))
-        connection.send(HELLO, Hello(here(), "odd", 1).packed())
+        connection.send(HELLO, HERE)
         connection.send(SAID, said("what went wrong, too late"))
-        connection.send(SAID, said(None))
-        made.until(lambda: caplog.text.count("says what it is not asked") == 2)
+        connection.send(ANSWER, b"to nothing")
+        connection.send(b"?", b"and no message at all")
+        made.until(lambda: caplog.text.count("sends what no machine sends") == 2)
         connection.close()
         made.step()
 
@@ -113,7 +117,7 @@ def test_a_wrong_key_is_met_with_silence(accepting, store, join, conn, tmp_path)
 
     with accepting(store) as made:
         public, secret = zmq.curve_keypair()
-        content = json.loads(conn.read_text())
+        content = json.loads(conn.read_text()) | {"local": ""}  # whose directory is its key
         wrong = {"public_key": public.decode(), "secret_key": secret.decode()}
         (tmp_path / "other").write_text(json.dumps(content | wrong))
         (tmp_path / "wrong").write_text(json.dumps(content | {"server_key": public.decode()}))
@@ -121,5 +125,5 @@ def test_a_wrong_key_is_met_with_silence(accepting, store, join, conn, tmp_path)
         join(3)
         made.until(lambda: all(process.poll() is not None for process in processes))
         for process in processes:
-            assert "the master is reached nowhere: tried" in told(process)
+            assert "the master cannot be reached: tried" in told(process)
             assert process.returncode == 3

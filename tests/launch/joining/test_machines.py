@@ -15,9 +15,12 @@ from helpers.joined import LIMIT, codes, told
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 STALE = {
     "format": "cec_mpi connection file",
-    "version": 1,
+    "version": 2,
     "at": [["127.0.0.1", 9]],
     "network": "elsewhere",
+    "local": "",
+    "encrypted": True,
+    "job": "",
     **dict.fromkeys(["server_key", "public_key", "secret_key"], "0" * 40),
 }
 
@@ -56,9 +59,9 @@ def test_a_machine_leaves_when_it_is_told_while_it_connects(start, tmp_path):
         (["none", "--retry", "0.5"], 3, "none: missing; waited 0.5 s"),
         ([""], 2, "'': expected the name of a file or directory"),
         (["."], 2, ".: a directory, expected a file"),
-        (["other"], 2, "other is no connection file, as cec-mpi run --accept writes one"),
-        (["stale"], 3, "the master is reached nowhere: tried port 9 of 127.0.0.1 (Connection refu"),
-        (["odd"], 3, "tried port 9 of ü.. (no name of a host)"),
+        (["other"], 2, "other is not a connection file of cec_mpi"),
+        (["stale"], 3, "the master cannot be reached: tried port 9 of 127.0.0.1 (Connection refu"),
+        (["odd"], 3, "tried port 9 of ü.. (not a host name)"),
         (["stale", "--retry", "0"], 2, "argument --retry: '0': expected a positive number"),
         (["stale", "--shards-per-machine", "0"], 2, "expected a whole number of at least 1"),
         (["stale", "--memory-per-machine", "x"], 2, "expected a size"),

@@ -6,17 +6,12 @@ import json
 import os
 import shutil
 import signal
-import sys
 import time
 
 import numpy as np
 import pytest
 
-from cec_mpi.errors import InputError
-from cec_mpi.options.session import SessionOptions
 from cec_mpi.records.recorder import read_steps
-from cec_mpi.session.joining.master import reception
-from cec_mpi.wire.messages import parting
 from helpers.joined import LIMIT, codes, told
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
@@ -46,62 +41,37 @@ def test_the_file_of_a_run_that_goes_on_is_left_alone(accepting, store, join, co
         processes = join(3)
         done = run(["cec-mpi", "run", store.path, *words])
         assert done.returncode == 2, done.stderr
-        assert "another run listens there, expected a name of its own" in done.stderr
+        assert "another run listens there; each run needs a file of its own" in done.stderr
         made.step()
     assert codes(processes) == [0] * 3
 
 
-def test_of_two_runs_that_begin_at_once_one_has_the_file(store, conn):
-    receptions = [reception(SessionOptions(accept=str(conn))) for _ in range(2)]
-    try:
-        receptions[1].begin(store.path)
-        written = conn.read_bytes()
-        with pytest.raises(InputError, match="another run has begun to listen there"):
-            receptions[0].begin(store.path)
-    finally:
-        receptions[0].close()
-        assert conn.read_bytes() == written
-        receptions[1].close()
-    assert not conn.exists()
+def test_of_two_runs_in_one_directory_one_is_right_and_one_is_refused(start, store, tmp_path):
+    W = np.random.default_rng(5).standard_normal((10, 60))
+    np.save(tmp_path / "W.npy", W)
+    words = ["cec-mpi", "run", store.path, "--out", "out", "--vectors", "W.npy", "--local", 3]
+    runs = [start(words) for _ in range(2)]
+    assert sorted(codes(runs)) == [0, 2]
+    assert [run.communicate()[1].count("cec-mpi: error: ") for run in runs if run.returncode] == [1]
+    found = np.load(tmp_path / "out" / "result.npy")
+    assert np.allclose(found, W @ store.X.T, atol=1e-10)
+    assert not (tmp_path / "out" / "connection.json").exists()
 
 
-def test_the_file_is_gone_when_the_end_of_a_run_is_interrupted(
-    accepting, store, join, conn, monkeypatch
-):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    def step_once():
-        with accepting(store) as made:
-            made.step()
-            monkeypatch.setattr(parting, "all_that_hear", interrupted)
-
-    processes = join(3, "--retry", 2)
-    with pytest.raises(KeyboardInterrupt):
-        step_once()
-    assert not conn.exists()
-    assert codes(processes) == [3] * 3
-
-
-FORKS = """
-import os, sys
-import numpy as np
-import cec_mpi
-with cec_mpi.open_operator(sys.argv[1], None, accept=sys.argv[2]) as X:
-    first = X @ np.ones(60)
-    child = os.fork()
-    if not child:
-        sys.exit("a forked process leaves")
-    os.waitpid(child, 0)
-    print(os.path.exists(sys.argv[2]), np.array_equal(X @ np.ones(60), first))
-"""
-
-
-def test_a_forked_process_ends_nothing(start, store, join, conn):
-    program = start([sys.executable, "-c", FORKS, store.path, conn])
-    machines = join(3, "--retry", LIMIT)
-    assert codes([program, *machines]) == [0] * 4
-    assert "True True" in program.stdout.read()
+def test_the_file_is_gone_when_the_end_of_a_run_is_interrupted(start, store, tmp_path):
+    """While it waits for a machine to leave that is stopped."""
+    np.save(tmp_path / "W.npy", np.zeros((10, 60)))
+    words = ["cec-mpi", "run", store.path, "--out", "out", "--vectors", "W.npy", "--local", 4]
+    run = start([*words, "--inject", "stop:4@2", "--deadline", 0.2])
+    due = time.monotonic() + LIMIT
+    while not (tmp_path / "out" / "summary.json").exists():
+        assert time.monotonic() < due
+        time.sleep(0.02)
+    assert (tmp_path / "out" / "connection.json").exists()
+    time.sleep(0.5)
+    run.send_signal(signal.SIGINT)
+    assert codes([run]) == [130]
+    assert not (tmp_path / "out" / "connection.json").exists()
 
 
 def test_machines_join_again_when_a_run_is_resumed(start, store, join, conn, until_told, tmp_path):
