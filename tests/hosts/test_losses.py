@@ -153,6 +153,46 @@ def test_a_process_that_is_stopped_on_another_host_ends_with_the_run(multiply):
     assert json.loads((run.out / "summary.json").read_text())["steps"] == 12
 
 
+def when(is_so, do):
+    """Do something in a thread as soon as this is so."""
+
+    def watch():
+        due = time.monotonic() + 40
+        while not is_so() and time.monotonic() < due:
+            time.sleep(0.05)
+        do()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+@pytest.mark.needs("ulfm")
+def test_a_host_that_goes_dark_with_launched_machines_is_missed(
+    two_hosts, multiply, made, tmp_path
+):
+    """The launcher on it is told of the end when it can be reached again."""
+    out = tmp_path / "out"
+    slowly = ("--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 400)
+
+    threads = [
+        when((out / "checkpoint.npz").exists, lambda: two_hosts.link("node2", "cut", "yes")),
+        when((out / "summary.json").exists, lambda: two_hosts.link("node2", "cut", "no")),
+    ]
+    run = multiply(
+        *("--elastic", "--checkpoint-every", 2, *slowly),
+        ranks=(4, 3),
+        options=("--with-ft", "ulfm"),
+        on=two_hosts,
+        code=None,
+    )
+    for thread in threads:
+        thread.join()
+    np.testing.assert_allclose(np.load(out / "result.npy"), made.expected, atol=1e-9)
+    events = [event for step in run.steps for event in step["events"]]
+    assert {event.get("late") for event in events} >= {4, 5, 6}
+
+
 def test_a_host_that_is_gone_ends_the_job_and_others_go_on_with_it(
     two_hosts, start, made, tmp_path
 ):
@@ -160,15 +200,7 @@ def test_a_host_that_is_gone_ends_the_job_and_others_go_on_with_it(
     out = tmp_path / "out"
     words = ["run", made.store, "--out", out, "--vectors", made.vectors, "--checkpoint-every", 2]
     slowly = ["--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 400]
-
-    def pull_the_plug():
-        due = time.monotonic() + 40
-        while not (out / "checkpoint.npz").exists() and time.monotonic() < due:
-            time.sleep(0.05)
-        two_hosts.off("node2")
-
-    thread = threading.Thread(target=pull_the_plug)
-    thread.start()
+    thread = when((out / "checkpoint.npz").exists, lambda: two_hosts.off("node2"))
     start(*words, *slowly, ranks=(4, 3), on=two_hosts)
     thread.join()
     assert not (out / "summary.json").exists()
