@@ -126,10 +126,10 @@ def cec(run):
 
 @pytest.fixture(scope="session")
 def make_store(tmp_path_factory):
-    def make_store(X, machines, recovery):
+    def make_store(X, machines, recovery, **options):
         directory = tmp_path_factory.mktemp("store")
         np.save(directory / "X.npy", X)
-        encode(directory / "X.npy", directory / "store", machines, recovery)
+        encode(directory / "X.npy", directory / "store", machines, recovery, **options)
         return SmallStore(directory / "store", X, machines, recovery)
 
     return make_store

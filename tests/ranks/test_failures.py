@@ -164,7 +164,7 @@ class Short(Machine):
 def machines_of_which_one_is(comm, store, kind):
     """Machine 2 is of another kind: the master on rank 0, None elsewhere."""
     if comm.rank:
-        yield serve(comm.rank, CollectiveMachineEnd(comm), kind if comm.rank == 2 else Machine)
+        yield serve(CollectiveMachineEnd(comm), kind if comm.rank == 2 else Machine)
         return
     hub = CollectiveHub(comm)
     with ExitStack() as kept:

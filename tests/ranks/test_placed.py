@@ -114,43 +114,6 @@ def test_another_number_of_ranks_is_refused(comm, several, way, words):
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("way", [3, (4, 2, 2)])
-@pytest.mark.parametrize("options", [{"stragglers": 1}, {"deadline": 5.0}])
-def test_products_by_messages(comm, several, way, options):
-    kept = Kept()
-    options = {"shards_per_machine": way, "recorder": kept, **options}
-    with open_operator(several.path, comm, **options) as operator:
-        if operator is not None:
-            for columns in (1, 4):
-                check_products(operator, several.X, columns)
-            operator.available = {1, 2}
-            check_products(operator, several.X, 2)
-            assert {len(record.rows) for record in kept.records} == {3}
-
-
-def test_a_machine_that_is_late_is_not_waited_for(comm, several):
-    """With two shards on each of four, any one of which may be late; here three machines."""
-    kept = Kept()
-    options = {"shards_per_machine": (2, 2, 2), "stragglers": 1, "inject": "slow:2@0x500"}
-    with open_operator(several.path, comm, recorder=kept, **options) as operator:
-        if operator is not None:
-            w = np.random.default_rng(2).standard_normal(COLUMNS)
-            for _ in range(4):
-                np.testing.assert_allclose(operator @ w, several.X @ w, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("check", ["sample", "parity"])
-@pytest.mark.parametrize("way", [(3, 3, 2), (4, 2, 2)])
-def test_answers_of_several_shards_are_compared(comm, several, check, way):
-    kept = Kept()
-    options = {"shards_per_machine": way, "check": check, "stragglers": 1, "recorder": kept}
-    with open_operator(several.path, comm, **options) as operator:
-        if operator is not None:
-            for columns in (1, 4):
-                check_products(operator, several.X, columns)
-            assert not any("wrong" in event for record in kept.records for event in record.events)
-
-
 @pytest.mark.parametrize(
     ("way", "there"), [(3, [[1, 2, 3], [4, 5, 6], [7, 8]]), ("auto", None), ((4, 4), None)]
 )
@@ -209,20 +172,3 @@ def test_a_machine_that_answers_no_numbers_is_named(comm, several, fault, column
         open_operator(several.path, comm, shards_per_machine=3, inject=fault) as operator,
     ):
         ask(operator, columns)
-
-
-@pytest.mark.parametrize("options", [{}, {"stragglers": 1}, {"check": "sample"}])
-def test_machines_that_are_left_take_over_shards_of_the_others(comm, several, options):
-    """With any two of three machines, and then one; who comes back has its own still."""
-    kept = Kept()
-    options = {"shards_per_machine": (2, 2, 2), "recorder": kept, "adopt": True} | options
-    with open_operator(several.path, comm, **options) as operator:
-        if operator is not None:
-            for there in ({1}, {1, 2, 3}, {3}, {2, 3}, {2}):
-                operator.available = there
-                check_products(operator, several.X, 3)
-            events = [event for record in kept.records for event in record.events]
-            taken = [(event["adopted"], event["shard"]) for event in events]
-            assert len(set(taken)) == len(taken)
-            assert {machine for machine, _ in taken} == {1, 2, 3}
-            assert all(event["bytes"] > 0 for event in events)

@@ -21,7 +21,7 @@ from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending.signals import NotedSignals
 from cec_mpi.records.recorder import read_steps
 from cec_mpi.run.options import RunOptions
-from cec_mpi.run.ranks import run_parallel
+from cec_mpi.run.ranks import run_in_lockstep
 
 pytestmark = pytest.mark.mpi(min_size=4)
 
@@ -51,7 +51,7 @@ def run(comm, here, capsys):
         arguments = build_parser("run").parse_args(line)
         options = from_flags(SessionOptions, arguments)
         with NotedSignals() as signals:
-            code = run_parallel(comm, from_flags(RunOptions, arguments), options, signals)
+            code = run_in_lockstep(comm, from_flags(RunOptions, arguments), options, signals)
         comm.Barrier()  # all look at the results
         assert code == 0
         told = capsys.readouterr().err

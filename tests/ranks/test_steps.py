@@ -130,7 +130,7 @@ class Counted(MPI.Intracomm):
 
 def test_a_small_step_with_nothing_new_is_one_message_there_and_one_back(comm, store, X):
     if comm.rank:
-        serve(comm.rank, CollectiveMachineEnd(comm))
+        serve(CollectiveMachineEnd(comm))
         return
     counted = Counted(comm)
     counted.begun = []

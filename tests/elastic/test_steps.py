@@ -1,0 +1,152 @@
+"""Steps that need not all answers: first answers, deadlines, wrong answers, warnings."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from cec_mpi import open_operator
+from cec_mpi.availability.models import Listed
+from cec_mpi.errors import InfeasibleError, MachineError
+from helpers.recording import Kept
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_launcher")]
+
+opened = partial(open_operator, local=3)
+
+RNG = np.random.default_rng(3)
+EMULATED = {"emulate_speeds": (1.0, 1.0, 1.0), "emulate_base": 10_000.0}  # 0.1 s a step
+
+
+def check(operator, X, tolerance=1e-13):
+    """All four kinds of products."""
+    W, V = RNG.standard_normal((X.shape[1], 3)), RNG.standard_normal((X.shape[0], 3))
+    for found, expected in (
+        (operator @ W, X @ W),
+        (operator @ W[:, 0], X @ W[:, 0]),
+        (operator.H @ V, X.T @ V),
+        (operator.H @ V[:, 0], X.T @ V[:, 0]),
+    ):
+        assert np.linalg.norm(found - expected) <= tolerance * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("scheme", ["heterogeneous", "cyclic"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 3e-6)])
+def test_products_in_every_mask(stores, X, scheme, dtype, tolerance):
+    masks = Listed([(1, 2, 3), (1, 2), (1, 3), (2, 3)], repeat=True)
+    options = {"availability": masks, "scheme": scheme, "stragglers": 1}
+    with opened(stores[dtype], **options) as operator:
+        for _ in range(5):
+            check(operator, X, tolerance)
+
+
+def test_a_step_does_not_wait_for_a_straggler(store, X):
+    recorder = Kept()
+    emulated = {"emulate_speeds": (1.0, 0.05, 1.0), "emulate_base": 10_000.0}  # 0.1 s, or 2 s
+    options = {"stragglers": 1, "speeds": (1, 1, 1), "recorder": recorder, **emulated}
+    with opened(store, **options) as operator:
+        w = np.ones(40)
+        for _ in range(3):
+            assert np.allclose(operator @ w, X @ w)
+        assert all(r.measured_makespan < 2 for r in recorder.records)
+        assert all(0 < r.error_bound < 1e-9 for r in recorder.records)
+        assert all(r.hindsight_makespan is None for r in recorder.records)
+        assert recorder.summary()["median_regret"] is None
+        assert recorder.common["stragglers"] == 1
+        # It is busy with the first step, and is not asked until it is done with it.
+        assert 2 in recorder.records[0].available
+        assert 2 not in recorder.records[1].available
+        assert [r.rows[1] for r in recorder.records[:2]] == [0, 0]
+
+
+def test_a_deadline_gives_a_machine_up_and_takes_it_back(store, X):
+    recorder = Kept()
+    options = {"deadline": 1.0, "inject": "slow:2@2x60", "recorder": recorder, **EMULATED}
+    with opened(store, speeds=(1, 1, 1), **options) as operator:
+        check(operator, X)
+        adjoint, next_one = recorder.records[2:]
+        # The part of machine 2 is made of the others: X' V needs all parts.
+        assert adjoint.adjoint
+        assert adjoint.events == [{"late": 2}]
+        assert adjoint.rows[1] == 0
+        assert next_one.available == (1, 3)
+        while 2 not in recorder.records[-1].available:
+            np.testing.assert_allclose(operator @ np.ones(40), X @ np.ones(40), atol=1e-10)
+        back = recorder.records[-1]
+        assert back.available == (1, 2, 3)
+        assert back.events == [{"late": 2}]
+        assert sum(back.rows) == 2 * 501
+
+
+def test_a_machine_that_was_warned_gets_no_more_rows(store, X):
+    for options in ({}, {"deadline": 10}):
+        recorder = Kept()
+        with opened(store, recorder=recorder, inject="leave:3@1", **options) as operator:
+            check(operator, X)
+            assert [r.rows[2] > 0 for r in recorder.records] == [True, True, False, False]
+            (event,) = recorder.happened
+            assert event["leaving"] == 3
+            operator.available = {1, 3}
+            with pytest.raises(InfeasibleError):
+                operator @ np.ones(40)
+
+
+def test_with_two_to_spare_a_step_with_a_wrong_answer_is_refused(replicated, X):
+    options = {"stragglers": 1, "check": "parity", "inject": "corrupt:2@1"}
+    with opened(replicated, **options) as operator:
+        assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
+        with pytest.raises(MachineError, match=r"step 1 is refused: .* machine 2 is wrong, or"):
+            operator @ np.ones(40)
+        assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
+
+
+def test_a_wrong_term_of_an_adjoint_is_replaced_and_its_machine_named(replicated, X):
+    for options in ({"stragglers": 1, "check": "parity"}, {"check": "sample"}):
+        recorder = Kept()
+        faults = {"inject": "corrupt:2@1,corrupt:3@3", "recorder": recorder}
+        with opened(replicated, **options, **faults) as operator:
+            for _ in range(5):
+                V = RNG.standard_normal((1001, 2))
+                assert np.allclose(operator.H @ V, X.T @ V, atol=1e-10)
+            assert recorder.happened == [{"wrong": 2}, {"wrong": 3}]
+
+
+def test_with_one_to_spare_a_step_with_a_wrong_answer_is_refused(store, X):
+    options = {"stragglers": 1, "check": "parity", "inject": "corrupt:2@1"}
+    with opened(store, **options) as operator:
+        assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
+        with pytest.raises(MachineError, match=r"step 1 is refused: .* machines 1, 2, 3 to r"):
+            operator @ np.ones(40)
+
+
+@pytest.mark.parametrize("check", ["parity", "sample"])
+def test_right_answers_are_never_doubted(stores, check):
+    for dtype in ("float32", "float64"):
+        recorder = Kept()
+        options = {"stragglers": int(check == "parity"), "check": check, "recorder": recorder}
+        with opened(stores[dtype], **options) as operator:
+            for step in range(200):
+                w = RNG.standard_normal(40) * 10.0 ** (step % 30 - 15)
+                operator @ w
+                operator.H @ (RNG.standard_normal(1001) * 10.0 ** (step % 30 - 15))
+            assert recorder.happened == []
+
+
+def test_errors_are_within_the_bounds_of_their_steps(stores, X):
+    for options in ({}, {"stragglers": 1}):
+        for dtype in ("float32", "float64"):
+            recorder = Kept()
+            with opened(stores[dtype], recorder=recorder, **options) as operator:
+                wide = X.astype(np.longdouble)
+                for _ in range(5):
+                    w, v = RNG.standard_normal(40), RNG.standard_normal(1001)
+                    y, z = operator @ w, operator.rmatvec(v)
+                    forward, adjoint = recorder.records[-2:]
+                    for found, exact, step in (
+                        (y, wide @ w, forward),
+                        (z, wide.T @ v, adjoint),
+                    ):
+                        wrong = np.abs(found - exact).max() / np.abs(found).max()
+                        assert wrong <= step.error_estimate <= step.error_bound < 1e-2
