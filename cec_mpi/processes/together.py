@@ -29,6 +29,7 @@ from cec_mpi.processes.ending.raising import (
     shown_by_rank_0,
 )
 from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.launch.library import is_mpi_error
 from cec_mpi.processes.meeting import meet, seconds_to_meet
 from cec_mpi.processes.start import check_packages, check_world, start_mpi
 from cec_mpi.processes.workarounds import await_others, finalize_in_order
@@ -83,7 +84,12 @@ def run_together(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
         code = InputError.exit_code
     if leaves_without_mpi():
         leave_process(comm.rank, code)
-    comm.Barrier()
+    try:
+        comm.Barrier()
+    except Exception as error:
+        if is_mpi_error(error):  # a rank was lost when all was done: MPI_Finalize would wait for it
+            leave_process(comm.rank, code)
+        raise
     all_have_met()
     return finalize_in_order(comm.rank, code) if comm.size > 1 else code
 

@@ -123,6 +123,21 @@ def test_an_exception_outside_a_computation_ends_the_job(multiply, faulty, fault
     assert shown in done.told
 
 
+@pytest.mark.needs("ulfm")
+@pytest.mark.parametrize("machine", [1, 3])
+def test_a_lost_rank_that_mpi_reports_is_one_message(run, small_store, faulty, tmp_path, machine):
+    np.save(tmp_path / "W.npy", np.ones((4, small_store.columns)))
+    words = ["mpirun", "--with-ft", "ulfm", "-n", 4, "cec-mpi", "run", small_store.path]
+    words += ["--out", tmp_path / "out", "--vectors", tmp_path / "W.npy", "--speeds", "1,1,1"]
+    fault = faulty("os.kill(os.getpid(), signal.SIGKILL)", machines=(machine,))
+    done = run(words, cwd=tmp_path, variables=fault)
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("cec-mpi: error:")]
+    assert "one of 4 ranks was lost" in line
+    assert "with --elastic a run continues" in line
+
+
 @pytest.mark.any_mpi
 @pytest.mark.parametrize(
     ("fault", "told"),

@@ -14,8 +14,9 @@ one rank raises what the others     that rank           1 to 3  `failing.ending_
 know nothing of                                                 rank 0, else 3; 2 for a shortage
 a mapped shard is cut while a rank  that rank           3       `files.mapping`; the launcher ends
 computes with it                                                the others
-a process is killed                 the launcher        its     none: the launcher ends the others,
-                                                                or MPI reports the loss to one
+a process is killed                 the launcher        its     none: the launcher ends the others
+a process is killed, and MPI        the first that      3       `limit.leave_after_a_loss`
+reports it (--with-ft ulfm)         has the word
 the launcher is killed              nobody              -       none: the MPI library ends each rank
 ranks do not meet in time, or MPI   the first that      3       `limit.watch_start`, and `give_up`:
 has an error before they have       has the word                each rank ends itself

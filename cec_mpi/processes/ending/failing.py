@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cec_mpi.errors import CecError, ShortageError
 from cec_mpi.processes.ending.leaving import FAILED_MACHINE, end_job, flush
-from cec_mpi.processes.ending.limit import give_up, is_limited
+from cec_mpi.processes.ending.limit import give_up, is_limited, leave_after_a_loss
 from cec_mpi.processes.ending.raising import was_raised_together
 from cec_mpi.processes.launch.library import is_mpi_error
 from cec_mpi.terminal import tell
@@ -31,6 +31,8 @@ def ending_the_job(
 ) -> Iterator[None]:
     """End the job on an exception that the other ranks do not know of, so that none hangs.
 
+    An error of MPI is taken for the loss of a rank, which one rank reports.
+
     The exit code is 2 for too little memory, otherwise 1 when it comes from rank 0, else 3. What
     all ranks raise passes: what is `known` to be such, and what was `raised_together`.
     """
@@ -41,6 +43,8 @@ def ending_the_job(
             raise
         _give_up_while_starting(error)
         log.critical("rank %d ends the job", comm.rank, exc_info=True)
+        if is_mpi_error(error):
+            leave_after_a_loss(comm.rank, comm.size, error)
         shortage = shortage_of(error)
         if shortage is not None:
             tell(f"cec-mpi: error: rank {comm.rank} on {socket.gethostname()}: {shortage}")

@@ -51,6 +51,18 @@ def give_up(error: object) -> NoReturn:
     _watches[-1].give_up(error)
 
 
+def leave_after_a_loss(rank: int, ranks: int, error: object) -> NoReturn:
+    """End this process, which works in lockstep, because MPI has reported a lost rank.
+
+    Other ranks get the same error or wait for ever: the first that has the word says why.
+    """
+    _leave(
+        takes_the_word(rank),
+        f"one of {plural(ranks, 'rank')} was lost ({error}), and the others cannot continue in "
+        "lockstep; with --elastic a run continues",
+    )
+
+
 class _Watch:
     """A time limit, kept by a thread: this process waits in a call that does not end."""
 

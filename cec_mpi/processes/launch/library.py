@@ -139,7 +139,7 @@ def library_name() -> str:
 
 
 def is_mpi_error(error: BaseException) -> bool:
-    """Whether MPI has raised this: before all ranks have met, one of them is lost."""
+    """Whether MPI has raised this, as where a rank is lost."""
     from mpi4py import MPI
 
     return isinstance(error, MPI.Exception)

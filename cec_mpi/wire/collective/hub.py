@@ -11,6 +11,7 @@ from mpi4py import MPI
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending.leaving import end_job
+from cec_mpi.processes.ending.limit import leave_after_a_loss
 from cec_mpi.processes.waiting import wait_for
 from cec_mpi.terminal import tell
 from cec_mpi.wire.answers import check_message_sizes
@@ -65,6 +66,8 @@ class CollectiveHub(Announcer, EveryRank):
         """Bcast of the order to leave; ends the job when a step was cut off half-way."""
         if self.between_verbs:
             log.critical("the master stopped in the middle of a step", exc_info=True)
+            if isinstance(error, MPI.Exception):
+                leave_after_a_loss(MASTER, self._comm.size, error)
             if error is None:  # what cut the step off was caught, as an interrupt in a loop
                 error = MachineError(CUT_OFF)
                 tell(f"cec-mpi: error: {error}")
