@@ -1,10 +1,11 @@
 """Many steps with machines that come and go at random, every result compared with NumPy's.
 
     python scripts/benchmarks/elastic_check.py [--rows 100003] [--columns 512] [--machines 9]
-        [--recovery 4] [--steps 200] [--probability 0.6] [--seeds 3] [--seed 0]
+        [--recovery 4] [--steps 200] [--probability 0.6] [--seeds 3] [--seed 0] [--elastic]
 
 Encodes a random matrix, then for each seed multiplies it by other vectors under mpirun with
-other machines preempted. Fails if a relative error exceeds 1e-10 or a step is lost.
+other machines preempted, in lockstep or, with ``--elastic``, over sockets. Fails if a relative
+error exceeds 1e-10 or a step is lost.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def main() -> int:
     parser.add_argument("--probability", type=float, default=0.6)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--elastic", action="store_true")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cec-check-") as temporary:
         directory = Path(temporary)
@@ -58,6 +60,7 @@ def check(chosen: argparse.Namespace, directory: Path, X: np.ndarray, seed: int)
     cec_mpi(
         *("run", directory / "store", "--out", out, "--vectors", directory / "W.npy"),
         *("--available-probability", chosen.probability, "--wait", "--seed", seed),
+        *(["--elastic"] if chosen.elastic else []),
         ranks=chosen.machines + 1,
         quiet=True,
     )
