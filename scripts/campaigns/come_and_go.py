@@ -1,6 +1,6 @@
 """Machines that join and leave, one after the other: nothing may grow, and no step be wrong.
 
-    python scripts/campaigns/come_and_go.py [--seed I] [--machines 500]
+    python scripts/campaigns/come_and_go.py [--seed I] [--machines 500] [--seconds 3600]
 
 In one session, which six machines at a time serve and one spare, a machine after the other is told
 to leave (SIGUSR1, SIGTERM) or killed (SIGKILL), at a random moment of a step or between two, and
@@ -56,12 +56,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--machines", type=int, default=500, help="that come and go")
+    parser.add_argument("--seconds", type=float, default=3600, help="after which none goes")
     arguments = parser.parse_args()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["cec_mpi.commands.run", "cec_mpi.session.machine"])
     with tempfile.TemporaryDirectory(prefix="cec-mpi-come-and-go-") as name:
         campaign = Campaign(Path(name), arguments.seed, context)
-        campaign.run(arguments.machines)
+        campaign.run(arguments.machines, arguments.seconds)
         campaign.report()
         return 1 if campaign.problems else 0
 
@@ -87,8 +88,9 @@ class Campaign:
         self._sizes: list[tuple[int, int, int]] = []  # memory, descriptors, threads
         self.problems = self.steps = self.gone = 0
 
-    def run(self, machines: int) -> None:
-        """Have so many machines come and go."""
+    def run(self, machines: int, seconds: float) -> None:
+        """Have so many machines come and go, or as many as do in this time."""
+        end = time.monotonic() + seconds
         recorder = Recorder(watch=self._watch)
         given: dict[str, Any] = {"accept": str(self._file), "wait": True, "recorder": recorder}
         with cec_mpi.open_operator(self._store, None, **given) as operator:
@@ -96,7 +98,7 @@ class Campaign:
                 self._come()
             self._until(operator, self._are_all_here)
             self._come()  # one of them is a spare, from now on
-            while self.gone < machines and self.problems < 10:
+            while self.gone < machines and self.problems < 10 and time.monotonic() < end:
                 self._replace(operator)
                 self._measure()
         codes = [self._end(process, 0, 2, 3) for process in self._here]

@@ -1,12 +1,15 @@
-"""Every way to start ranks of this Python's MPI, with every kind of run.
+"""Every way to start processes, with every kind of run.
 
-    python scripts/campaigns/launch_matrix.py [--repeat 3]
+    python scripts/campaigns/launch_matrix.py [--repeat 3] [--only mpirun] [--seed I]
+        [--seconds 3600]
 
-Starts products, power iteration while machines come and go, and products that lose a machine
-(``--on-loss continue``), each by mpirun on this computer, by mpirun in a job of Slurm, by srun
-with pmix and pmi2, and by mpirun over three hosts. Brings up the cluster and the hosts itself
+Starts products and power iteration while machines come and go in lockstep, and elastic products, in
+which nothing happens, a machine is killed, and one is told to leave: each by mpirun on this
+computer, by mpirun in a job of Slurm, by srun, and by mpirun over three hosts, with the options
+that let others continue and without them. Brings up the cluster and the hosts itself
 (`scripts/slurm/cluster`, `scripts/hosts`; as root), and prints a table of what was seen: in how
-many of the repetitions the result was NumPy's, and the exit codes.
+many of the repetitions the result was NumPy's, and the exit codes. With ``--only`` it leaves out
+ways whose names do not begin so, and it begins no other way after ``--seconds``.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,47 +38,55 @@ from helpers.mpi_at_hand import ONE_HOST_ONLY, library
 LIMIT = 60  # seconds for a run that takes three
 MACHINES, RECOVERY, RANKS = 7, 3, 8  # two ranks on each of four nodes
 SCRIPTS = ROOT / "scripts"
-LOSSES = ("--on-loss", "continue", "--inject", "kill:3@5")
+PRODUCTS = ("X", "--vectors", "{}/W.npy")
 TASKS: dict[str, tuple[Any, ...]] = {
-    "matvec": ("X", "--vectors", "{}/W.npy"),
+    "lockstep": PRODUCTS,
     "power, preempted": ("S", "--task", "power", "--available-probability", 0.8, "--wait"),
-    "a machine killed": ("X", "--vectors", "{}/W.npy", *LOSSES),
+    "elastic": (*PRODUCTS, "--elastic"),
+    "machine 3 killed": (*PRODUCTS, "--elastic", "--inject", "kill:3@5"),
+    "machine 3 leaves": (*PRODUCTS, "--elastic", "--inject", "leave:3@5"),
+}
+SURVIVING = {  # options of mpirun
+    "Open MPI v5": (["--with-ft", "ulfm"], ["--continuous"]),
+    "MPICH": (["-disable-auto-cleanup"],),
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--repeat", type=int, default=3)
-    repeat = parser.parse_args().repeat
+    parser.add_argument("--only", default="", help="ways whose names begin so")
+    parser.add_argument("--seed", type=int, default=0, help="of matrices")
+    parser.add_argument("--seconds", type=float, default=3600)
+    arguments = parser.parse_args()
+    end = time.monotonic() + arguments.seconds
     with tempfile.TemporaryDirectory(prefix="cec-mpi-matrix-") as name:
         directory = Path(name)
-        expected = make_stores(directory)
+        expected = make_stores(directory, arguments.seed)
         print(library())
-        print(f"{'':28}" + "".join(f"{task:26}" for task in TASKS))
-        for way, variables, launcher in ways(directory):
+        print(f"{'':36}" + "".join(f"{task:24}" for task in TASKS))
+        for way, variables, launch in ways(directory, arguments.only):
+            if time.monotonic() > end:
+                break
             cells = []
             for task, (store, *words) in TASKS.items():
-                survives = task == "a machine killed"
-                launch = [str(word) for word in launcher(survives)]
-                right, codes = 0, Counter[int | None]()
-                for number in range(repeat):
+                right, codes = 0, Counter[int | str | None]()
+                for number in range(arguments.repeat):
                     out = directory / f"{way}-{task}-{number}"
                     command = [*launch, "cec-mpi", "run", directory / store, "--out", out]
                     command += [str(word).format(directory) for word in words]
                     done = commands.run_to_end(command, limit=LIMIT, variables=variables)
-                    codes[done.returncode] += 1
-                    right += is_right(out, expected[task])
-                said = ", ".join(
-                    "no end" if code is None else f"{code}" for code, _ in codes.most_common()
-                )
-                cells.append(f"{right}/{repeat} right (code {said})")
-            print(f"{way:28}" + "".join(f"{cell:26}" for cell in cells), flush=True)
+                    codes["left" if done.left else done.returncode] += 1
+                    right += is_right(out, expected["power" if store == "S" else "products"])
+                said = ", ".join("no end" if code is None else f"{code}" for code in codes)
+                cells.append(f"{right}/{arguments.repeat} right ({said})")
+            print(f"{way:36}" + "".join(f"{cell:24}" for cell in cells), flush=True)
     return 0
 
 
-def make_stores(directory: Path) -> dict[str, np.ndarray]:
+def make_stores(directory: Path, seed: int) -> dict[str, np.ndarray]:
     """Two stores and vectors; returns the result of each task."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     X, W = rng.standard_normal((600, 60)), rng.standard_normal((30, 60))
     basis, _ = np.linalg.qr(rng.standard_normal((60, 60)))
     S = basis * np.append(np.linspace(0, 5, 59), 9) @ basis.T
@@ -82,7 +94,7 @@ def make_stores(directory: Path) -> dict[str, np.ndarray]:
         np.save(directory / f"{name}.npy", array)
     for name in "XS":
         cec_mpi.encode(directory / f"{name}.npy", directory / name, MACHINES, RECOVERY)
-    return {"matvec": W @ X.T, "a machine killed": W @ X.T, "power, preempted": basis[:, -1]}
+    return {"products": W @ X.T, "power": basis[:, -1]}
 
 
 def is_right(out: Path, expected: np.ndarray) -> bool:
@@ -93,35 +105,36 @@ def is_right(out: Path, expected: np.ndarray) -> bool:
     return any(np.allclose(sign * found, expected, atol=1e-5) for sign in (1, -1))
 
 
-def ways(directory: Path) -> Iterator[tuple[str, dict[str, str], Any]]:
-    """Ways to start ranks: name, variables, and the words of a launcher that survives or not."""
-    open_mpi = library().startswith("Open MPI v5")
-
-    def mpirun(survives: bool) -> list[object]:
-        ulfm = ["--with-ft", "ulfm"] if survives and open_mpi else []
-        return ["mpirun", *ulfm, "-n", RANKS]
-
-    yield "mpirun", {}, mpirun
-    with cluster(directory / "cluster") as variables:
-        job = ["salloc", "--quiet", "--no-kill", "--nodes=4", "--ntasks-per-node=2", "-n", RANKS]
-        yield "mpirun in a job", variables, lambda survives: [*job, *mpirun(survives)]
-        for kind in ("pmix", "pmi2"):
-
-            def srun(survives: bool, kind: str = kind) -> list[object]:
-                surviving = ["--no-kill", "--kill-on-bad-exit=0", "--wait=0"] if survives else []
-                return [*job, "srun", f"--mpi={kind}", *surviving]
-
-            yield f"srun --mpi={kind}", variables, srun
-    with hosts(directory / "hosts") as (on_first, file):
-        unset = [f"--unset={name}" for name in ONE_HOST_ONLY]
-        options = ["--bind-to", "none", "--hostfile"] if open_mpi else ["-machinefile"]
-        real = commands.mpirun()
-
-        def over_hosts(survives: bool) -> list[object]:
-            _, *words = mpirun(survives)
-            return [*on_first, "env", *unset, real, *options, file, *words]
-
-        yield "mpirun over 3 hosts", {"OMPI_MCA_mpi_yield_when_idle": "1"}, over_hosts
+def ways(directory: Path, only: str) -> Iterator[tuple[str, dict[str, str], list[object]]]:
+    """Ways to start processes: name, variables, and the words of a launcher."""
+    number = ["-n", RANKS]
+    surviving = [
+        options
+        for kind, found in SURVIVING.items()
+        if library().startswith(kind)
+        for options in found
+    ]
+    mpirun = [["mpirun", *options] for options in ([], *surviving)]
+    best: list[object] = [*mpirun[min(1, len(surviving))], *number]
+    for words in mpirun:
+        if (name := " ".join(words)).startswith(only):
+            yield name, {}, [*words, *number]
+    if "mpirun in a job".startswith(only) or only.startswith("srun"):
+        with cluster(directory / "cluster") as variables:
+            job = ["salloc", "--quiet", "--no-kill", "--nodes=4", "--ntasks-per-node=2", *number]
+            yield "mpirun in a job", variables, [*job, *best]
+            for kind in ("pmix", "pmi2", "none"):
+                srun = ["srun", f"--mpi={kind}"]
+                yield " ".join(srun), variables, [*job, *srun]
+                srun += ["--no-kill", "--kill-on-bad-exit=0", "--wait=0"]
+                yield f"srun --mpi={kind}, surviving", variables, [*job, *srun]
+    if "mpirun over 3 hosts".startswith(only):
+        with hosts(directory / "hosts") as (on_first, file):
+            unset = [f"--unset={name}" for name in ONE_HOST_ONLY]
+            is_open_mpi = library().startswith("Open MPI")
+            options = ["--bind-to", "none", "--hostfile"] if is_open_mpi else ["-machinefile"]
+            over_hosts = [*on_first, "env", *unset, commands.mpirun(), *options, file, *best[1:]]
+            yield "mpirun over 3 hosts", {"OMPI_MCA_mpi_yield_when_idle": "1"}, over_hosts
 
 
 @contextmanager
