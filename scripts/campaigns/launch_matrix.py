@@ -46,10 +46,7 @@ TASKS: dict[str, tuple[Any, ...]] = {
     "machine 3 killed": (*PRODUCTS, "--elastic", "--inject", "kill:3@5"),
     "machine 3 leaves": (*PRODUCTS, "--elastic", "--inject", "leave:3@5"),
 }
-SURVIVING = {  # options of mpirun
-    "Open MPI v5": (["--with-ft", "ulfm"], ["--continuous"]),
-    "MPICH": (["-disable-auto-cleanup"],),
-}
+SURVIVING = ["--with-ft", "ulfm"], ["--continuous"]  # options of mpirun of Open MPI 5
 
 
 def main() -> int:
@@ -108,14 +105,9 @@ def is_right(out: Path, expected: np.ndarray) -> bool:
 def ways(directory: Path, only: str) -> Iterator[tuple[str, dict[str, str], list[object]]]:
     """Ways to start processes: name, variables, and the words of a launcher."""
     number = ["-n", RANKS]
-    surviving = [
-        options
-        for kind, found in SURVIVING.items()
-        if library().startswith(kind)
-        for options in found
-    ]
+    surviving = SURVIVING if library().startswith("Open MPI v5") else ()
     mpirun = [["mpirun", *options] for options in ([], *surviving)]
-    best: list[object] = [*mpirun[min(1, len(surviving))], *number]
+    best: list[object] = [*mpirun[bool(surviving)], *number]
     for words in mpirun:
         if (name := " ".join(words)).startswith(only):
             yield name, {}, [*words, *number]
