@@ -211,8 +211,10 @@ class StepInFlight(Asked, ABC):
                 return
             if self.outstanding or self._joining() & self.master.up or self._busy_before():
                 return
-            # A machine without a process may never come: only a step that needs it waits.
-            if self.settle() or self.hub.awaited() & self.master.up:
+            # A machine without a process may never come: a step waits for it if no other tick may
+            # bring enough.
+            waits = not self.master.steps.schedule.waits
+            if self.settle() or (waits and self.hub.awaited() & self.master.up):
                 return
             if self.refused:
                 first = next(iter(self.refused.values()))
