@@ -150,9 +150,10 @@ def serve_as_rank(
     tells : bool
         Print that the master is gone, if no other rank does.
     """
+    launch = file, job, os.getppid()
     with NotedSignals() as signals:
         hello = _hello(rank=rank)
-        search = _Search(source, signals, seconds, (file, job))
+        search = _Search(source, signals, seconds, launch)
         try:
             connection = search.found(seconds)
             while True:
@@ -201,10 +202,10 @@ class _Search:
         source: Source,
         signals: NotedSignals,
         retry: float | None,
-        launch: tuple[Path, str] | None = None,
+        launch: tuple[Path, str, int] | None = None,
     ) -> None:
         self._source, self._signals, self._retry = source, signals, retry
-        self._launch = launch  # of a rank: its run's connection file, and the job
+        self._launch = launch  # of a rank: its run's connection file, the job, and who started it
         self.tells = launch is None  # that it waits
         self.file: ConnectionFile | None = None  # that was read last
 
@@ -266,12 +267,14 @@ class _Search:
         if told := told_by(self._signals):
             raise ToldToLeaveError(told)
         if self._launch is not None:
-            _look_for_note(*self._launch)
+            _look_for_note(*self._launch[:2])
 
     def _pause(self) -> None:
         again = time.monotonic() + (_LOOK_SECONDS if self._is_rank else _AGAIN_SECONDS)
         while time.monotonic() < again:
             self._look()
+            if self._launch is not None and os.getppid() != self._launch[2]:
+                raise _OverError  # Open MPI's mpirun can end before all of its processes
             time.sleep(_LOOK_SECONDS)
 
     def _explained(self, error: CecError, is_late: bool) -> CecError:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +97,31 @@ def test_a_rank_that_finds_no_master_in_time_says_so(start):
     assert code == 3
     assert "the master has not begun to listen within 0.2 s" in said
     assert said.count("\n") == 1
+
+
+LAUNCHER = """
+import subprocess, sys
+with subprocess.Popen([sys.executable, "-c", *sys.argv[1:]]) as rank:
+    print(rank.pid, flush=True)
+"""
+
+
+def test_a_rank_whose_launcher_has_ended_leaves(file):
+    command = [sys.executable, "-c", LAUNCHER, RANK, file, "1", "600"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as launcher:
+        status = Path("/proc", launcher.stdout.readline().strip(), "status")
+        due = time.monotonic() + LIMIT
+        while not handles(status, signal.SIGUSR1):  # it has begun to serve
+            assert time.monotonic() < due
+            time.sleep(0.01)
+        launcher.kill()
+        assert launcher.communicate(timeout=LIMIT) == ("", "")  # the rank has ended, too
+
+
+def handles(status, number):
+    (mask,) = re.findall(r"^SigCgt:\s+(\w+)$", status.read_text(), re.MULTILINE)
+    return int(mask, 16) >> (number - 1) & 1
 
 
 def test_a_rank_that_comes_when_the_run_is_over_leaves(start, file):
