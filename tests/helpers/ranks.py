@@ -43,6 +43,7 @@ def machines_here(master: int | None = None) -> list[psutil.Process]:
 
 def processes_of(run: subprocess.Popen[str]) -> dict[int, psutil.Process]:
     """The master and the machines by rank, of a launcher or of a run without one."""
-    if ranks := ranks_of(run):
-        return ranks
+    assert isinstance(run.args, list)
+    if run.args[0] != "cec-mpi":
+        return ranks_of(run)
     return dict(enumerate([psutil.Process(run.pid), *machines_here(run.pid)]))

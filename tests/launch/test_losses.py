@@ -132,13 +132,13 @@ def test_a_machine_that_is_killed_is_replaced_by_one_that_joins(begun, start, un
 def test_random_signals(run):
     """A short run of the campaign in scripts."""
     script = ROOT / "scripts" / "campaigns" / "chaos.py"
-    words = ["--seed", 11, "--runs", 2, "--ways", "local,join", "--most", 1]
+    words = ["--seed", 11, "--runs", 1, "--ways", "join", "--most", 1]
     done = run([sys.executable, script, *words], timeout=90)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"2 runs.*: 0 problems\n", done.stdout)
+    assert re.search(r"1 runs: 0 problems\n", done.stdout)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @anyhow
 def test_a_process_that_is_killed_at_any_moment(start, store, tmp_path, launched, seed):
     """From its first line on: a run that loses a machine is right; that of the master ends."""
