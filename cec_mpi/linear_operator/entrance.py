@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.missing_operator import Entered, comes_of_none
 from cec_mpi.processes.ending.leaving import leave_forks_without_mpi, note_exit_status
-from cec_mpi.processes.ending.limit import takes_the_word
+from cec_mpi.processes.ending.limit import ALL_TURNS, takes_the_word
 from cec_mpi.processes.ending.raising import raised_apart, shown_by_rank_0
 from cec_mpi.processes.launch.launchers import rank_of_launcher
 
@@ -99,7 +100,10 @@ class Entrance(Generic[T]):
             if self._comm is not None:
                 raised_apart(rank - 1, problem)
             else:
-                shown_by_rank_0(not takes_the_word(rank), problem)
+                speaks = takes_the_word(rank)
+                if speaks:  # and has the word until the others have had their turn
+                    atexit.register(time.sleep, ALL_TURNS)
+                shown_by_rank_0(not speaks, problem)
             self._leave(problem)
             raise problem from error
         return self._leave(error)

@@ -21,6 +21,9 @@ from cec_mpi.text import plural
 
 _TURN = 1.0  # seconds that a rank waits for the one before it to say why all leave
 _LAST_TURN = 5  # a thousand ranks do not wait for each other
+ALL_TURNS = _TURN * _LAST_TURN
+"""Seconds after which all ranks have had their turn."""
+
 _AFTER_OTHERS = 1.0  # seconds that one who says nothing stays longer
 
 _watches: list[_Watch] = []  # of the start that goes on, if one does
