@@ -19,6 +19,7 @@ from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.files.replacing import create_new
+from cec_mpi.processes.ending.siblings import end_ranks
 from cec_mpi.processes.ending.signals import NotedSignals
 from cec_mpi.processes.launch.places import place_here
 from cec_mpi.processes.together import complain
@@ -169,6 +170,8 @@ def serve_as_rank(
         except GoneMasterError as gone:
             if tells:
                 _tell_once(gone, file, job, signals)
+            if isinstance(source, Path) and search.file is None:
+                end_ranks([0])  # if it is stopped here: the launcher would wait for it
             return gone.exit_code
         except CecError:  # the master has said why
             return 0
@@ -207,7 +210,7 @@ class _Search:
         self._source, self._signals, self._retry = source, signals, retry
         self._launch = launch  # of a rank: its run's connection file, the job, and who started it
         self.tells = launch is None  # that it waits
-        self.file: ConnectionFile | None = None  # that was read last
+        self.file: ConnectionFile | None = None  # of this run, read last
 
     def found(self, seconds: float) -> Connection:
         """A connection to the master, within so many seconds."""
@@ -252,12 +255,13 @@ class _Search:
     def _read(self) -> ConnectionFile:
         if not isinstance(self._source, Path):
             return self._source
-        self.file = read_connection_file(self._source)
-        if self._launch is not None and self.file.job != self._launch[1]:
+        found = read_connection_file(self._source)
+        if self._launch is not None and found.job != self._launch[1]:
             raise GoneMasterError(f"{self._source} is of another job")
-        if self._launch is not None and self.file in _over:
+        if self._launch is not None and found in _over:
             raise GoneMasterError(f"{self._source} is of a run that is over")
-        return self.file
+        self.file = found
+        return found
 
     @property
     def _is_rank(self) -> bool:
