@@ -123,7 +123,7 @@ def test_an_exception_outside_a_computation_ends_the_job(multiply, faulty, fault
     assert shown in done.told
 
 
-@pytest.mark.needs("ulfm")
+@pytest.mark.needs("openmpi")
 @pytest.mark.parametrize("machine", [1, 3])
 def test_a_lost_rank_that_mpi_reports_is_one_message(run, small_store, faulty, tmp_path, machine):
     np.save(tmp_path / "W.npy", np.ones((4, small_store.columns)))

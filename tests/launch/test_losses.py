@@ -53,7 +53,7 @@ def multiply(run, store, tmp_path):
         out, (before, how) = tmp_path / "out", started(launched, machines)
         words = ["cec-mpi", "run", store.path, "--out", out, "--vectors", tmp_path / "W.npy"]
         done = run([*before, *words, *how, *options], variables=variables)
-        killed = launched and "kill:" in f"{options}"
+        killed = launched and ("kill:" in f"{options}" or "stop:" in f"{options}")
         assert done.returncode == (code_with_kills(code) if killed else code), done.stderr
         if not code:
             assert np.allclose(np.load(out / "result.npy"), W @ store.X.T, atol=1e-10)
