@@ -220,19 +220,22 @@ def warn_all_twice(process):
 
 
 @pytest.mark.parametrize(
-    ("warn", "name"),
+    ("warn", "name", "how"),
     [
-        pytest.param(warn_launcher, "SIGUSR1", marks=pytest.mark.needs("code after a signal")),
-        (warn_master, "SIGTERM"),
-        (warn_all, "SIGTERM"),
-        (warn_master_last, "SIGTERM"),
-        (warn_all_twice, "SIGUSR1"),
+        pytest.param(warn_launcher, "SIGUSR1", (), marks=pytest.mark.needs("code after a signal")),
+        (warn_master, "SIGTERM", ()),
+        (warn_all, "SIGTERM", ()),
+        (warn_master_last, "SIGTERM", ()),
+        (warn_all_twice, "SIGUSR1", ()),
+        (warn_all, "SIGTERM", ["--elastic"]),
+        (warn_master_last, "SIGTERM", ["--elastic"]),
+        (warn_all_twice, "SIGUSR1", ["--elastic"]),
     ],
 )
-def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_path, warn, name):
+def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_path, warn, name, how):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
-    process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY])
+    process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY, *how])
     wait_for_steps(process, out, 3)
     warn(process)
     _, stderr = process.communicate(timeout=20)
