@@ -33,7 +33,7 @@ def test_a_launcher_without_options(killed):
     assert all(bool(each["remedy"]) == (not continues) for each in found)
 
 
-@pytest.mark.needs("ulfm")
+@pytest.mark.needs("openmpi")
 @pytest.mark.parametrize(
     ("options", "said"), [(("--with-ft", "ulfm"), True), (("--continuous",), None)]
 )
