@@ -1,12 +1,9 @@
-"""The master: plans each step, exchanges it, decodes the answers, records what happened."""
+"""The master: plans each step, asks machines, decodes their answers, records what happened."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,51 +14,29 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.master.numbers.bounds import ErrorBounds, Largest
 from cec_mpi.master.numbers.buffers import Buffers, block_of, checked_out, column
-from cec_mpi.master.planning import StepPlanner
+from cec_mpi.master.one_by_one import MadeOneByOne
+from cec_mpi.master.planning import OpenStore
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
-from cec_mpi.records.recorder import Recorder
-from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.format.scaling import Scaling
+from cec_mpi.master.together import MadeTogether
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.wire.jobs import JobsEnd
+from cec_mpi.wire.protocol import LockstepEnd
 
 Floats = NDArray[np.float64]
-Found = TypeVar("Found")
 
 
-@dataclass(frozen=True)
-class OpenStore:
-    """A store that machines serve, and who plans and records its steps.
-
-    Attributes
-    ----------
-    path : Path
-        As it was opened.
-    manifest : Manifest
-    scaling : Scaling
-        What rows of X were divided by, and sizes of columns.
-    steps : StepPlanner
-    recorder : Recorder
-    number : int
-        Which of the session's stores this is, for the records.
-    arithmetic : numpy.dtype
-        What vectors and answers travel, and products are computed, in.
-    """
-
-    path: Path
-    manifest: Manifest
-    scaling: Scaling
-    steps: StepPlanner
-    recorder: Recorder
-    number: int
-    arithmetic: np.dtype[Any]
-
-
-class Master(ABC):
+class Master:
     """X on machines that come and go: its products with vectors and blocks of vectors.
+
+    In lockstep all machines make a step together, and it fails if one does not answer. Elastic
+    machines are asked one by one, and steps end without those that are late or lost.
 
     Parameters
     ----------
-    close : callable
-        Tells the machines that they need not serve this store any more.
+    end : LockstepEnd or JobsEnd
+        The wire.
+    options : SessionOptions
+        With S, stragglers: each row is computed by L + S machines where as many are available.
     store : OpenStore
 
     Attributes
@@ -82,7 +57,9 @@ class Master(ABC):
         Of the store, as it was opened.
     """
 
-    def __init__(self, close: Callable[[], None], store: OpenStore) -> None:
+    def __init__(
+        self, end: LockstepEnd | JobsEnd, options: SessionOptions, store: OpenStore
+    ) -> None:
         import scipy.linalg  # noqa: F401 - now, so that the first decoder does not wait for it
 
         manifest = store.manifest
@@ -98,13 +75,18 @@ class Master(ABC):
         self.steps = store.steps
         self.manifest = manifest
         self.arithmetic = store.arithmetic
-        self._tell_closed = close
+        self._end = end
         self._store = store.number
         self.bounds = ErrorBounds(manifest, store.scaling, store.arithmetic)
         rows, largest = store.scaling.exponents, store.scaling.largest
         self.scales = Scales(largest, store.arithmetic, None if rows is None else rows.reshape(-1))
         self._closed = False
         self._buffers: dict[int, Buffers] = {}
+        self._made: MadeOneByOne | MadeTogether
+        if isinstance(end, JobsEnd):
+            self._made = MadeOneByOne(end, options, store, self.bounds)
+        else:
+            self._made = MadeTogether(end, self.steps, self.bounds)
 
     def matvec(self, w: ArrayLike, out: Floats | None = None) -> Floats:
         """Compute y = X w on the machines that are available now: one step.
@@ -207,7 +189,7 @@ class Master(ABC):
         """Make no more steps with this store."""
         if not self._closed:
             self._closed = True
-            self._tell_closed()
+            self._end.close()
 
     def _until_it_ends(
         self,
@@ -231,7 +213,7 @@ class Master(ABC):
         buffers = self._buffers_for(columns)
         buffers.take(name, W, self.scales)
         step = self._begin(Product(False, columns))
-        done, lengths = self._multiply(step, buffers, lambda: self.bounds.lengths(buffers))
+        done, lengths = self._made.multiply(step, buffers, lambda: self.bounds.lengths(buffers))
         largest = self.bounds.largest(buffers)
         deviation = self.bounds.of_product(done.amplification, lengths, largest)
         self._end_of(step, done, deviation)
@@ -249,9 +231,8 @@ class Master(ABC):
         with step.timed("code"):
             buffers.prepare(step.plan)
             buffers.codec.coefficients(buffers.parts, buffers.coded)
-        done, lengths = self._multiply_transposed(
-            step, buffers, lambda: self.bounds.transposed_lengths(buffers)
-        )
+        lengths_of = self.bounds.transposed_lengths
+        done, lengths = self._made.multiply(step, buffers, lambda: lengths_of(buffers))
         values = done.answers.values.reshape(-1, columns)
         terms = done.terms or self.bounds.of_machines(step.plan)
         largest = Largest.of_transposed(values, buffers.exponents)
@@ -259,31 +240,21 @@ class Master(ABC):
         self._end_of(step, done, deviation)
         return largest.checked(multiplied(values, buffers.exponents, _as_block(out)), "X' v")
 
-    @abstractmethod
-    def _multiply(
-        self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
-    ) -> tuple[Multiplied, Found]:
-        """From what is shared to the parts of X W; and what is found while machines compute."""
-
-    @abstractmethod
-    def _multiply_transposed(
-        self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
-    ) -> tuple[Multiplied, Found]:
-        """From the coefficients of the machines to X' V, as the values of the answers."""
-
     def _check_open(self) -> None:
         if self._closed:
             raise InputError("this operator is closed: its machines have left")
 
     def _begin(self, product: Product) -> Step:
         self._check_open()
-        return Step(product, self.steps.plan(self.steps.next()))
+        step = self._made.next(product)
+        step.product = product
+        return step
 
     def _end_of(self, step: Step, done: Multiplied, deviation: Deviation) -> None:
         """Learn from a step, and record it."""
         seconds = done.answers.seconds
         self._condition = done.condition
-        known = self.steps.learn(step.planned, step.product, done.rows, seconds)
+        known = self.steps.learn(step, done.rows, seconds)
         now = self.recorder.now()
         self.recorder.step(step.record(done, known, self._store, deviation, now))
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from cec_mpi.core.placement.placement import Placement
@@ -14,48 +17,11 @@ from cec_mpi.core.plan.planner import Plan, Planner
 from cec_mpi.core.plan.scheme import Scheme
 from cec_mpi.core.speeds.given import GivenSpeeds, Speeds, hindsight_makespan
 from cec_mpi.core.speeds.learned import SpeedEstimator
-from cec_mpi.core.step.product import Product
-from cec_mpi.master.schedule import Moment, Schedule
+from cec_mpi.master.schedule import Schedule
+from cec_mpi.master.step import Makespans, Step
+from cec_mpi.records.recorder import Recorder
 from cec_mpi.store.format.manifest import Manifest
-
-
-class Planned(NamedTuple):
-    """A step as it is planned.
-
-    Attributes
-    ----------
-    moment : Moment
-        Its number, when, and with whom.
-    speeds : (N,) tuple of float
-        With which it was planned, relative.
-    plan : Plan
-    changed : bool
-        Whether the plan is another one than in the step before.
-    """
-
-    moment: Moment
-    speeds: tuple[float, ...]
-    plan: Plan
-    changed: bool
-
-
-class Makespans(NamedTuple):
-    """What a step could take, in seconds; None where that is not known.
-
-    Attributes
-    ----------
-    predicted : float or None
-        With the rows that machines computed, at the speeds known before it.
-    bound : float or None
-        With the best assignment, at the same speeds.
-    hindsight : float or None
-        With the best assignment, at the speeds that they showed; None with stragglers, where
-        machines whose answers do not count show no speed.
-    """
-
-    predicted: float | None
-    bound: float | None
-    hindsight: float | None
+from cec_mpi.store.format.scaling import Scaling
 
 
 class StepPlanner:
@@ -94,8 +60,8 @@ class StepPlanner:
     >>> one_each = Placement.plain(6)
     >>> schedule = Schedule(Listed([(1, 2, 3, 5, 6)]), (1, 2, 3, 4, 5, 6))
     >>> steps = StepPlanner(schedule, GivenSpeeds([2, 2, 3, 3, 4, 4], 3, 420), one_each, 3, 420)
-    >>> planned = steps.plan(steps.next())
-    >>> planned.moment.available, planned.plan.makespan
+    >>> step = steps.plan(steps.next())
+    >>> step.available, step.plan.makespan
     ((1, 2, 3, 5, 6), 84.0)
     """
 
@@ -156,17 +122,20 @@ class StepPlanner:
         self._planners.clear()
         self.speeds.hold(placement.counts)
 
-    def next(self, spare: int = 0, others_come: bool = False) -> Moment:
-        """The moment of the next step, which could be made without any so many machines.
+    def next(self, spare: int = 0, others_come: bool = False) -> Step:
+        """The next step, which could be made without any so many machines.
 
         As `Schedule.next`: waits for it, and raises `InfeasibleError` where that is in vain.
         """
         machines = self.reach or self.placement
         return self.schedule.next(self._recovery, machines, spare, others_come)
 
-    def plan(self, moment: Moment, stragglers: int = 0) -> Planned:
-        """Who computes what at a moment; each row by S machines more where they are available."""
-        available = moment.available
+    def plan(self, step: Step, stragglers: int = 0) -> Step:
+        """Plan who computes what in a step, each row by S machines more if they are available.
+
+        Returns the same step.
+        """
+        available = step.available
         if not self.placement.is_plain:
             copies = stragglers
         else:
@@ -177,9 +146,10 @@ class StepPlanner:
             self._hosts = self.schedule.hosts
             known = range(1, self.placement.machines + 1)
             self.speeds.live_on({n: host for n, host in self._hosts.items() if n in known})
-        speeds = self._last_speeds = self.speeds.plan_speeds(available)
-        plan = self._planners[copies].plan(available, speeds)
-        return Planned(moment, speeds, plan, plan is not self._last)
+        step.speeds = self._last_speeds = self.speeds.plan_speeds(available)
+        step.plan = self._planners[copies].plan(available, step.speeds)
+        step.changed = step.plan is not self._last
+        return step
 
     def _planner(self, copies: int) -> Planner:
         """Of rows on so many machines; where these have several shards, of so many late ones."""
@@ -188,26 +158,25 @@ class StepPlanner:
             return Planner(copies, rows, scheme)
         return PlacedPlanner(placement, self._recovery, rows, scheme, copies, self.splits)
 
-    def begun(self, planned: Planned) -> None:
-        """The machines have heard of it: what was refused before has made no step."""
-        self.schedule.taken(planned.moment)
-        self._last = planned.plan
+    def begin(self, step: Step) -> None:
+        """Machines hear of a step, for the first time or again; until then there is none."""
+        if not step.begun:
+            step.begun = True
+            self.schedule.taken(step)
+            self._last = step.plan
 
-    def learn(
-        self, planned: Planned, product: Product, rows: ArrayLike, seconds: ArrayLike
-    ) -> Makespans:
+    def learn(self, step: Step, rows: ArrayLike, seconds: ArrayLike) -> Makespans:
         """Take what each machine did in a step; returns what it could have come to.
 
         Parameters
         ----------
-        planned : Planned
-        product : Product
+        step : Step
         rows : (N,) array_like
             Rows that each machine computed, 0 where preempted.
         seconds : (N,) array_like
             Seconds that it took.
         """
-        available = planned.moment.available
+        available, product = step.available, step.product
         # Who has taken over shards may have been lost when it had answered.
         held = sum(self.placement.counts[n - 1] for n in available)
         known = Makespans(
@@ -225,3 +194,31 @@ class StepPlanner:
         )
         self.speeds.observe(product, rows, seconds)
         return known
+
+
+@dataclass(frozen=True)
+class OpenStore:
+    """A store that machines serve, and who plans and records its steps.
+
+    Attributes
+    ----------
+    path : Path
+        As it was opened.
+    manifest : Manifest
+    scaling : Scaling
+        What rows of X were divided by, and sizes of columns.
+    steps : StepPlanner
+    recorder : Recorder
+    number : int
+        Which of the session's stores this is, for the records.
+    arithmetic : numpy.dtype
+        What vectors and answers travel, and products are computed, in.
+    """
+
+    path: Path
+    manifest: Manifest
+    scaling: Scaling
+    steps: StepPlanner
+    recorder: Recorder
+    number: int
+    arithmetic: np.dtype[Any]

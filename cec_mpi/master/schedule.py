@@ -4,39 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
 
 from cec_mpi.availability.models import Asked, Availability, Listed, checked_set, seconds_between
 from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.placement.reach import Reach
 from cec_mpi.errors import InfeasibleError
+from cec_mpi.master.step import Step
+from cec_mpi.processes.waiting import Clock
 from cec_mpi.roster.changes import Change, Joined
 from cec_mpi.text import plural
 
 _LONGEST_SLEEP = 0.1  # seconds; mpirun leaves a rank 0.25 to end in after SIGTERM
 _LAST_WARNING = 2.0  # seconds that a warning of all processes may take to come to this one
 _MOST_TICKS = 1_000_000  # that a step waits for, where ticks cost no time
-
-
-class Clock(Protocol):
-    """Where time comes from: `time`, or what a test or a simulation has in its place."""
-
-    def monotonic(self) -> float:
-        """Seconds since some moment."""
-
-    def sleep(self, seconds: float, /) -> None:
-        """Wait for so long."""
-
-
-@dataclass(frozen=True)
-class Moment:
-    """When a step is made, and with whom."""
-
-    step: int
-    tick: int
-    waited: int
-    available: tuple[int, ...]
 
 
 class Schedule:
@@ -128,9 +108,9 @@ class Schedule:
         """Machines that are not there yet, and may join."""
         self._left.update(machines)
 
-    def listed(self, moment: Moment) -> set[int]:
-        """Machines that would be available at a moment, those that have left among them."""
-        return set(self._availability.at(moment.tick))
+    def listed(self, step: Step) -> set[int]:
+        """Machines that would be available in a step, those that have left among them."""
+        return set(self._availability.at(step.tick))
 
     def next(
         self,
@@ -138,10 +118,10 @@ class Schedule:
         placement: Placement | Reach,
         spare: int = 0,
         others_come: bool = False,
-    ) -> Moment:
-        """The moment of the next step; sleeps through ticks that have to be waited for.
+    ) -> Step:
+        """The next step, not planned yet; sleeps through ticks that have to be waited for.
 
-        It stays the moment of the next step until it is `taken`.
+        It stays the next one until it is `taken`.
 
         Parameters
         ----------
@@ -177,11 +157,11 @@ class Schedule:
             waited += 1
             self._sleep_until(tick)
             self.gate()
-        return Moment(self._step, tick, waited, available)
+        return Step(self._step, tick, waited, available, self._clock)
 
-    def taken(self, moment: Moment) -> None:
-        """A step was begun at this moment: the next one comes after it."""
-        self._step, self._tick = moment.step + 1, moment.tick + 1
+    def taken(self, step: Step) -> None:
+        """A step has begun: the next one comes after it."""
+        self._step, self._tick = step.number + 1, step.tick + 1
 
     def _at(self, tick: int, machines: int) -> tuple[int, ...]:
         available = self._staying(self._availability.at(tick))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from cec_mpi.core.accuracy.finite import Unusable
 from cec_mpi.core.deviation.amplification import Amplification, TransposedErrors
 from cec_mpi.core.deviation.figures import Deviation
+from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
-from cec_mpi.master.planning import Makespans, Planned, StepPlanner
+from cec_mpi.processes.waiting import Clock
 from cec_mpi.records.step import StepRecord
 from cec_mpi.wire.answers import Answers
 
@@ -19,48 +21,73 @@ class CannotEnd(InfeasibleError):
     """A step has lost so many machines that it cannot end; a later one may have others."""
 
 
-class Step:
-    """A step that begins.
-
-    Parameters
-    ----------
-    product : Product
-    planned : Planned
+class Makespans(NamedTuple):
+    """What a step could take, in seconds; None where that is not known.
 
     Attributes
     ----------
-    number : int
-    moment : Moment
-        When, and with whom.
+    predicted : float or None
+        With the rows that machines computed, at the speeds known before it.
+    bound : float or None
+        With the best assignment, at the same speeds.
+    hindsight : float or None
+        With the best assignment, at the speeds that they showed; None with stragglers, where
+        machines whose answers do not count show no speed.
+    """
+
+    predicted: float | None
+    bound: float | None
+    hindsight: float | None
+
+
+@dataclass(eq=False)
+class Step:
+    """A step: the schedule says when it is made and with whom, then it is planned and made.
+
+    Attributes
+    ----------
+    number, tick : int
+        Counted from 0.
+    waited : int
+        Ticks with too few machines before it.
+    available : tuple of int
+    clock : Clock
+        Of the hub.
+    product : Product
+    speeds : (N,) tuple of float
+        With which it is planned, relative.
     plan : Plan
+    changed : bool
+        Whether the plan is another one than in the step before.
+    begun : bool
+        Whether machines have heard of it.
     bytes : dict
         Sent or received, by verb.
     events : list of dict
         What happened to machines, for the records.
     """
 
-    def __init__(self, product: Product, planned: Planned) -> None:
-        self.product = product
-        self.planned = planned
-        self.moment, self.plan = planned.moment, planned.plan
-        self.number = self.moment.step
-        self.bytes: dict[str, int] = {}
-        self.events: list[dict[str, Any]] = []
-        self._seconds = {"announce": 0.0, "share": 0.0, "collect": 0.0, "code": 0.0}
-        self._is_announced = False
+    number: int
+    tick: int
+    waited: int
+    available: tuple[int, ...]
+    clock: Clock = time
+    product: Product = field(default_factory=Product)
+    speeds: tuple[float, ...] = ()
+    plan: Plan = field(init=False)
+    changed: bool = False
+    begun: bool = False
+    bytes: dict[str, int] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    seconds: dict[str, float] = field(
+        default_factory=lambda: {"announce": 0.0, "share": 0.0, "collect": 0.0, "code": 0.0}
+    )
 
     def beside(self, product: Product) -> Step:
         """Another product that this step needs: what it takes is counted for this one."""
-        other = Step(product, self.planned)
-        other.bytes, other.events, other._seconds = self.bytes, self.events, self._seconds
-        other._is_announced = self._is_announced
+        other = replace(self, product=product)
+        other.plan = self.plan
         return other
-
-    def announce(self, steps: StepPlanner) -> None:
-        """Count as a step, once: the machines hear of it now."""
-        if not self._is_announced:
-            self._is_announced = True
-            steps.begun(self.planned)
 
     def count(self, **sizes: int) -> None:
         """Count bytes, by verb."""
@@ -80,23 +107,23 @@ class Step:
         seconds = answers.seconds.tolist()
         return StepRecord(
             step=self.number,
-            tick=self.moment.tick,
+            tick=self.tick,
             time=now,
-            waited_ticks=self.moment.waited,
-            available=self.moment.available,
+            waited_ticks=self.waited,
+            available=self.available,
             adjoint=self.product.adjoint,
             columns=self.product.columns,
             seconds=seconds,
             load_seconds=answers.load_seconds.tolist(),
             load_bytes=list(map(int, answers.load_bytes.tolist())),
             measured_makespan=max(seconds),
-            announce_seconds=self._seconds["announce"],
-            share_seconds=self._seconds["share"],
-            collect_seconds=self._seconds["collect"],
-            decode_seconds=self._seconds["code"],
+            announce_seconds=self.seconds["announce"],
+            share_seconds=self.seconds["share"],
+            collect_seconds=self.seconds["collect"],
+            decode_seconds=self.seconds["code"],
             bytes=self.bytes,
             events=self.events,
-            plan_changed=self.planned.changed,
+            plan_changed=self.changed,
             store=store,
             rows=done.rows,
             predicted_makespan=known.predicted,
@@ -136,22 +163,22 @@ class Step:
 
     def timed(self, verb: str) -> _Timed:
         """Add to the time of a verb, or of ``code``: decoding, or the transposed decoder."""
-        return _Timed(self._seconds, verb)
+        return _Timed(self, verb)
 
 
 class _Timed:
     """Adds what a ``with`` takes to the seconds of a verb."""
 
-    __slots__ = ("_begin", "_seconds", "_verb")
+    __slots__ = ("_begin", "_step", "_verb")
 
-    def __init__(self, seconds: dict[str, float], verb: str) -> None:
-        self._seconds, self._verb = seconds, verb
+    def __init__(self, step: Step, verb: str) -> None:
+        self._step, self._verb = step, verb
 
     def __enter__(self) -> None:
-        self._begin = time.perf_counter()
+        self._begin = self._step.clock.monotonic()
 
     def __exit__(self, *_: object) -> None:
-        self._seconds[self._verb] += time.perf_counter() - self._begin
+        self._step.seconds[self._verb] += self._step.clock.monotonic() - self._begin
 
 
 class Multiplied(NamedTuple):

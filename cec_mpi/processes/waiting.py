@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 _SPIN = 30e-6
 _LOST, _CROWDED = 0.7e-3, 0.1  # seconds without the core, after which so many are slept
@@ -30,6 +30,16 @@ _TIMER_SLACK = 1000  # ns; by default sleeps end up to 50 us late
 _threads = threading.local()
 
 
+class Clock(Protocol):
+    """Where time comes from: `time`, or what a test or a simulation has in its place."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait for so long."""
+
+
 class Rhythm:
     """How long the waits at one place last: after a short one, the next is waited for awake.
 
@@ -38,7 +48,7 @@ class Rhythm:
     for a tenth of a second all waits of this process sleep.
     """
 
-    _crowded_until = 0.0  # of `time.perf_counter`
+    _crowded_until = 0.0  # of `time.monotonic`
 
     def __init__(self) -> None:
         self.last = 0.0  # seconds
@@ -46,13 +56,13 @@ class Rhythm:
     @property
     def spin(self) -> float:
         """Seconds before the first sleep."""
-        if self.last >= _SOON or time.perf_counter() < Rhythm._crowded_until:
+        if self.last >= _SOON or time.monotonic() < Rhythm._crowded_until:
             return _SPIN
         return _SOON
 
     def lost_core(self) -> None:
         """Awake, and others ran for long: somebody computes here who does not wait."""
-        Rhythm._crowded_until = time.perf_counter() + _CROWDED
+        Rhythm._crowded_until = time.monotonic() + _CROWDED
 
 
 class Patience:
@@ -70,17 +80,23 @@ class Patience:
         Seconds of the longest sleep.
     rhythm : Rhythm, optional
         Of the waits at this place. Without it none is expected to be short.
+    clock : Clock
     """
 
     def __init__(
-        self, transfer: int = 0, longest: float = LONGEST_SLEEP, rhythm: Rhythm | None = None
+        self,
+        transfer: int = 0,
+        longest: float = LONGEST_SLEEP,
+        rhythm: Rhythm | None = None,
+        clock: Clock = time,
     ) -> None:
+        self._clock = clock
         self._rhythm = rhythm
         self._awake = _SPIN if rhythm is None else rhythm.spin
         self._spin = self._awake + transfer / _BYTES_PER_SECOND
         self._longest = longest
         self._longest_wait = 0.0
-        self._begin = self._before = time.perf_counter()
+        self._begin = self._before = self._clock.monotonic()
 
     def pause(self) -> None:
         """Wait a little."""
@@ -89,11 +105,11 @@ class Patience:
             os.sched_yield()
         else:
             _sleep_on_time()
-            time.sleep(min(max(_SHORTEST_SLEEP, _LATE * waited), self._longest))
+            self._clock.sleep(min(max(_SHORTEST_SLEEP, _LATE * waited), self._longest))
 
     def waited(self) -> float:
         """Seconds so far."""
-        return time.perf_counter() - self._begin
+        return self._clock.monotonic() - self._begin
 
     def again(self) -> None:
         """Something is there, and more is waited for: from now on."""
@@ -109,7 +125,7 @@ class Patience:
 
     def _looked(self) -> float:
         """The time; if it took long to look again, others have the core."""
-        before, self._before = self._before, time.perf_counter()
+        before, self._before = self._before, self._clock.monotonic()
         late = self._before - before > _LOST and before - self._begin < self._awake
         if late and self._rhythm is not None:
             self._rhythm.lost_core()

@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from cec_mpi.errors import InputError
-from cec_mpi.master.resilient import ResilientMaster
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending.siblings import end_job_at_exit, end_ranks
 from cec_mpi.processes.launch.cards import where_to_listen
@@ -109,7 +108,7 @@ def elastic(
             local = last.enter_context(_machines_here(options, file, seconds))
             with ExitStack() as kept:
                 given = [place_here()], "", kept, logs, turns, Running.ELASTIC, gather
-                yield Session(hub, ResilientMaster, *given)
+                yield Session(hub, *given)
         except BaseException as caught:
             error = caught
             raise

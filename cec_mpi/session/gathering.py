@@ -60,7 +60,6 @@ def gathered(
     """
     options = options or SessionOptions()
     if comm is None:
-        from cec_mpi.master.lockstep import LockstepMaster
         from cec_mpi.session.local import LocalHub
         from cec_mpi.session.session import Session
 
@@ -68,7 +67,7 @@ def gathered(
             raise InputError("inject is for machines that are processes: here it would be this one")
         with ExitStack() as kept:
             # What it opened ends with it.
-            yield Session(LocalHub(), LockstepMaster, [place_here()], "", kept)
+            yield Session(LocalHub(), [place_here()], "", kept)
         return
     begin_start(options.start_timeout)
     with (
@@ -87,7 +86,6 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
         from cec_mpi.session.serving import serve
         from cec_mpi.wire.collective.machine_end import CollectiveMachineEnd
     else:
-        from cec_mpi.master.lockstep import LockstepMaster
         from cec_mpi.session.callers import turns_with_mpi
         from cec_mpi.session.session import Running, Session
         from cec_mpi.wire.collective.hub import CollectiveHub
@@ -107,7 +105,7 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
         with ExitStack() as kept:
             turns = turns_with_mpi()
             given = places, library_name(), kept, logs, turns, Running.LOCKSTEP
-            yield Session(hub, LockstepMaster, *given)
+            yield Session(hub, *given)
     except BaseException as error:
         hub.stop(error)
         raised_together(comm, error)

@@ -2,35 +2,61 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, ShortageError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.machine.machine import Machine
+from cec_mpi.processes.waiting import Clock
+from cec_mpi.roster.changes import Gone
+from cec_mpi.roster.roster import Process, State
+from cec_mpi.session.serving import adopt, answer
 from cec_mpi.session.stores import noting_problems, open_machine
-from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.wire.answers import AnswerBuffers, Answers
+from cec_mpi.wire.jobs import Answered, Event, Job, JobsEnd
 from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.protocol import EveryRank
+from cec_mpi.wire.orders import Multiply, reported
+from cec_mpi.wire.protocol import Together
 
 
-class LocalHub(EveryRank):
-    """The master's end when the machines are objects beside it."""
+class LocalHub(Together):
+    """The master's end when the machines are objects beside it.
 
-    def __init__(self) -> None:
-        self._machines: list[Machine] = []
+    They make steps together, or compute the jobs that they are asked for when the hub is asked for
+    events, in the order in which they were asked.
+
+    Parameters
+    ----------
+    elastic : bool
+        Ask machines for jobs, as the master of an elastic run does.
+    spares : int
+        Processes that become machines in the place of lost ones.
+    clock : Clock
+    """
+
+    def __init__(self, elastic: bool = False, spares: int = 0, clock: Clock = time) -> None:
+        super().__init__(clock)
+        self.is_cut_off = False
+        self._elastic, self._spares = elastic, spares
+        self._opened: list[Machine] = []
+        self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
         self._opening: Opening | None = None
+        self._stores = 0
+        self._machines: dict[tuple[int, int], Machine] = {}  # by store and rank
+        self._jobs: dict[int, Job] = {}  # by rank
+        self._problems: dict[int, str] = {}  # by rank
 
     def open(self, opening: Opening) -> list[Opened]:
         """Open the shards; one machine at a time is measured, as one at a time computes."""
         opened = []
-        self._machines, self._opening = [], opening
+        self._opened, self._opening = [], opening
         for number in opening.machines:
             if not number:
                 opened.append(Opened())
@@ -41,28 +67,136 @@ class LocalHub(EveryRank):
             with noting_problems(number, problems, passed=ShortageError):
                 machine = open_machine(number, opening)
                 files = machine.shard_files
-                if opening.measured and not self._machines:
+                if opening.measured and not self._opened:
                     rate = machine.measure_rate()
-                self._machines.append(machine)
+                self._opened.append(machine)
             unseen = bool(problems and opening.unseen(number))
             opened.append(Opened("".join(problems), files, rate, unseen))
         return opened
 
-    def admit(self, emulation: Emulation | None) -> LocalMasterEnd:
+    def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
         """The machines serve the store that they opened last."""
-        machines, self._machines = self._machines, []
+        machines, self._opened, opening = self._opened, [], self._opening
+        assert opening is not None
         for machine in machines:
             machine.emulation = emulation
-        assert self._opening is not None
-        given = self._opening.manifest, self._opening.placement, self._opening.arithmetic
-        return LocalMasterEnd(machines, *given)
+        self.begin(opening.machines)
+        number, self._stores = self._stores, self._stores + 1
+        if not self._elastic:
+            return LocalMasterEnd(self, machines, opening)
+        if not number:
+            for _ in range(self._spares):
+                self.roster.come()
+        self._openings[number] = opening, emulation
+        for machine in machines:
+            process = self.roster.serving_as(machine.number)
+            assert process is not None
+            self._machines[number, process.rank] = machine
+        return JobsEnd(self, number, opening)
 
     def refuse(self, error: CecError) -> None:
         """They do not."""
-        self._machines = []
+        self._opened = []
 
     def stop(self, error: BaseException | None) -> None:
         """Nothing to do: the machines end with this process."""
+
+    # Jobs.
+
+    def ask(self, job: Job, content: NDArray[Any]) -> None:
+        """As `ElasticHub.ask`."""
+        rank = self._rank_of(job.machine)
+        self.roster.ask(rank)
+        job.content, job.asked = content, True
+        self._jobs[rank] = job
+
+    def busy(self) -> dict[int, Job]:
+        """As `ElasticHub.busy`."""
+        states = State.COMPUTING, State.LATE
+        return {j.machine: j for rank, j in self._jobs.items() if self.roster[rank].state in states}
+
+    def awaited(self) -> set[int]:
+        """As `ElasticHub.awaited`."""
+        return self.roster.machines(State.JOINING)
+
+    def events(self) -> Iterator[Event]:
+        """As `Hub.events`; machines compute now."""
+        for process in self.roster.living():
+            if process.state is State.JOINING:
+                self._open_all(process)
+                self.roster.joined(process.rank)
+        for rank, job in list(self._jobs.items()):
+            if self.roster[rank].state in (State.LOST, State.EXCLUDED):
+                del self._jobs[rank]
+            elif self.compute(rank, job):
+                del self._jobs[rank]
+                job.content = None
+                self.roster.answer(rank)
+                self._events.append(Answered(job))
+            yield from super().events()
+        yield from super().events()
+
+    def compute(self, rank: int, job: Job) -> bool:
+        """Have the machine of a rank answer; False if it has not, and is to be asked again."""
+        machine = self._machines[job.store, rank]
+        if job.adopted is not None:
+            opening, _ = self._openings[job.store]
+            report, problem = adopt(machine, opening, job.adopted)
+        else:
+            order = Multiply(job.store, job.step, job.machine, job.product, job.intervals)
+            content = job.content
+            if job.product.adjoint:
+                content = content.reshape(job.count, job.product.columns)
+            with Machine.unwarned():
+                report, problem = answer(machine, order, content)
+            job.values[:] = machine.values
+        job.room.report[:] = reported(report, job.machine)
+        self._problems[rank] = problem
+        return True
+
+    def lose(self, machine: int, reason: str) -> None:
+        """A machine dies, and a spare becomes this machine."""
+        self.roster.lose(self._rank_of(machine), reason)
+        self._fill()
+
+    def late(self, machine: int) -> None:
+        """As `ElasticHub.late`."""
+        self.roster.late(self._rank_of(machine))
+
+    def give_up(self, machine: int, reason: str) -> None:
+        """As `ElasticHub.give_up`; no spare takes its place."""
+        self.roster.give_up(self._rank_of(machine), reason)
+
+    def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
+        """As `ElasticHub.exclude`."""
+        self.roster.exclude(self._rank_of(machine), reason, change)
+        self._fill()
+
+    def report(self, machine: int) -> str:
+        """As `ElasticHub.report`."""
+        return self._problems[self._rank_of(machine)]
+
+    def close(self, store: int) -> None:
+        """As `ElasticHub.close`."""
+        del self._openings[store]
+        self._machines = {key: each for key, each in self._machines.items() if key[0] != store}
+
+    def _rank_of(self, machine: int) -> int:
+        process = self.roster.serving_as(machine)
+        if process is None:
+            raise RuntimeError(f"machine {machine} has no process")
+        return process.rank
+
+    def _fill(self) -> None:
+        while self.roster.vacant and (spares := self.roster.spares()):
+            self.roster.join(spares[0].rank, self.roster.vacant[0])
+
+    def _open_all(self, process: Process) -> None:
+        """Open the stores for a process that becomes a machine."""
+        for number, (opening, emulation) in self._openings.items():
+            machine = open_machine(process.machine, opening)
+            machine.emulation = emulation
+            self._machines[number, process.rank] = machine
 
 
 class LocalMasterEnd:
@@ -70,23 +204,17 @@ class LocalMasterEnd:
 
     Parameters
     ----------
+    hub : LocalHub
     machines : list of Machine
         Ascending by number; other machines of the store take no part.
-    manifest : Manifest
-    placement : Placement
-    arithmetic : dtype
-        Of what is shared, and of answers to X W.
+    opening : Opening
     """
 
-    def __init__(
-        self,
-        machines: list[Machine],
-        manifest: Manifest,
-        placement: Placement,
-        arithmetic: np.dtype[Any],
-    ) -> None:
+    def __init__(self, hub: LocalHub, machines: list[Machine], opening: Opening) -> None:
+        self.hub = hub
         self._machines = machines
-        self._placement, self._rows = placement, manifest.rows_per_shard
+        manifest, arithmetic = opening.manifest, opening.arithmetic
+        self._placement, self._rows = opening.placement, manifest.rows_per_shard
         self._assignment: Assignment | None = None
         self._step = 0
         self._product = Product()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError
@@ -50,16 +53,22 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
         while True:
             match order := end.announced(signals):
                 case Multiply():
-                    problem = _answer(machines[order.store], order, end, signals) or problem
+                    machine, shared = machines[order.store], end.shared(order)
+                    report, failed = answer(machine, order, shared)
+                    end.answer(order, machine.values, _warned(report, signals))
+                    problem = failed or problem
                 case Adopt():
-                    given = machines[order.store], openings[order.store], order
-                    problem = _adopt(*given, end, signals) or problem
+                    given = machines[order.store], openings[order.store], order.shards
+                    report, failed = adopt(*given)
+                    nothing = Multiply(order.store, order.step, order.shard, Product(), ())
+                    end.answer(nothing, np.empty(0), _warned(report, signals))
+                    problem = failed or problem
                 case Explain():
                     end.report(problem)
                 case Open():
-                    machine = _open(order, end, make, session)
-                    if machine is not None:
-                        machines[order.store] = machine
+                    opened = _open(order, end, make, session)
+                    if opened is not None:
+                        machines[order.store] = opened
                         openings[order.store] = order.opening
                 case Close():  # a spare may not have opened it
                     machines.pop(order.store, None)
@@ -68,36 +77,32 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
                     return order.error
 
 
-def _answer(machine: Machine, order: Multiply, end: MachineEnd, signals: NotedSignals) -> str:
-    """Answer a step; returns what went wrong, or nothing."""
+def answer(machine: Machine, order: Multiply, values: NDArray[Any]) -> tuple[Report, str]:
+    """Answer a step: what the machine says of it, and what went wrong, or nothing."""
     if order.intervals is not None:
         machine.assign(order.intervals)
     machine.prepare(order.product)
-    done = machine.work(order.product, end.shared(order), order.step)
-    report = Report(failed=True)
-    if not done.problem:
-        leaving = signals.received is not None
-        report = Report(done.seconds, done.loaded, leaving=leaving, mended=done.mended)
-    end.answer(order, machine.values, report)
-    return done.problem
+    done = machine.work(order.product, values, order.step)
+    if done.problem:
+        return Report(failed=True), done.problem
+    return Report(done.seconds, done.loaded, mended=done.mended), ""
 
 
-def _adopt(
-    machine: Machine, opening: Opening, order: Adopt, end: MachineEnd, signals: NotedSignals
-) -> str:
-    """Take over shards; returns why that cannot be, or nothing."""
-    report, problem = Report(failed=True), ""
+def adopt(machine: Machine, opening: Opening, shards: Sequence[int]) -> tuple[Report, str]:
+    """Take over shards: what the machine says of it, and why that cannot be, or nothing."""
     try:
-        loaded = machine.adopt(order.shards, partial(open_adopted, opening))
-        leaving = signals.received is not None
-        report = Report(0.0, loaded, leaving=leaving, mended=machine.mended())
-        log.info("machine %d has taken over the shards %s", machine.number, order.shards)
+        loaded = machine.adopt(shards, partial(open_adopted, opening))
+        report = Report(0.0, loaded, mended=machine.mended())
     except Exception as error:
         log.exception("machine %d takes over no shards", machine.number)
-        problem = str(error) or type(error).__name__
-    nothing = Multiply(order.store, order.step, order.shard, Product(), ())
-    end.answer(nothing, np.empty(0), report)
-    return problem
+        return Report(failed=True), str(error) or type(error).__name__
+    log.info("machine %d has taken over the shards %s", machine.number, shards)
+    return report, ""
+
+
+def _warned(report: Report, signals: NotedSignals) -> Report:
+    """A report, with the warning that has come until now."""
+    return report if signals.received is None else replace(report, leaving=True)
 
 
 def _open(

@@ -13,9 +13,8 @@ from typing import TypeVar
 
 from cec_mpi.core.plan.scheme import Scheme
 from cec_mpi.errors import InputError, SlowWarning
-from cec_mpi.machine.emulation import Emulation
-from cec_mpi.master.master import Master, OpenStore
-from cec_mpi.master.planning import StepPlanner
+from cec_mpi.master.master import Master
+from cec_mpi.master.planning import OpenStore, StepPlanner
 from cec_mpi.master.schedule import Schedule
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.options.speeds import SpeedsOption, as_speeds
@@ -39,7 +38,6 @@ from cec_mpi.store.staging import node_directory, remembered_stage
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.protocol import Hub
 
-End = TypeVar("End")
 T = TypeVar("T")
 
 
@@ -58,8 +56,6 @@ class Session:
     ----------
     hub : Hub
         The wire.
-    make : callable
-        Makes the master of a store on what this wire gives, as `LockstepMaster` does.
     places : list of Place
         Where each rank runs, the master first; one place alone when all are here.
     library : str
@@ -90,8 +86,7 @@ class Session:
 
     def __init__(
         self,
-        hub: Hub[End],
-        make: Callable[[End, SessionOptions, OpenStore], Master],
+        hub: Hub,
         places: list[Place],
         library: str,
         kept: ExitStack,
@@ -100,11 +95,10 @@ class Session:
         running: Running = Running.ALONE,
         gather: Callable[[int], list[Place]] | None = None,
     ) -> None:
-        self._make_master = _masters_on(hub, make)
         self._turns = turns or Turns()
         self._ended = False
         self._kept = kept
-        self._hub: Hub[object] = hub
+        self._hub = hub
         self._places = places
         self._library = library
         self._running = running
@@ -151,6 +145,7 @@ class Session:
             wait=options.wait,
             step=recorder.next_step,
             tick=recorder.next_tick,
+            clock=self._hub.clock,
         )
         self._recorder = recorder
         self._stores = 0
@@ -278,7 +273,7 @@ class Session:
         store = OpenStore(
             path, manifest, scaling, steps, self._recorder, number, opening.arithmetic
         )
-        master = self._make_master(emulation, options, store)
+        master = Master(self._hub.admit(emulation), options, store)
         if number == 0:
             self.schedule.begin_without(self._hub.absent())
             at = zip(opening.machines, hosts, strict=True)
@@ -306,14 +301,3 @@ class Session:
             self.slow = [finding.text for finding in found]
         for text in self.slow:
             warnings.warn(text, SlowWarning, stacklevel=2)
-
-
-def _masters_on(
-    hub: Hub[End], make: Callable[[End, SessionOptions, OpenStore], Master]
-) -> Callable[[Emulation | None, SessionOptions, OpenStore], Master]:
-    """What has the machines serve the store that they opened last, and makes its master."""
-
-    def master(emulation: Emulation | None, options: SessionOptions, store: OpenStore) -> Master:
-        return make(hub.admit(emulation), options, store)
-
-    return master

@@ -1,23 +1,58 @@
-"""Jobs, which are asked and answered one by one: what an elastic step needs of the wire."""
+"""Jobs, which machines are asked for and answer one by one, and the end that asks for them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.step.product import Product
-from cec_mpi.roster.changes import Change, Gone
-from cec_mpi.roster.roster import Roster
+from cec_mpi.roster.changes import Change
 from cec_mpi.store.shard import Mended
+from cec_mpi.wire.opening import Opening
 from cec_mpi.wire.orders import Reported
 
+if TYPE_CHECKING:
+    from cec_mpi.wire.protocol import ElasticHub
+
+_NUMBER, _REPORT = 8, Reported.size()  # bytes of a number of a report, and how many there are
+
+# Bytes that are kept for further answers: so many times those of a step, or as many as that.
+_STEPS, _LEAST = 4, 16 << 20
+_ROOM = 1024  # bytes of a room beside its numbers
+
 Intervals = tuple[tuple[int, int], ...]
+
+
+class AnswerRoom:
+    """Room for a report and so many answers behind it.
+
+    Parameters
+    ----------
+    size : int
+    dtype : dtype
+        Of the answers.
+
+    Attributes
+    ----------
+    together : ndarray of float64
+        Both.
+    report : (11,) ndarray of float64
+    values : (size,) ndarray
+    """
+
+    def __init__(self, size: int, dtype: np.dtype[Any]) -> None:
+        self.together = np.empty(_REPORT + -(-size * dtype.itemsize // _NUMBER))
+        self.report = self.together[:_REPORT]
+        self.values = self.together[_REPORT:].view(dtype)[:size]
+
+    def clear(self) -> None:
+        """Have no answer: NaN, which counts as failed."""
+        self.report.fill(np.nan)
+        self.values.fill(np.nan)
 
 
 @dataclass(eq=False)
@@ -27,19 +62,13 @@ class Job:
     Attributes
     ----------
     machine, store, step : int
-    shard : int
-        Whose rows, by its machine: its own today.
     product : Product
     intervals : tuple of (int, int)
         The rows, ascending.
-    values : ndarray
-        For X W its answers, (count * k,); for X' V its part of the sum, (r * k,) of float64.
+    room : AnswerRoom
+        Where its answer comes to.
     begun : float
-        When it was asked, in seconds of `time.monotonic`.
-    report : (11,) ndarray of float64
-        What the machine says of it, as it comes.
-    room : object
-        What `report` and `values` lie in.
+        When it was asked, in seconds of the hub's clock.
     content : object
         What it multiplies with, which must not change until the answer is there.
     asked : bool
@@ -54,17 +83,19 @@ class Job:
     machine: int
     store: int
     step: int
-    shard: int
     product: Product
     intervals: Intervals
-    values: NDArray[Any]
-    begun: float = field(default_factory=time.monotonic)
-    report: NDArray[np.float64] = field(default_factory=lambda: np.zeros(Reported.size()))
-    room: Any = None
+    room: AnswerRoom
+    begun: float
     content: Any = None
     asked: bool = False
     adopted: tuple[int, ...] | None = None
     allowance: float = 0.0
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """For X W its answers, (count * k,); for X' V its part of the sum, (r * k,) of float64."""
+        return self.room.values
 
     @property
     def count(self) -> int:
@@ -74,13 +105,13 @@ class Job:
     @property
     def reported(self) -> Reported[float]:
         """What the machine says of it."""
-        return Reported(*self.report.tolist())
+        return Reported(*self.room.report.tolist())
 
     @property
     def failed(self) -> bool:
-        """The machine raised an exception, or answered for another shard."""
+        """The machine raised an exception, or answered for another machine's shard."""
         reported = self.reported
-        return bool(reported.failed) or reported.shard != self.shard
+        return bool(reported.failed) or reported.shard != self.machine
 
     @property
     def leaving(self) -> bool:
@@ -110,64 +141,29 @@ class Answered:
 Event = Answered | Change
 
 
-class JobsHub(Protocol):
-    """The master's end of jobs, for all stores that the same machines serve.
+class JobsEnd:
+    """The master's end for the steps of one store, whose machines answer one by one.
+
+    Parameters
+    ----------
+    hub : ElasticHub
+    store : int
+    opening : Opening
 
     Attributes
     ----------
-    roster : Roster
-        Which process is which machine, and in what state.
-    is_cut_off : bool
-        The last call was interrupted, or is still under way: it must not be asked for more.
-    """
-
-    roster: Roster
-    is_cut_off: bool
-
-    def ask(self, job: Job, content: NDArray[Any]) -> None:
-        """Give a job to its machine, which is idle."""
-
-    def busy(self) -> dict[int, Job]:
-        """The jobs that are not answered, by machine; without those of machines given up."""
-
-    def awaited(self) -> set[int]:
-        """Machines that the run waits for: processes open their shards, or are still to come."""
-
-    def events(self) -> Iterator[Event]:
-        """What has happened since the last time, as it shows in the roster; never waits."""
-
-    def late(self, machine: int) -> None:
-        """The step that waits for a machine waits for it no more."""
-
-    def give_up(self, machine: int, reason: str) -> None:
-        """Treat a machine that does not answer as lost; a spare takes its place.
-
-        If its process answers after all, it becomes a spare, or the same machine again if
-        there was no spare.
-        """
-
-    def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
-        """Stop asking a machine; a spare takes its place."""
-
-    def report(self, machine: int) -> str:
-        """Ask a machine what went wrong."""
-
-    def close(self, store: int) -> None:
-        """The machines need not serve this store any more; those that are busy keep it open."""
-
-
-class Jobs(Protocol):
-    """The master's end of jobs, for the steps of one store.
-
-    Attributes
-    ----------
-    hub : JobsHub
     path : Path
         Of the store.
     """
 
-    hub: JobsHub
-    path: Path
+    def __init__(self, hub: ElasticHub, store: int, opening: Opening) -> None:
+        self.hub = hub
+        self.path = opening.store
+        self._store = store
+        self._manifest = opening.manifest
+        self._arithmetic = opening.arithmetic
+        self._rooms: dict[tuple[int, np.dtype[Any]], list[AnswerRoom]] = {}
+        self._kept = 0  # bytes of these
 
     def ask(
         self,
@@ -189,6 +185,22 @@ class Jobs(Protocol):
             the dtype that products are computed in. It has to stay as it is until the answer is
             there.
         """
+        if product.adjoint:
+            size, dtype = self._manifest.columns * product.columns, np.dtype(np.float64)
+        else:
+            rows = sum(stop - start for start, stop in intervals)
+            size, dtype = rows * product.columns, self._arithmetic
+        kept = self._rooms.get((size, dtype))
+        if kept:
+            room = kept.pop()
+            self._kept -= _size_of(room)
+        else:
+            room = AnswerRoom(size, dtype)
+        room.clear()  # what a short answer leaves out is not to be taken for one
+        now = self.hub.clock.monotonic()
+        job = Job(machine, self._store, step, product, intervals, room, now)
+        self.hub.ask(job, content)
+        return job
 
     def adopt(self, machine: int, step: int, shards: Sequence[int], allowance: float) -> Job:
         """Have a machine that is idle take over shards, which lie behind its own ones then.
@@ -201,12 +213,32 @@ class Jobs(Protocol):
         allowance : float
             Seconds that it may take to read them.
         """
+        room = AnswerRoom(0, self._arithmetic)
+        room.clear()
+        job = Job(machine, self._store, step, Product(), (), room, self.hub.clock.monotonic())
+        job.adopted, job.allowance = tuple(shards), allowance
+        self.hub.ask(job, room.values)
+        return job
 
     def gave(self, job: Job) -> bool:
         """Whether a job is of this store."""
+        return job.store == self._store
 
     def release(self, jobs: Iterable[Job]) -> None:
         """The values of these jobs, all answered, are not needed any more."""
+        released = list(jobs)
+        size = sum(_size_of(job.room) for job in released)
+        if self._kept + size > max(_LEAST, _STEPS * size):  # of plans that were other ones
+            self._rooms.clear()
+            self._kept = 0
+        self._kept += size
+        for job in released:
+            self._rooms.setdefault((job.values.size, job.values.dtype), []).append(job.room)
 
     def close(self) -> None:
         """The machines need not serve this store any more."""
+        self.hub.close(self._store)
+
+
+def _size_of(room: AnswerRoom) -> int:
+    return room.together.nbytes + _ROOM

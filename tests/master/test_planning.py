@@ -1,4 +1,4 @@
-"""Whole runs planned on a clock of the test's own: no machine, no wire and no second is needed."""
+"""Whole runs step on a clock of the test's own: no machine, no wire and no second is needed."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ def planner_of(ticks, speeds=None, rows=ROWS, **options):
 def run(steps, count, clock=None):
     """Plans and makespans of so many steps, of machines as fast as they should be."""
     for _ in range(count):
-        planned = steps.plan(steps.next())
-        steps.begun(planned)
-        rows = planned.plan.assignment.counts(6)
+        step = steps.plan(steps.next())
+        steps.begin(step)
+        rows = step.plan.assignment.counts(6)
         seconds = rows / SPEEDS
         if clock is not None:
             clock.now += seconds.max()
-        yield planned, steps.learn(planned, Product(), rows, seconds)
+        yield step, steps.learn(step, rows, seconds)
 
 
 def test_the_papers_run_with_the_speeds_that_are_given():
     done = list(run(planner_of(PAPER_AVAILABLE), 6))
     available = [*PAPER_AVAILABLE, *PAPER_AVAILABLE[-1:] * 2]
-    assert [planned.moment.available for planned, _ in done] == available
-    assert [planned.moment.step for planned, _ in done] == list(range(6))
-    for planned, _ in done:
-        alone = plan_step(planned.moment.available, SPEEDS, RECOVERY, ROWS)
-        assert planned.plan.assignment == alone.assignment
-        assert planned.plan.makespan == alone.makespan
-    assert [planned.changed for planned, _ in done] == [True] * 4 + [False] * 2
+    assert [step.available for step, _ in done] == available
+    assert [step.number for step, _ in done] == list(range(6))
+    for step, _ in done:
+        alone = plan_step(step.available, SPEEDS, RECOVERY, ROWS)
+        assert step.plan.assignment == alone.assignment
+        assert step.plan.makespan == alone.makespan
+    assert [step.changed for step, _ in done] == [True] * 4 + [False] * 2
     assert [known.predicted for _, known in done] == [None, 84, 120, 210, 210, 210]
     assert [known.bound for _, known in done] == [None, 84, 120, 210, 210, 210]
     assert [known.hindsight for _, known in done] == pytest.approx([70, 84, 120, 210, 210, 210])
@@ -71,11 +71,11 @@ def test_speeds_are_learned_from_the_first_step_on():
     (first, known), *others = run(steps, 6)
     assert first.speeds == (1.0,) * 6
     assert known.predicted is None
-    for planned, known in others:
-        alone = plan_step(planned.moment.available, SPEEDS, RECOVERY, 42000)
-        assert planned.speeds == pytest.approx(SPEEDS / 3)
+    for step, known in others:
+        alone = plan_step(step.available, SPEEDS, RECOVERY, 42000)
+        assert step.speeds == pytest.approx(SPEEDS / 3)
         np.testing.assert_allclose(
-            planned.plan.assignment.counts(6), alone.assignment.counts(6), atol=1
+            step.plan.assignment.counts(6), alone.assignment.counts(6), atol=1
         )
         assert known.predicted == pytest.approx(alone.makespan, rel=1e-3)
         assert known.hindsight == pytest.approx(alone.bound, rel=1e-3)
@@ -86,8 +86,8 @@ def test_ticks_of_a_clock_pass_while_machines_compute_and_are_waited_for():
     ticks = [EVERYONE, (1, 2, 3, 5, 6), (1, 2), EVERYONE]
     steps = planner_of(ticks, tick_seconds=100.0, wait=True, clock=clock)
     done, begun = [], []
-    for planned, known in run(steps, 4, clock):
-        done.append((planned.moment.tick, planned.moment.waited))
+    for step, known in run(steps, 4, clock):
+        done.append((step.tick, step.waited))
         begun.append(clock.now - 1000 - known.hindsight)
     # 70 s each with all machines; the second begins in tick 0 too, the third finds tick 1.
     assert done == [(0, 0), (0, 0), (1, 0), (3, 1)]
@@ -106,11 +106,11 @@ def test_no_machine_is_waited_for_in_vain():
 def test_a_step_that_was_not_begun_is_planned_again():
     steps = planner_of([(1, 2, 3), EVERYONE])
     first, again = (steps.plan(steps.next()) for _ in range(2))
-    assert first == again
+    assert (first.number, first.available) == (again.number, again.available)
     assert first.changed
-    steps.begun(again)
+    steps.begin(again)
     after = steps.plan(steps.next())
-    assert (after.moment.step, after.moment.available) == (1, EVERYONE)
+    assert (after.number, after.available) == (1, EVERYONE)
 
 
 def test_stragglers_have_rows_computed_more_often_where_machines_are_there():
@@ -158,12 +158,12 @@ def test_it_predicts_what_a_run_has_recorded(tmp_path, speeds):
         Placement.plain(manifest.code.machines),
     )
     for record in records:
-        planned = steps.plan(steps.next())
-        steps.begun(planned)
-        assert planned.changed == record.plan_changed
-        assert planned.plan.assignment.counts(6).tolist() == record.rows
-        product = Product(record.adjoint, record.columns)
-        known = steps.learn(planned, product, record.rows, record.seconds)
+        step = steps.plan(steps.next())
+        steps.begin(step)
+        assert step.changed == record.plan_changed
+        assert step.plan.assignment.counts(6).tolist() == record.rows
+        step.product = Product(record.adjoint, record.columns)
+        known = steps.learn(step, record.rows, record.seconds)
         assert known.predicted == record.predicted_makespan
         assert (known.bound, known.hindsight) == (record.bound, record.hindsight_makespan)
 
@@ -172,8 +172,8 @@ def test_who_joins_on_a_host_that_is_known_begins_with_its_speed():
     """Of each store that the session has, whichever made the step in which it joined."""
     steps = planner_of([EVERYONE], SpeedEstimator(6, RECOVERY, ROWS))
     steps.schedule.hosts = {n: f"node{n}" for n in EVERYONE}
-    planned = [planned for planned, _ in run(steps, 8)][-1]
-    assert planned.speeds == pytest.approx(SPEEDS / 3)
+    step = [step for step, _ in run(steps, 8)][-1]
+    assert step.speeds == pytest.approx(SPEEDS / 3)
     for machine, host in ((6, "node1"), (1, "node6"), (2, "new")):
         steps.schedule.hear(Lost(machine, "gone"))
         steps.schedule.hear(Joined(machine, 7, host))

@@ -14,7 +14,6 @@ from cec_mpi.core.plan.planner import Planner
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
 from cec_mpi.machine.machine import Machine
-from cec_mpi.master.lockstep import LockstepMaster
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.launch.places import Place
@@ -168,7 +167,7 @@ def machines_of_which_one_is(comm, store, kind):
         return
     hub = CollectiveHub(comm)
     with ExitStack() as kept:
-        session = Session(hub, LockstepMaster, place_of_one() * 4, "MPI", kept)
+        session = Session(hub, place_of_one() * 4, "MPI", kept)
         yield session.open(store, SessionOptions(), Recorder())
     hub.stop(None)
 

@@ -13,7 +13,6 @@ from mpi4py import MPI
 from cec_mpi import open_operator
 from cec_mpi.availability.models import Listed, RandomAvailability
 from cec_mpi.machine.emulation import SpeedChange
-from cec_mpi.master.lockstep import LockstepMaster
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.launch.places import Place
 from cec_mpi.records.recorder import Recorder
@@ -137,7 +136,7 @@ def test_a_small_step_with_nothing_new_is_one_message_there_and_one_back(comm, s
     hub = CollectiveHub(counted)
     place = Place("here", 1, 1, 1)
     with ExitStack() as kept:
-        session = Session(hub, LockstepMaster, [place] * 4, "MPI", kept)
+        session = Session(hub, [place] * 4, "MPI", kept)
         master = session.open(store, SessionOptions(speeds=(1.0, 1.0, 1.0)), Recorder())
         w, v = np.ones((X.shape[1], 12)), np.ones((X.shape[0], 12))
         expected = [["Ibcast", "Igatherv"]] * 6

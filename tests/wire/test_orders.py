@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.store.shard import Loaded, Mended
-from cec_mpi.wire.jobs import Job
+from cec_mpi.wire.jobs import AnswerRoom, Job
 from cec_mpi.wire.orders import (
     Close,
     Explain,
@@ -50,18 +50,22 @@ def test_orders_that_are_no_step():
         announced(Order(99), b"")
 
 
+def job_of(*intervals):
+    return Job(3, 0, 7, Product(), intervals, AnswerRoom(0, np.dtype(float)), 0.0)
+
+
 def test_a_report_comes_as_it_was_sent():
     report = Report(1.5, Loaded(0.5, 80), failed=True, leaving=True, mended=Mended(2, 3, 9, 0.1))
-    job = Job(3, 0, 7, 3, Product(), ((0, 4), (6, 9)), np.empty(7))
-    job.report[:] = reported(report, shard=3, finite=False)
+    job = job_of((0, 4), (6, 9))
+    job.room.report[:] = reported(report, shard=3, finite=False)
     assert job.reported == Reported(3, 1.5, 0.5, 80, 1, 1, 1, 2, 3, 9, 0.1)
     assert (job.count, job.failed, job.leaving, job.mended) == (7, True, True, report.mended)
 
 
 @pytest.mark.parametrize("answered", [0, 2, np.nan])
 def test_an_answer_for_another_shard_is_none(answered):
-    job = Job(3, 0, 7, 3, Product(), ((0, 4),), np.empty(4))
-    job.report[:] = reported(Report(), shard=3)
+    job = job_of((0, 4))
+    job.room.report[:] = reported(Report(), shard=3)
     assert not job.failed
-    job.report[0] = answered
+    job.room.report[0] = answered
     assert job.failed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,14 @@ from cec_mpi.core.deviation.amplification import (
     transposed_errors,
 )
 from cec_mpi.errors import InfeasibleError, MachineError
-from cec_mpi.master.flight.context import Context
 from cec_mpi.master.flight.in_flight import StepInFlight
 from cec_mpi.master.numbers.bounds import ErrorBounds
 from cec_mpi.master.step import Step
 from cec_mpi.text import plural
 from cec_mpi.wire.jobs import Intervals, Job
+
+if TYPE_CHECKING:
+    from cec_mpi.master.one_by_one import MadeOneByOne
 
 
 @dataclass(eq=False)
@@ -89,7 +91,7 @@ class AdjointStep(StepInFlight):
     (see `MDSCode.stand_in_weights`).
     """
 
-    def __init__(self, master: Context, step: Step, coded: NDArray[Any], columns: int) -> None:
+    def __init__(self, master: MadeOneByOne, step: Step, coded: NDArray[Any], columns: int) -> None:
         super().__init__(master, step)
         self._coded = coded
         self._size = columns * step.product.columns
@@ -227,7 +229,7 @@ class AdjointStep(StepInFlight):
 
     def _others(self, shard: int) -> tuple[int, ...]:
         """L shards of which machines are done first, to stand in for one."""
-        needed, speeds = self.master.manifest.code.recovery, self.step.planned.speeds
+        needed, speeds = self.master.manifest.code.recovery, self.step.speeds
         times: list[tuple[float, int]] = []
         placement = self.placement
         for machine in sorted(self.helpers()):

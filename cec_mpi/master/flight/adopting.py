@@ -15,12 +15,13 @@ from cec_mpi.core.placement.shares import shares_of
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.flight.gains import Gains
 from cec_mpi.master.flight.reading import BANDWIDTH, Reading
-from cec_mpi.master.planning import Planned, StepPlanner
+from cec_mpi.master.planning import StepPlanner
+from cec_mpi.master.step import Step
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.roster.changes import Change, Gone
 from cec_mpi.roster.roster import State
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.wire.jobs import Job, Jobs
+from cec_mpi.wire.jobs import Job, JobsEnd
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class Adopting:
 
     Parameters
     ----------
-    end : Jobs
+    end : JobsEnd
     steps : StepPlanner
         Its placement is replaced when machines have other shards.
     manifest : Manifest
@@ -54,7 +55,7 @@ class Adopting:
 
     def __init__(
         self,
-        end: Jobs,
+        end: JobsEnd,
         steps: StepPlanner,
         manifest: Manifest,
         most: int | None,
@@ -74,7 +75,7 @@ class Adopting:
 
     @classmethod
     def of(
-        cls, options: SessionOptions, end: Jobs, steps: StepPlanner, manifest: Manifest
+        cls, options: SessionOptions, end: JobsEnd, steps: StepPlanner, manifest: Manifest
     ) -> Adopting | None:
         """As the options want it, if they do."""
         if not options.adopts:
@@ -151,14 +152,14 @@ class Adopting:
                 break
         return bool(self.pending)
 
-    def consider(self, planned: Planned, up: set[int]) -> None:
+    def consider(self, step: Step, up: set[int]) -> None:
         """A step begins. Have fast machines take over shards before the next, if it would pay."""
         self._up = up
         self._look()
         if self._gains is not None and not self.is_reading:
             placement = self._steps.placement
             self._queue = self._gains.worth_it(
-                planned, placement, self._room(placement), self.reading.seconds, self._failed
+                step, placement, self._room(placement), self.reading.seconds, self._failed
             )
 
     def go_on(self, ready: Collection[int], step: int) -> list[Job]:

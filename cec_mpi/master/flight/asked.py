@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.finite import Unusable
 from cec_mpi.core.placement.placement import Placement
 from cec_mpi.errors import InfeasibleError
-from cec_mpi.master.flight.context import Context
 from cec_mpi.master.step import Step
 from cec_mpi.roster.roster import State
 from cec_mpi.wire.jobs import Intervals, Job
+
+if TYPE_CHECKING:
+    from cec_mpi.master.one_by_one import MadeOneByOne
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +25,7 @@ class Asked:
 
     Parameters
     ----------
-    master : Context
+    master : MadeOneByOne
     step : Step
 
     Attributes
@@ -38,13 +40,13 @@ class Asked:
         Machines of which nothing more is used.
     """
 
-    def __init__(self, master: Context, step: Step) -> None:
+    def __init__(self, master: MadeOneByOne, step: Step) -> None:
         self.master = master
         self.step = step
         self.end = master.end
         self.hub = master.end.hub
         self.roster = self.hub.roster
-        self.machines = set(step.moment.available)
+        self.machines = set(step.available)
         self.outstanding: dict[int, Job] = {}
         self.refused: dict[int, Unusable] = {}
         self.wrong: set[int] = set()

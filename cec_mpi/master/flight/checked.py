@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +12,14 @@ from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.core.step.product import Product
 from cec_mpi.master.flight.adjoint import AdjointStep
-from cec_mpi.master.flight.context import Context
 from cec_mpi.master.flight.forward import ForwardStep
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.step import Step
 from cec_mpi.roster.roster import State
 from cec_mpi.wire.jobs import Intervals, Job
+
+if TYPE_CHECKING:
+    from cec_mpi.master.one_by_one import MadeOneByOne
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +29,14 @@ class CheckedAdjoint:
 
     Parameters
     ----------
-    master : Context
+    master : MadeOneByOne
     checks : TermChecks
     answers : callable
         Makes the `RowAnswers` that take the answers to the probe in a step.
     """
 
     def __init__(
-        self, master: Context, checks: TermChecks, answers: Callable[[Step], RowAnswers]
+        self, master: MadeOneByOne, checks: TermChecks, answers: Callable[[Step], RowAnswers]
     ) -> None:
         self._master = master
         self._checks = checks
@@ -87,7 +90,7 @@ class CheckedAdjoint:
         probing.machines = on_its_way.machines - set(on_its_way.outstanding)
         probing.wrong = set(on_its_way.wrong)
         probing.to_its_end(buffers)
-        self._master.end.release(probing.totals.jobs)
+        self._master.end.release(probing.answered)
         on_its_way.leave_answered()
         for shard in answers.accused:
             self._checks.forget(shard)
@@ -99,7 +102,7 @@ class ProbeStep(ForwardStep):
 
     Parameters
     ----------
-    master : Context
+    master : MadeOneByOne
     step : Step
     checks : TermChecks
         Receives the answers.
@@ -111,7 +114,7 @@ class ProbeStep(ForwardStep):
 
     def __init__(
         self,
-        master: Context,
+        master: MadeOneByOne,
         step: Step,
         checks: TermChecks,
         answers: RowAnswers,

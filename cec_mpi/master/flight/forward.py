@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from cec_mpi.core.plan.replan import Missing, replan
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.errors import MachineError
-from cec_mpi.master.flight.context import Context
 from cec_mpi.master.flight.in_flight import StepInFlight
 from cec_mpi.master.step import Step
 from cec_mpi.wire.jobs import Intervals, Job
+
+if TYPE_CHECKING:
+    from cec_mpi.master.one_by_one import MadeOneByOne
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +26,7 @@ class ForwardStep(StepInFlight):
     """X W: any L answers to a row will do."""
 
     def __init__(
-        self, master: Context, step: Step, shared: NDArray[Any], answers: RowAnswers
+        self, master: MadeOneByOne, step: Step, shared: NDArray[Any], answers: RowAnswers
     ) -> None:
         super().__init__(master, step)
         self._shared = shared
@@ -48,7 +50,7 @@ class ForwardStep(StepInFlight):
 
     def _share_out(self, missing: Sequence[Missing]) -> None:
         placement = self.placement
-        for shard, start, stop in replan(missing, self.step.planned.speeds, placement.holder):
+        for shard, start, stop in replan(missing, self.step.speeds, placement.holder):
             self._set_aside(placement.holder(shard), shard, start, stop)
 
     def _set_aside(self, machine: int, shard: int, start: int, stop: int) -> None:

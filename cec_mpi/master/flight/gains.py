@@ -10,7 +10,7 @@ from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.speeds.given import Speeds
 from cec_mpi.errors import CecError
-from cec_mpi.master.planning import Planned
+from cec_mpi.master.step import Step
 from cec_mpi.store.format.manifest import Manifest
 
 _LEAST = 0.05  # of the makespan: for less nothing is taken over
@@ -35,7 +35,7 @@ class Gains:
 
     def worth_it(
         self,
-        planned: Planned,
+        step: Step,
         placement: Placement,
         room: Sequence[int],
         reading: Callable[[int], float],
@@ -45,7 +45,7 @@ class Gains:
 
         Parameters
         ----------
-        planned : Planned
+        step : Step
         placement : Placement
         room : (M,) sequence of int
             Shards that each machine can take over.
@@ -58,13 +58,13 @@ class Gains:
         if scale is None:
             return {}
         known, gain = self._known
-        if known is not planned.plan:
-            recovery, machines = self._manifest.code.recovery, planned.moment.available
+        if known is not step.plan:
+            recovery, machines = self._manifest.code.recovery, step.available
             gain = None
-            given = placement.holding, machines, planned.speeds, recovery, placement.shards, room
+            given = placement.holding, machines, step.speeds, recovery, placement.shards, room
             with suppress(CecError):  # speeds that nothing can be made of
                 gain = gain_of(*given)
-            self._known = planned.plan, gain
+            self._known = step.plan, gain
         if gain is None:
             return {}
         pairs = {(n, shard) for n, mine in gain.taken.items() for shard in mine}

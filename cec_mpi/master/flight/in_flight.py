@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from abc import ABC, abstractmethod
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +14,6 @@ from cec_mpi.core.accuracy.finite import NotFinite, Unusable
 from cec_mpi.core.deviation.amplification import Amplification
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.flight.asked import Asked
-from cec_mpi.master.flight.context import Context
-from cec_mpi.master.flight.totals import Totals
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.processes.waiting import Patience
@@ -26,6 +23,9 @@ from cec_mpi.text import plural
 from cec_mpi.wire.answers import Answers, credible
 from cec_mpi.wire.jobs import Answered, Event, Job
 
+if TYPE_CHECKING:
+    from cec_mpi.master.one_by_one import MadeOneByOne
+
 log = logging.getLogger(__name__)
 
 _LONGEST_SLEEP = 1e-3  # seconds, between two looks at who has answered: each costs its time
@@ -34,14 +34,18 @@ _LONGEST_SLEEP = 1e-3  # seconds, between two looks at who has answered: each co
 class StepInFlight(Asked, ABC):
     """A step on its way: jobs are given, answered, given up and given to others."""
 
-    def __init__(self, master: Context, step: Step) -> None:
+    def __init__(self, master: MadeOneByOne, step: Step) -> None:
         super().__init__(master, step)
         given = step.product.columns, step.product.adjoint, master.steps.rows_of_shards
         self._not_finite = NotFinite(*given)
-        self.totals = Totals.of(master.steps.placement.machines)
+        machines = master.steps.placement.machines
+        self._rows = np.zeros(machines, np.int64)
+        self._reported = np.zeros((3, machines))  # seconds, seconds of reading, bytes read
+        self.answered: list[Job] = []
         self._answered_after: list[float] = []
         self._plan_seconds: float | None = None
-        self._begin = time.monotonic()
+        self._clock = self.hub.clock
+        self._begin = self._clock.monotonic()
 
     # What differs between X W and X' V.
 
@@ -109,13 +113,15 @@ class StepInFlight(Asked, ABC):
 
     def _go(self) -> None:
         step = self.step
-        kind, rows = step.product, step.plan.counts(len(self.totals.rows))
+        kind, rows = step.product, step.plan.counts(len(self._rows))
         self._plan_seconds = self.master.steps.speeds.predict(kind, rows)
-        step.announce(self.master.steps)
+        self.master.steps.begin(step)
         with step.timed("announce"):
             self.first_jobs()
         with step.timed("collect"):
-            patience = Patience(longest=_LONGEST_SLEEP, rhythm=self.master.rhythm)
+            patience = Patience(
+                longest=_LONGEST_SLEEP, rhythm=self.master.rhythm, clock=self._clock
+            )
             while not self.is_done():
                 something = False
                 for event in self.hub.events():
@@ -126,6 +132,8 @@ class StepInFlight(Asked, ABC):
                     continue
                 if not self.outstanding and not self._joining() and not self._busy_before():
                     self._hand_on()
+                    if self.is_done():
+                        break
                     if not self.outstanding and not self.hub.awaited():
                         raise RuntimeError(f"step {step.number} waits for nobody")
                 self._look_at_the_clock()
@@ -137,12 +145,11 @@ class StepInFlight(Asked, ABC):
 
     def collected(self, condition: float, amplification: Amplification) -> Multiplied:
         """What the machines did, for the records; their buffers can be used again."""
-        totals = self.totals
-        self.step.count(collect=sum(job.values.nbytes for job in totals.jobs))
-        self.end.release(totals.jobs)
-        seconds, load_seconds, load_bytes = credible(totals.reported)
+        self.step.count(collect=sum(job.values.nbytes for job in self.answered))
+        self.end.release(self.answered)
+        seconds, load_seconds, load_bytes = credible(self._reported)
         answers = Answers(self.result(), seconds, load_seconds, load_bytes, [])
-        return Multiplied(answers, condition, amplification, totals.rows.tolist())
+        return Multiplied(answers, condition, amplification, self._rows.tolist())
 
     def result(self) -> NDArray[Any]:
         """The sum of the answers to X' V; nothing for X W, which is decoded already."""
@@ -175,7 +182,7 @@ class StepInFlight(Asked, ABC):
             if not self.take_over(self.master.adopting.go_on(self.ready(), self.step.number)):
                 self._hand_on()
             return
-        self._answered_after.append(time.monotonic() - self._begin)
+        self._answered_after.append(self._clock.monotonic() - self._begin)
         if job.failed:
             self._failed(job.machine)
             return
@@ -183,10 +190,19 @@ class StepInFlight(Asked, ABC):
         if unusable is not None:
             self._refuse(unusable)
             return
-        self.totals.add(job)
+        self._count(job)
         self.take(job)
         if self.roster.state_of(job.machine) is State.IDLE:
             self.next_job(job.machine)
+
+    def _count(self, job: Job) -> None:
+        """Count an answer, for the records."""
+        n, told = job.machine - 1, job.reported
+        self._rows[n] += job.count
+        # It was not asked longer ago; what is no number is left out later.
+        seconds = min(told.seconds, self._clock.monotonic() - job.begun)
+        self._reported[:, n] += seconds, told.load_seconds, told.load_bytes
+        self.answered.append(job)
 
     def _refuse(self, found: Unusable) -> None:
         """Have the rows of an answer that is not finite from others, if it is a machine's error."""
@@ -245,7 +261,7 @@ class StepInFlight(Asked, ABC):
         return self.hub.busy().keys() & self.master.up - self.machines
 
     def _look_at_the_clock(self) -> None:
-        now = time.monotonic()
+        now = self._clock.monotonic()
         allowed = self._allowed()
         late = [
             n

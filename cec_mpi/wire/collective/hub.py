@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import pickle
 import traceback
+from typing import Any
 
+import numpy as np
 from mpi4py import MPI
+from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.machine.emulation import Emulation
@@ -15,26 +18,38 @@ from cec_mpi.processes.ending.limit import leave_after_a_loss
 from cec_mpi.processes.waiting import wait_for
 from cec_mpi.terminal import tell
 from cec_mpi.wire.answers import check_message_sizes
-from cec_mpi.wire.collective.announcing import Announcer
+from cec_mpi.wire.collective.buffers import broadcast
 from cec_mpi.wire.collective.master_end import CollectiveMasterEnd
+from cec_mpi.wire.collective.packets import Packet
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import CUT_OFF, MASTER, Kind, Order, Stop
-from cec_mpi.wire.protocol import EveryRank
+from cec_mpi.wire.protocol import Together
 
 log = logging.getLogger(__name__)
 
 
-class CollectiveHub(Announcer, EveryRank):
+class CollectiveHub(Together):
     """Rank 0's end of the default exchange, for all stores that the machines serve.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm
         The master and one rank per machine.
+
+    Attributes
+    ----------
+    between_verbs : bool
+        Whether the machines wait for the rest of what was begun.
+    stopped : bool
+        Whether they have left.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
-        super().__init__(comm)
+        super().__init__()
+        self._comm = comm
+        self._packet = Packet(comm)
+        self.between_verbs = False
+        self.stopped = False
         self._stores = 0
         self._opening: Opening | None = None
 
@@ -53,6 +68,7 @@ class CollectiveHub(Announcer, EveryRank):
         self._comm.bcast(emulation, root=MASTER)
         self.between_verbs = False
         assert self._opening is not None
+        self.begin(self._opening.machines)
         end = CollectiveMasterEnd(self, self._comm, self._stores, self._opening)
         self._stores += 1
         return end
@@ -77,3 +93,49 @@ class CollectiveHub(Announcer, EveryRank):
         self.say(Order(Kind.STOP), Stop(error).packed())
         self.between_verbs = False
         self.stopped = True
+
+    @property
+    def listened_to(self) -> bool:
+        """Whether the machines wait for what the master says next."""
+        return not (self.stopped or self.between_verbs)
+
+    def say(self, order: Order, content: bytes = b"") -> None:
+        """Bcast of an order, and of bytes that belong to it.
+
+        Raises
+        ------
+        MachineError
+            The machines have left, or wait for the rest of a step that was cut off.
+        """
+        self._begin(order._replace(length=len(content)) if content else order)
+        self._packet.broadcast()
+        if content:
+            broadcast(self._comm, np.frombuffer(content, dtype=np.uint8), len(content))
+
+    def say_step(self, order: Order, values: NDArray[Any]) -> bool:
+        """Bcast of the order of a step, with what it shares if that is short.
+
+        Returns
+        -------
+        bool
+            Whether what it shares was sent.
+
+        Raises
+        ------
+        MachineError
+            As `say`.
+        """
+        self._begin(order)
+        packet, size = self._packet, values.nbytes
+        room = packet.room(size)
+        if room is not None:
+            room[:] = values.reshape(-1).view(np.uint8)
+        packet.broadcast()
+        packet.shared(size)
+        return room is not None
+
+    def _begin(self, order: Order) -> None:
+        if not self.listened_to:
+            raise MachineError("the machines have left" if self.stopped else CUT_OFF)
+        self.between_verbs = True
+        self._packet.order[:] = order

@@ -5,7 +5,7 @@ Short messages go together (`packets`): a step of little is one Bcast and one Ga
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
@@ -16,7 +16,6 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.processes.waiting import Rhythm, wait_for
 from cec_mpi.wire.answers import AnswerBuffers, Answers, check_message_sizes, credible
-from cec_mpi.wire.collective.announcing import Announcer
 from cec_mpi.wire.collective.buffers import broadcast, check_buffer
 from cec_mpi.wire.collective.layouts import Layout
 from cec_mpi.wire.collective.packets import ORDER_BYTES, Sizes
@@ -24,14 +23,19 @@ from cec_mpi.wire.collective.spreading import spread
 from cec_mpi.wire.opening import Opening
 from cec_mpi.wire.orders import MASTER, Kind, Order, Reported
 
+if TYPE_CHECKING:
+    from cec_mpi.wire.collective.hub import CollectiveHub
+
 
 class CollectiveMasterEnd:
     """Rank 0's end of the default exchange, for the steps of one store."""
 
-    def __init__(self, hub: Announcer, comm: MPI.Intracomm, store: int, opening: Opening) -> None:
+    def __init__(
+        self, hub: CollectiveHub, comm: MPI.Intracomm, store: int, opening: Opening
+    ) -> None:
         self._comm = comm
         manifest = opening.manifest
-        self._hub = hub
+        self.hub = hub
         self._store = store
         self._manifest = manifest
         self._ranks = np.flatnonzero(opening.machines)  # that take part, counted from rank 1
@@ -74,7 +78,7 @@ class CollectiveMasterEnd:
         self._values.of(product)  # what can fail fails before the machines hear of the step
         length = 0 if plan is None else plan.size
         order = Order.of(product, self._store, step=step, length=length)
-        self._is_shared = self._hub.say_step(order, values)
+        self._is_shared = self.hub.say_step(order, values)
         if plan is None:
             return ORDER_BYTES
         broadcast(self._comm, plan, plan.nbytes)
@@ -102,13 +106,13 @@ class CollectiveMasterEnd:
         """
         short = self._sizes.answers_are_short(self._product)
         values = self._together() if short else self._beside()
-        self._hub.between_verbs = False
+        self.hub.between_verbs = False
         self._reported[:, self._machines] = self._reports[1:][self._ranks].T
         seconds, load_seconds, load_bytes = credible(self._sizes_reported)
         if not self._flags.any():  # as in nearly every step
             return Answers(values, seconds, load_seconds, load_bytes, [])
         flags = ((np.flatnonzero(flag) + 1).tolist() for flag in self._flags)
-        return Answers(values, seconds, load_seconds, load_bytes, *flags)
+        return self.hub.told(Answers(values, seconds, load_seconds, load_bytes, *flags))
 
     def _together(self) -> NDArray[Any]:
         """Answers with their reports in one Gatherv, also where they are to be added up."""
@@ -160,17 +164,17 @@ class CollectiveMasterEnd:
 
     def reports(self) -> dict[int, str]:
         """Gather of texts, for the rare case."""
-        self._hub.say(Order(Kind.EXPLAIN, self._store))
+        self.hub.say(Order(Kind.EXPLAIN, self._store))
         texts = (self._comm.gather("", root=MASTER) or [])[1:]
-        self._hub.between_verbs = False
+        self.hub.between_verbs = False
         told = zip(self._machines, (texts[rank] for rank in self._ranks), strict=True)
         return {int(n) + 1: text for n, text in told if text}
 
     def close(self) -> None:
         """Bcast of the order to forget this store, if anyone listens."""
-        if self._hub.listened_to:
-            self._hub.say(Order(Kind.CLOSE, self._store))
-            self._hub.between_verbs = False
+        if self.hub.listened_to:
+            self.hub.say(Order(Kind.CLOSE, self._store))
+            self.hub.between_verbs = False
 
     def _rows_of(self, assignment: Assignment) -> NDArray[np.int64]:
         """Rows of each rank."""

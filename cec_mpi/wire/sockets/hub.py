@@ -25,12 +25,12 @@ from cec_mpi.errors import CecError, InputError, MachineError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.launch.findings import different_packages
 from cec_mpi.processes.launch.places import Place, place_here, places_together
-from cec_mpi.processes.waiting import Patience
+from cec_mpi.processes.waiting import Clock, Patience
 from cec_mpi.roster.changes import WARNED, Excluded, Gone, Left, Lost
 from cec_mpi.roster.roster import Roster, State
 from cec_mpi.terminal import say
 from cec_mpi.text import plural
-from cec_mpi.wire.jobs import Answered, Event, Job
+from cec_mpi.wire.jobs import Answered, Event, Job, JobsEnd
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import CUT_OFF, Kind, Order, Stop
 from cec_mpi.wire.sockets.connection_file import ConnectionFile, read_connection_file
@@ -54,7 +54,6 @@ from cec_mpi.wire.sockets.listener import Listener
 from cec_mpi.wire.sockets.packing import packed
 from cec_mpi.wire.sockets.peer import Peer
 from cec_mpi.wire.sockets.shortage import Shortage
-from cec_mpi.wire.sockets.store_end import StoreEnd
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +86,7 @@ class SocketHub:
     ----------
     roster : Roster
     is_cut_off : bool
-        See `JobsHub`.
+        See `ElasticHub`.
     came : set of int
         Ranks of the launcher that have come.
     stuck : list of int
@@ -110,6 +109,7 @@ class SocketHub:
         self._written = False
         self._waits, self._spare = waits, spare
         self._events: deque[Event] = deque()
+        self.clock: Clock = time
         self.roster = Roster(time.monotonic, self._events.append)
         self._here = place_here()
         self._gathered: list[tuple[bytes, Hello]] | None = []  # until the first store is opened
@@ -272,7 +272,7 @@ class SocketHub:
             return [said.get(peer.rank) or Opened() for peer, _ in chosen]
         return [said.get(rank) or Opened() for rank in range(1, len(opening.machines) + 1)]
 
-    def admit(self, emulation: Emulation | None) -> StoreEnd:
+    def admit(self, emulation: Emulation | None) -> JobsEnd:
         """Have the machines that could open the store serve it; the others are excluded."""
         assert self._opening is not None
         number, self._stores = self._stores, self._stores + 1
@@ -283,7 +283,7 @@ class SocketHub:
             elif peer.machine:
                 peer.unopened.append(number)  # when it is not busy any more
         self._go_on()
-        return StoreEnd(self, number, self._opening)
+        return JobsEnd(self, number, self._opening)
 
     def refuse(self, error: CecError) -> None:
         """Have the machines forget the store."""
@@ -522,9 +522,10 @@ class SocketHub:
         if peer.answer is None or not job.asked:
             return
         (head, *values), peer.answer = peer.answer, None
-        report, begin = head[: job.report.nbytes], head[job.report.nbytes :]
+        room = job.room
+        report, begin = head[: room.report.nbytes], head[room.report.nbytes :]
         peer.job, job.content = None, None
-        if not (together([report], job.report) and together([begin, *values], job.values)):
+        if not (together([report], room.report) and together([begin, *values], room.values)):
             self._exclude(peer, "its answer has the wrong length")
             return
         self._events.append(Answered(job))

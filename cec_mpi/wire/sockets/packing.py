@@ -16,10 +16,10 @@ from cec_mpi.core.plan.numbers import Ints
 from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR
 from cec_mpi.wire.jobs import Job
 from cec_mpi.wire.opening import Opening
-from cec_mpi.wire.orders import Adopt, Kind, Multiply, Order, Reported
+from cec_mpi.wire.orders import Adopt, Kind, Multiply, Order
 
 _NUMBER = 8  # bytes
-_HEADER, _REPORT = len(Order._fields), Reported.size()
+_HEADER = len(Order._fields)
 
 
 def goes_with_order(content: NDArray[Any]) -> bool:
@@ -47,9 +47,9 @@ def packed_job(
 def packed(job: Job, content: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
     """The order of a job, or to take over shards; and what goes on its own behind it."""
     if job.adopted is not None:
-        order = Order(Kind.ADOPT, job.store, job.shard, job.step)
+        order = Order(Kind.ADOPT, job.store, job.machine, job.step)
         return np.array([*order, *job.adopted], dtype=np.int64), None
-    header = Order.of(job.product, job.store, job.shard, job.step)
+    header = Order.of(job.product, job.store, job.machine, job.step)
     numbers = packed_job(header, job.intervals, content)
     return numbers, None if goes_with_order(content) else content
 
@@ -89,31 +89,3 @@ def shape_for(order: Multiply, opening: Opening) -> tuple[int, int]:
 def goes_with_report(values: NDArray[Any]) -> bool:
     """Whether answers go with their report."""
     return values.nbytes <= SHORT_ANSWERS
-
-
-class AnswerRoom:
-    """Room for a report and so many answers behind it.
-
-    Parameters
-    ----------
-    size : int
-    dtype : dtype
-        Of the answers.
-
-    Attributes
-    ----------
-    together : ndarray of float64
-        Both.
-    report : (11,) ndarray of float64
-    values : (size,) ndarray
-    """
-
-    def __init__(self, size: int, dtype: np.dtype[Any]) -> None:
-        self.together = np.empty(_REPORT + -(-size * dtype.itemsize // _NUMBER))
-        self.report = self.together[:_REPORT]
-        self.values = self.together[_REPORT:].view(dtype)[:size]
-
-    def clear(self) -> None:
-        """Have no answer: NaN, which counts as failed."""
-        self.report.fill(np.nan)
-        self.values.fill(np.nan)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cec_mpi.core.step.product import Product
+from cec_mpi.wire.jobs import AnswerRoom
 from cec_mpi.wire.orders import Kind, Order, Reported
 from cec_mpi.wire.sockets.packing import (
-    AnswerRoom,
     goes_with_order,
     goes_with_report,
     packed_job,

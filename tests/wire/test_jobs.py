@@ -1,5 +1,6 @@
 """Arrays for answers: those of the last steps are used again, and no more are kept."""
 
+import time
 import tracemalloc
 
 import numpy as np
@@ -9,14 +10,16 @@ import cec_mpi
 from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.step.product import Product
 from cec_mpi.options.machines import MachineOptions
+from cec_mpi.wire.jobs import JobsEnd
 from cec_mpi.wire.opening import Opening
-from cec_mpi.wire.sockets.store_end import StoreEnd
 
 ROWS, MIB = 1 << 18, 1 << 20  # 2 MiB of answers
 
 
 class Asked:
     """A hub whose machines never answer: who asks has the job."""
+
+    clock = time
 
     def ask(self, job, content):
         pass
@@ -28,7 +31,7 @@ def end(tmp_path):
     one_each = Placement.plain(manifest.code.machines)
     served = tmp_path / "store", manifest, one_each, (1, 2)
     opening = Opening(*served, MachineOptions(), (1, 1, 1))
-    return StoreEnd(Asked(), 0, opening)
+    return JobsEnd(Asked(), 0, opening)
 
 
 def step(end, *rows):

@@ -1,16 +1,14 @@
-"""The master of elastic runs: late and lost machines do not hold up a step."""
+"""Elastic steps: machines are asked one by one, and late and lost ones do not hold up a step."""
 
 from __future__ import annotations
 
 import logging
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,9 +22,9 @@ from cec_mpi.master.flight.adjoint import AdjointStep
 from cec_mpi.master.flight.adopting import Adopting
 from cec_mpi.master.flight.checked import CheckedAdjoint
 from cec_mpi.master.flight.forward import ForwardStep
-from cec_mpi.master.master import Found, Master, OpenStore
+from cec_mpi.master.numbers.bounds import ErrorBounds
 from cec_mpi.master.numbers.buffers import Buffers
-from cec_mpi.master.schedule import Moment
+from cec_mpi.master.planning import OpenStore
 from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.deadline import as_deadline
 from cec_mpi.options.session import SessionOptions
@@ -35,10 +33,12 @@ from cec_mpi.roster.changes import Excluded, Left, Lost
 from cec_mpi.roster.roster import State
 from cec_mpi.store.shard import Mended
 from cec_mpi.text import plural
-from cec_mpi.wire.jobs import Answered, Event, Job, Jobs
+from cec_mpi.wire.jobs import Answered, Event, Job, JobsEnd
 from cec_mpi.wire.orders import CUT_OFF
 
 log = logging.getLogger(__name__)
+
+Found = TypeVar("Found")
 
 _LOST_AFTER = 10.0  # deadlines without an answer: the machine is taken for lost
 _LEAST_LOST_AFTER = 5.0  # seconds
@@ -46,21 +46,40 @@ _SAMPLE = 4  # rows that are compared in a step, with check="sample"
 _QUARANTINE = 3  # steps with wrong answers, after which a machine is asked no more
 
 
-class ResilientMaster(Master):
-    """A `Master` whose steps end without the answers of machines that are late or lost.
+class MadeOneByOne:
+    """Makes steps that end without the answers of machines that are late or lost.
 
     Parameters
     ----------
-    end : Jobs
-        The wire.
+    end : JobsEnd
     options : SessionOptions
         With S, stragglers: each row is computed by L + S machines where as many are available.
     store : OpenStore
+    bounds : ErrorBounds
+
+    Attributes
+    ----------
+    end, manifest, arithmetic, steps
+        As of the store.
+    deadline : Deadline or None
+    samples : bool
+        Only some rows are compared.
+    spare : int
+        Machines, whichever they are, that a product X W is to be able to miss.
+    adopting : Adopting or None
+        Where machines take over shards of those that are away.
+    up : set of int
+        Machines that are up, lost or not.
+    rhythm : Rhythm
+        Of waits for answers.
     """
 
-    def __init__(self, end: Jobs, options: SessionOptions, store: OpenStore) -> None:
-        super().__init__(end.close, store)
-        self.end = end
+    def __init__(
+        self, end: JobsEnd, options: SessionOptions, store: OpenStore, bounds: ErrorBounds
+    ) -> None:
+        self.end, self.manifest, self.steps = end, store.manifest, store.steps
+        self.arithmetic = store.arithmetic
+        self._recorder, self._bounds = store.recorder, bounds
         self._stragglers = options.stragglers
         self.steps.all_count = options.stragglers < 1
         self.deadline = None if options.deadline is None else as_deadline(options.deadline)
@@ -79,11 +98,11 @@ class ResilientMaster(Master):
                 code.generator,
                 self.arithmetic,
                 manifest.columns,
-                self.bounds.shards,
+                self._bounds.shards,
                 mates if self.adopting is None else self.adopting.mates,
             )
             self.terms = TermChecks(
-                np.abs(code.generator).sum(axis=1) + self.bounds.shards,
+                np.abs(code.generator).sum(axis=1) + self._bounds.shards,
                 self._largest,
                 manifest.rows_per_shard,
                 self.arithmetic,
@@ -95,23 +114,23 @@ class ResilientMaster(Master):
         self.up: set[int] = set()  # machines that are up, lost or not
         self.rhythm = Rhythm()
 
-    def _begin(self, product: Product) -> Step:
-        self._check_open()
+    def next(self, product: Product) -> Step:
+        """The next step, as it is planned for the machines that can be asked now."""
         if self.end.hub.is_cut_off:
             raise MachineError(CUT_OFF)
-        events: list[dict[str, Any]] = []
-        moment = self._moment(0 if product.adjoint else self.spare, events)
-        planned = self.steps.plan(moment, 0 if product.adjoint else self._stragglers)
-        self.up = self.steps.schedule.listed(moment)
+        spare = 0 if product.adjoint else self.spare
+        step = self._next(spare)
+        self.steps.plan(step, 0 if product.adjoint else self._stragglers)
+        self.up = self.steps.schedule.listed(step)
         if self.adopting is not None:
-            self.adopting.consider(planned, self.up)
-        step = Step(product, planned)
-        step.events.extend(events)
+            self.adopting.consider(step, self.up)
         return step
 
-    def _moment(self, spare: int, events: list[dict[str, Any]]) -> Moment:
-        """The moment of the next step, with the machines that can be asked then."""
-        hub, patience, idle_patience = self.end.hub, Patience(), Patience(longest=IDLE_SLEEP)
+    def _next(self, spare: int) -> Step:
+        """The next step, with the machines that can be asked then."""
+        hub, events = self.end.hub, list[dict[str, Any]]()
+        patience = Patience(clock=hub.clock)
+        idle_patience = Patience(longest=IDLE_SLEEP, clock=hub.clock)
         while True:
             with self._whole():
                 for event in hub.events():
@@ -119,26 +138,27 @@ class ResilientMaster(Master):
                 self.give_up_silent(None)
                 awaited = (busy := hub.busy().keys()) | hub.awaited()
             try:
-                moment = self.steps.next(spare, others_come=bool(awaited))
+                step = self.steps.next(spare, others_come=bool(awaited))
             except InfeasibleError:
                 if not awaited:
                     raise
             else:
                 idle = hub.roster.machines(State.IDLE)
-                able = tuple(n for n in moment.available if n in idle)
-                reads = self._adopt(moment, able, spare)
+                able = tuple(n for n in step.available if n in idle)
+                reads = self._adopt(step, able, spare)
                 if not reads and self.to_spare(able) >= spare:
-                    return replace(moment, available=able)
+                    step.available, step.events = able, events
+                    return step
             self.steps.schedule.gate()
             (patience if busy else idle_patience).pause()
 
-    def _adopt(self, moment: Moment, able: tuple[int, ...], spare: int) -> bool:
+    def _adopt(self, step: Step, able: tuple[int, ...], spare: int) -> bool:
         """Whether machines take over shards, since those that are up have too few."""
         if self.adopting is None:
             return False
         with self._whole():
             wanted = max(spare, self._stragglers), spare
-            return self.adopting.between_steps(moment.available, able, moment.step, wanted)
+            return self.adopting.between_steps(step.available, able, step.number, wanted)
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -152,10 +172,21 @@ class ResilientMaster(Master):
             raise
         hub.is_cut_off = False
 
-    def _multiply(
+    def multiply(
         self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
     ) -> tuple[Multiplied, Found]:
+        """Ask machines until the product is there.
+
+        Raises
+        ------
+        InfeasibleError, MachineError
+            Too few machines are left, or their answers are wrong.
+        """
         found = meanwhile()  # now: for machines that are late W becomes another array
+        make = self._multiply_transposed if step.product.adjoint else self._multiply
+        return make(step, buffers), found
+
+    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
         answers = RowAnswers(
             self._decoders,
             self.manifest.code.recovery,
@@ -166,18 +197,15 @@ class ResilientMaster(Master):
             self.checker,
             self._largest @ np.abs(buffers.shared.T),
             self._sample(step) if self.samples else None,
-            self.bounds.amplifier,
+            self._bounds.amplifier,
         )
         on_its_way = ForwardStep(self, step, buffers.shared, answers)
         with self._whole():
             on_its_way.to_its_end(buffers)
             self._count_wrong(on_its_way.blamed)
-        return on_its_way.collected(answers.condition, answers.amplification), found
+        return on_its_way.collected(answers.condition, answers.amplification)
 
-    def _multiply_transposed(
-        self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
-    ) -> tuple[Multiplied, Found]:
-        found = meanwhile()
+    def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
         on_its_way = AdjointStep(self, step, buffers.coded, self.manifest.columns)
         with self._whole():
             if self.terms is None:
@@ -185,18 +213,18 @@ class ResilientMaster(Master):
             else:
                 probes = partial(self._probe_answers, self.terms.scale)
                 CheckedAdjoint(self, self.terms, probes).to_its_end(on_its_way, buffers)
-        amplification = self.bounds.of_plan(step.plan)
-        terms = on_its_way.errors(self.bounds)
+        amplification = self._bounds.of_plan(step.plan)
+        terms = on_its_way.errors(self._bounds)
         done = on_its_way.collected(buffers.codec.condition, amplification)._replace(terms=terms)
         if not np.isfinite(done.answers.values).all():
             raise MachineError(f"the answers, added up, to step {step.number} are not finite")
         self._count_wrong(on_its_way.refused.keys() | on_its_way.wrong)
-        return done, found
+        return done
 
     def _probe_answers(self, scale: float, step: Step) -> RowAnswers:
         """Take answers to a probe, which are compared where machines are to spare."""
         recovery, rows = self.manifest.code.recovery, self.manifest.rows_per_shard
-        compared = self.to_spare(step.moment.available) > 0
+        compared = self.to_spare(step.available) > 0
         return RowAnswers(
             self._decoders,
             recovery,
@@ -211,7 +239,7 @@ class ResilientMaster(Master):
 
     def _sample(self, step: Step) -> list[int]:
         """Rows to be compared; none where no machine is to spare."""
-        if self.to_spare(step.moment.available) < 1:
+        if self.to_spare(step.available) < 1:
             return []
         return list(self._random.integers(self.manifest.rows_per_shard, size=_SAMPLE).tolist())
 
@@ -239,7 +267,7 @@ class ResilientMaster(Master):
                 self.adopting.hear(event)
         elif self.end.gave(event.job):
             self._note_answered(events, event.job)
-        self.recorder.note(events[before:])
+        self._recorder.note(events[before:])
 
     def _note_answered(self, events: list[dict[str, Any]], job: Job) -> None:
         if self.adopting is not None:
@@ -254,9 +282,9 @@ class ResilientMaster(Master):
         if mended.rows and self.terms is not None:
             for shard in placement.of(machine):
                 self.terms.forget(shard)
-        allowed = [self.bounds.allow(n, mended.error_bound) for n in placement.of(machine)]
+        allowed = [self._bounds.allow(n, mended.error_bound) for n in placement.of(machine)]
         if any(allowed) and self.checker is not None:
-            self.checker.allow(self.bounds.answers)
+            self.checker.allow(self._bounds.answers)
         if not mended.rows or mended.first >= height * len(placement.of(machine)):
             return  # it was given up meanwhile, and has what it took over no more
         which, whose = {}, "its shard"
@@ -281,7 +309,7 @@ class ResilientMaster(Master):
         if self.deadline is None:
             return
         enough = max(_LEAST_LOST_AFTER, _LOST_AFTER * (allowed or self.deadline.seconds or 0.0))
-        now = time.monotonic()
+        now = self.end.hub.clock.monotonic()
         for n, job in self.end.hub.busy().items():
             if now - job.begun - job.allowance > enough:
                 self.end.hub.give_up(n, f"no answer for {now - job.begun:.1f} s")

@@ -1,4 +1,4 @@
-"""Steps by jobs on a wire without MPI: machines that are late, lost, wrong, or come later."""
+"""Elastic steps in this process: machines that are late, lost, wrong, or come later."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cec_mpi.errors import InfeasibleError, InputError, MachineError
 from cec_mpi.roster.changes import Excluded
 from cec_mpi.roster.roster import State
 from cec_mpi.store.reader import open_store
+from helpers.elastic_here import Kept, master_of
 from helpers.interrupts import interrupted
-from helpers.jobs_without_mpi import Kept, master_of
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 5, 3, 60, 7
 
@@ -118,8 +118,7 @@ def test_too_few_are_left(made):
 def test_a_wrong_answer_is_replaced_and_its_machine_excluded(made_of_six, options):
     X, make, recorder = made_of_six
     master, hub = make(**options)
-    hub._shards = [shard.copy() for shard in hub._shards]
-    hub._shards[1][:] += 1.0
+    hub.errors = {2: np.ones((ROWS // RECOVERY, COLUMNS))}
     W = np.random.default_rng(1).standard_normal((COLUMNS, 2))
     for _ in range(4):
         np.testing.assert_allclose(master.matmat(W), X @ W, atol=1e-12)
@@ -133,8 +132,7 @@ def test_a_wrong_answer_is_replaced_and_its_machine_excluded(made_of_six, option
 def test_a_machine_of_l_plus_2_is_a_suspect_and_not_excluded(made, options):
     _, make, _ = made
     master, hub = make(**options)
-    hub._shards = [shard.copy() for shard in hub._shards]
-    hub._shards[1][:] += 1.0
+    hub.errors = {2: np.ones((ROWS // RECOVERY, COLUMNS))}
     for step in range(4):
         with pytest.raises(MachineError) as error:
             master.matvec(np.ones(COLUMNS))
@@ -144,13 +142,17 @@ def test_a_machine_of_l_plus_2_is_a_suspect_and_not_excluded(made, options):
     assert hub.roster.machines(State.IDLE) == {1, 2, 3, 4, 5}
 
 
+def rows_with(error, start, stop):
+    rows = np.zeros((ROWS // RECOVERY, COLUMNS))
+    rows[start:stop] = error
+    return rows
+
+
 @pytest.mark.parametrize("guilty", list(combinations(range(5), 2)))
 def test_two_machines_with_the_same_error_have_no_third_one_blamed(made, made_of_six, guilty):
     for _, make, recorder in (made, made_of_six):
         master, hub = make(check="parity", stragglers=1)
-        hub._shards = [shard.copy() for shard in hub._shards]
-        for k in guilty:
-            hub._shards[k][3] += 0.5
+        hub.errors = {k + 1: rows_with(0.5, 3, 4) for k in guilty}
         with suppress(MachineError):  # their errors may cancel in L + 1 answers, and pass unseen
             master.matvec(np.ones(COLUMNS))
         assert not any("wrong" in event for event in recorder.happened)
@@ -196,8 +198,7 @@ def test_a_machine_that_is_wrong_in_a_row_of_all_its_products_is_named(made_of_s
     """Its terms agree with its own answers to the probe, and these not with those of others."""
     X, make, recorder = made_of_six
     master, hub = make(check="parity", stragglers=1)
-    hub._shards = [shard.copy() for shard in hub._shards]
-    hub._shards[1][3:9] += 0.01
+    hub.errors = {2: rows_with(0.01, 3, 9)}
     for _ in range(2):
         v = np.random.default_rng(1).standard_normal(ROWS)
         np.testing.assert_allclose(master.rmatvec(v), X.T @ v, atol=1e-12)
@@ -295,7 +296,7 @@ def test_a_machine_that_is_late_with_the_probe_is_done_without(made):
     answer, held = hub.events, set()
 
     def events():
-        hub.silent = {j.machine for j, _ in hub._given.values() if not j.product.adjoint} & {3}
+        hub.silent = {n for n, job in hub.busy().items() if not job.product.adjoint} & {3}
         held.update(hub.silent)
         return answer()
 

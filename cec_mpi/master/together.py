@@ -1,82 +1,65 @@
-"""The master of the default exchange: each step waits for all of its machines."""
+"""A step that all machines make together, in lockstep or in this process: decoded as one block."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.finite import NotFinite
 from cec_mpi.core.plan.planner import Plan
+from cec_mpi.core.step.product import Product
 from cec_mpi.errors import MachineError
-from cec_mpi.master.master import Found, Master, OpenStore
+from cec_mpi.master.numbers.bounds import ErrorBounds
 from cec_mpi.master.numbers.buffers import Buffers
+from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.step import Multiplied, Step
-from cec_mpi.options.session import SessionOptions
-from cec_mpi.roster.changes import WARNED, Left
 from cec_mpi.wire.answers import Answers
-from cec_mpi.wire.protocol import Lockstep
+from cec_mpi.wire.jobs import Answered
+from cec_mpi.wire.protocol import LockstepEnd
+
+Found = TypeVar("Found")
 
 _WITHOUT_OTHERS = "no other machine can replace it in lockstep; use --elastic"
 
 
-class LockstepMaster(Master):
-    """A `Master` on an end with the three verbs of a step.
+class MadeTogether:
+    """Makes steps on an end with the three verbs.
 
     Parameters
     ----------
-    end : Lockstep
-        The wire.
-    options : SessionOptions
-    store : OpenStore
+    end : LockstepEnd
+    steps : StepPlanner
+    bounds : ErrorBounds
     """
 
-    def __init__(self, end: Lockstep, options: SessionOptions, store: OpenStore) -> None:
-        super().__init__(end.close, store)
-        self._end = end
+    def __init__(self, end: LockstepEnd, steps: StepPlanner, bounds: ErrorBounds) -> None:
+        self._end, self._steps, self._bounds = end, steps, bounds
         self._counted: tuple[Plan | None, list[int]] = None, []  # rows of each machine
 
-    def _multiply(
+    def next(self, product: Product) -> Step:
+        """The next step, planned for all machines that are available."""
+        del product  # of which a step in lockstep needs as many machines
+        return self._steps.plan(self._steps.next())
+
+    def multiply(
         self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
     ) -> tuple[Multiplied, Found]:
-        answers, found = self._exchange(step, buffers.shared, buffers, meanwhile)
-        with step.timed("code"):
-            buffers.codec.decode(answers.values, buffers.parts)
-        return self._done(step, answers, buffers), found
+        """Announce, share and collect; what can be done while the machines compute is done then.
 
-    def _multiply_transposed(
-        self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
-    ) -> tuple[Multiplied, Found]:
-        answers, found = self._exchange(step, buffers.coded, buffers, meanwhile)
-        return self._done(step, answers, buffers), found
-
-    def _done(self, step: Step, answers: Answers, buffers: Buffers) -> Multiplied:
-        amplification = self.bounds.of_plan(step.plan)
-        return Multiplied(answers, buffers.codec.condition, amplification, self._rows_of(step))
-
-    def _rows_of(self, step: Step) -> list[int]:
-        """Rows of each machine; they are counted where the plan is another one."""
-        counted, rows = self._counted
-        if counted is not step.plan:
-            rows = step.plan.counts(self.steps.placement.machines).tolist()
-            self._counted = step.plan, rows
-        return rows
-
-    def _exchange(
-        self,
-        step: Step,
-        values: NDArray[Any],
-        buffers: Buffers,
-        meanwhile: Callable[[], Found],
-    ) -> tuple[Answers, Found]:
-        """Announce, share and collect; what can be done while the machines compute is done then."""
+        Raises
+        ------
+        MachineError
+            A machine failed, or its answers are not finite.
+        """
+        values = buffers.coded if step.product.adjoint else buffers.shared
         with step.timed("announce"):
             step.bytes["announce"] = self._end.announce(
                 step.number, step.product, step.plan.assignment, values
             )
-        self.steps.begun(step.planned)
+        self._steps.begin(step)
         with step.timed("share"):
             step.bytes["share"] = self._end.share(values)
         with step.timed("collect"):
@@ -86,14 +69,27 @@ class LockstepMaster(Master):
             finally:
                 answers = self._end.collect()
         step.bytes["collect"] = answers.values.nbytes
-        self._check(step, answers, buffers)
-        for machine in answers.leaving:
-            left = Left(machine, WARNED)
-            if self.steps.schedule.hear(left):
-                step.events.append(left.record)
-        return answers, found
+        for event in self._end.hub.events():
+            if not isinstance(event, Answered):
+                self._steps.schedule.hear(event)
+                step.events.append(event.record)
+        rows = self._rows_of(step.plan)
+        self._check(step, answers, buffers, rows)
+        if not step.product.adjoint:
+            with step.timed("code"):
+                buffers.codec.decode(answers.values, buffers.parts)
+        amplification = self._bounds.of_plan(step.plan)
+        return Multiplied(answers, buffers.codec.condition, amplification, rows), found
 
-    def _check(self, step: Step, answers: Answers, buffers: Buffers) -> None:
+    def _rows_of(self, plan: Plan) -> list[int]:
+        """Rows of each machine; they are counted where the plan is another one."""
+        counted, rows = self._counted
+        if counted is not plan:
+            rows = plan.counts(self._steps.placement.machines).tolist()
+            self._counted = plan, rows
+        return rows
+
+    def _check(self, step: Step, answers: Answers, buffers: Buffers, rows: list[int]) -> None:
         if answers.failed:
             reports = self._end.reports()
             told = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
@@ -103,14 +99,13 @@ class LockstepMaster(Master):
             if not np.isfinite(values).all():
                 raise self._not_finite_sum(step, answers)
         elif not np.isfinite(values, out=buffers.good).all():
-            raise self._not_finite(step, values)
+            raise self._not_finite(step, values, rows)
 
-    def _not_finite(self, step: Step, values: NDArray[Any]) -> MachineError:
+    def _not_finite(self, step: Step, values: NDArray[Any], rows: list[int]) -> MachineError:
         """Whose error it is that answers to X W are not finite."""
         columns = step.product.columns
-        answers, place, found = NotFinite(columns, rows=self.steps.rows_of_shards), 0, []
-        rows = self._rows_of(step)
-        for machine in step.moment.available:
+        answers, place, found = NotFinite(columns, rows=self._steps.rows_of_shards), 0, []
+        for machine in step.available:
             end = place + rows[machine - 1] * columns
             intervals = step.plan.intervals(machine)
             unusable = answers.take(machine, intervals, values[place:end])
@@ -120,7 +115,8 @@ class LockstepMaster(Master):
             place = end
         return step.cannot_replace(found[0], _WITHOUT_OTHERS)
 
-    def _not_finite_sum(self, step: Step, answers: Answers) -> MachineError:
+    @staticmethod
+    def _not_finite_sum(step: Step, answers: Answers) -> MachineError:
         """Whose error it is that X' V is not finite."""
         if len(answers.not_finite) == 1:
             machine = answers.not_finite[0]

@@ -1,0 +1,102 @@
+"""An elastic master with all machines in this process, which can be late, wrong or die on order."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+import numpy as np
+
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.processes.launch.places import place_here
+from cec_mpi.records.recorder import Recorder
+from cec_mpi.session.local import LocalHub
+from cec_mpi.session.session import Running, Session
+
+
+class Clock:
+    """Sleeps take no time, and count."""
+
+    def __init__(self):
+        self._slept = 0.0
+
+    def monotonic(self):
+        return time.monotonic() + self._slept
+
+    def sleep(self, seconds):
+        self._slept += seconds
+
+
+class Hub(LocalHub):
+    """Machines with faults.
+
+    Attributes
+    ----------
+    silent, broken, dying : set of int
+        Machines that do not answer, raise, or die when they are asked.
+    errors : dict of int to ndarray
+        What is added to a machine's shard.
+    unseen : callable
+        Whether a machine does not see a shard that it is to take over.
+    kills, spoils : callable
+        Whether a machine dies by a job; the answer that it gives instead of the right one.
+    """
+
+    def __init__(self, spares):
+        super().__init__(elastic=True, spares=spares, clock=Clock())
+        self.silent, self.broken, self.dying = set(), set(), set()
+        self.errors = {}
+        self.unseen = lambda machine, shard: False
+        self.kills = lambda job: False
+        self.spoils = lambda job, values: values
+
+    def compute(self, rank, job):
+        machine = job.machine
+        if self.kills(job):
+            self.dying.add(machine)
+        if machine in self.dying and self.roster[rank].machine == machine:
+            self.dying.discard(machine)
+            self.lose(machine, "it died")
+            return False
+        if machine in self.silent:
+            return False
+        super().compute(rank, job)
+        if machine in self.broken or (job.adopted and self.unseen(machine, job.adopted[-1])):
+            job.room.clear()
+        elif job.adopted is None:
+            if machine in self.errors:
+                job.values[:] += self._error(job).ravel()
+            job.values[:] = self.spoils(job, job.values)
+        return True
+
+    def report(self, machine):
+        return "it raised"
+
+    def _error(self, job):
+        rows = np.concatenate([self.errors[job.machine][a:b] for a, b in job.intervals])
+        if job.product.adjoint:
+            return rows.T @ job.content.reshape(len(rows), -1)
+        return rows @ job.content.T
+
+
+class Kept(Recorder):
+    def __init__(self):
+        super().__init__()
+        self.records = []
+
+    @property
+    def happened(self):
+        return [event for record in self.records for event in record.events]
+
+    def step(self, record):
+        self.records.append(record)
+        super().step(record)
+
+
+def master_of(path, manifest, recorder, spares=0, **options):
+    """The master of a store, and its hub."""
+    hub = Hub(spares)
+    machines = len(options.get("shards_per_machine", manifest.shards))
+    options = {"speeds": (1.0,) * machines, **options}
+    session = Session(hub, [place_here()], "", ExitStack(), running=Running.ELASTIC)
+    return session.open(path, SessionOptions(elastic=True, **options), recorder), hub
