@@ -151,14 +151,20 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         """
         if self._close is None:
             raise InputError("this operator cannot be closed by the task that got it: the run does")
-        self._session.check_caller()
+        self._session.turns.check()
         self._close()
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        return self._apply_to_vectors(False, x)
+        x, length = np.asarray(x), self.shape[1]
+        if x.shape in ((length,), (length, 1)) and x.dtype.kind != "c":
+            return self._session.turns.run(self._master.matvec, x)
+        return self._apply(False, x, -1)
 
     def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
-        return self._apply_to_vectors(True, x)
+        x, length = np.asarray(x), self.shape[0]
+        if x.shape in ((length,), (length, 1)) and x.dtype.kind != "c":
+            return self._session.turns.run(self._master.rmatvec, x)
+        return self._apply(True, x, -1)
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         return self._apply(False, np.asarray(X), -2)
@@ -166,22 +172,13 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
         return self._apply(True, np.asarray(X), -2)
 
-    def _apply_to_vectors(self, adjoint: bool, x: NDArray[Any]) -> NDArray[Any]:
-        """To a vector, or to a batch of them, which lie along its last axis."""
-        x = np.asarray(x)
-        length = self.shape[not adjoint]
-        if x.shape not in ((length,), (length, 1)):
-            return self._apply(adjoint, x, -1)
-        if np.iscomplexobj(x):
-            return self._apply(adjoint, x.reshape(length), -1)
-        product = self._master.rmatvec if adjoint else self._master.matvec
-        return self._session.in_turn(lambda: product(x))
-
     def _apply(self, adjoint: bool, vectors: NDArray[Any], axis: int) -> NDArray[Any]:
         """To all vectors along an axis in one step; no vectors need none.
 
         Complex vectors are two real ones, side by side.
         """
+        if axis == -1 and vectors.shape == (self.shape[not adjoint], 1):
+            vectors = vectors[:, 0]
         if vectors.ndim < -axis:
             raise InputError("a product with a sparse matrix or a number: expected an array")
         block = np.moveaxis(vectors, axis, 0)
@@ -195,7 +192,7 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
             if is_complex:
                 block = np.hstack((block.real, block.imag))
             product = self._master.rmatmat if adjoint else self._master.matmat
-            result = self._session.in_turn(lambda: product(block))
+            result = self._session.turns.run(product, block)
             if is_complex:
                 result = result[:, :columns] + 1j * result[:, columns:]
         return np.moveaxis(result.reshape(len(result), *batch), 0, axis)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -111,7 +110,7 @@ class Master:
         MachineError
             A machine failed.
         """
-        return self._until_it_ends(self._forward, "w", column("w", w, self.shape[1]), out)[:, 0]
+        return self._product(False, "w", column("w", w, self.shape[1]), out)[:, 0]
 
     def rmatvec(self, v: ArrayLike, out: Floats | None = None) -> Floats:
         """Compute X' v: one step with the assignment, the load and the time of X w.
@@ -131,7 +130,7 @@ class Master:
         InputError, InfeasibleError, MachineError
             As `matvec`.
         """
-        return self._until_it_ends(self._adjoint, "v", column("v", v, self.shape[0]), out)[:, 0]
+        return self._product(True, "v", column("v", v, self.shape[0]), out)[:, 0]
 
     def matmat(self, W: ArrayLike) -> Floats:
         """Compute X W for all columns of W in one step.
@@ -150,7 +149,7 @@ class Master:
         InputError, InfeasibleError, MachineError
             As `matvec`.
         """
-        return self._until_it_ends(self._forward, "W", block_of("W", W, self.shape[1]), None)
+        return self._product(False, "W", block_of("W", W, self.shape[1]), None)
 
     def rmatmat(self, V: ArrayLike) -> Floats:
         """Compute X' V for all columns of V in one step.
@@ -169,7 +168,7 @@ class Master:
         InputError, InfeasibleError, MachineError
             As `matvec`.
         """
-        return self._until_it_ends(self._adjoint, "V", block_of("V", V, self.shape[0]), None)
+        return self._product(True, "V", block_of("V", V, self.shape[0]), None)
 
     @property
     def accuracy(self) -> float:
@@ -191,64 +190,49 @@ class Master:
             self._closed = True
             self._end.close()
 
-    def _until_it_ends(
-        self,
-        product: Callable[[str, NDArray[Any], Floats | None], Floats],
-        name: str,
-        block: NDArray[Any],
-        out: Floats | None,
-    ) -> Floats:
-        """Make a step, and if machines are waited for another one where it cannot end."""
+    def _product(self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None) -> Floats:
+        """X W for W of shape (r, k), or X' V for V of shape (q, k), as (q, k) or (r, k).
+
+        If machines are waited for, a step that cannot end is followed by another one.
+        """
+        columns = block.shape[1]
+        out = checked_out(out, self.shape[1 if adjoint else 0])
+        buffers = self._buffers_for(columns)
         while True:
+            if adjoint:
+                buffers.take_adjoint(name, block, self.scales)
+            else:
+                buffers.take(name, block, self.scales)
+            self._check_open()
+            step = self._made.next(adjoint)
+            step.product = Product(adjoint, columns)
+            if adjoint:
+                with step.timed("code"):
+                    buffers.prepare(step.plan)
+                    buffers.codec.coefficients(buffers.parts, buffers.coded)
             try:
-                return product(name, block, out).reshape(-1, block.shape[1])
+                done = self._made.multiply(step, buffers)
+                break
             except CannotEnd:
                 if not self.steps.schedule.waits:
                     raise
-
-    def _forward(self, name: str, W: NDArray[Any], out: Floats | None) -> Floats:
-        """X W; W of shape (r, k)."""
-        columns = W.shape[1]
-        out = checked_out(out, self.shape[0])
-        buffers = self._buffers_for(columns)
-        buffers.take(name, W, self.scales)
-        step = self._begin(Product(False, columns))
-        done, lengths = self._made.multiply(step, buffers, lambda: self.bounds.lengths(buffers))
+        result = out if out is None else out.reshape(-1, 1)
+        amplification = done.amplification
+        if adjoint:
+            values, (given, coded) = done.answers.values.reshape(-1, columns), done.lengths
+            largest = Largest.of_transposed(values, buffers.exponents)
+            errors = amplification, done.terms or self.bounds.of_machines(step.plan)
+            deviation = self.bounds.of_transposed_product(*errors, given, coded, largest)
+            self._end_of(step, done, deviation)
+            return largest.checked(multiplied(values, buffers.exponents, result), "X' v")
+        values, (given,) = buffers.product[: self.shape[0]], done.lengths
         largest = self.bounds.largest(buffers)
-        deviation = self.bounds.of_product(done.amplification, lengths, largest)
-        self._end_of(step, done, deviation)
-        product = buffers.product[: self.shape[0]]
-        y = self.scales.with_rows(product, buffers.exponents, _as_block(out))
-        return largest.checked(y, "X w")
-
-    def _adjoint(self, name: str, V: NDArray[Any], out: Floats | None) -> Floats:
-        """X' V; V of shape (q, k)."""
-        columns = V.shape[1]
-        out = checked_out(out, self.shape[1])
-        buffers = self._buffers_for(columns)
-        buffers.take_adjoint(name, V, self.scales)
-        step = self._begin(Product(True, columns))
-        with step.timed("code"):
-            buffers.prepare(step.plan)
-            buffers.codec.coefficients(buffers.parts, buffers.coded)
-        lengths_of = self.bounds.transposed_lengths
-        done, lengths = self._made.multiply(step, buffers, lambda: lengths_of(buffers))
-        values = done.answers.values.reshape(-1, columns)
-        terms = done.terms or self.bounds.of_machines(step.plan)
-        largest = Largest.of_transposed(values, buffers.exponents)
-        deviation = self.bounds.of_transposed_product(done.amplification, terms, *lengths, largest)
-        self._end_of(step, done, deviation)
-        return largest.checked(multiplied(values, buffers.exponents, _as_block(out)), "X' v")
+        self._end_of(step, done, self.bounds.of_product(amplification, given, largest))
+        return largest.checked(self.scales.with_rows(values, buffers.exponents, result), "X w")
 
     def _check_open(self) -> None:
         if self._closed:
             raise InputError("this operator is closed: its machines have left")
-
-    def _begin(self, product: Product) -> Step:
-        self._check_open()
-        step = self._made.next(product)
-        step.product = product
-        return step
 
     def _end_of(self, step: Step, done: Multiplied, deviation: Deviation) -> None:
         """Learn from a step, and record it."""
@@ -264,8 +248,3 @@ class Master:
             self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
             self._buffers[columns] = Buffers(self.manifest, columns, self.arithmetic)
         return self._buffers[columns]
-
-
-def _as_block(out: Floats | None) -> Floats | None:
-    """Where a result is wanted, as a block of one column."""
-    return None if out is None else out.reshape(-1, 1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from cec_mpi.core.checks.locating import ParityChecker
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.core.step.decoders import Decoders
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, InfeasibleError, MachineError
 from cec_mpi.master.flight.adjoint import AdjointStep
 from cec_mpi.master.flight.adopting import Adopting
@@ -37,8 +36,6 @@ from cec_mpi.wire.jobs import Answered, Event, Job, JobsEnd
 from cec_mpi.wire.orders import CUT_OFF
 
 log = logging.getLogger(__name__)
-
-Found = TypeVar("Found")
 
 _LOST_AFTER = 10.0  # deadlines without an answer: the machine is taken for lost
 _LEAST_LOST_AFTER = 5.0  # seconds
@@ -114,13 +111,13 @@ class MadeOneByOne:
         self.up: set[int] = set()  # machines that are up, lost or not
         self.rhythm = Rhythm()
 
-    def next(self, product: Product) -> Step:
+    def next(self, adjoint: bool) -> Step:
         """The next step, as it is planned for the machines that can be asked now."""
         if self.end.hub.is_cut_off:
             raise MachineError(CUT_OFF)
-        spare = 0 if product.adjoint else self.spare
+        spare = 0 if adjoint else self.spare
         step = self._next(spare)
-        self.steps.plan(step, 0 if product.adjoint else self._stragglers)
+        self.steps.plan(step, 0 if adjoint else self._stragglers)
         self.up = self.steps.schedule.listed(step)
         if self.adopting is not None:
             self.adopting.consider(step, self.up)
@@ -172,9 +169,7 @@ class MadeOneByOne:
             raise
         hub.is_cut_off = False
 
-    def multiply(
-        self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
-    ) -> tuple[Multiplied, Found]:
+    def multiply(self, step: Step, buffers: Buffers) -> Multiplied:
         """Ask machines until the product is there.
 
         Raises
@@ -182,9 +177,9 @@ class MadeOneByOne:
         InfeasibleError, MachineError
             Too few machines are left, or their answers are wrong.
         """
-        found = meanwhile()  # now: for machines that are late W becomes another array
+        lengths = self._bounds.lengths(buffers, step.product.adjoint)
         make = self._multiply_transposed if step.product.adjoint else self._multiply
-        return make(step, buffers), found
+        return make(step, buffers)._replace(lengths=lengths)
 
     def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
         answers = RowAnswers(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.finite import NotFinite
 from cec_mpi.core.plan.planner import Plan
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import MachineError
 from cec_mpi.master.numbers.bounds import ErrorBounds
 from cec_mpi.master.numbers.buffers import Buffers
@@ -19,8 +17,6 @@ from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.wire.answers import Answers
 from cec_mpi.wire.jobs import Answered
 from cec_mpi.wire.protocol import LockstepEnd
-
-Found = TypeVar("Found")
 
 _WITHOUT_OTHERS = "no other machine can replace it in lockstep; use --elastic"
 
@@ -39,14 +35,11 @@ class MadeTogether:
         self._end, self._steps, self._bounds = end, steps, bounds
         self._counted: tuple[Plan | None, list[int]] = None, []  # rows of each machine
 
-    def next(self, product: Product) -> Step:
+    def next(self, adjoint: bool) -> Step:
         """The next step, planned for all machines that are available."""
-        del product  # of which a step in lockstep needs as many machines
         return self._steps.plan(self._steps.next())
 
-    def multiply(
-        self, step: Step, buffers: Buffers, meanwhile: Callable[[], Found]
-    ) -> tuple[Multiplied, Found]:
+    def multiply(self, step: Step, buffers: Buffers) -> Multiplied:
         """Announce, share and collect; what can be done while the machines compute is done then.
 
         Raises
@@ -65,7 +58,7 @@ class MadeTogether:
         with step.timed("collect"):
             try:
                 buffers.prepare(step.plan)
-                found = meanwhile()
+                lengths = self._bounds.lengths(buffers, step.product.adjoint)
             finally:
                 answers = self._end.collect()
         step.bytes["collect"] = answers.values.nbytes
@@ -79,7 +72,7 @@ class MadeTogether:
             with step.timed("code"):
                 buffers.codec.decode(answers.values, buffers.parts)
         amplification = self._bounds.of_plan(step.plan)
-        return Multiplied(answers, buffers.codec.condition, amplification, rows), found
+        return Multiplied(answers, buffers.codec.condition, amplification, rows, lengths)
 
     def _rows_of(self, plan: Plan) -> list[int]:
         """Rows of each machine; they are counted where the plan is another one."""

@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import TypeVar
 
 from cec_mpi.core.plan.scheme import Scheme
 from cec_mpi.errors import InputError, SlowWarning
@@ -38,8 +37,6 @@ from cec_mpi.store.staging import node_directory, remembered_stage
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.protocol import Hub
 
-T = TypeVar("T")
-
 
 class Running(Enum):
     """How the machines of a session run."""
@@ -65,7 +62,7 @@ class Session:
     logs : Path, optional
         Directory for a log of each machine.
     turns : Turns, optional
-        Of the threads that use it.
+        Of the threads that use it: whatever the machines do is done in one.
     running : Running
         How the machines run.
     gather : callable, optional
@@ -95,7 +92,7 @@ class Session:
         running: Running = Running.ALONE,
         gather: Callable[[int], list[Place]] | None = None,
     ) -> None:
-        self._turns = turns or Turns()
+        self.turns = turns or Turns()
         self._ended = False
         self._kept = kept
         self._hub = hub
@@ -161,27 +158,6 @@ class Session:
         """Where the machines run that were started; None if none were."""
         return self._places[1:] or None
 
-    def in_turn(self, work: Callable[[], T]) -> T:
-        """Call a function while no other thread has the machines do anything.
-
-        Threads get their turn in the order in which they come.
-
-        Raises
-        ------
-        InputError
-            The session has ended, or this thread or process may not use it (`Turns.check`).
-        """
-
-        def unless_ended() -> T:
-            self._check_open()
-            return work()
-
-        return self._turns.run(unless_ended)
-
-    def check_caller(self) -> None:
-        """Refuse a caller that cannot get its turn, as `in_turn` does."""
-        self._turns.check()
-
     @property
     def pids(self) -> dict[int, int]:
         """Process number of each machine of an elastic session, on its host."""
@@ -203,8 +179,8 @@ class Session:
         """
         self._ended = True
         self.schedule.gate = self._check_open
-        if not self._turns.elsewhere:  # a process forked from this one ends nothing
-            self._turns.run(master.close)
+        if not self.turns.elsewhere:  # a process forked from this one ends nothing
+            self.turns.run(master.close)
 
     @contextmanager
     def open_another(
@@ -231,12 +207,16 @@ class Session:
         path = Path(store)
         manifest = open_store(node_directory(path)).manifest
         options = further_options(self._options, self._machines, path, manifest, speeds, scheme)
-        master = self.in_turn(lambda: self._open(path, manifest, options.checked(manifest)))
+        master = self.turns.run(self._open_further, path, manifest, options)
         try:
             yield master
         finally:
-            if not self._ended and not self._turns.elsewhere:
-                self._turns.run(master.close)
+            if not self._ended and not self.turns.elsewhere:
+                self.turns.run(master.close)
+
+    def _open_further(self, path: Path, manifest: Manifest, options: SessionOptions) -> Master:
+        self._check_open()
+        return self._open(path, manifest, options.checked(manifest))
 
     def _open(
         self,

@@ -6,10 +6,11 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from cec_mpi.errors import InputError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -64,7 +65,7 @@ class Turns:
         """Whether this process was forked from the one that has the turns."""
         return os.getpid() != self._process
 
-    def run(self, work: Callable[[], T]) -> T:
+    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Wait for a turn, and call a function in it; returns its result.
 
         An interrupt at any moment ends the turn, or takes it back.
@@ -87,7 +88,7 @@ class Turns:
                         pass
             while self._queue[0] is not ticket:
                 self._queue.popleft()
-            return work()
+            return work(*args, **kwargs)
         finally:
             # Python runs handlers of signals when a function begins or has returned, and when
             # a loop goes back: not before the release. A context manager would have a gap.

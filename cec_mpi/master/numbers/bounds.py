@@ -151,12 +151,13 @@ class ErrorBounds:
         machines = plan.assignment.available
         return transposed_errors(self.of_terms(plan, len(machines)), machines)
 
-    def lengths(self, buffers: Buffers) -> Lengths:
-        """Of W, before it is sent: machines that are late can make it change."""
-        return self._sizes.of(buffers.shared.T, buffers.sizes.T)
+    def lengths(self, buffers: Buffers, adjoint: bool) -> tuple[Lengths, ...]:
+        """Of W, or of V and of the machines' coefficients.
 
-    def transposed_lengths(self, buffers: Buffers) -> tuple[Lengths, Lengths]:
-        """Of V and of the machines' coefficients, before these are sent."""
+        While machines are late, what was sent to them may become another array.
+        """
+        if not adjoint:
+            return (self._sizes.of(buffers.shared.T, buffers.sizes.T),)
         given = buffers.product
         work = buffers.work.reshape(given.shape)
         coded = buffers.coded.reshape(given.shape)

@@ -15,25 +15,17 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.processes.waiting import LONGEST_SLEEP, Rhythm, wait_for
+from cec_mpi.processes.waiting import wait_for
 from cec_mpi.wire.orders import MASTER
-
-_IDLE_SLEEP = 5e-3  # seconds
 
 
 def broadcast(
     comm: MPI.Intracomm,
     array: NDArray[Any],
     transfer: int = 0,
-    idle: bool = False,
-    rhythm: Rhythm | None = None,
 ) -> None:
-    """Collective: from the master to all, in `transfer` bytes that are worth waiting for.
-
-    Where `idle` is true, this process has nothing to be late for, and looks seldom.
-    """
-    longest = _IDLE_SLEEP if idle else LONGEST_SLEEP
-    wait_for([comm.Ibcast(array, root=MASTER)], transfer, longest=longest, rhythm=rhythm)
+    """Collective: from the master to all, in `transfer` bytes that are worth waiting for."""
+    wait_for([comm.Ibcast(array, root=MASTER)], transfer)
 
 
 def check_buffer(name: str, array: NDArray[Any], dtype: np.dtype[Any], size: int) -> None:

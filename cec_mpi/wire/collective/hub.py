@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import pickle
 import traceback
-from typing import Any
 
 import numpy as np
 from mpi4py import MPI
-from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.machine.emulation import Emulation
@@ -38,6 +36,8 @@ class CollectiveHub(Together):
 
     Attributes
     ----------
+    packet : Packet
+        What all are told.
     between_verbs : bool
         Whether the machines wait for the rest of what was begun.
     stopped : bool
@@ -47,7 +47,7 @@ class CollectiveHub(Together):
     def __init__(self, comm: MPI.Intracomm) -> None:
         super().__init__()
         self._comm = comm
-        self._packet = Packet(comm)
+        self.packet = Packet(comm)
         self.between_verbs = False
         self.stopped = False
         self._stores = 0
@@ -107,35 +107,20 @@ class CollectiveHub(Together):
         MachineError
             The machines have left, or wait for the rest of a step that was cut off.
         """
-        self._begin(order._replace(length=len(content)) if content else order)
-        self._packet.broadcast()
+        self.begin_order(order._replace(length=len(content)) if content else order)
+        self.packet.broadcast()
         if content:
             broadcast(self._comm, np.frombuffer(content, dtype=np.uint8), len(content))
 
-    def say_step(self, order: Order, values: NDArray[Any]) -> bool:
-        """Bcast of the order of a step, with what it shares if that is short.
-
-        Returns
-        -------
-        bool
-            Whether what it shares was sent.
+    def begin_order(self, order: Order) -> None:
+        """Have an order in the packet, unless the machines do not wait for one.
 
         Raises
         ------
         MachineError
             As `say`.
         """
-        self._begin(order)
-        packet, size = self._packet, values.nbytes
-        room = packet.room(size)
-        if room is not None:
-            room[:] = values.reshape(-1).view(np.uint8)
-        packet.broadcast()
-        packet.shared(size)
-        return room is not None
-
-    def _begin(self, order: Order) -> None:
         if not self.listened_to:
             raise MachineError("the machines have left" if self.stopped else CUT_OFF)
         self.between_verbs = True
-        self._packet.order[:] = order
+        self.packet.order[:] = order

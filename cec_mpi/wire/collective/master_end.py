@@ -78,7 +78,14 @@ class CollectiveMasterEnd:
         self._values.of(product)  # what can fail fails before the machines hear of the step
         length = 0 if plan is None else plan.size
         order = Order.of(product, self._store, step=step, length=length)
-        self._is_shared = self.hub.say_step(order, values)
+        self.hub.begin_order(order)
+        packet = self.hub.packet
+        room = packet.room(values.nbytes)
+        self._is_shared = room is not None
+        if room is not None:
+            room[:] = values.reshape(-1).view(np.uint8)
+        packet.broadcast()
+        packet.shared(values.nbytes)
         if plan is None:
             return ORDER_BYTES
         broadcast(self._comm, plan, plan.nbytes)

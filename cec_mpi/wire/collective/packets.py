@@ -13,12 +13,12 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR, Product
-from cec_mpi.processes.waiting import Rhythm
-from cec_mpi.wire.collective.buffers import broadcast
+from cec_mpi.processes.waiting import LONGEST_SLEEP, Rhythm, wait_for
 from cec_mpi.wire.opening import Opening
-from cec_mpi.wire.orders import Order
+from cec_mpi.wire.orders import MASTER, Order
 
 _NUMBER = 8  # bytes
+IDLE_SLEEP = 5e-3  # seconds, where there is nothing to be late for
 _HEADER = len(Order._fields)
 ORDER_BYTES = _HEADER * _NUMBER
 
@@ -77,9 +77,10 @@ class Packet:
         self._content = self._numbers[_HEADER:].view(np.uint8)
 
     def broadcast(self, idle: bool = False) -> None:
-        """Collective: from the master to all; `idle` as in `buffers.broadcast`."""
-        numbers = self._numbers
-        broadcast(self._comm, numbers, numbers.nbytes, idle=idle, rhythm=self._rhythm)
+        """Collective: from the master to all; `idle`: a machine looks seldom."""
+        requests = [self._comm.Ibcast(self._numbers, root=MASTER)]
+        longest = IDLE_SLEEP if idle else LONGEST_SLEEP
+        wait_for(requests, self._numbers.nbytes, longest=longest, rhythm=self._rhythm)
 
     def room(self, size: int) -> NDArray[np.uint8] | None:
         """Where so many bytes are that a step shares; None where they come on their own."""
