@@ -205,7 +205,6 @@ HOUSE = {
         appearing durable npy saving
     """,
     "cec_mpi.linear_operator": """
-        missing_operator
         entrance
         coded_operator
         opening

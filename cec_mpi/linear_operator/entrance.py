@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from cec_mpi.errors import InputError
-from cec_mpi.linear_operator.missing_operator import Entered, comes_of_none
 from cec_mpi.processes.ending.leaving import leave_forks_without_mpi, note_exit_status
 from cec_mpi.processes.ending.limit import ALL_TURNS, takes_the_word
 from cec_mpi.processes.ending.raising import raised_apart, shown_by_rank_0
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")  # an operator
 
+_OF_NONE = AttributeError, TypeError, ValueError  # what uses None raises; NumPy the last
 _left_behind: list[Any] = []  # by forked processes: nothing of it may end there
 
 
@@ -56,7 +56,6 @@ class Entrance(Generic[T]):
         self._comm = comm
         self._process = 0
         self._serves = False
-        self._entered: Entered | None = None
 
     def start(self) -> T | None:
         """Open the operator without a ``with``, as in a notebook, until ``X.close()``.
@@ -79,7 +78,6 @@ class Entrance(Generic[T]):
         return X
 
     def __enter__(self) -> T | None:
-        self._entered = Entered.by(sys._getframe(1))
         return self._open()
 
     def __exit__(
@@ -88,25 +86,24 @@ class Entrance(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        assert self._entered is not None
-        if self._serves and error is not None and comes_of_none(error, trace, self._entered):
-            rank = self._comm.rank if self._comm is not None else rank_of_launcher()
-            name = self._entered.name or "X"
-            problem = InputError(
-                f"rank {rank} is a machine, on which {name} is None, and what uses it "
-                f"failed there ({type(error).__name__}: {error}): expected all that uses {name} "
-                f"below `if {name} is not None:`"
-            )
-            if self._comm is not None:
-                raised_apart(rank - 1, problem)
-            else:
-                speaks = takes_the_word(rank)
-                if speaks:  # and has the word until the others have had their turn
-                    atexit.register(time.sleep, ALL_TURNS)
-                shown_by_rank_0(not speaks, problem)
-            self._leave(problem)
-            raise problem from error
+        if self._serves and isinstance(error, _OF_NONE):
+            self._say_what_none_is(error)
         return self._leave(error)
+
+    def _say_what_none_is(self, error: Exception) -> None:
+        """Have an error on a machine printed once, with what most often brings it about."""
+        rank = self._comm.rank if self._comm is not None else rank_of_launcher()
+        error.add_note(
+            f"rank {rank} is a machine, on which X is None: expected all that uses X below "
+            "`if X is not None:`"
+        )
+        if self._comm is not None:
+            raised_apart(rank - 1, error)
+            return
+        speaks = takes_the_word(rank)
+        if speaks:  # and has the word until the others have had their turn
+            atexit.register(time.sleep, ALL_TURNS)
+        shown_by_rank_0(not speaks, error)
 
     def _close(self) -> None:
         atexit.unregister(self._close_at_exit)

@@ -71,9 +71,9 @@ def open_operator(
         The options do not fit the store or the number of ranks, a shard cannot be opened,
         the ranks serve another operator already, were started by the launcher of another
         MPI, or run different versions of this package.
-    InputError
-        On a machine, what uses X in the block without ``if X is not None`` fails: where
-        nobody catches that, it is printed once, and the job ends.
+    AttributeError, TypeError, ValueError
+        On a machine, where X is None, what uses it in the block fails without ``if X is not
+        None``: where nobody catches that, it is printed once, and the job ends.
     Exception
         However rank 0 leaves its block, all ranks leave it: whatever it raises there is
         raised on all ranks, and where nobody catches it printed by rank 0 alone.

@@ -8,7 +8,6 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator, lsqr, svds
 
 import cec_mpi
 from cec_mpi.errors import InputError
-from cec_mpi.linear_operator.missing_operator import Entered, comes_of_none
 from cec_mpi.tasks import ridge
 
 
@@ -151,84 +150,6 @@ def test_an_error_at_the_start_leaves_nothing_open(store, tmp_path):
         entrance.start()
     with pytest.raises(InputError, match="steps"):
         cec_mpi.open_operator(store, None, steps=3).start()
-
-
-# --- what comes of the None that machines have ------------------------------------------------
-
-
-class Nothing:
-    """Notes whether an exception in its block comes of the None that it gives."""
-
-    def __enter__(self):
-        import sys
-
-        self.entered = Entered.by(sys._getframe(1))
-
-    def __exit__(self, kind, error, trace):
-        self.found = error is not None and comes_of_none(error, trace, self.entered)
-        return True
-
-
-def product_of(X):
-    return X @ W
-
-
-OF_NONE = {
-    "product": "X @ W",
-    "from the left": "B @ X",
-    "attribute": "X.shape",
-    "transposed": "X.H @ B",
-    "two lines": "svds(\n    X,\n    k=3)",
-    "svds": "svds(X, k=3)",
-    "lsqr": "lsqr(X, B)",
-    "task": "ridge(X, y=B)",
-    "function": "product_of(X)",
-    "index": "X[0]",
-    "sum": "1 + X",
-    "setting": "setattr(X, 'available', {1})",
-}
-OF_OTHER_THINGS = {
-    "another error": "{}['missing']",
-    "own product": "np.ones((2, 3)) @ np.ones(5)",
-    "own value": "int('x')",
-    "own type": "len(3)",
-    "own attribute": "W.shapes",
-    "beside it": "(int('x'), X)",
-    "otherwise": "(X @ W if X is not None else int('x'))",
-    "own function of X": "machine(X)",
-    "own exception": "stop()",
-}
-
-
-def outcome(statement):
-    def machine(X):
-        return helper() if X is None else 0
-
-    def helper():
-        return int("y")
-
-    def stop():
-        raise SystemExit(1)
-
-    names = {**globals(), "machine": machine, "stop": stop}
-    program = f"with nothing as X:\n    {statement}\n"
-    names["nothing"] = nothing = Nothing()
-    exec(compile(program, "program.py", "exec"), names)
-    in_function = "def body():\n    " + program.replace("\n", "\n    ") + "\nbody()"
-    names["nothing"] = other = Nothing()
-    exec(compile(in_function, "program.py", "exec"), names)
-    assert nothing.found == other.found
-    return nothing.found
-
-
-@pytest.mark.parametrize("statement", OF_NONE.values(), ids=OF_NONE)
-def test_errors_that_come_of_none_are_known(statement):
-    assert outcome(statement)
-
-
-@pytest.mark.parametrize("statement", OF_OTHER_THINGS.values(), ids=OF_OTHER_THINGS)
-def test_errors_of_a_machines_own_are_left_alone(statement):
-    assert not outcome(statement)
 
 
 def test_accuracy_is_that_of_the_decoders_in_use(X, tmp_path):
