@@ -284,7 +284,7 @@ HOUSE = {
         ranks
     """,
     "cec_mpi.session": """
-        further header stores turns
+        header stores turns
         callers copies local serving session
         gathering machine
         elastic

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.entrance import Entrance
-from cec_mpi.options.elastic import if_removed
+from cec_mpi.options.elastic import elastic_options, if_removed
 from cec_mpi.options.session import SessionOptions, with_keywords
 from cec_mpi.processes.ending.leaving import leave_now
 from cec_mpi.processes.ending.raising import let_rank_0_print, raised_together, shown_by_rank_0
@@ -135,12 +135,13 @@ def _gathered(comm: MPI.Intracomm | None, options: SessionOptions) -> Iterator[S
             yield session
         return
     if comm is not None:
+        *names, last = (each.name for each in elastic_options())
         raise raised_together(
             comm,
             InputError(
                 "a communicator means lockstep, and these options an elastic run, without MPI: "
-                "expected open_operator(store, accept=FILE), or none of accept, elastic, listen, "
-                "local, stragglers, deadline, check and adopt"
+                f"expected open_operator(store, accept=FILE), or none of {', '.join(names)} and "
+                f"{last}"
             ),
         )
     from cec_mpi.session.elastic import elastic, launched, serve_launched

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import Field, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -183,9 +183,7 @@ class Elastic(Group):
     def is_elastic(self) -> bool:
         """Whether machines talk to the master over sockets, and may be late or lost."""
         return any(
-            getattr(self, each.name) not in (each.default, False)
-            for each in own_options(Elastic)
-            if each.metadata["elastic"]
+            getattr(self, each.name) not in (each.default, False) for each in elastic_options()
         )
 
     @property
@@ -202,14 +200,9 @@ class Elastic(Group):
 
     def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
         """Check these options against a store."""
+        seconds_to_meet(self.start_timeout, placement.machines)
+        check_choices(Elastic, self)
         adopt = "need" if self.adopt is True else self.adopt or None
-        total, recovery = placement.machines, manifest.code.recovery
-        seconds_to_meet(self.start_timeout, total)
-        most = placement.to_spare(recovery)
-        if not 0 <= whole_number("stragglers", self.stragglers) <= most:
-            why = "N - L" if placement.is_plain else f"the others have {recovery} shards then"
-            raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
-        check_choices(Elastic, replace(self, adopt=adopt))
         if self.local is not None and whole_number("local", self.local) < 1:
             raise InputError(f"local {self.local}: expected at least 1 machine")
         for name, is_given in (
@@ -220,6 +213,30 @@ class Elastic(Group):
             if is_given and not self.is_elastic:
                 raise InputError(f"{name}: expected an elastic run (--elastic)")
         self.check_listening()
+        self.check_store(manifest, placement)
+        if adopt == "gain" and (self.stragglers or self.check != "none"):
+            raise InputError(
+                "adopt gain: expected no stragglers and no check, for which a shard is asked from "
+                "one machine alone (adopt need goes with them)"
+            )
+        deadline = _PATIENT if self.is_elastic else None
+        if self.deadline is not None:
+            deadline = as_deadline(self.deadline)
+        return {"deadline": deadline, "adopt": adopt}
+
+    def check_store(self, manifest: Manifest, placement: Placement) -> None:
+        """Raise if a store has too few machines for these options.
+
+        Raises
+        ------
+        InputError
+            Names the option, what was found and what was expected.
+        """
+        recovery = manifest.code.recovery
+        most = placement.to_spare(recovery)
+        if not 0 <= whole_number("stragglers", self.stragglers) <= most:
+            why = "N - L" if placement.is_plain else f"the others have {recovery} shards then"
+            raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
         if self.check == "parity" and self.stragglers < 1:
             raise InputError(
                 "check parity: expected stragglers of at least 1 (--stragglers 1): each row needs "
@@ -232,16 +249,7 @@ class Elastic(Group):
             )
         if not isinstance(self.inject, str):
             raise InputError(f"inject {shown(self.inject)}: expected text, as kill:3@10")
-        read_faults(self.inject, total, 0)
-        if adopt == "gain" and (self.stragglers or self.check != "none"):
-            raise InputError(
-                "adopt gain: expected no stragglers and no check, for which a shard is asked from "
-                "one machine alone (adopt need goes with them)"
-            )
-        deadline = _PATIENT if self.is_elastic else None
-        if self.deadline is not None:
-            deadline = as_deadline(self.deadline)
-        return {"deadline": deadline, "adopt": adopt}
+        read_faults(self.inject, placement.machines, 0)
 
     def check_listening(self) -> None:
         """Raise if it is unclear where rank 0 listens.
@@ -276,9 +284,12 @@ def if_removed(option: str) -> str:
     return f": it was removed; {instead}" if instead else ""
 
 
+def elastic_options() -> list[Field[Any]]:
+    """Return the options that make a run elastic, as each says of itself."""
+    return [each for each in own_options(Elastic) if each.metadata["elastic"]]
+
+
 def implies_elastic(words: set[str]) -> bool:
     """Whether the options of a command make its run elastic, as far as can be told by names."""
-    flags = (
-        each.metadata["shown"]["flag"] for each in own_options(Elastic) if each.metadata["elastic"]
-    )
+    flags = (each.metadata["shown"]["flag"] for each in elastic_options())
     return not words.isdisjoint(flag.partition(" ")[0] for flag in flags)

@@ -149,7 +149,10 @@ def from_flags(group: type[T], arguments: argparse.Namespace) -> T:
 def check_choices(group: type[Any], options: Any) -> None:
     """Refuse a value that is none of the choices of an option of this group."""
     for each in own_options(group):
-        choices, value = each.metadata["shown"].get("choices"), getattr(options, each.name)
+        shown, value = each.metadata["shown"], getattr(options, each.name)
+        choices = shown.get("choices")
+        if isinstance(value, bool) and "const" in shown:  # the bare flag, or none
+            continue
         if choices and value not in (each.default, *choices):
             raise InputError(f"{each.name} {value!r}: expected {' or '.join(choices)}")
 

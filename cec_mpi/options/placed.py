@@ -10,7 +10,7 @@ from cec_mpi.core.placement.placement import Placement
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import Group, option, whole_number
-from cec_mpi.options.speeds import SpeedsOption, as_speeds
+from cec_mpi.options.speeds import SpeedsOption, as_speeds, speeds_by_machine
 from cec_mpi.text import plural, shown
 
 if TYPE_CHECKING:
@@ -88,8 +88,6 @@ class Placed(Group):
             The machines have fewer shards than a step needs, or no room for so many.
         """
         given, code = self.shards_per_machine, manifest.code
-        if isinstance(given, Placement):
-            return given
         if given is None:
             found = Placement.plain(code.machines)
         elif isinstance(given, str) and given == "auto":
@@ -126,6 +124,17 @@ class Placed(Group):
             limit = "" if room is None else f" with memory per machine {self.memory_per_machine}"
             raise type(error)(f"shards per machine auto{limit}: {error}") from None
         return Placement(counts, code.machines)
+
+
+def further_placement(first: Placement, manifest: Manifest) -> Placement:
+    """All shards of a further store, in proportion to what machines have of the first one."""
+    from cec_mpi.core.placement.spreading import spread
+
+    code = manifest.code
+    if first.is_plain:
+        return Placement.plain(code.machines)
+    counts = spread(code.machines, first.counts[: code.machines], code.recovery)
+    return Placement(counts, code.machines)
 
 
 def _listed(given: Any, total: int, recovery: int, started: int | None) -> Placement:
@@ -168,5 +177,6 @@ def _speeds(given: SpeedsOption | None, places: Sequence[Place] | None) -> Seque
     machines, hosts = len(places), [place.host for place in places]
     if not machines:
         raise InputError("shards per machine auto: no rank was started for a machine")
-    found = as_speeds(given, machines).by_machine(range(1, machines + 1), hosts, machines)
+    known = as_speeds(given, machines)
+    found = speeds_by_machine(known, range(1, machines + 1), hosts, machines)
     return (1.0,) * machines if found is None else found

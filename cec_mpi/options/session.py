@@ -9,6 +9,7 @@ from inspect import Parameter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.scheme import Scheme, check_scheme
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.available import Available, check_enough
@@ -17,10 +18,14 @@ from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.emulated import Emulated
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.options.option import option, own_options, whole_number
-from cec_mpi.options.placed import Placed
+from cec_mpi.options.placed import Placed, further_placement
 from cec_mpi.options.sharing import Sharing
+from cec_mpi.options.speeds import SpeedsOption, as_speeds
+from cec_mpi.text import plural
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cec_mpi.processes.launch.places import Place
     from cec_mpi.store.format.manifest import Manifest
 
@@ -44,19 +49,23 @@ class SessionOptions(Emulated, Elastic, Sharing, Placed, Available):
     seed: int = option(0, "--seed", "of everything random", values.whole)
 
     @property
+    def is_checked(self) -> bool:
+        """Whether `checked` has made these: then they fit one store."""
+        return isinstance(self.shards_per_machine, Placement)
+
+    @property
     def placement(self) -> Placement:
         """Which machine has which shards, once that was checked."""
         assert isinstance(self.shards_per_machine, Placement)
         return self.shards_per_machine
 
-    @property
-    def of_machines(self) -> MachineOptions:
-        """What the machines are told."""
+    def of_machines(self, staged: str = "") -> MachineOptions:
+        """What the machines are told, and where copies of their shards are, if anywhere."""
         return MachineOptions(
             shards=self.shards,
             verify=self.verify,
             precision=self.precision,
-            staged=self.staged or "",
+            staged=staged,
             mends=self.is_elastic,
             measured=self.emulate_speeds is not None and self.emulate_base is None,
             inject=self.inject,
@@ -65,7 +74,7 @@ class SessionOptions(Emulated, Elastic, Sharing, Placed, Available):
         )
 
     def checked(self, manifest: Manifest, places: Sequence[Place] | None = None) -> SessionOptions:
-        """These options with every default filled in, checked against a store.
+        """These options with every default filled in, checked against a store: once for a run.
 
         Parameters
         ----------
@@ -76,7 +85,9 @@ class SessionOptions(Emulated, Elastic, Sharing, Placed, Available):
         Returns
         -------
         SessionOptions
-            Whose `shards_per_machine` is a `Placement`.
+            Whose values are what their readers use: `shards_per_machine` is a `Placement`,
+            `deadline` a `Deadline`, `availability` an `Availability`. It is the same if it was
+            checked before.
 
         Raises
         ------
@@ -85,6 +96,8 @@ class SessionOptions(Emulated, Elastic, Sharing, Placed, Available):
         InfeasibleError
             Fewer machines take part than the recovery threshold.
         """
+        if self.is_checked:
+            return self
         try:
             if whole_number("seed", self.seed) < 0:
                 raise InputError(f"seed {self.seed}: expected at least 0")
@@ -103,6 +116,62 @@ class SessionOptions(Emulated, Elastic, Sharing, Placed, Available):
             raise
         except (TypeError, ValueError) as error:
             raise InputError(f"an option of the session has the wrong type: {error}") from None
+
+    def further(
+        self,
+        served: Sequence[int],
+        path: Path,
+        manifest: Manifest,
+        speeds: SpeedsOption,
+        scheme: Scheme,
+    ) -> SessionOptions:
+        """These options, which were checked, for a further store that the machines serve too.
+
+        Parameters
+        ----------
+        served : sequence of int
+            The machines that serve this one.
+        path : Path
+            Of the further store.
+        manifest : Manifest
+            Of the further store.
+        speeds, scheme
+            As a user gives them.
+
+        Raises
+        ------
+        InputError
+            An option does not fit the further store.
+        InfeasibleError
+            The machines have too few of its shards.
+        """
+        placement = further_placement(self.placement, manifest)
+        total, recovery = placement.machines, manifest.code.recovery
+        machines = tuple(n for n in served if n <= total)
+        if (held := placement.count(machines)) < recovery:
+            shards = "" if placement.is_plain else f" with {plural(held, 'shard')}"
+            raise InfeasibleError(
+                f"{plural(len(machines), 'machine', 'serves', 'serve')} {path}{shards}: a step "
+                f"needs {recovery}"
+            )
+        check_scheme(scheme)
+        emulated = self.emulate_speeds
+        if emulated is not None:
+            emulated = (emulated + (1.0,) * total)[:total]
+        found = replace(
+            self,
+            stragglers=min(self.stragglers, placement.to_spare(recovery)),
+            speeds=as_speeds(speeds, total),
+            scheme=scheme,
+            machines=machines,
+            shards_per_machine=placement,
+            staged=None,
+            emulate_speeds=emulated,
+            emulate_changes=tuple(c for c in self.emulate_changes if c.machine <= total),
+        )
+        found.check_store(manifest, placement)
+        check_sensitivity(self.check, self.precision, manifest)
+        return found
 
 
 def with_keywords(function: F) -> F:

@@ -86,10 +86,12 @@ class TaskRun:
         self.store = run.store
         self.out = Path(run.out)
         manifest = self.manifest = open_store(node_directory(self.store)).manifest
-        self.options = options
         self.shares_out = options.shards_per_machine == "auto"
-        if places is not None or not (self.shares_out and options.is_elastic):
-            options.checked(manifest, places)  # else when the machines are there
+        if places is not None or not options.is_elastic:
+            options = options.checked(manifest, places)
+        elif not self.shares_out:
+            options.checked(manifest)  # so that none is started in vain; again when all are there
+        self.options = options
         self.task_name = run.task
         self.task: Task = find_task(self.task_name)
         self.task_options = task_options(self.task, run, options.seed)

@@ -21,6 +21,7 @@ from cec_mpi.wire.opening import Opened, Opening
 def run_header(
     opening: Opening,
     options: SessionOptions,
+    speeds: Sequence[float] | None,
     opened: Sequence[Opened],
     emulation: Emulation | None,
     places: Sequence[Place],
@@ -32,6 +33,8 @@ def run_header(
     ----------
     opening : Opening
     options : SessionOptions
+    speeds : sequence of float or None
+        Of machines, if they were given.
     opened : sequence of Opened
         What ranks from 1 on said to it.
     emulation : Emulation or None
@@ -83,9 +86,9 @@ def run_header(
         "shards": options.shards,
         "stragglers": options.stragglers,
         "verify": options.verify,
-        "staged": options.staged or None,
+        "staged": opening.options.staged or None,
         "machines_with_copies": copied,
-        "speeds": options.speeds,
+        "speeds": "learn" if speeds is None else speeds,
         "emulation": None if emulation is None else asdict(emulation),
     }
 

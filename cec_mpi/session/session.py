@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 
@@ -16,12 +15,11 @@ from cec_mpi.master.master import Master
 from cec_mpi.master.planning import OpenStore, StepPlanner
 from cec_mpi.master.schedule import Schedule
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.options.speeds import SpeedsOption, as_speeds
+from cec_mpi.options.speeds import SpeedsOption, speeds_by_machine
 from cec_mpi.processes.launch.findings import find_crowds
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.launch.places import Place, limit_threads
 from cec_mpi.records.recorder import Recorder
-from cec_mpi.session.further import further_options
 from cec_mpi.session.header import host_of_ranks, run_header
 from cec_mpi.session.stores import (
     check_joining,
@@ -206,7 +204,7 @@ class Session:
         """
         path = Path(store)
         manifest = open_store(node_directory(path)).manifest
-        options = further_options(self._options, self._machines, path, manifest, speeds, scheme)
+        options = self._options.further(self._machines, path, manifest, speeds, scheme)
         master = self.turns.run(self._open_further, path, manifest, options)
         try:
             yield master
@@ -216,7 +214,7 @@ class Session:
 
     def _open_further(self, path: Path, manifest: Manifest, options: SessionOptions) -> Master:
         self._check_open()
-        return self._open(path, manifest, options.checked(manifest))
+        return self._open(path, manifest, options)
 
     def _open(
         self,
@@ -225,21 +223,21 @@ class Session:
         options: SessionOptions,
         logs: Path | None = None,
     ) -> Master:
-        if options.staged is None:
-            options = replace(options, staged=remembered_stage(node_directory(path)) or "")
+        staged = options.staged
+        if staged is None:
+            staged = remembered_stage(node_directory(path)) or ""
         part = tuple(n if n in (options.machines or ()) else 0 for n in self._machines)
         if self._running is Running.ELASTIC:  # a machine may be on another host
             path, logs = path.absolute(), logs and logs.absolute()
         numbers, places = self._hub.assigned(part, self._places)
         hosts = host_of_ranks(places, len(numbers) + 1)[1:]
         total = options.placement.machines
-        speeds = as_speeds(options.speeds, total).by_machine(numbers, hosts, total)
-        options = replace(options, speeds="learn" if speeds is None else speeds)
+        speeds = speeds_by_machine(options.speeds, numbers, hosts, total)
         scaling = read_scaling(node_directory(path), manifest)
         several = len({place.node for place in self._places}) > 1
         threads = tuple(options.threads or place.threads for place in places)
         later = tuple(n for n in part if n and n not in numbers)
-        served = path, manifest, options.placement, numbers, options.of_machines
+        served = path, manifest, options.placement, numbers, options.of_machines(staged)
         opening = Opening(*served, threads, logs, several, later)
         opened = self._hub.open(opening)
         error = problem_of_opening(opening, opened, places)
@@ -259,7 +257,7 @@ class Session:
             at = zip(opening.machines, hosts, strict=True)
             self.schedule.hosts = {n: host for n, host in at if n}
             self.unlogged = [each.unlogged for each in opened if each.unlogged]
-            header = run_header(opening, options, opened, emulation, places, self._library)
+            header = run_header(opening, options, speeds, opened, emulation, places, self._library)
             self._recorder.header(header)
         return master
 

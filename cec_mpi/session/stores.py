@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from cec_mpi.machine.faults import read_faults
 from cec_mpi.machine.machine import Machine
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.options.speeds import HostSpeeds, as_speeds
 from cec_mpi.processes.launch.findings import unseen_shards, wrong_ranks
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.launch.places import Place
@@ -176,7 +175,7 @@ def check_joining(options: SessionOptions) -> None:
             "emulate speeds without machines that were started: expected a base too "
             "(--emulate-base), because machines that join later cannot be measured together"
         )
-    if isinstance(as_speeds(options.speeds, options.placement.machines), HostSpeeds):
+    if isinstance(options.speeds, Mapping):
         raise InputError(
             "speeds of hosts without machines that were started: expected a speed for each "
             "machine, or learn, because it is not known where machines will be"

@@ -19,7 +19,7 @@ from cec_mpi.options.available import AvailabilityFlags
 from cec_mpi.options.elastic import implies_elastic
 from cec_mpi.options.option import from_flags, own_options
 from cec_mpi.options.session import GROUPS, SessionOptions
-from cec_mpi.options.speeds import HostSpeeds, LearnedSpeeds, MachineSpeeds, as_speeds
+from cec_mpi.options.speeds import as_speeds
 from cec_mpi.processes.launch.launchers import without_launcher
 from cec_mpi.run.options import RunOptions
 
@@ -191,11 +191,9 @@ def test_the_others_leave_it_in_lockstep(words):
 
 
 def test_speeds_are_of_one_kind():
-    assert isinstance(as_speeds("learn", 2), LearnedSpeeds)
-    assert as_speeds([1, 2], 2) == MachineSpeeds((1.0, 2.0))
-    assert as_speeds({"a": 1.0}, 2) == HostSpeeds({"a": 1.0})
-    for each in (LearnedSpeeds(), MachineSpeeds((1.0, 2.0)), HostSpeeds({"a": 1.0})):
-        assert as_speeds(each, 2) is each
+    assert as_speeds(None, 2) == as_speeds("learn", 2) == "learn"
+    assert as_speeds([1, 2], 2) == (1.0, 2.0)
+    assert as_speeds({"a": 1.0}, 2) == {"a": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -303,5 +301,13 @@ def test_an_elastic_run_waits_patiently_for_answers_unless_it_is_told_how_long(s
 
 
 def test_machines_of_an_elastic_run_make_rows_that_they_cannot_read(store):
-    assert SessionOptions(elastic=True).of_machines.mends
-    assert not SessionOptions().of_machines.mends
+    assert SessionOptions(elastic=True).of_machines().mends
+    assert not SessionOptions().of_machines().mends
+
+
+def test_options_are_checked_once(store):
+    manifest = cec_mpi.open_store(store).manifest
+    checked = SessionOptions(deadline="x2", adopt=True, speeds=[1, 2, 3]).checked(manifest)
+    assert (checked.deadline.factor, checked.adopt, checked.speeds) == (2, "need", (1, 2, 3))
+    assert checked.machines == (1, 2, 3)
+    assert checked.checked(manifest) is checked
