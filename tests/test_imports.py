@@ -244,8 +244,9 @@ HOUSE = {
         bounds
     """,
     "cec_mpi.options": """
-        checks deadline option speeds values
-        available elastic emulated placed sharing
+        deadline option values
+        available elastic sharing
+        emulated placed
         machines
         session
     """,
@@ -278,7 +279,7 @@ HOUSE = {
         figures
     """,
     "cec_mpi.run": """
-        closing identity options outputs time_limit vectors
+        closing options outputs
         checkpoints settings
         task_run
         ranks

@@ -17,7 +17,7 @@ from cec_mpi.doctor.facts import Facts, Seen
 from cec_mpi.doctor.measure import measure_products, measure_wires
 from cec_mpi.errors import InputError
 from cec_mpi.options.placed import Placed
-from cec_mpi.options.speeds import SpeedsOption
+from cec_mpi.options.sharing import SpeedsOption
 from cec_mpi.processes.launch.continuity import present_continuity
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.launch.library import library

@@ -9,7 +9,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.machine.emulation import SpeedChange
 from cec_mpi.options import values
 from cec_mpi.options.option import Group, option, real_number, several
-from cec_mpi.options.speeds import checked_speeds
+from cec_mpi.options.sharing import checked_speeds
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:

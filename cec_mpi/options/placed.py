@@ -10,7 +10,7 @@ from cec_mpi.core.placement.placement import Placement
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import Group, option, whole_number
-from cec_mpi.options.speeds import SpeedsOption, as_speeds, speeds_by_machine
+from cec_mpi.options.sharing import SpeedsOption, as_speeds, speeds_by_machine
 from cec_mpi.text import plural, shown
 
 if TYPE_CHECKING:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from cec_mpi.records.directory import (
     set_results_aside,
 )
 from cec_mpi.records.recorder import Recorder, resume_steps
-from cec_mpi.run.checkpoints import CheckpointFile, Found, read_checkpoint
+from cec_mpi.run.checkpoints import CheckpointFile, Found, check_same, describe_run, read_checkpoint
 from cec_mpi.run.closing import (
     Ending,
     closing_warnings,
@@ -46,21 +47,22 @@ from cec_mpi.run.closing import (
     print_closing,
     stop_words,
 )
-from cec_mpi.run.identity import check_same, describe_run
 from cec_mpi.run.options import RunOptions
 from cec_mpi.run.outputs import SAVED, Outputs, check_products
-from cec_mpi.run.settings import task_options
-from cec_mpi.run.time_limit import TimeLimit
-from cec_mpi.run.vectors import WatchedVectors, read_vectors
+from cec_mpi.run.settings import WatchedVectors, read_vectors, task_options
 from cec_mpi.session.header import placement_table
 from cec_mpi.session.session import Session
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import node_directory
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
 from cec_mpi.terminal import WARNED, put, say, warn
-from cec_mpi.text import printable
+from cec_mpi.text import plural, printable
 
 log = logging.getLogger(__name__)
+
+_END_OF_JOB = "SLURM_JOB_END_TIME"  # seconds since 1970
+_MARGIN = 60.0  # seconds before the end of a job in which a step may end and all leave
+_LEAST_PART = 0.1  # or this part of the time that the job has left, if that is less
 
 
 class TaskRun:
@@ -307,3 +309,43 @@ class TaskRun:
             publish(self.out / SUMMARY, f"{text}\n".encode())
         self.outcome = outcome
         return ending
+
+
+class TimeLimit:
+    """When a run has to end, as its user or the batch system says.
+
+    Parameters
+    ----------
+    seconds : float, optional
+        From now.
+    environment : mapping
+        With ``SLURM_JOB_END_TIME`` in a job of a Slurm that sets it; the run ends a minute
+        before that, or when nine tenths of the time are over.
+    """
+
+    def __init__(
+        self, seconds: float | None = None, environment: Mapping[str, str] = os.environ
+    ) -> None:
+        self._due = float("inf")
+        self._reason = ""
+        if seconds is not None:
+            self._due = time.monotonic() + seconds
+            self._reason = f"after the time limit of {plural(seconds, 'second')}"
+        try:
+            left = float(environment[_END_OF_JOB]) - time.time()
+        except (KeyError, ValueError):
+            return
+        due = time.monotonic() + left - min(_MARGIN, max(0.0, _LEAST_PART * left))
+        if due < self._due:
+            self._due = due
+            self._reason = "because the time of the job is nearly over"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is any."""
+        return self._due < float("inf")
+
+    def check(self) -> None:
+        """Raise `StoppedError` when the time is over."""
+        if time.monotonic() >= self._due:
+            raise StoppedError(f"stopped {self._reason}")

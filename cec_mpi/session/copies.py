@@ -12,7 +12,7 @@ from cec_mpi.core.placement.placement import Placement
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.options.available import which_there_are
 from cec_mpi.options.placed import Placed
-from cec_mpi.options.speeds import SpeedsOption
+from cec_mpi.options.sharing import SpeedsOption
 from cec_mpi.processes.launch.places import place_of_ranks
 from cec_mpi.processes.meeting import meet
 from cec_mpi.processes.together import as_cec_error, on_master

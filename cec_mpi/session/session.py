@@ -15,7 +15,7 @@ from cec_mpi.master.master import Master
 from cec_mpi.master.planning import OpenStore, StepPlanner
 from cec_mpi.master.schedule import Schedule
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.options.speeds import SpeedsOption, speeds_by_machine
+from cec_mpi.options.sharing import SpeedsOption, speeds_by_machine
 from cec_mpi.processes.launch.findings import find_crowds
 from cec_mpi.processes.launch.launchers import detect_launcher
 from cec_mpi.processes.launch.places import Place, limit_threads
