@@ -89,7 +89,8 @@ class TaskRun:
         self.out = Path(run.out)
         manifest = self.manifest = open_store(node_directory(self.store)).manifest
         self.shares_out = options.shards_per_machine == "auto"
-        if places is not None or not options.is_elastic:
+        by_number = isinstance(options.shards_per_machine, int | str)  # of machines that come
+        if places is not None or not (options.is_elastic and by_number):
             options = options.checked(manifest, places)
         elif not self.shares_out:
             options.checked(manifest)  # so that none is started in vain; again when all are there
