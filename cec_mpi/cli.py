@@ -52,8 +52,8 @@ _COMMANDS = {  # each with the module of `commands` that is read when it is aske
     "top": "report",
     "task": "task",
     "doctor": "doctor",
-    "slurm": "cluster.slurm",
-    "hostfile": "cluster.hostfile",
+    "slurm": "cluster",
+    "hostfile": "cluster",
     "bench": "bench",
 }
 _INTERRUPTED = 128 + signal.SIGINT

@@ -129,11 +129,6 @@ HOUSE = {
         models
         command given
     """,
-    "cec_mpi.commands.cluster": """
-        hostfile placed words
-        elastic
-        slurm
-    """,
     "cec_mpi.commands": """
         cluster parser task
         run shared report

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 
 import cec_mpi
 from cec_mpi.cli import main
-from cec_mpi.cluster.elastic import elastic_scripts
-from cec_mpi.cluster.script import seconds_of
-from cec_mpi.cluster.slurm import LAUNCHERS, batch_script
+from cec_mpi.cluster.slurm import LAUNCHERS, batch_script, elastic_scripts, seconds_of
 from cec_mpi.errors import InputError
 from helpers import ROOT
 
@@ -223,13 +221,13 @@ def test_every_word_arrives_as_it_was(said, words, out):
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-@pytest.mark.parametrize("continues", [False, True])
+@pytest.mark.parametrize("elastic", [False, True])
 @pytest.mark.parametrize("preemptible", [False, True])
 @pytest.mark.parametrize("arguments", [False, True])
-def test_all_ways_to_start_run_the_same(said, launcher, continues, preemptible, arguments):
-    options = {"launcher": launcher, "preemptible": preemptible, "continues": continues}
+def test_all_ways_to_start_run_the_same(said, launcher, elastic, preemptible, arguments):
+    options = {"launcher": launcher, "preemptible": preemptible, "elastic": elastic}
     words = ["my store", "--seed", "3"]
-    code = 3 if continues else 0  # the launchers here write no summary
+    code = 3 if elastic else 0  # the launchers here write no summary
     if arguments:
         found = said(batch_script(**options), words[0], "o u t", *words[1:], code=code)
     else:
@@ -242,13 +240,13 @@ def test_all_ways_to_start_run_the_same(said, launcher, continues, preemptible, 
     ("options", "words"),
     [
         ({"launcher": "mpirun"}, ["--bind-to", "none"]),
-        ({"launcher": "mpirun", "continues": True}, ["--bind-to", "none", "--with-ft", "ulfm"]),
+        ({"launcher": "mpirun", "elastic": True}, ["--bind-to", "none", "--with-ft", "ulfm"]),
         ({"launcher": "hydra"}, []),
     ],
 )
 def test_a_rank_of_mpirun_may_use_more_than_one_core(said, options, words):
-    script = batch_script(["s"], "out", cpus_per_task=2, **options)
-    found = said(script, code=3 if "continues" in options else 0)
+    script = batch_script(["s"], "out", {"cpus-per-task": 2}, **options)
+    found = said(script, code=3 if "elastic" in options else 0)
     assert found[3 : 4 + len(words)] == [*words, "cec-mpi"]
 
 
@@ -350,7 +348,7 @@ def times(text):
     ],
 )
 def test_a_job_that_lost_a_process_is_requeued_only_if_slurm_ends_it(warned, job, code):
-    options = {"launcher": "pmi2", "continues": True, "warning": 120}
+    options = {"launcher": "pmi2", "elastic": True, "warning": 120}
     requeued = "started\n" if code == 6 else ""
     assert warned("echo started > done; exit 137", times(f"{job}\n"), **options) == (code, requeued)
 
@@ -358,7 +356,7 @@ def test_a_job_that_lost_a_process_is_requeued_only_if_slurm_ends_it(warned, job
 @pytest.mark.parametrize("launched", [0, 137, 255, 4])
 def test_a_warned_launcher_that_lost_a_process_is_started_again(warned, launched):
     launcher = f"kill -USR1 $PPID; sleep 0.3; echo checkpoint > done; exit {launched}"
-    assert warned(launcher, continues=True) == (6, "checkpoint\n")
+    assert warned(launcher, elastic=True) == (6, "checkpoint\n")
 
 
 WRITTEN_SUMMARY = "mkdir -p out; echo > out/new; mv out/new out/summary.json;"
@@ -382,7 +380,7 @@ def test_a_new_summary_says_that_a_run_has_completed(
 ):
     options = {"launcher": launcher, "setup": [before or ":"], "preemptible": preemptible}
     soon = "JobId=12 EndTime={soon}\n" if code == 0 else ""  # a completed run is not requeued
-    assert warned(start, times(soon), continues=True, **options) == (code, "")
+    assert warned(start, times(soon), elastic=True, **options) == (code, "")
 
 
 @pytest.mark.parametrize(
@@ -407,8 +405,9 @@ def test_a_job_starts_its_machine_again_after_a_while(tmp_path, codes, master, e
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
+    script = elastic_scripts(3, ["s"], "out", "file")["machines"]
     done = subprocess.run(
-        ["bash", "-c", elastic_scripts(3, ["s"], "out", "file").machines, "script", "42;cluster"],
+        ["bash", "-c", script, "script", "42;cluster"],
         cwd=tmp_path,
         timeout=20,
         check=False,

@@ -1,4 +1,0 @@
-"""Commands that write files for clusters: hostfile, slurm.
-
-May import: `cluster`, `core`, `files`, `options`, `store`, `terminal`.
-"""
