@@ -1,5 +1,5 @@
 """Machines gathered around a master, and the stores that they open for it.
 
 One of three rooms that touch MPI. May import: `core`, `files`, `machine`, `master`, `options`,
-`processes`, `records`, `store`, `terminal`, `wire`.
+`processes`, `records`, `roster`, `store`, `terminal`, `wire`.
 """
