@@ -80,7 +80,8 @@ class Patience:
         Seconds of the longest sleep.
     rhythm : Rhythm, optional
         Of the waits at this place. Without it none is expected to be short.
-    clock : Clock
+    clock : Clock, optional
+        By default `time`.
     """
 
     def __init__(
@@ -88,9 +89,9 @@ class Patience:
         transfer: int = 0,
         longest: float = LONGEST_SLEEP,
         rhythm: Rhythm | None = None,
-        clock: Clock = time,
+        clock: Clock | None = None,
     ) -> None:
-        self._clock = clock
+        self._clock: Clock = time if clock is None else clock
         self._rhythm = rhythm
         self._awake = _SPIN if rhythm is None else rhythm.spin
         self._spin = self._awake + transfer / _BYTES_PER_SECOND

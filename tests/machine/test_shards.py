@@ -13,8 +13,10 @@ from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.step.product import Product
 from cec_mpi.machine.machine import Machine
-from cec_mpi.session.local import LocalMasterEnd
+from cec_mpi.options.machines import MachineOptions
+from cec_mpi.session.local import LocalHub, LocalMasterEnd
 from cec_mpi.store.shard import Shard
+from cec_mpi.wire.opening import Opening
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 200, 30
 
@@ -45,8 +47,8 @@ def store(tmp_path_factory):
 def end_with(store, kind):
     """The machines 1, 2 and 4, each with a shard of this kind."""
     machines = [Machine(n, kind(n), COLUMNS, "float64") for n in (1, 2, 4)]
-    one_each = Placement.plain(MACHINES)
-    return LocalMasterEnd(machines, store.manifest, one_each, np.dtype(np.float64))
+    served = store.path, store.manifest, Placement.plain(MACHINES), (1, 2, 4)
+    return LocalMasterEnd(LocalHub(), machines, Opening(*served, MachineOptions(), (1,) * 4))
 
 
 @pytest.mark.parametrize(
