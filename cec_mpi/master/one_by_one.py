@@ -253,7 +253,6 @@ class MadeOneByOne:
         """Keep who is there, for the records and for the next steps."""
         before = len(events)
         if not isinstance(event, Answered):
-            self.steps.schedule.hear(event)
             if isinstance(event, Lost | Left | Excluded):  # another process is to be it
                 self._wrong.pop(event.machine, None)
             log.warning("%s", event)

@@ -142,8 +142,9 @@ class StepPlanner:
             copies = min(self._recovery + stragglers, len(available))
         if copies not in self._planners:
             self._planners[copies] = self._planner(copies)
-        if self._hosts is not self.schedule.hosts:
-            self._hosts = self.schedule.hosts
+        roster = self.schedule.roster
+        if roster is not None and self._hosts is not roster.hosts:
+            self._hosts = roster.hosts
             known = range(1, self.placement.machines + 1)
             self.speeds.live_on({n: host for n, host in self._hosts.items() if n in known})
         step.speeds = self._last_speeds = self.speeds.plan_speeds(available)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from cec_mpi.availability.models import Asked, Availability, Listed, checked_set, seconds_between
 from cec_mpi.core.placement.placement import Placement
@@ -11,7 +11,7 @@ from cec_mpi.core.placement.reach import Reach
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.step import Step
 from cec_mpi.processes.waiting import Clock
-from cec_mpi.roster.changes import Change, Joined
+from cec_mpi.roster.roster import Roster
 from cec_mpi.text import plural
 
 _LONGEST_SLEEP = 0.1  # seconds; mpirun leaves a rank 0.25 to end in after SIGTERM
@@ -27,6 +27,8 @@ class Schedule:
     availability : Availability
     present : tuple of int
         Machines that take part at all; the others are preempted for good.
+    roster : Roster, optional
+        Which of them are there; by default all are.
     tick_seconds : float, optional
         Wall-clock length of a tick; by default each step is a tick.
     wait : bool
@@ -37,8 +39,7 @@ class Schedule:
 
     Attributes
     ----------
-    hosts : mapping of int to str
-        Where machines are, as far as it is known; another one when a machine joins elsewhere.
+    roster : Roster or None
     waits : bool
         Whether the next tick is waited for when too few machines are available.
     gate : callable
@@ -49,6 +50,7 @@ class Schedule:
         self,
         availability: Availability,
         present: tuple[int, ...],
+        roster: Roster | None = None,
         *,
         tick_seconds: float | None = None,
         wait: bool = False,
@@ -59,8 +61,7 @@ class Schedule:
         self._clock = clock
         self._given = self._availability = availability.among(present)
         self._present = frozenset(present)
-        self._left: set[int] = set()
-        self.hosts: Mapping[int, str] = {}
+        self.roster = roster
         self._tick_seconds = tick_seconds
         self.waits = wait
         self._step = step
@@ -92,21 +93,6 @@ class Schedule:
             return
         chosen = checked_set("available", machines, self._present)
         self._availability = Listed([chosen])
-
-    def hear(self, change: Change) -> bool:
-        """A machine is not available any more, or is there again. False if that was known."""
-        known = (change.machine in self._left) is not isinstance(change, Joined)
-        if isinstance(change, Joined):
-            self._left.discard(change.machine)
-            if change.host and self.hosts.get(change.machine) != change.host:
-                self.hosts = {**self.hosts, change.machine: change.host}
-        else:
-            self._left.add(change.machine)
-        return not known
-
-    def begin_without(self, machines: Iterable[int]) -> None:
-        """Machines that are not there yet, and may join."""
-        self._left.update(machines)
 
     def listed(self, step: Step) -> set[int]:
         """Machines that would be available in a step, those that have left among them."""
@@ -145,7 +131,7 @@ class Schedule:
         tick, waited = self._current(), 0
         needed = recovery, placement, spare
         while placement.to_spare(recovery, available := self._at(tick, machines)) < spare:
-            most = min(self._availability.most_from(tick), len(self._present - self._left))
+            most = min(self._availability.most_from(tick), len(self._present - self._gone))
             if not self.waits or placement.to_spare(recovery, placement.largest(most)) < spare:
                 if not others_come:
                     self._hear_why()
@@ -170,9 +156,13 @@ class Schedule:
         return available
 
     def _staying(self, machines: tuple[int, ...]) -> tuple[int, ...]:
-        if not self._left:
-            return machines
-        return tuple(n for n in machines if n not in self._left)
+        gone = self._gone
+        return tuple(n for n in machines if n not in gone) if gone else machines
+
+    @property
+    def _gone(self) -> frozenset[int]:
+        """Machines that take part and are not there."""
+        return frozenset() if self.roster is None else self._present - self.roster.there
 
     def _current(self) -> int:
         if self._tick_seconds is None:
@@ -197,7 +187,7 @@ class Schedule:
         A batch system warns one process after the other, and this one perhaps last.
         """
         due = self._clock.monotonic() + _LAST_WARNING
-        while self._left and self._clock.monotonic() < due:
+        while self._gone and self._clock.monotonic() < due:
             self.gate()
             self._clock.sleep(_LONGEST_SLEEP)
 
@@ -210,7 +200,7 @@ class Schedule:
         spare: int,
     ) -> str:
         found = ", ".join(map(str, available)) if available else "none"
-        gone = ", ".join(map(str, sorted(self._left)))
+        gone = ", ".join(map(str, sorted(self._gone)))
         left = f"; lost or gone: {gone}" if gone else ""
         hint = "" if self.waits else " (--wait, or wait=True, waits for the next tick)"
         needed, held = recovery + spare, ""

@@ -64,7 +64,6 @@ class MadeTogether:
         step.bytes["collect"] = answers.values.nbytes
         for event in self._end.hub.events():
             if not isinstance(event, Answered):
-                self._steps.schedule.hear(event)
                 step.events.append(event.record)
         rows = self._rows_of(step.plan)
         self._check(step, answers, buffers, rows)

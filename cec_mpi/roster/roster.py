@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -67,8 +67,6 @@ class Process:
         Where it runs; empty as long as it has not said so.
     room : Room
         What it can have at most.
-    counts : bool
-        Who plans steps takes its machine for one that is there.
     """
 
     rank: int
@@ -77,7 +75,6 @@ class Process:
     since: float
     host: str = ""
     room: Room = _NO_LIMIT
-    counts: bool = False
 
     @property
     def is_free(self) -> bool:
@@ -117,6 +114,10 @@ class Roster:
         In the order of ranks, without those that were forgotten.
     vacant : list of int
         Machines that have lost their process, and have no other yet, the first first.
+    there : set of int
+        Machines that who plans steps can count on.
+    hosts : mapping of int to str
+        Where machines are, as far as it is known; another mapping when one joins elsewhere.
     """
 
     def __init__(self, clock: Callable[[], float], tell: Callable[[Change], None]) -> None:
@@ -125,6 +126,8 @@ class Roster:
         self._by_rank: dict[int, Process] = {}
         self._next_rank = 1
         self.vacant: list[int] = []
+        self.there: set[int] = set()
+        self.hosts: Mapping[int, str] = {}
 
     def __getitem__(self, rank: int) -> Process:
         return self._by_rank[rank]
@@ -189,9 +192,7 @@ class Roster:
 
     def joined(self, rank: int, quietly: bool = False) -> None:
         """A process has become its machine; `quietly`: before the first step, which is no news."""
-        process = self._change(rank, State.IDLE, State.JOINING)
-        process.counts = process.counts or quietly
-        self._count(process)
+        self._count(self._change(rank, State.IDLE, State.JOINING), quietly)
 
     def ask(self, rank: int) -> None:
         """A machine is asked for rows."""
@@ -204,7 +205,7 @@ class Roster:
     def give_up(self, rank: int, reason: str) -> None:
         """A machine counts as lost, until it answers."""
         process = self._change(rank, State.GIVEN_UP, State.COMPUTING, State.LATE)
-        process.counts = False
+        self.there.discard(process.machine)
         self._tell(GivenUp(process.machine, reason))
 
     def hand_over(self, rank: int) -> None:
@@ -239,10 +240,14 @@ class Roster:
         process.state, process.since = state, self._clock()
         return process
 
-    def _count(self, process: Process) -> None:
+    def _count(self, process: Process, quietly: bool = False) -> None:
         """A process is its machine; who plans steps hears of it if that is news."""
-        if not process.counts:
-            process.counts = True
+        if process.machine in self.there:
+            return
+        self.there.add(process.machine)
+        if process.host and self.hosts.get(process.machine) != process.host:
+            self.hosts = {**self.hosts, process.machine: process.host}
+        if not quietly:
             self._tell(Joined(process.machine, process.rank, process.host))
 
     def _end(self, rank: int, state: State, change: type[Gone], reason: str) -> None:
@@ -252,6 +257,7 @@ class Roster:
             return
         process.state, process.since = state, self._clock()
         if process.machine:
+            self.there.discard(process.machine)
             self._tell(change(process.machine, reason))
             self._vacate(process)
 

@@ -136,6 +136,7 @@ class Session:
         self.schedule = Schedule(
             options.availability,
             machines,
+            self._hub.roster,
             tick_seconds=options.tick_seconds,
             wait=options.wait,
             step=recorder.next_step,
@@ -253,9 +254,8 @@ class Session:
         )
         master = Master(self._hub.admit(emulation), options, store)
         if number == 0:
-            self.schedule.begin_without(self._hub.absent())
             at = zip(opening.machines, hosts, strict=True)
-            self.schedule.hosts = {n: host for n, host in at if n}
+            self._hub.roster.hosts = {n: host for n, host in at if n}
             self.unlogged = [each.unlogged for each in opened if each.unlogged]
             header = run_header(opening, options, speeds, opened, emulation, places, self._library)
             self._recorder.header(header)

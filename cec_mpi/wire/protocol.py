@@ -59,9 +59,6 @@ class Hub(Protocol):
             Of the ranks that were there at first.
         """
 
-    def absent(self) -> set[int]:
-        """Return machines that do not serve the stores yet, and may join."""
-
     def pids(self) -> dict[int, int]:
         """Return the process number of each machine that is a process of its own, on its host."""
 
@@ -171,10 +168,6 @@ class Together:
     ) -> tuple[tuple[int, ...], list[Place]]:
         """As `Hub.assigned`."""
         return machines, places
-
-    def absent(self) -> set[int]:
-        """As `Hub.absent`."""
-        return set()
 
     def pids(self) -> dict[int, int]:
         """As `Hub.pids`: none, because the end of one of these ends all."""

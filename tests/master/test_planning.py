@@ -16,7 +16,7 @@ from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.schedule import Schedule
 from cec_mpi.records.recorder import Recorder
-from cec_mpi.roster.changes import Joined, Lost
+from cec_mpi.roster.roster import Roster
 
 SPEEDS = np.array([2.0, 2.0, 3.0, 3.0, 4.0, 4.0])  # the paper's, in rows per second
 EVERYONE, RECOVERY, ROWS = (1, 2, 3, 4, 5, 6), 3, 420
@@ -168,13 +168,23 @@ def test_it_predicts_what_a_run_has_recorded(tmp_path, speeds):
         assert (known.bound, known.hindsight) == (record.bound, record.hindsight_makespan)
 
 
+def joins(roster, machine, host):
+    process = roster.come()
+    roster.settle(process.rank, host)
+    roster.join(process.rank, machine)
+    roster.joined(process.rank)
+
+
 def test_who_joins_on_a_host_that_is_known_begins_with_its_speed():
     """Of each store that the session has, whichever made the step in which it joined."""
-    steps = planner_of([EVERYONE], SpeedEstimator(6, RECOVERY, ROWS))
-    steps.schedule.hosts = {n: f"node{n}" for n in EVERYONE}
+    roster = Roster(lambda: 0.0, lambda change: None)
+    roster.expect(EVERYONE)
+    for n in EVERYONE:
+        joins(roster, n, f"node{n}")
+    steps = planner_of([EVERYONE], SpeedEstimator(6, RECOVERY, ROWS), roster=roster)
     step = [step for step, _ in run(steps, 8)][-1]
     assert step.speeds == pytest.approx(SPEEDS / 3)
     for machine, host in ((6, "node1"), (1, "node6"), (2, "new")):
-        steps.schedule.hear(Lost(machine, "gone"))
-        steps.schedule.hear(Joined(machine, 7, host))
+        roster.lose(roster.serving_as(machine).rank, "gone")
+        joins(roster, machine, host)
     assert steps.plan(steps.next()).speeds == pytest.approx(np.array([4, 3, 3, 3, 4, 2]) / 3)

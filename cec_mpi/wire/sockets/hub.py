@@ -222,11 +222,6 @@ class SocketHub:
                 chosen[peer.rank] = free.pop(0)
         return tuple(chosen.get(rank, 0) for rank in range(1, len(places))), places
 
-    def absent(self) -> set[int]:
-        """As `Hub.absent`."""
-        here = {process.machine for process in self.roster.processes if process.counts}
-        return set(self._taking_part) - here
-
     def pids(self) -> dict[int, int]:
         """As `Hub.pids`."""
         return {peer.machine: peer.hello.pid for peer in self._living() if peer.machine}

@@ -210,7 +210,7 @@ def test_who_comes_has_a_rank_and_the_machine_in_its_place(make, come):
     assert again is places
     # Those of the launcher first; one that came by itself has what it asks for, or what is left.
     assert numbers == (1, 3, 4, 6, 7, 0)
-    assert hub.absent() == {1, 3, 4, 6, 7}  # which have not opened anything
+    assert hub.roster.there == set()  # they have not opened anything
 
 
 def test_who_asks_for_a_machine_has_it_and_who_comes_too_many_is_a_spare(make, come):
@@ -315,7 +315,7 @@ def test_who_lies_about_its_computer_changes_nothing_for_others(cores, gathered,
 
 def test_machines_open_a_store_and_answer(gathered):
     hub, end, processes = gathered()
-    assert hub.absent() == set()
+    assert hub.roster.there == {1, 2, 3}
     jobs = [ask(end, n) for n in (1, 2, 3)]
     assert hub.busy().keys() == {1, 2, 3}
     for n, process in enumerate(processes, start=1):
@@ -340,7 +340,7 @@ def test_a_machine_that_dies_while_it_opens_is_replaced_by_a_spare(make, come, m
     told = opened.result(LIMIT)
     assert [each.shards for each in told] == [("file",), (), ("file",), ()]
     hub.admit(None)
-    assert hub.absent() == {2}
+    assert hub.roster.there == {1, 3}
     assert processes[3].opens() == 2
     (joined,) = [event for event in happened(hub, Joined) if isinstance(event, Joined)]
     assert (joined.machine, joined.rank) == (2, 4)
@@ -417,14 +417,14 @@ def test_who_is_busy_opens_a_further_store_when_it_has_answered(gathered, manife
 
 def test_who_comes_later_is_a_machine_that_nobody_is(gathered, come):
     hub, end, _ = gathered(machines=2, waits=True)
-    assert hub.absent() == {3}
+    assert hub.roster.there == {1, 2}
     assert hub.awaited() == {3}
     late = come(rank=3)
     until(lambda: list(hub.events()) or not hub.roster.vacant)
     assert late.opens() == 3
     (joined,) = happened(hub, Joined)
     assert (joined.machine, joined.host) == (3, place_here().host)
-    assert (hub.absent(), hub.awaited()) == (set(), set())
+    assert (hub.roster.there, hub.awaited()) == ({1, 2, 3}, set())
     ask(end, 3)
     assert late.verdict() is None
     late.order(Kind.MULTIPLY)
