@@ -96,11 +96,16 @@ def batch_script(
         "task": templates.TASK if parameters else "",
         "trap": templates.TRAP if tells else "",
         "start": templates.START_AND_TELL if tells else templates.START,
-        "is_ending": templates.NEVER_WARNED,
+        "remark": templates.REMARK if elastic else "",
+        "before": "",
+        "after": templates.AFTER if elastic else "",
         "requeue": templates.REQUEUE if preemptible else "",
     }
-    if preemptible:
-        parts["is_ending"] = templates.TOLD if tells else templates.ASK_SLURM
+    if elastic:
+        is_ending = templates.NEVER_WARNED
+        if preemptible:
+            is_ending = templates.TOLD if tells else templates.ASK_SLURM
+        parts["before"] = is_ending + templates.BEFORE
     choices = [
         f'    {number}) set -- "$@" {shlex.join(chosen)} ;;'
         for number, chosen in enumerate(parameters, start=1)
@@ -119,7 +124,7 @@ def batch_script(
         "restarts": restarts,
         "job": task_of_array if parameters else '"$SLURM_JOB_ID"',
     }
-    return templates.filled(templates.ELASTIC if elastic else templates.LOCKSTEP, parts, values)
+    return templates.filled(templates.JOB, parts, values)
 
 
 def elastic_scripts(

@@ -1,6 +1,6 @@
 """The texts of batch scripts. A slot, ``@{name}``, is filled with a part or a value.
 
-`LOCKSTEP`, `ELASTIC`, `MASTER` and `MACHINES` are whole scripts. The parts below them are what a
+`JOB`, `MASTER` and `MACHINES` are whole scripts. The parts below them are what a
 script has or has not. Of the exit codes of cec-mpi, 3 says that a machine failed, and 6 that a
 warning stopped the run or the machine.
 """
@@ -25,8 +25,9 @@ def filled(template: str, parts: Mapping[str, str], values: Mapping[str, object]
     return re.sub(r"@\{(\w+)\}", lambda found: str(values[found[1]]), text)
 
 
-LOCKSTEP = r"""#!/bin/bash
+JOB = r"""#!/bin/bash
 # cec-mpi run in a job of Slurm; written by cec-mpi slurm.
+@{remark}
 @{usage}
 @{directives}
 
@@ -36,37 +37,9 @@ set -eo pipefail
 @{arguments}
 @{task}
 
+@{before}
 @{start}
-@{requeue}
-exit "$code"
-"""
-
-ELASTIC = r"""#!/bin/bash
-# cec-mpi run in a job of Slurm; written by cec-mpi slurm.
-# The job continues without lost machines, but not without the master's node.
-@{usage}
-@{directives}
-
-set -eo pipefail
-@{trap}
-@{setup}
-@{arguments}
-@{task}
-
-@{is_ending}
-summary() { stat -c %i,%y "$out/summary.json" 2>/dev/null || true; }
-before=$(summary)
-
-@{start}
-# After a loss, launchers return 0, 137 or 255, whether the run has completed or not.
-after=$(summary)
-if [ -n "$after" ] && { [ "$code" = 0 ] || [ "$after" != "$before" ]; }; then
-    code=0
-elif is_ending; then
-    code=6
-elif [ "$code" = 0 ] || [ "$code" -gt 6 ]; then
-    code=3
-fi
+@{after}
 @{requeue}
 exit "$code"
 """
@@ -182,6 +155,27 @@ case "$code" in
             scontrol requeue @{job} && sleep 60 # it ends this script
         fi ;;
 esac
+"""
+
+# --- an elastic run, which a launcher's exit code does not describe ---------------------------
+
+REMARK = r"""# The job continues without lost machines, but not without the master's node.
+"""
+
+BEFORE = r"""summary() { stat -c %i,%y "$out/summary.json" 2>/dev/null || true; }
+before=$(summary)
+
+"""
+
+AFTER = r"""# After a loss, launchers return 0, 137 or 255, whether the run has completed or not.
+after=$(summary)
+if [ -n "$after" ] && { [ "$code" = 0 ] || [ "$after" != "$before" ]; }; then
+    code=0
+elif is_ending; then
+    code=6
+elif [ "$code" = 0 ] || [ "$code" -gt 6 ]; then
+    code=3
+fi
 """
 
 # --- whether a job that lost its launcher was about to end ----------------------------------
