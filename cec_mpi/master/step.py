@@ -66,6 +66,8 @@ class Step:
         Sent or received, by verb.
     events : list of dict
         What happened to machines, for the records.
+    seconds : dict
+        Of each verb, and of ``code``: decoding, or the transposed decoder.
     """
 
     number: int
