@@ -18,7 +18,13 @@ from cec_mpi.processes.launch.continuity import continuity, present_continuity
 from cec_mpi.processes.launch.launchers import Launcher, detect_launcher, job_id, without_launcher
 from cec_mpi.processes.launch.places import Place, place_here
 from cec_mpi.processes.meeting import seconds_to_meet
-from cec_mpi.session.machine import Source, leave_note, serve_as_rank, source_of
+from cec_mpi.session.machine import (
+    Source,
+    leave_note,
+    remove_notes,
+    serve_as_rank,
+    source_of,
+)
 from cec_mpi.session.session import Running, Session
 from cec_mpi.session.turns import Turns
 from cec_mpi.terminal import warn
@@ -151,6 +157,7 @@ def _listening(options: SessionOptions, file: Path) -> SocketHub:
         check_place(file)
         earlier = _of_an_earlier_run(file)
         at, ports = where_to_listen(options.interface), options.ports
+    remove_notes(file, job_id())
     listener = Listener(at, ports, encrypted=options.encryption, secret=secret)
     try:
         hub = SocketHub(

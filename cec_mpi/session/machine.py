@@ -169,7 +169,7 @@ def serve_as_rank(
             return 0
         except GoneMasterError as gone:
             if tells:
-                _tell_once(gone, file, job, signals)
+                _tell_once(gone, file, job)
             if isinstance(source, Path) and search.file is None:
                 end_ranks([0])  # if it is stopped here: the launcher would wait for it
             return gone.exit_code
@@ -337,28 +337,28 @@ def leave_note(file: Path, job: str) -> None:
             note.unlink(missing_ok=True)
 
 
-def _tell_once(gone: GoneMasterError, file: Path, job: str, signals: NotedSignals) -> None:
-    """Print why this process leaves, unless another rank has done so in the last 3 s.
+def _tell_once(gone: GoneMasterError, file: Path, job: str) -> None:
+    """Print why this process leaves, unless another rank has left a note that it has done so.
 
-    If no directory is shared, one rank of each node prints it.
+    The note stays until another run listens here (`remove_notes`). If no directory is shared, one
+    rank of each node prints it.
     """
-    for note in (each.with_suffix(".gone") for each in _notes(file, job)):
+    for note in _notes_of_loss(file, job):
         try:
             os.close(os.open(note, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
         except FileExistsError:
             return
         except OSError:
             continue
-        try:
-            complain(gone)
-            until, launcher = time.monotonic() + NOTE_SECONDS, os.getppid()
-            while time.monotonic() < until and not told_by(signals):
-                if os.getppid() != launcher:  # Open MPI's does not always wait for all
-                    break
-                time.sleep(_LOOK_SECONDS)
-        finally:
-            note.unlink(missing_ok=True)
+        complain(gone)
         return
+
+
+def remove_notes(file: Path, job: str) -> None:
+    """Remove what ranks of an earlier run of this job have left when its master was gone."""
+    for note in _notes_of_loss(file, job):
+        with suppress(OSError):
+            note.unlink()
 
 
 def _look_for_note(file: Path, job: str) -> None:
@@ -372,6 +372,10 @@ def _notes(file: Path, job: str) -> list[Path]:
     """Where a note can be: beside the file, or if that is impossible on the master's computer."""
     name = f".cec_mpi-{crc32(f'{file} {job}'.encode(errors='surrogateescape')):08x}.ended"
     return [file.with_name(name), Path(tempfile.gettempdir(), name)]
+
+
+def _notes_of_loss(file: Path, job: str) -> list[Path]:
+    return [note.with_suffix(".gone") for note in _notes(file, job)]
 
 
 def main(words: list[str], leave: Callable[[int], object] = sys.exit) -> None:

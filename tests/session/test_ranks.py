@@ -15,7 +15,7 @@ import pytest
 
 from cec_mpi.errors import InputError
 from cec_mpi.roster.changes import Excluded
-from cec_mpi.session.machine import leave_note
+from cec_mpi.session.machine import leave_note, remove_notes
 from cec_mpi.wire.sockets.hub import SocketHub
 from cec_mpi.wire.sockets.listener import Listener
 
@@ -177,3 +177,15 @@ def test_a_rank_whose_master_died_says_so(keeps_file, start, listen, file):
     assert code == 3
     assert "master" in said
     assert said.count("\n") == 1
+
+
+def test_ranks_whose_master_died_say_so_once_until_another_run_begins(start, listen, file):
+    _, listener = listen()
+    listener.close()
+    first, second = (ended(start(rank, seconds=0.2)) for rank in (1, 2))
+    assert (first[0], second[0]) == (3, 3)
+    assert "master" in first[1]
+    assert second[1] == ""
+    remove_notes(file, JOB)
+    assert list(file.parent.iterdir()) == [file]
+    assert "master" in ended(start(seconds=0.2))[1]
