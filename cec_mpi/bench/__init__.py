@@ -2,7 +2,5 @@
 
 `benchmark` is what all benchmarks have in common, `figures` what they find, `turns` how they take
 it, `programs` and `scratch` what they start and leave behind; each other module or room is one
-benchmark, or several of a kind. May import: `availability`,
-`core`, `encoding`, `files`, `linear_operator`, `machine`, `options`, `processes`, `records`,
-`store`, `tasks`.
+benchmark, or several of a kind.
 """

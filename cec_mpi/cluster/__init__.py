@@ -1,4 +1,1 @@
-"""Files for clusters: batch scripts of Slurm, hostfiles of launchers.
-
-May import: `processes`.
-"""
+"""Files for clusters: batch scripts of Slurm, hostfiles of launchers."""

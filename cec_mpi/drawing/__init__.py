@@ -1,4 +1,1 @@
-"""Assignments as people see them: on a terminal, as SVG, and as PNG and PDF.
-
-May import: `core`, `files`.
-"""
+"""Assignments as people see them: on a terminal, as SVG, and as PNG and PDF."""

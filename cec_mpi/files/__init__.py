@@ -1,4 +1,1 @@
-"""Files as they have to be read and written where others write too, and where power fails.
-
-May import: nothing.
-"""
+"""Files as they have to be read and written where others write too, and where power fails."""

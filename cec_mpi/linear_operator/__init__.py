@@ -1,4 +1,1 @@
-"""X as the linear operator that SciPy's solvers take, and the way in to it.
-
-May import: `core`, `master`, `options`, `processes`, `records`, `session`.
-"""
+"""X as the linear operator that SciPy's solvers take, and the way in to it."""

@@ -1,4 +1,1 @@
-"""What people see of work while it goes on: on a terminal, in the lines of a file, in ``top``.
-
-May import: `files`, `processes`, `records`, `terminal`.
-"""
+"""What people see of work while it goes on: on a terminal, in the lines of a file, in ``top``."""

@@ -1,4 +1,1 @@
-"""One machine: holds shards, computes the rows it is assigned, times itself.
-
-May import: `core`, `store`.
-"""
+"""One machine: holds shards, computes the rows it is assigned, times itself."""

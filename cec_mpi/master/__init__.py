@@ -1,5 +1,4 @@
 """Rank 0: plans each step, has it computed, decodes the answers, records what happened.
 
-Talks to machines through a wire, never to MPI. May import: `availability`, `core`, `options`,
-`processes`, `records`, `roster`, `store`, `wire`.
+Talks to machines through a wire, never to MPI.
 """

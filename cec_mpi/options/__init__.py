@@ -1,4 +1,1 @@
-"""Options: each a field of a frozen group, which is its flag, its keyword and its default.
-
-May import: `availability`, `core`, `machine`, `processes`, `store`.
-"""
+"""Options: each a field of a frozen group, which is its flag, its keyword and its default."""

@@ -1,7 +1,4 @@
-"""What a run records, a line per step as it happens, and the directory that keeps it.
-
-May import: `files`.
-"""
+"""What a run records, a line per step as it happens, and the directory that keeps it."""
 
 from cec_mpi.records.recorder import Recorder, counts_of, read_steps, resume_steps
 from cec_mpi.records.step import StepRecord

@@ -1,4 +1,1 @@
-"""What a run left, as a page and as pictures: read in a stream, summed up, put into words.
-
-May import: `core`, `drawing`, `files`, `records`.
-"""
+"""What a run left, as a page and as pictures: read in a stream, summed up, put into words."""

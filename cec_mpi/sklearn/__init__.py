@@ -1,6 +1,6 @@
 """Estimators of scikit-learn's kind, in which a store stands for X in ``fit``.
 
-It needs the extra ``sklearn``. May import: `linear_operator`, `tasks`.
+It needs the extra ``sklearn``.
 """
 
 from __future__ import annotations

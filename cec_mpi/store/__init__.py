@@ -1,7 +1,7 @@
 """Coded shards on disk: one directory with a manifest and one ``.npy`` file per machine.
 
 What is named here is loaded when it is first used: a machine that multiplies needs none of the
-operations. May import: `core`, `files`.
+operations.
 """
 
 from __future__ import annotations

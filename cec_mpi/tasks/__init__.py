@@ -3,7 +3,7 @@
 A task is called as ``task(X, checkpoint=..., **options)`` and returns a dict of arrays
 and numbers, among them an array ``"result"``. It hands its state over to the `Checkpoint`.
 
-None of them knows MPI. May import: `files`.
+None of them knows MPI.
 """
 
 from __future__ import annotations

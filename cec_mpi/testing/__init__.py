@@ -5,8 +5,6 @@ uses one of its fixtures, and loads neither NumPy nor MPI before a test does.
 
 The same tests run in one process (``pytest``) and on several ranks
 (``mpirun -n 4 python -m pytest --with-mpi``, with pytest-mpi).
-
-May import: `availability`, `linear_operator`, `processes`, `session`, `store`.
 """
 
 from __future__ import annotations

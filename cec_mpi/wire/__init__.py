@@ -1,5 +1,4 @@
 """Who says what to whom: steps by collectives of MPI, or by jobs over sockets.
 
-One of three rooms that touch MPI. May import: `core`, `files`, `machine`, `options`, `processes`,
-`roster`, `store`, `terminal`.
+One of three rooms that touch MPI.
 """

@@ -7,7 +7,6 @@ them is something to link to. What begins with ``cec_mpi.`` has to be there.
 from __future__ import annotations
 
 import importlib
-import re
 from typing import Any
 
 from docutils import nodes
@@ -15,8 +14,6 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.nodes import make_refnode
-
-_RULE = re.compile(r"\s*\bMay import: .*", re.DOTALL)  # what tests/test_imports.py reads
 
 
 def _resolved(
@@ -45,15 +42,8 @@ def _is_there(name: str) -> bool:
         return False
 
 
-def _without_rules(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: Any) -> None:
-    """Leave out of modules what only those who change them want to know."""
-    if what == "module":
-        lines[:] = _RULE.sub("", "\n".join(lines)).splitlines()
-
-
 def setup(app: Sphinx) -> dict[str, Any]:
     """Have single backquotes mean names of Python."""
     app.connect("missing-reference", _resolved)
-    app.connect("autodoc-process-docstring", _without_rules)
     app.config.default_role = "py:obj"
     return {"parallel_read_safe": True, "parallel_write_safe": True}

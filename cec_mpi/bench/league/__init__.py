@@ -2,7 +2,5 @@
 
 `work` is what all of them do; `coded`, `dealt`, `fastest`, `restarted` and `on_dask` are programs,
 one of each way to do it, written as its users would; `shares` says who computes which rows without
-a code; `contestants` starts them, and `league` has them do it in turn. May import: `availability`,
-`bench.benchmark`, `bench.figures`, `bench.programs`, `bench.scratch`, `bench.turns`, `core`,
-`encoding`, `linear_operator`, `machine`, `options`, `processes`, `records`, `store`.
+a code; `contestants` starts them, and `league` has them do it in turn.
 """

@@ -1,4 +1,1 @@
-"""What a machine computes, and what rank 0 decodes, beside the best that NumPy does.
-
-May import: `bench`, `core`, `options`, `processes`, `store`.
-"""
+"""What a machine computes, and what rank 0 decodes, beside the best that NumPy does."""

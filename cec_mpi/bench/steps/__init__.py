@@ -1,5 +1,1 @@
-"""Whole steps beside what makes the same result with less, or did so before.
-
-May import: `bench`, `core`, `linear_operator`, `options`, `processes`, `records`,
-`store`.
-"""
+"""Whole steps beside what makes the same result with less, or did so before."""

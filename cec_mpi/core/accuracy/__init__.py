@@ -1,4 +1,1 @@
-"""What rounding does to numbers, and what keeps them in range: roundoff, scaling, verdicts.
-
-May import: `core.code`.
-"""
+"""What rounding does to numbers, and what keeps them in range: roundoff, scaling, verdicts."""

@@ -1,4 +1,1 @@
-"""Wrong answers: how small ones parity and other checks see, and whose they are.
-
-May import: `core.accuracy`, `core.code`, `core.plan`.
-"""
+"""Wrong answers: how small ones parity and other checks see, and whose they are."""

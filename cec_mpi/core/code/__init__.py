@@ -1,4 +1,1 @@
-"""MDS codes over the reals: generator matrices, encoding, decoding from any L machines.
-
-May import: nothing.
-"""
+"""MDS codes over the reals: generator matrices, encoding, decoding from any L machines."""

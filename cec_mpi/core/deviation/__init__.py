@@ -1,4 +1,1 @@
-"""How far the result of a step can be from exact, and how far it is likely to be.
-
-May import: `core.code`, `core.accuracy`.
-"""
+"""How far the result of a step can be from exact, and how far it is likely to be."""

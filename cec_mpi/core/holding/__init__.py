@@ -1,4 +1,1 @@
-"""Machines that hold several shards: who computes which rows of which of them.
-
-May import: `core.plan`.
-"""
+"""Machines that hold several shards: who computes which rows of which of them."""

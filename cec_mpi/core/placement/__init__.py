@@ -1,4 +1,1 @@
-"""Shards of a store on the machines of a session: one each as in the paper, or several.
-
-May import: `core.holding`, `core.plan`.
-"""
+"""Shards of a store on the machines of a session: one each as in the paper, or several."""

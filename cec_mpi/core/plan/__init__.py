@@ -1,4 +1,1 @@
-"""Who computes which rows: the optimal loads, Algorithm 1 and its counterparts.
-
-May import: `core.code`.
-"""
+"""Who computes which rows: the optimal loads, Algorithm 1 and its counterparts."""

@@ -1,4 +1,1 @@
-"""How fast machines are: as a user says, or as their times tell.
-
-May import: `core.plan`.
-"""
+"""How fast machines are: as a user says, or as their times tell."""

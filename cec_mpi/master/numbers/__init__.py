@@ -1,4 +1,1 @@
-"""What a step's numbers are kept in on rank 0, and how exact they are.
-
-May import: `core`, `store`.
-"""
+"""What a step's numbers are kept in on rank 0, and how exact they are."""

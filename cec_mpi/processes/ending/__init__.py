@@ -55,6 +55,4 @@ program.
 Commands of lockstep end in `together.run_together`, other programs at exit, where `leaving` takes
 the place of MPI_Finalize if that would wait. What libraries and launchers need beside is in
 `workarounds`.
-
-May import: `files`, `processes.launch`, `processes.waiting`, `processes.workarounds`, `terminal`.
 """

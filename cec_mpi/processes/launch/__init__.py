@@ -1,4 +1,1 @@
-"""Who launched the processes, and where they run: facts, and what is wrong with them.
-
-May import: nothing.
-"""
+"""Who launched the processes, and where they run: facts, and what is wrong with them."""

@@ -1,4 +1,1 @@
-"""Records of a run as arrays, many steps at once: fields, chunks of lines, processes that read.
-
-May import: `files`, `records`.
-"""
+"""Records of a run as arrays, many steps at once: fields, chunks of lines, processes that read."""

@@ -1,4 +1,1 @@
-"""What a store is on disk: manifest, shards, blocks and their checksums.
-
-May import: `core`, `files`.
-"""
+"""What a store is on disk: manifest, shards, blocks and their checksums."""

@@ -1,4 +1,1 @@
-"""A store while it is made: X read, scaled, multiplied and written, with a journal of it.
-
-May import: `core`, `files`, `store.format`, `store.rebuilding`, `store.sources`, `store.work`.
-"""
+"""A store while it is made: X read, scaled, multiplied and written, with a journal of it."""

@@ -2,8 +2,6 @@
 
 A source knows its shape and dtype and reads any rectangle of itself, so that any thread may
 read. One of files can be pickled, so that any rank may; of one of arrays each rank has its own.
-
-May import: `files`, `store.format`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,1 @@
-"""What several tasks have in common: options, checkpoints, scales, tolerances.
-
-May import: `files`.
-"""
+"""What several tasks have in common: options, checkpoints, scales, tolerances."""
