@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.processes.launch.launchers import without_launcher
+from cec_mpi.processes.launcher import without_launcher
 
 ROOT = Path(cec_mpi.__file__).parents[1]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 
 from cec_mpi.errors import InputError, MachineError
-from cec_mpi.processes.launch.launchers import OPEN_MPI
-from cec_mpi.processes.launch.library import maker_of
+from cec_mpi.processes.launcher import OPEN_MPI
+from cec_mpi.processes.library import maker_of
 
 _SIGNAL_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 _ENDING = 10.0  # seconds that a program has to end in when it is told to

@@ -15,7 +15,7 @@ from cec_mpi.bench.scratch import RANK_BYTES, check_memory, check_room, scratch
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.options import values
 from cec_mpi.options.option import option
-from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.launcher import detect_launcher
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -17,7 +17,7 @@ from cec_mpi.bench.turns import ratio, seconds, told_in_turns
 from cec_mpi.errors import InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import option
-from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.launcher import detect_launcher
 
 _BARE = "import numpy; from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"
 

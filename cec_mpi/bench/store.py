@@ -25,7 +25,7 @@ from cec_mpi.files.durable import write_at
 from cec_mpi.files.replacing import sync
 from cec_mpi.options import values
 from cec_mpi.options.option import option
-from cec_mpi.processes.launch.launchers import without_launcher
+from cec_mpi.processes.launcher import without_launcher
 from cec_mpi.store.format.grid import make_grid
 from cec_mpi.store.format.manifest import rows_per_shard
 from cec_mpi.store.reader import open_store

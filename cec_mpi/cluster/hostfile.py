@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cec_mpi.errors import InputError
-from cec_mpi.processes.launch.launchers import ranks_by_node
+from cec_mpi.processes.launcher import ranks_by_node
 from cec_mpi.text import plural
 
 

@@ -15,7 +15,7 @@ from cec_mpi.commands.shared import add_json
 from cec_mpi.errors import InputError
 from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.option import add_flag, add_option, from_flags
-from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.together import on_master, run_together
 from cec_mpi.terminal import put
 from cec_mpi.text import listed

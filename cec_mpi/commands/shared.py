@@ -10,7 +10,7 @@ from cec_mpi.commands.parser import Parser, Processes
 from cec_mpi.live.transfer import transfer
 from cec_mpi.options import values
 from cec_mpi.options.option import add_flag
-from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.together import run_together
 from cec_mpi.text import plural, printable
 

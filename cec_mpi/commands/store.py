@@ -14,7 +14,7 @@ from cec_mpi.options.option import add_flag, add_option, add_options, from_flags
 from cec_mpi.options.placed import Placed
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.options.sharing import Sharing
-from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.together import run_together
 from cec_mpi.terminal import put, say
 from cec_mpi.text import plural, printable

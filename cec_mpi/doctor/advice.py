@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median_high
 
-from cec_mpi.processes.launch.findings import Finding, binding, where_found
-from cec_mpi.processes.launch.launchers import Launcher
-from cec_mpi.processes.launch.places import Place, by_node
+from cec_mpi.processes.findings import Finding, binding, where_found
+from cec_mpi.processes.launcher import Launcher
+from cec_mpi.processes.places import Place, by_node
 from cec_mpi.text import listed, plural
 
 

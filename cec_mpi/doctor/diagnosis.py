@@ -13,9 +13,9 @@ from typing import Any
 from cec_mpi.core.step.costs import BYTES, terms_of
 from cec_mpi.doctor.advice import advise_binding, bandwidth_text, different_versions, slow_wires
 from cec_mpi.doctor.facts import Facts
-from cec_mpi.processes.launch.findings import Finding, find_crowds, unseen_shards, wrong_ranks
-from cec_mpi.processes.launch.library import maker_of
-from cec_mpi.processes.launch.places import by_node
+from cec_mpi.processes.findings import Finding, find_crowds, unseen_shards, wrong_ranks
+from cec_mpi.processes.library import maker_of
+from cec_mpi.processes.places import by_node
 from cec_mpi.text import plural
 
 

@@ -18,12 +18,16 @@ from cec_mpi.doctor.measure import measure_products, measure_wires
 from cec_mpi.errors import InputError
 from cec_mpi.options.placed import Placed
 from cec_mpi.options.sharing import SpeedsOption
-from cec_mpi.processes.launch.continuity import present_continuity
-from cec_mpi.processes.launch.launchers import detect_launcher
-from cec_mpi.processes.launch.library import library
-from cec_mpi.processes.launch.places import Place, place_of_ranks
-from cec_mpi.processes.launch.srun import said_by, srun_list, srun_load_problem
+from cec_mpi.processes.launcher import (
+    detect_launcher,
+    present_continuity,
+    said_by,
+    srun_list,
+    srun_load_problem,
+)
+from cec_mpi.processes.library import library
 from cec_mpi.processes.meeting import meet
+from cec_mpi.processes.places import Place, place_of_ranks
 from cec_mpi.processes.together import on_master
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.shard_files import problem_on_opening

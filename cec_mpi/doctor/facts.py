@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.step.costs import StepCosts
 from cec_mpi.doctor.measure import Wire
-from cec_mpi.processes.launch.continuity import Continuity
-from cec_mpi.processes.launch.launchers import Launcher
-from cec_mpi.processes.launch.library import Library
-from cec_mpi.processes.launch.places import Place, by_node
+from cec_mpi.processes.launcher import Continuity, Launcher
+from cec_mpi.processes.library import Library
+from cec_mpi.processes.places import Place, by_node
 from cec_mpi.store.format.manifest import Manifest
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cec_mpi.machine.emulation import measure_rate
-from cec_mpi.processes.launch.places import limit_threads
+from cec_mpi.processes.places import limit_threads
 from cec_mpi.processes.waiting import wait_for
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.processes.ending.leaving import leave_forks_without_mpi, note_exit_status
 from cec_mpi.processes.ending.limit import ALL_TURNS, takes_the_word
 from cec_mpi.processes.ending.raising import raised_apart, shown_by_rank_0
-from cec_mpi.processes.launch.launchers import rank_of_launcher
+from cec_mpi.processes.launcher import rank_of_launcher
 
 if TYPE_CHECKING:
     from mpi4py import MPI

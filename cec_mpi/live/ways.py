@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import get_terminal_size
 
-from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.terminal import QUIET, VERBOSE, verbosity
 
 AUTO, PLAIN, OFF = "auto", "plain", "off"

@@ -18,7 +18,7 @@ from cec_mpi.options.option import (
     several,
     whole_number,
 )
-from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.meeting import seconds_to_meet
 from cec_mpi.text import shown
 

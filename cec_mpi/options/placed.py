@@ -14,7 +14,7 @@ from cec_mpi.options.sharing import SpeedsOption, as_speeds, speeds_by_machine
 from cec_mpi.text import plural, shown
 
 if TYPE_CHECKING:
-    from cec_mpi.processes.launch.places import Place
+    from cec_mpi.processes.places import Place
     from cec_mpi.store.format.manifest import Manifest
 
 ShardsOption = int | Sequence[int] | Literal["auto"] | Placement | None

@@ -25,7 +25,7 @@ from cec_mpi.text import plural
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cec_mpi.processes.launch.places import Place
+    from cec_mpi.processes.places import Place
     from cec_mpi.store.format.manifest import Manifest
 
 F = TypeVar("F", bound=Callable[..., Any])

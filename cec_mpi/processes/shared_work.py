@@ -15,8 +15,8 @@ from mpi4py import MPI
 
 from cec_mpi.errors import CecError
 from cec_mpi.processes.ending.failing import ending_the_job
-from cec_mpi.processes.launch.places import place_of_ranks
 from cec_mpi.processes.meeting import meet
+from cec_mpi.processes.places import place_of_ranks
 from cec_mpi.processes.together import as_cec_error
 from cec_mpi.processes.waiting import Patience, wait_for
 from cec_mpi.store.work import Watch, Work, do_pieces

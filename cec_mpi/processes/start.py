@@ -6,6 +6,7 @@ import atexit
 import os
 import socket
 import warnings
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +16,16 @@ from cec_mpi._version import __version__
 from cec_mpi.errors import InputError
 from cec_mpi.processes.ending.leaving import leaves_without_mpi
 from cec_mpi.processes.ending.limit import all_have_met, watch_start
-from cec_mpi.processes.launch.findings import different_packages, too_many_for_srun, wrong_launcher
-from cec_mpi.processes.launch.launchers import Launcher, detect_launcher
-from cec_mpi.processes.launch.library import can_join, library, world_size
-from cec_mpi.processes.launch.srun import srun_load_problem
-from cec_mpi.processes.launch.topology import count_cores
+from cec_mpi.processes.launcher import Launcher, detect_launcher, srun_load_problem
+from cec_mpi.processes.library import (
+    can_join,
+    library,
+    too_many_for_srun,
+    world_size,
+    wrong_launcher,
+)
 from cec_mpi.processes.meeting import seconds_to_meet
+from cec_mpi.processes.places import count_cores
 from cec_mpi.processes.workarounds import (
     await_others,
     init_mpi,
@@ -28,6 +33,7 @@ from cec_mpi.processes.workarounds import (
     zeros_from_malloc,
 )
 from cec_mpi.terminal import warn
+from cec_mpi.text import listed
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -157,3 +163,24 @@ def fingerprint() -> tuple[str, str]:
             with open(path, "rb") as file:  # noqa: PTH123
                 mark = crc32(file.read(), crc32(path.removeprefix(str(root)).encode(), mark))
     return f"{mark:08x}", str(root)
+
+
+def different_packages(found: Sequence[Sequence[str]]) -> str:
+    """What is wrong when ranks run different versions of this package; empty when they do not.
+
+    Parameters
+    ----------
+    found : sequence of (host, version, digest, path)
+        Of each rank; versions to come may say more.
+    """
+    hosts: dict[tuple[str, str, str], list[str]] = {}
+    for host, version, digest, path, *_ in found:
+        hosts.setdefault((version, digest, path), []).append(host)
+    if len({(version, digest) for version, digest, _ in hosts}) == 1:
+        return ""
+    marks = len({version for version, _, _ in hosts}) == 1  # of files that differ all the same
+    which = "; ".join(
+        f"{version}{f' (files {digest})' if marks else ''} in {path} on {listed(where)}"
+        for (version, digest, path), where in hosts.items()
+    )
+    return f"the ranks run different versions of cec_mpi: {which}; install one and the same on all"

@@ -28,8 +28,8 @@ from cec_mpi.processes.ending.raising import (
     raised_together,
     shown_by_rank_0,
 )
-from cec_mpi.processes.launch.launchers import detect_launcher
-from cec_mpi.processes.launch.library import is_mpi_error
+from cec_mpi.processes.launcher import detect_launcher
+from cec_mpi.processes.library import is_mpi_error
 from cec_mpi.processes.meeting import meet, seconds_to_meet
 from cec_mpi.processes.start import check_packages, check_world, start_mpi
 from cec_mpi.processes.workarounds import await_others, finalize_in_order

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 
 from cec_mpi.errors import InputError
-from cec_mpi.processes.launch.launchers import INTEL, MPICH, OPEN_MPI, detect_launcher
-from cec_mpi.processes.launch.library import library, library_file
+from cec_mpi.processes.launcher import INTEL, MPICH, OPEN_MPI, detect_launcher
+from cec_mpi.processes.library import library, library_file
 
 log = logging.getLogger(__name__)
 

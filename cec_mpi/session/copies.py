@@ -13,8 +13,8 @@ from cec_mpi.errors import CecError, InputError
 from cec_mpi.options.available import which_there_are
 from cec_mpi.options.placed import Placed
 from cec_mpi.options.sharing import SpeedsOption
-from cec_mpi.processes.launch.places import place_of_ranks
 from cec_mpi.processes.meeting import meet
+from cec_mpi.processes.places import place_of_ranks
 from cec_mpi.processes.together import as_cec_error, on_master
 from cec_mpi.processes.waiting import Patience, wait_for
 from cec_mpi.session.stores import check_ranks

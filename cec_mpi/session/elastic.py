@@ -13,11 +13,16 @@ from pathlib import Path
 from cec_mpi.errors import InputError
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending.siblings import end_job_at_exit, end_ranks
-from cec_mpi.processes.launch.cards import where_to_listen
-from cec_mpi.processes.launch.continuity import continuity, present_continuity
-from cec_mpi.processes.launch.launchers import Launcher, detect_launcher, job_id, without_launcher
-from cec_mpi.processes.launch.places import Place, place_here
+from cec_mpi.processes.launcher import (
+    Launcher,
+    continuity,
+    detect_launcher,
+    job_id,
+    present_continuity,
+    without_launcher,
+)
 from cec_mpi.processes.meeting import seconds_to_meet
+from cec_mpi.processes.places import Place, place_here, where_to_listen
 from cec_mpi.session.machine import (
     Source,
     leave_note,

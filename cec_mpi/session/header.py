@@ -13,7 +13,7 @@ import numpy as np
 from cec_mpi._version import __version__
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.launch.places import Place
+from cec_mpi.processes.places import Place
 from cec_mpi.store.staging import node_directory
 from cec_mpi.wire.opening import Opened, Opening
 

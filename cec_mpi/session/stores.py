@@ -15,9 +15,9 @@ from cec_mpi.machine.faults import read_faults
 from cec_mpi.machine.machine import Machine
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.launch.findings import unseen_shards, wrong_ranks
-from cec_mpi.processes.launch.launchers import detect_launcher
-from cec_mpi.processes.launch.places import Place
+from cec_mpi.processes.findings import unseen_shards, wrong_ranks
+from cec_mpi.processes.launcher import detect_launcher
+from cec_mpi.processes.places import Place
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Shard

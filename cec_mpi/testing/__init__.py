@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the ranks of a run one run."""
     if not _with_mpi(config):
         return
-    from cec_mpi.processes.launch.launchers import detect_launcher
+    from cec_mpi.processes.launcher import detect_launcher
     from cec_mpi.testing.ranks import OneRun, leave_unconnected
 
     launcher = detect_launcher()
@@ -99,7 +99,7 @@ class MakeStore(Protocol):
 def cec_comm(request: pytest.FixtureRequest) -> MPI.Intracomm | None:
     """The communicator for `cec_mpi.open_operator`: all ranks, or None in one process."""
     from cec_mpi.processes.ending.raising import let_rank_0_print
-    from cec_mpi.processes.launch.launchers import detect_launcher
+    from cec_mpi.processes.launcher import detect_launcher
     from cec_mpi.processes.meeting import meet
     from cec_mpi.processes.start import start_mpi
 

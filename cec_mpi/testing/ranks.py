@@ -24,7 +24,7 @@ from cec_mpi.processes.ending.leaving import (
     note_exit_status,
 )
 from cec_mpi.processes.ending.raising import let_rank_0_print
-from cec_mpi.processes.launch.launchers import Launcher
+from cec_mpi.processes.launcher import Launcher
 from cec_mpi.processes.meeting import meet
 from cec_mpi.processes.start import start_anyway, start_mpi
 from cec_mpi.processes.together import complain

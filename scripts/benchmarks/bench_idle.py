@@ -17,7 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 import cec_mpi
-from cec_mpi.processes.launch.library import library_name
+from cec_mpi.processes.library import library_name
 
 SECONDS = 2.0
 STEPS = 4

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 import cec_mpi
 from cec_mpi.core.accuracy.rounding import unit_roundoff
-from cec_mpi.processes.launch.places import limit_threads
+from cec_mpi.processes.places import limit_threads
 
 ROUNDS = 5
 RTOL = 1e-10

@@ -15,7 +15,7 @@ from cec_mpi.bench.slower.limits import NoGroups, be_slow, find_parent, limit_gr
 from cec_mpi.bench.slower.makespan import Makespan
 from cec_mpi.cli import main
 from cec_mpi.errors import InputError
-from cec_mpi.processes.launch.launchers import without_launcher
+from cec_mpi.processes.launcher import without_launcher
 from helpers.commands import environment
 
 SIZES = ["--speeds=3,2,1", "--recovery=2", "--rows=600", "--columns=40", "--vectors=8"]

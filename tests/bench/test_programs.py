@@ -14,7 +14,7 @@ import pytest
 from cec_mpi.bench.programs import run_to_end
 from cec_mpi.bench.scratch import random_matrix, random_store, scratch
 from cec_mpi.errors import InputError, MachineError
-from cec_mpi.processes.launch.launchers import without_launcher
+from cec_mpi.processes.launcher import without_launcher
 from cec_mpi.store.reader import open_store
 
 # A program that has started another one, and says which.

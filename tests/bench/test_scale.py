@@ -7,7 +7,7 @@ import pytest
 
 from cec_mpi.bench.steps.scale import Scale, fit, fitted, modelled, sizes
 from cec_mpi.errors import InputError
-from cec_mpi.processes.launch.places import Place
+from cec_mpi.processes.places import Place
 
 SHAPES = ("small", "tall", "wide")
 

@@ -12,7 +12,7 @@ import termios
 import pytest
 
 from cec_mpi.cli import main
-from cec_mpi.processes.launch.launchers import without_launcher
+from cec_mpi.processes.launcher import without_launcher
 from helpers import ROOT
 
 pytestmark = pytest.mark.usefixtures("no_launcher")

@@ -13,10 +13,9 @@ from cec_mpi.core.placement.placement import Placement
 from cec_mpi.doctor.diagnosis import findings, report, to_json
 from cec_mpi.doctor.facts import Facts, Seen
 from cec_mpi.doctor.measure import Wire
-from cec_mpi.processes.launch.continuity import Continuity
-from cec_mpi.processes.launch.launchers import Launcher
-from cec_mpi.processes.launch.library import Library
-from cec_mpi.processes.launch.places import Place
+from cec_mpi.processes.launcher import Continuity, Launcher
+from cec_mpi.processes.library import Library
+from cec_mpi.processes.places import Place
 from cec_mpi.store import open_store
 
 VERSIONS = {"cec_mpi": "0.1.0", "Python": "3.12.1", "NumPy": "2.1", "BLAS": "openblas 0.3"}

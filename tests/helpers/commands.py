@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cec_mpi.processes.launch.launchers import without_launcher
+from cec_mpi.processes.launcher import without_launcher
 from helpers import mpi_at_hand
 
 TIME_LIMIT = 30  # seconds; the slowest command takes about two on a busy machine of two cores

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.launch.places import place_here
+from cec_mpi.processes.places import place_here
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.local import LocalHub
 from cec_mpi.session.session import Running, Session

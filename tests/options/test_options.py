@@ -20,7 +20,7 @@ from cec_mpi.options.elastic import implies_elastic
 from cec_mpi.options.option import from_flags, own_options
 from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.options.sharing import as_speeds
-from cec_mpi.processes.launch.launchers import without_launcher
+from cec_mpi.processes.launcher import without_launcher
 from cec_mpi.run.options import RunOptions
 
 # What no other function of Python has: the first three say what to open, and for whom.

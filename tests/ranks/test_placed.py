@@ -12,7 +12,7 @@ from cec_mpi import open_operator
 from cec_mpi.doctor.examine import examine
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.options.placed import Placed
-from cec_mpi.processes.launch.places import place_of_ranks
+from cec_mpi.processes.places import place_of_ranks
 from cec_mpi.session import gathering
 from cec_mpi.session.copies import stage_together
 from cec_mpi.store import open_store

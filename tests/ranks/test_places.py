@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from cec_mpi.processes.launch.places import Place, limit_threads, place_of_ranks
-from cec_mpi.processes.launch.topology import unbound_processors
+from cec_mpi.processes.places import Place, limit_threads, place_of_ranks, unbound_processors
 
 
 @pytest.mark.parametrize(

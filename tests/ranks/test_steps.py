@@ -14,7 +14,7 @@ from cec_mpi import open_operator
 from cec_mpi.availability.models import Listed, RandomAvailability
 from cec_mpi.machine.emulation import SpeedChange
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.launch.places import Place
+from cec_mpi.processes.places import Place
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.gathering import gathered
 from cec_mpi.session.serving import serve

@@ -18,7 +18,7 @@ import scipy
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from cec_mpi.processes.launch.launchers import detect_launcher  # noqa: E402
+from cec_mpi.processes.launcher import detect_launcher  # noqa: E402
 from cec_mpi.processes.together import on_master  # noqa: E402
 from scipy_suite.expected import A_PART, MODULES, Expected  # noqa: E402 - its place is known now
 from scipy_suite.operators import Operators  # noqa: E402

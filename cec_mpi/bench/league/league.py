@@ -29,7 +29,7 @@ from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.machine.emulation import fit_base, measure_rate
 from cec_mpi.options import values
 from cec_mpi.options.option import option
-from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.launcher import detect_launcher
 
 SPOT = Path(__file__).parent / "spot.json"
 _SPOT_MACHINES = 20  # of the trace that comes with the package

@@ -14,7 +14,7 @@ from cec_mpi.bench.figures import Figure
 from cec_mpi.bench.products.rows import Rows, ShardBenchmark
 from cec_mpi.bench.scratch import check_memory
 from cec_mpi.bench.turns import in_turns, ratio
-from cec_mpi.processes.launch.places import limit_threads
+from cec_mpi.processes.places import limit_threads
 
 
 @dataclass(frozen=True)

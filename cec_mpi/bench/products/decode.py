@@ -17,7 +17,7 @@ from cec_mpi.core.step.codec import Codec
 from cec_mpi.errors import InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import option
-from cec_mpi.processes.launch.places import limit_threads
+from cec_mpi.processes.places import limit_threads
 
 _SPARE = 10  # machines beyond L, or as many again
 _MOST = 300  # L: each block has a decoder of L x L numbers, and there are as many as machines

@@ -14,7 +14,7 @@ from cec_mpi.bench.figures import Figure
 from cec_mpi.bench.products.rows import Rows, ShardBenchmark, cut
 from cec_mpi.bench.turns import fastest, in_turns, ratio
 from cec_mpi.errors import InputError
-from cec_mpi.processes.launch.places import limit_threads
+from cec_mpi.processes.places import limit_threads
 
 _SLABS = (256 << 10, 1 << 20, 4 << 20)  # bytes
 

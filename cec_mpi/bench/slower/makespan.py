@@ -16,7 +16,7 @@ from cec_mpi.bench.slower.limits import WAYS, slowed
 from cec_mpi.errors import InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import option
-from cec_mpi.processes.launch.launchers import detect_launcher
+from cec_mpi.processes.launcher import detect_launcher
 
 _USED = 0.8  # of all cores, so that nothing but the limits is in the way
 

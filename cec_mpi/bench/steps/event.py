@@ -19,7 +19,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.opening import open_operator
 from cec_mpi.options import values
 from cec_mpi.options.option import option
-from cec_mpi.processes.launch.places import limit_threads
+from cec_mpi.processes.places import limit_threads
 
 _UNCOUNTED = 3  # events, the first ones
 

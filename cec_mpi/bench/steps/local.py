@@ -20,7 +20,7 @@ from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.linear_operator.opening import open_operator
 from cec_mpi.options import values
 from cec_mpi.options.option import option
-from cec_mpi.processes.launch.places import limit_threads
+from cec_mpi.processes.places import limit_threads
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.store.reader import open_store
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from cec_mpi.bench.steps.timing import median_step
 from cec_mpi.core.plan.planner import plan_step
-from cec_mpi.processes.launch.places import limit_threads
+from cec_mpi.processes.places import limit_threads
 from cec_mpi.store.reader import open_store
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.opening import open_operator
 from cec_mpi.options import values
 from cec_mpi.options.option import option
-from cec_mpi.processes.launch.places import Place, place_of_ranks
+from cec_mpi.processes.places import Place, place_of_ranks
 from cec_mpi.processes.together import on_master
 from cec_mpi.processes.waiting import wait_for
 from cec_mpi.text import plural

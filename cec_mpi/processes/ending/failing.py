@@ -13,7 +13,7 @@ from cec_mpi.errors import CecError, ShortageError
 from cec_mpi.processes.ending.leaving import FAILED_MACHINE, end_job, flush
 from cec_mpi.processes.ending.limit import give_up, is_limited, leave_after_a_loss
 from cec_mpi.processes.ending.raising import was_raised_together
-from cec_mpi.processes.launch.library import is_mpi_error
+from cec_mpi.processes.library import is_mpi_error
 from cec_mpi.terminal import tell
 from cec_mpi.text import printable
 

@@ -18,8 +18,7 @@ from typing import Any, NoReturn
 
 from cec_mpi.errors import CecError
 from cec_mpi.processes.ending.siblings import end_siblings
-from cec_mpi.processes.launch.continuity import continuity
-from cec_mpi.processes.launch.launchers import OPEN_MPI, detect_launcher
+from cec_mpi.processes.launcher import OPEN_MPI, continuity, detect_launcher
 from cec_mpi.processes.workarounds import (
     LAST_SECONDS,
     READING_SECONDS,

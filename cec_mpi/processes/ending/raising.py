@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cec_mpi.errors import CecError
 from cec_mpi.processes.ending.leaving import end_job, was_forked
-from cec_mpi.processes.launch.launchers import Launcher
+from cec_mpi.processes.launcher import Launcher
 from cec_mpi.processes.waiting import Patience
 
 if TYPE_CHECKING:

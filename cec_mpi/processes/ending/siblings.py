@@ -15,8 +15,7 @@ from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cec_mpi.processes.launch.continuity import continuity
-from cec_mpi.processes.launch.launchers import detect_launcher, job_id
+from cec_mpi.processes.launcher import continuity, detect_launcher, job_id
 
 if TYPE_CHECKING:
     import psutil

@@ -13,7 +13,7 @@ from typing import Any
 
 from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.files.regular import check_descriptors
-from cec_mpi.processes.launch.cards import network_here
+from cec_mpi.processes.places import network_here
 from cec_mpi.wire.sockets.connection_file import ConnectionFile
 from cec_mpi.wire.sockets.frames import DISMISSED, FAILED, PRESENT, REFUSED, first, kind_and_head
 from cec_mpi.wire.sockets.library import (

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cec_mpi._version import __version__
-from cec_mpi.processes.launch.places import Place
+from cec_mpi.processes.places import Place
 from cec_mpi.processes.start import fingerprint
 from cec_mpi.text import printable
 

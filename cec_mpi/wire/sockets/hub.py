@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError, InputError, MachineError
 from cec_mpi.machine.emulation import Emulation
-from cec_mpi.processes.launch.findings import different_packages
-from cec_mpi.processes.launch.places import Place, place_here, places_together
+from cec_mpi.processes.places import Place, place_here, places_together
+from cec_mpi.processes.start import different_packages
 from cec_mpi.processes.waiting import Clock, Patience
 from cec_mpi.roster.changes import WARNED, Excluded, Gone, Left, Lost
 from cec_mpi.roster.roster import Roster, State

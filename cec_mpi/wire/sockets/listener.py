@@ -13,7 +13,7 @@ from typing import Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import check_descriptors, raise_file_limit
-from cec_mpi.processes.launch.cards import network_here
+from cec_mpi.processes.places import network_here
 from cec_mpi.wire.sockets.connection_file import ConnectionFile, Keys, keys_from, new_keys
 from cec_mpi.wire.sockets.frames import MOST_IN_FRAME, PRESENT, first
 from cec_mpi.wire.sockets.library import (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from cec_mpi.errors import InputError
-from cec_mpi.processes.launch.cards import cards
+from cec_mpi.processes.places import cards
 from cec_mpi.text import shown
 
 ALL_ADDRESSES = ("", "0.0.0.0", "::")  # what stands for all addresses of a host

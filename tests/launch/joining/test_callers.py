@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from cec_mpi.processes.launch.places import place_here
+from cec_mpi.processes.places import place_here
 from cec_mpi.records.recorder import read_steps
 from cec_mpi.wire.sockets.connection import Connection
 from cec_mpi.wire.sockets.connection_file import read_connection_file

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cec_mpi.processes.launch.places import place_here
+from cec_mpi.processes.places import place_here
 from cec_mpi.wire.opening import Opened
 from cec_mpi.wire.sockets.frames import (
     ORDER,

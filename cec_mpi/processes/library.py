@@ -14,12 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from cec_mpi.processes.launch.launchers import (
-    INTEL,
-    MPICH,
-    OPEN_MPI,
-    Launcher,
-)
+from cec_mpi.processes.launcher import INTEL, MPICH, OPEN_MPI, Launcher, ranks_by_node
+from cec_mpi.text import plural
 
 # The names of a library's own launcher; the first are those of Linux distributions.
 _PROGRAMS = {
@@ -173,3 +169,58 @@ def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = 
     if library.maker == INTEL:
         return launcher.maker not in (MPICH, OPEN_MPI)
     return True
+
+
+def wrong_launcher(launcher: Launcher, library: Library, problem: str = "") -> str:
+    """The message where processes do not find each other, with the remedy.
+
+    Parameters
+    ----------
+    launcher : Launcher
+    library : Library
+    problem : str
+        Why this Slurm cannot load what the library needs; empty where it can.
+    """
+    own = str(library.program or f"{library.maker or 'that library'}'s own mpirun")
+    remedy = f"start them with {own}"
+    if launcher.is_srun:
+        by_srun, by_own = f"srun --mpi={library.srun_kind}", f"{own} in the batch script"
+        remedy = f"use {by_srun} (srun --mpi=list says what this Slurm has), or {by_own}"
+        if problem:
+            remedy = f"use {by_own}, or {by_srun} once Slurm can load it: {problem}"
+    return (
+        f"{launcher.name} started {launcher.size} processes, but {library.name}, the MPI of this "
+        f"Python, runs each of them alone: {remedy}"
+    )
+
+
+def too_many_for_srun(library: Library, cores: int, environ: Mapping[str, str]) -> str | None:
+    """The message where MPI_Init aborts for want of cores, in the one process that is to say it.
+
+    Open MPI 5 under srun aborts in each process whose number on its node is not below the
+    number of cores.
+
+    Parameters
+    ----------
+    library : Library
+        Open MPI.
+    cores : int
+        Of this node.
+    environ : mapping of str to str
+        What srun has set.
+    """
+    try:
+        node, number = int(environ["SLURM_NODEID"]), int(environ["SLURM_LOCALID"])
+        ranks = ranks_by_node(environ["SLURM_STEP_TASKS_PER_NODE"])
+        crowded = [k for k, count in enumerate(ranks) if count > cores]
+        if number != cores or crowded[0] != node:  # the nodes are taken to be alike
+            return None
+    except (KeyError, ValueError, IndexError):
+        return None
+    host = environ.get("SLURMD_NODENAME", "a node")
+    own = library.program or "its own mpirun"
+    return (
+        f"{host} has {plural(ranks[node], 'rank')} on {plural(cores, 'core')}: under srun, "
+        f"{library.name} starts no more ranks on a node than it has cores; take more nodes, or "
+        f"{own} in the batch script"
+    )

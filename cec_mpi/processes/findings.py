@@ -9,16 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cec_mpi.processes.launch.launchers import (
-    INTEL,
-    MPICH,
-    OPEN_MPI,
-    SLURM,
-    Launcher,
-    ranks_by_node,
-)
-from cec_mpi.processes.launch.library import Library
-from cec_mpi.processes.launch.places import Place, by_node
+from cec_mpi.processes.launcher import INTEL, MPICH, OPEN_MPI, SLURM, Launcher
+from cec_mpi.processes.places import Place, by_node
 from cec_mpi.text import listed, plural
 
 
@@ -36,27 +28,6 @@ class Finding:
 
     kind: Literal["error", "warning", "advice"]
     text: str
-
-
-def different_packages(found: Sequence[Sequence[str]]) -> str:
-    """What is wrong when ranks run different versions of this package; empty when they do not.
-
-    Parameters
-    ----------
-    found : sequence of (host, version, digest, path)
-        Of each rank; versions to come may say more.
-    """
-    hosts: dict[tuple[str, str, str], list[str]] = {}
-    for host, version, digest, path, *_ in found:
-        hosts.setdefault((version, digest, path), []).append(host)
-    if len({(version, digest) for version, digest, _ in hosts}) == 1:
-        return ""
-    marks = len({version for version, _, _ in hosts}) == 1  # of files that differ all the same
-    which = "; ".join(
-        f"{version}{f' (files {digest})' if marks else ''} in {path} on {listed(where)}"
-        for (version, digest, path), where in hosts.items()
-    )
-    return f"the ranks run different versions of cec_mpi: {which}; install one and the same on all"
 
 
 # What each launcher is told: so many ranks, each bound to no core or to a NUMA domain.
@@ -197,59 +168,4 @@ def unseen_shards(path: str, here: str, machines: Mapping[int, str]) -> str:
         f"shard{several}: {path} is there for rank 0 on {here} only. Put the store on a file "
         "system that all nodes share, or a copy under the same path on each node; a relative path "
         "is seen from the directory that each rank starts in"
-    )
-
-
-def wrong_launcher(launcher: Launcher, library: Library, problem: str = "") -> str:
-    """The message where processes do not find each other, with the remedy.
-
-    Parameters
-    ----------
-    launcher : Launcher
-    library : Library
-    problem : str
-        Why this Slurm cannot load what the library needs; empty where it can.
-    """
-    own = str(library.program or f"{library.maker or 'that library'}'s own mpirun")
-    remedy = f"start them with {own}"
-    if launcher.is_srun:
-        by_srun, by_own = f"srun --mpi={library.srun_kind}", f"{own} in the batch script"
-        remedy = f"use {by_srun} (srun --mpi=list says what this Slurm has), or {by_own}"
-        if problem:
-            remedy = f"use {by_own}, or {by_srun} once Slurm can load it: {problem}"
-    return (
-        f"{launcher.name} started {launcher.size} processes, but {library.name}, the MPI of this "
-        f"Python, runs each of them alone: {remedy}"
-    )
-
-
-def too_many_for_srun(library: Library, cores: int, environ: Mapping[str, str]) -> str | None:
-    """The message where MPI_Init aborts for want of cores, in the one process that is to say it.
-
-    Open MPI 5 under srun aborts in each process whose number on its node is not below the
-    number of cores.
-
-    Parameters
-    ----------
-    library : Library
-        Open MPI.
-    cores : int
-        Of this node.
-    environ : mapping of str to str
-        What srun has set.
-    """
-    try:
-        node, number = int(environ["SLURM_NODEID"]), int(environ["SLURM_LOCALID"])
-        ranks = ranks_by_node(environ["SLURM_STEP_TASKS_PER_NODE"])
-        crowded = [k for k, count in enumerate(ranks) if count > cores]
-        if number != cores or crowded[0] != node:  # the nodes are taken to be alike
-            return None
-    except (KeyError, ValueError, IndexError):
-        return None
-    host = environ.get("SLURMD_NODENAME", "a node")
-    own = library.program or "its own mpirun"
-    return (
-        f"{host} has {plural(ranks[node], 'rank')} on {plural(cores, 'core')}: under srun, "
-        f"{library.name} starts no more ranks on a node than it has cores; take more nodes, or "
-        f"{own} in the batch script"
     )

@@ -7,15 +7,10 @@ from dataclasses import replace
 import pytest
 
 from cec_mpi.doctor.advice import advise_binding, different_versions, slow_wires
-from cec_mpi.processes.launch.findings import (
-    different_packages,
-    find_crowds,
-    unseen_shards,
-    wrong_ranks,
-)
-from cec_mpi.processes.launch.launchers import Launcher
-from cec_mpi.processes.launch.places import Place
-from cec_mpi.processes.launch.topology import count_cores, count_domains
+from cec_mpi.processes.findings import find_crowds, unseen_shards, wrong_ranks
+from cec_mpi.processes.launcher import Launcher
+from cec_mpi.processes.places import Place, count_cores, count_domains
+from cec_mpi.processes.start import different_packages
 from cec_mpi.text import listed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cec_mpi.processes.launch.places import Place, by_node, place_here, places_together
+from cec_mpi.processes.places import Place, by_node, place_here, places_together
 
 
 def alone(network, own, cores=8, host="node"):

@@ -2,8 +2,7 @@
 
 import os
 
-from cec_mpi.processes.launch.memory import memory_here
-from cec_mpi.processes.launch.places import place_here
+from cec_mpi.processes.places import memory_here, place_here
 
 ALL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 

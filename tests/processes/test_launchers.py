@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cec_mpi.processes.launch.findings import too_many_for_srun
-from cec_mpi.processes.launch.findings import wrong_launcher as message
-from cec_mpi.processes.launch.launchers import Launcher, detect_launcher
-from cec_mpi.processes.launch.library import can_join, library_file, read_library
+from cec_mpi.processes.launcher import Launcher, detect_launcher
+from cec_mpi.processes.library import can_join, library_file, read_library, too_many_for_srun
+from cec_mpi.processes.library import wrong_launcher as message
 
 # As seen with Open MPI 5.0 and 4.1, MPICH 5.0 and 4.0, Intel MPI 2021 and Slurm 22.05.
 RANK_2_OF_3 = {"SLURM_NTASKS": "3", "SLURM_PROCID": "2"}

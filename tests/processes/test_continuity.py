@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cec_mpi.processes.launch.continuity import continuity
-from cec_mpi.processes.launch.launchers import detect_launcher, job_id
+from cec_mpi.processes.launcher import continuity, detect_launcher, job_id
 
 # As seen with Open MPI 5.0.11 and 4.1.4, MPICH 5.0.2, Intel MPI 2021.18 and Slurm 22.05.
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"}

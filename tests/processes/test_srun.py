@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cec_mpi.processes.launch.srun import load_problem, read_settings, srun_kinds
+from cec_mpi.processes.launcher import load_problem, read_settings, srun_kinds
 
 NO_LIBRARY = """\
 srun: error:  mpi/pmix_v4: init: (null) [0]: mpi_pmix.c:195: pmi/pmix: can not load PMIx library

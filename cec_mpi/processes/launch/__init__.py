@@ -1,1 +1,0 @@
-"""Who launched the processes, and where they run: facts, and what is wrong with them."""

@@ -1,0 +1,381 @@
+"""Where processes run: cores, memory, and the network cards that rank 0 can listen at."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cec_mpi.errors import InputError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+_SYSTEM = Path("/sys/devices/system")
+_GROUPS = Path("/sys/fs/cgroup")
+_MINE = Path("/proc/self/cgroup")
+
+# Where launchers say to ranks which cards they are to use: names, addresses and networks. Open
+# MPI's does not pass on what is for its own daemons (prte_if_include), and srun says nothing.
+_CARDS_OF_LAUNCHERS = (
+    "OMPI_MCA_btl_tcp_if_include",
+    "MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE",  # MPICH's, of -iface and HYDRA_IFACE
+    "HYDRA_BSTRAP_IFACE",  # Intel's, of -iface and I_MPI_HYDRA_IFACE
+    "FI_TCP_IFACE",
+    "UCX_NET_DEVICES",
+)
+_NOT_THESE = "OMPI_MCA_btl_tcp_if_exclude"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs.
+
+    Attributes
+    ----------
+    host : str
+    ranks : int
+        Ranks on this node.
+    cores : int
+        Cores of the node that its ranks may use, together. Hardware threads of one core are
+        one.
+    own_cores : int
+        Cores that this rank may use.
+    domains : int
+        NUMA domains of the node that its ranks may use, together.
+    own_domains : int
+        NUMA domains that this rank may use.
+    node : int
+        The first rank of this node: names of hosts may be the same on several.
+    unbound_cores : int
+        Cores of the node that its ranks could use if the launcher bound them to none; 0 where
+        that is not known.
+    network : str
+        Of `network_here`.
+    memory : int
+        Bytes that the ranks of this node may use, together; 0 where that is not known.
+    """
+
+    host: str
+    ranks: int
+    cores: int
+    own_cores: int
+    domains: int = 1
+    own_domains: int = 1
+    node: int = 0
+    unbound_cores: int = 0
+    network: str = ""
+    memory: int = 0
+
+    @property
+    def threads(self) -> int:
+        """BLAS threads for this rank: its share of the node's cores, at least 1."""
+        return max(1, min(self.own_cores, self.cores // self.ranks))
+
+
+def by_node(places: Sequence[Place]) -> dict[Place, list[int]]:
+    """The ranks of each node, under the place of its first rank."""
+    ranks: dict[int, list[int]] = {}
+    for rank, place in enumerate(places):
+        ranks.setdefault(place.node, []).append(rank)
+    return {places[here[0]]: here for here in ranks.values()}
+
+
+def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
+    """Collective: where each rank runs, in the order of ranks."""
+    from mpi4py import MPI
+
+    mine = os.sched_getaffinity(0)
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    try:
+        together = set().union(*node.allgather(mine))
+        unbound = set().union(*node.allgather(unbound_processors()))
+        place = Place(
+            socket.gethostname(),
+            node.size,
+            count_cores(together),
+            count_cores(mine),
+            count_domains(together),
+            count_domains(mine),
+            node.bcast(comm.rank),
+            count_cores(unbound),
+            network_here(),
+            memory_here(),
+        )
+    finally:
+        node.Free()
+    return comm.allgather(place)
+
+
+def place_here() -> Place:
+    """Where this process runs, as it sees it alone."""
+    mine = os.sched_getaffinity(0)
+    cores, domains = count_cores(mine), count_domains(mine)
+    return Place(
+        socket.gethostname(),
+        1,
+        cores,
+        cores,
+        domains,
+        domains,
+        unbound_cores=count_cores(unbound_processors()),
+        network=network_here(),
+        memory=memory_here(),
+    )
+
+
+def places_together(alone: Sequence[Place]) -> list[Place]:
+    """Complete what processes see alone by how many of them share a node.
+
+    Processes that reach each other at 127.0.0.1 share a node. Cores that ranks were bound to are
+    taken to differ.
+
+    Examples
+    --------
+    >>> here = Place("node", 1, 8, 8, unbound_cores=8, network="a")
+    >>> [place.threads for place in places_together([here] * 4)]
+    [2, 2, 2, 2]
+    """
+    nodes: dict[str, list[int]] = {}
+    for rank, place in enumerate(alone):
+        nodes.setdefault(place.network, []).append(rank)
+    completed = []
+    for place in alone:
+        ranks = nodes[place.network]
+        cores = min(sum(alone[rank].own_cores for rank in ranks), place.unbound_cores)
+        completed.append(
+            replace(place, ranks=len(ranks), cores=max(cores, place.own_cores), node=ranks[0])
+        )
+    return completed
+
+
+def limit_threads(threads: int) -> Any:
+    """Let BLAS use this many threads in this process, whatever the launcher set."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(threads)
+
+
+def unbound_processors() -> set[int]:
+    """Processors that this process could use if it were bound to none: all of its cpuset.
+
+    Found by asking for all for a moment; where that is refused, those that it may use.
+    """
+    bound = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))
+    except OSError:
+        return bound
+    try:
+        return os.sched_getaffinity(0)
+    finally:
+        os.sched_setaffinity(0, bound)
+
+
+def count_cores(processors: Set[int], system: Path = _SYSTEM) -> int:
+    """Cores of these processors: hardware threads of one core count once.
+
+    Where the system does not say, each processor is a core.
+    """
+    cores = set()
+    for number in processors:
+        try:
+            siblings = system / f"cpu/cpu{number}/topology/thread_siblings_list"
+            cores.add(siblings.read_text().strip())
+        except OSError:
+            cores.add(str(number))
+    return len(cores)
+
+
+def count_domains(processors: Set[int], system: Path = _SYSTEM) -> int:
+    """NUMA domains that these processors are in; 1 where the system does not say."""
+    lists = [path.read_text() for path in system.glob("node/node[0-9]*/cpulist")]
+    return max(1, sum(not processors.isdisjoint(_numbers(text)) for text in lists))
+
+
+def _numbers(text: str) -> set[int]:
+    """The numbers of a list like ``0-3,8``."""
+    found: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def memory_here(mine: Path = _MINE, groups: Path = _GROUPS) -> int:
+    """Bytes of memory of this node, or as many as the groups of this process may use."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    try:
+        lines = mine.read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            found += _limits(groups, path, "memory.max")
+        elif "memory" in controllers.split(","):
+            found += _limits(groups / "memory", path, "memory.limit_in_bytes")
+    return min(found)
+
+
+def _limits(root: Path, path: str, name: str) -> list[int]:
+    """Of a group and those that it is in; one that has none says so in a word."""
+    found = []
+    directory = root / path.lstrip("/")
+    for group in (directory, *directory.parents):
+        if not group.is_relative_to(root):
+            break
+        try:
+            text = (group / name).read_text().strip()
+        except OSError:
+            continue
+        if text.isdecimal():
+            found.append(int(text))
+    return found
+
+
+class Card(NamedTuple):
+    """An address of a network card; one with several is there several times.
+
+    Attributes
+    ----------
+    name : str
+    address : str
+        IPv4, or IPv6 that is not of the link alone.
+    """
+
+    name: str
+    address: str
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nobody else reaches it."""
+        return ipaddress.ip_address(self.address).is_loopback
+
+    @property
+    def is_of_the_link_alone(self) -> bool:
+        """Whether it is an IPv6 address that says nothing without the name of a card."""
+        address = ipaddress.ip_address(self.address)
+        return address.version == 6 and address.is_link_local
+
+
+def where_to_listen(
+    interface: str | None, environ: Mapping[str, str] = os.environ
+) -> tuple[str, ...]:
+    """Return the addresses at which rank 0 listens; an empty one stands for all of this host.
+
+    Parameters
+    ----------
+    interface : str or None
+        What the user says: names of cards, addresses, and networks as 10.0.0.0/8.
+    environ : mapping of str to str
+        Where the launcher says what cards it uses.
+
+    Raises
+    ------
+    InputError
+        There is no such card.
+    """
+    if interface is not None:
+        try:
+            here = cards()
+        except OSError as error:
+            raise InputError(f"interface {interface!r}: no network cards: {error}") from None
+        found = matching(str(interface), here)
+        if not found:
+            raise InputError(
+                f"interface {interface!r}: rank 0 on {socket.gethostname()} has "
+                f"{_listed(here)}; expected names, addresses or networks of these, as eth0, "
+                "10.0.0.7 or 10.0.0.0/8"
+            )
+        return _addresses(found)
+    try:
+        return _addresses(cards_of_launcher(cards(), environ)) or ("",)
+    except OSError:
+        return ("",)
+
+
+def cards_of_launcher(here: Sequence[Card], environ: Mapping[str, str]) -> list[Card]:
+    """Those cards that the launcher says ranks are to use; none where it says nothing.
+
+    Where it names what this computer does not have, or only what others cannot reach, it says
+    nothing either.
+
+    Examples
+    --------
+    >>> here = [Card("lo", "127.0.0.1"), Card("eth0", "10.1.0.7"), Card("docker0", "172.17.0.1")]
+    >>> cards_of_launcher(here, {"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/8"})
+    [Card(name='eth0', address='10.1.0.7')]
+    """
+    for variable in _CARDS_OF_LAUNCHERS:
+        found = matching(environ.get(variable, ""), here)
+        if not all(card.is_loopback for card in found):
+            return found
+    without = matching(environ.get(_NOT_THESE, ""), here)
+    if without:
+        return [card for card in here if card not in without and not card.is_loopback]
+    return []
+
+
+def matching(text: str, here: Iterable[Card]) -> list[Card]:
+    """The cards that a list names: by name, address or network.
+
+    Examples
+    --------
+    >>> here = [Card("eth0", "10.1.0.7"), Card("eth0", "fd00::7"), Card("ib0", "10.2.0.7")]
+    >>> [card.address for card in matching("fd00::7,10.2.0.0/16", here)]
+    ['fd00::7', '10.2.0.7']
+    >>> [card.address for card in matching("eth0", here)]
+    ['10.1.0.7', 'fd00::7']
+    """
+    tests = [_test(word) for word in filter(None, map(str.strip, text.split(",")))]
+    return [card for card in here if any(fits(card) for fits in tests)]
+
+
+def _test(word: str) -> Callable[[Card], bool]:
+    with suppress(ValueError):
+        network = ipaddress.ip_network(word, strict=False)  # an address is one of itself
+        return lambda card: ipaddress.ip_address(card.address) in network
+    return lambda card: card.name == word
+
+
+def _addresses(found: Iterable[Card]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(card.address for card in found))
+
+
+def _listed(found: Iterable[Card]) -> str:
+    return ", ".join(f"{card.name} ({card.address})" for card in found) or "no network card"
+
+
+def network_here() -> str:
+    """A mark that processes share which reach each other at 127.0.0.1."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/net').readlink()}"
+    except OSError:  # as in a sandbox
+        return socket.gethostname()
+
+
+def cards() -> list[Card]:
+    """The network cards of this computer that have an address.
+
+    Raises
+    ------
+    OSError
+        The system does not say.
+    """
+    import psutil  # by rank 0 alone, and only where others can come from elsewhere
+
+    found = []
+    for name, entries in psutil.net_if_addrs().items():
+        for entry in entries:
+            if entry.family in (socket.AF_INET, socket.AF_INET6):
+                card = Card(name, entry.address.partition("%")[0])
+                if not card.is_of_the_link_alone:
+                    found.append(card)
+    return found
