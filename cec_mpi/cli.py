@@ -18,10 +18,15 @@ from cec_mpi.commands.parser import Parser, Processes
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.options.elastic import Elastic, implies_elastic
 from cec_mpi.options.option import add_option
-from cec_mpi.processes.ending.failing import shortage_of
-from cec_mpi.processes.ending.raising import let_rank_0_print
+from cec_mpi.processes.failing import (
+    as_cec_error,
+    complain,
+    complain_unexpected,
+    let_rank_0_print,
+    shortage_of,
+)
 from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.together import as_cec_error, complain, complain_unexpected, run_together
+from cec_mpi.processes.together import run_together
 from cec_mpi.run.options import RunOptions
 from cec_mpi.terminal import (
     NORMAL,

@@ -172,8 +172,7 @@ def encode(
 
 def _agreed(comm: MPI.Intracomm, source: Any, memory: int, recovery: int) -> Any:
     """Collective: X of this rank, which has to be like that of rank 0."""
-    from cec_mpi.processes.ending.raising import raised_together
-    from cec_mpi.processes.together import as_cec_error
+    from cec_mpi.processes.failing import as_cec_error, raised_together
 
     problem: CecError | None = None
     found, key = "", secrets.token_hex(8)

@@ -89,7 +89,7 @@ def _bench(arguments: argparse.Namespace) -> int:
 def _bench_together(
     comm: MPI.Intracomm, benchmark: RankBenchmark, arguments: argparse.Namespace
 ) -> int:
-    from cec_mpi.processes.meeting import meet
+    from cec_mpi.processes.start import meet
 
     meet(comm)
     benchmark = replace(benchmark, ranks=comm.size)

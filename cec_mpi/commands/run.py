@@ -15,7 +15,7 @@ from cec_mpi.options import values
 from cec_mpi.options.elastic import if_removed
 from cec_mpi.options.option import add_options, from_flags
 from cec_mpi.options.session import GROUPS, SessionOptions
-from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.together import on_master, run_together
 from cec_mpi.run.options import JoinOptions, RunOptions

@@ -26,8 +26,8 @@ from cec_mpi.processes.launcher import (
     srun_load_problem,
 )
 from cec_mpi.processes.library import library
-from cec_mpi.processes.meeting import meet
 from cec_mpi.processes.places import Place, place_of_ranks
+from cec_mpi.processes.start import meet
 from cec_mpi.processes.together import on_master
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.shard_files import problem_on_opening

@@ -12,9 +12,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from cec_mpi.errors import InputError
-from cec_mpi.processes.ending.leaving import leave_forks_without_mpi, note_exit_status
-from cec_mpi.processes.ending.limit import ALL_TURNS, takes_the_word
-from cec_mpi.processes.ending.raising import raised_apart, shown_by_rank_0
+from cec_mpi.processes.ending import (
+    ALL_TURNS,
+    leave_forks_without_mpi,
+    note_exit_status,
+    takes_the_word,
+)
+from cec_mpi.processes.failing import raised_apart, shown_by_rank_0
 from cec_mpi.processes.launcher import rank_of_launcher
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.entrance import Entrance
 from cec_mpi.options.elastic import elastic_options, if_removed
 from cec_mpi.options.session import SessionOptions, with_keywords
-from cec_mpi.processes.ending.leaving import leave_now
-from cec_mpi.processes.ending.raising import let_rank_0_print, raised_together, shown_by_rank_0
+from cec_mpi.processes.ending import leave_now
+from cec_mpi.processes.failing import let_rank_0_print, raised_together, shown_by_rank_0
 from cec_mpi.processes.library import mpi_is_initialized
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.gathering import gathered

@@ -19,7 +19,7 @@ from cec_mpi.options.option import (
     whole_number,
 )
 from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.meeting import seconds_to_meet
+from cec_mpi.processes.start import seconds_to_meet
 from cec_mpi.text import shown
 
 if TYPE_CHECKING:

@@ -1,21 +1,23 @@
-"""Start MPI, and check that what was started is one world whose ranks run one package."""
+"""How processes begin: MPI starts, is one world, all ranks meet, and run one package."""
 
 from __future__ import annotations
 
 import atexit
 import os
 import socket
+import time
 import warnings
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+import numpy as np
+
 from cec_mpi._version import __version__
-from cec_mpi.errors import InputError
-from cec_mpi.processes.ending.leaving import leaves_without_mpi
-from cec_mpi.processes.ending.limit import all_have_met, watch_start
+from cec_mpi.errors import InputError, MachineError
+from cec_mpi.processes.ending import all_have_met, leaves_without_mpi, watch_start
 from cec_mpi.processes.launcher import Launcher, detect_launcher, srun_load_problem
 from cec_mpi.processes.library import (
     can_join,
@@ -24,8 +26,8 @@ from cec_mpi.processes.library import (
     world_size,
     wrong_launcher,
 )
-from cec_mpi.processes.meeting import seconds_to_meet
 from cec_mpi.processes.places import count_cores
+from cec_mpi.processes.waiting import wait_for
 from cec_mpi.processes.workarounds import (
     await_others,
     init_mpi,
@@ -38,11 +40,16 @@ from cec_mpi.text import listed
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+_MEETING_SECONDS = 60.0
+_SECONDS_PER_RANK = 1.0  # ranks that share cores start one after the other
+
+_unfinished: list[Any] = []  # of meetings: MPI may still write there
+
 
 def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
     """Start MPI and return COMM_WORLD.
 
-    The time limit of the start holds on, until `limit.all_have_met`.
+    The time limit of the start holds on, until `all_have_met`.
 
     Parameters
     ----------
@@ -184,3 +191,57 @@ def different_packages(found: Sequence[Sequence[str]]) -> str:
         for (version, digest, path), where in hosts.items()
     )
     return f"the ranks run different versions of cec_mpi: {which}; install one and the same on all"
+
+
+def seconds_to_meet(seconds: object, ranks: int) -> float:
+    """Seconds that so many ranks have to meet: as given, by default 60 and one more per rank.
+
+    Raises
+    ------
+    InputError
+        What was given is no positive number.
+
+    Examples
+    --------
+    >>> seconds_to_meet(None, 7), seconds_to_meet(10, 7)
+    (67.0, 10.0)
+    """
+    if seconds is None:
+        return _MEETING_SECONDS + _SECONDS_PER_RANK * ranks
+    try:
+        limit = float(seconds)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        limit = 0.0
+    if not limit > 0:
+        raise InputError(f"start_timeout {seconds!r}: expected a positive number of seconds")
+    return limit
+
+
+def meet(comm: MPI.Intracomm, seconds: float = float("inf")) -> None:
+    """Collective: wait until all ranks have come, which ends a start that is limited.
+
+    Rank 0 hears of each, and only its word lets the others go: so a rank that goes on while
+    another waits in vain never waits for rank 0 in vain.
+
+    Raises
+    ------
+    MachineError
+        So many seconds were not enough.
+    """
+    here, word = np.ones(1, dtype=np.uint8), np.zeros(1, dtype=np.uint8)
+    came = np.zeros(comm.size if comm.rank == 0 else 0, dtype=np.uint8)
+    due = time.monotonic() + seconds
+    requests = [comm.Igather(here, came if comm.rank == 0 else None, root=0)]
+    if comm.rank or wait_for(requests, seconds=seconds):
+        requests.append(comm.Ibcast(word, root=0))
+        if wait_for(requests, seconds=due - time.monotonic()):
+            all_have_met()
+            return
+    _unfinished.append((requests, here, word, came))
+    who = f"not all of {comm.size} ranks have come"
+    if comm.rank == 0:  # some hand on together what others have sent them
+        who = f"{max(1, int(came.sum()))} of {comm.size} ranks are known to have come"
+    raise MachineError(
+        f"{who} within {seconds:g} s to open the operator: expected all, but one has died, is busy "
+        "or does something else; start_timeout gives them more seconds"
+    )

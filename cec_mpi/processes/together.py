@@ -14,27 +14,36 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from cec_mpi.errors import CecError, InputError, MachineError
-from cec_mpi.processes.ending.failing import ending_the_job, shortage_of, show_traceback
-from cec_mpi.processes.ending.leaving import (
+from cec_mpi.processes.ending import (
+    all_have_met,
     flush,
+    is_limited,
     leave_process,
     leave_with_the_job,
     leaves_without_mpi,
+    takes_the_word,
+    watch_start,
 )
-from cec_mpi.processes.ending.limit import all_have_met, is_limited, takes_the_word, watch_start
-from cec_mpi.processes.ending.raising import (
+from cec_mpi.processes.failing import (
     PRINTING_SECONDS,
+    as_cec_error,
+    complain,
+    complain_unexpected,
+    ending_the_job,
     let_rank_0_print,
     raised_together,
     shown_by_rank_0,
 )
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.library import is_mpi_error
-from cec_mpi.processes.meeting import meet, seconds_to_meet
-from cec_mpi.processes.start import check_packages, check_world, start_mpi
+from cec_mpi.processes.start import (
+    check_packages,
+    check_world,
+    meet,
+    seconds_to_meet,
+    start_mpi,
+)
 from cec_mpi.processes.workarounds import await_others, finalize_in_order
-from cec_mpi.terminal import tell
-from cec_mpi.text import one_message
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -170,31 +179,3 @@ def on_master(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
     if error is not None:
         raise raised_together(comm, error)
     return result
-
-
-def as_cec_error(error: Exception) -> CecError:
-    """Bad input for an error of a file, a shortage for too little memory.
-
-    An unexpected error is shown with its traceback.
-    """
-    if isinstance(error, CecError):
-        return error
-    if isinstance(error, OSError):
-        return InputError(f"{error.filename or 'input or output'}: {error.strerror or error}")
-    if (shortage := shortage_of(error)) is not None:
-        return shortage
-    log.critical("unexpected error", exc_info=error)
-    show_traceback(error)
-    return CecError(f"{type(error).__name__}: {error}")
-
-
-def complain_unexpected(error: BaseException) -> None:
-    """Print what nobody has foreseen: where it comes from, and one message."""
-    show_traceback(error)
-    words = f": {error}" if str(error) else ""
-    complain(f"unexpected {type(error).__name__}{words}")
-
-
-def complain(error: object) -> None:
-    """Print one message."""
-    tell(f"cec-mpi: error: {one_message(error)}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cec_mpi.options.elastic import CONNECTION
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.run.options import RunOptions
 from cec_mpi.session.gathering import gathered
 

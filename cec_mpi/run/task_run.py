@@ -20,10 +20,10 @@ from cec_mpi.files.saving import open_lines, writing
 from cec_mpi.linear_operator.coded_operator import CodedOperator
 from cec_mpi.live.steps import progress
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.ending import NotedSignals
+from cec_mpi.processes.failing import as_cec_error
 from cec_mpi.processes.logs import log_file
 from cec_mpi.processes.places import Place, place_here
-from cec_mpi.processes.together import as_cec_error
 from cec_mpi.records.directory import (
     RESULT,
     STEPS,

@@ -6,7 +6,7 @@ from functools import cache
 
 from mpi4py import MPI
 
-from cec_mpi.processes.ending.leaving import was_forked
+from cec_mpi.processes.ending import was_forked
 from cec_mpi.session.turns import Turns
 
 _LEVELS = {MPI.THREAD_SINGLE: "MPI_THREAD_SINGLE", MPI.THREAD_FUNNELED: "MPI_THREAD_FUNNELED"}

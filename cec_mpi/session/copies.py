@@ -13,9 +13,10 @@ from cec_mpi.errors import CecError, InputError
 from cec_mpi.options.available import which_there_are
 from cec_mpi.options.placed import Placed
 from cec_mpi.options.sharing import SpeedsOption
-from cec_mpi.processes.meeting import meet
+from cec_mpi.processes.failing import as_cec_error
 from cec_mpi.processes.places import place_of_ranks
-from cec_mpi.processes.together import as_cec_error, on_master
+from cec_mpi.processes.start import meet
+from cec_mpi.processes.together import on_master
 from cec_mpi.processes.waiting import Patience, wait_for
 from cec_mpi.session.stores import check_ranks
 from cec_mpi.store.format.manifest import Manifest

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cec_mpi.errors import InputError
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending.siblings import end_job_at_exit, end_ranks
+from cec_mpi.processes.ending import end_job_at_exit, end_ranks
 from cec_mpi.processes.launcher import (
     Launcher,
     continuity,
@@ -21,8 +21,8 @@ from cec_mpi.processes.launcher import (
     present_continuity,
     without_launcher,
 )
-from cec_mpi.processes.meeting import seconds_to_meet
 from cec_mpi.processes.places import Place, place_here, where_to_listen
+from cec_mpi.processes.start import seconds_to_meet
 from cec_mpi.session.machine import (
     Source,
     leave_note,

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 
 from cec_mpi.errors import InputError
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending.failing import ending_the_job, starting_together
-from cec_mpi.processes.ending.leaving import leaves_without_mpi
-from cec_mpi.processes.ending.raising import raised_together
+from cec_mpi.processes.ending import leaves_without_mpi
+from cec_mpi.processes.failing import ending_the_job, raised_together, starting_together
 from cec_mpi.processes.library import library_name
-from cec_mpi.processes.meeting import meet
 from cec_mpi.processes.places import place_here, place_of_ranks
-from cec_mpi.processes.start import begin_start
+from cec_mpi.processes.start import begin_start, meet
 from cec_mpi.processes.together import all_coming, check_start
 
 if TYPE_CHECKING:

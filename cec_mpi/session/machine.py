@@ -19,10 +19,9 @@ from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.files.replacing import create_new
-from cec_mpi.processes.ending.siblings import end_ranks
-from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.ending import NotedSignals, end_ranks
+from cec_mpi.processes.failing import complain
 from cec_mpi.processes.places import place_here
-from cec_mpi.processes.together import complain
 from cec_mpi.session.serving import serve
 from cec_mpi.terminal import say
 from cec_mpi.wire.sockets.connection import Connection, GoneMasterError

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError
 from cec_mpi.machine.machine import Machine
-from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.logs import log_file
 from cec_mpi.processes.places import limit_threads
 from cec_mpi.session.stores import noting_problems, open_adopted, open_machine

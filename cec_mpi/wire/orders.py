@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
 
 from cec_mpi.core.step.product import Product
-from cec_mpi.processes.ending.packing import pack_error, unpack_error
+from cec_mpi.processes.failing import pack_error, unpack_error
 from cec_mpi.store.shard import Loaded, Mended
 from cec_mpi.wire.opening import Opening
 

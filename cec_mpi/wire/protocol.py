@@ -21,7 +21,7 @@ from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError
 from cec_mpi.machine.emulation import Emulation
-from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.places import Place
 from cec_mpi.processes.waiting import Clock
 from cec_mpi.roster.changes import WARNED, Gone, Left

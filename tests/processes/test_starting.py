@@ -10,8 +10,8 @@ import pytest
 
 from cec_mpi import open_operator
 from cec_mpi.errors import InputError
-from cec_mpi.processes.ending.siblings import claim
-from cec_mpi.processes.meeting import seconds_to_meet
+from cec_mpi.processes.ending import claim
+from cec_mpi.processes.start import seconds_to_meet
 
 
 def test_more_ranks_have_more_time():
@@ -44,9 +44,7 @@ def test_the_first_rank_of_a_node_has_the_word(directory):
     assert [path.parent for path in directory.iterdir()] == [directory]
 
 
-CLAIM = (
-    "from cec_mpi.processes.ending.siblings import claim; print(claim('word'), flush=True); input()"
-)
+CLAIM = "from cec_mpi.processes.ending import claim; print(claim('word'), flush=True); input()"
 
 
 def test_what_others_may_write_to_says_nothing(directory):

@@ -18,7 +18,7 @@ from cec_mpi.cli import build_parser
 from cec_mpi.errors import InputError
 from cec_mpi.options.option import from_flags
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.records.recorder import read_steps
 from cec_mpi.run.options import RunOptions
 from cec_mpi.run.ranks import run_in_lockstep

@@ -11,8 +11,7 @@ from mpi4py import MPI
 
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.machine.emulation import Emulation
-from cec_mpi.processes.ending.leaving import end_job
-from cec_mpi.processes.ending.limit import leave_after_a_loss
+from cec_mpi.processes.ending import end_job, leave_after_a_loss
 from cec_mpi.processes.waiting import wait_for
 from cec_mpi.terminal import tell
 from cec_mpi.wire.answers import check_message_sizes

@@ -13,7 +13,7 @@ from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError
 from cec_mpi.machine.emulation import Emulation
-from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.waiting import Rhythm, wait_for
 from cec_mpi.wire.collective.buffers import broadcast, check_buffer
 from cec_mpi.wire.collective.layouts import packed_size

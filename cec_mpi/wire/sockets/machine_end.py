@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError, MachineError, StoppedError
 from cec_mpi.machine.emulation import Emulation
-from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.terminal import say
 from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import (

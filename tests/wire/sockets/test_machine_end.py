@@ -8,7 +8,7 @@ from collections import deque
 import numpy as np
 import pytest
 
-from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.wire.opening import Opened
 from cec_mpi.wire.orders import Explain, Kind, Multiply, Order, Report, Reported
 from cec_mpi.wire.sockets.frames import ANSWER, FAREWELL, GOOD_BYE, ORDER

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cec_mpi.processes.ending.signals import NotedSignals
+from cec_mpi.processes.ending import NotedSignals
 
 WARNINGS = (signal.SIGTERM, signal.SIGUSR1)
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from cec_mpi.processes.ending.siblings import end_ranks
+from cec_mpi.processes.ending import end_ranks
 from cec_mpi.processes.launcher import without_launcher
 
 LIMIT = 60  # seconds

@@ -1,0 +1,514 @@
+"""How processes end, all ways of it on this page.
+
+In lockstep a rank that leaves early makes launchers kill the others before they have printed, one
+that waits for a lost process waits for ever, and so does MPI_Finalize. So either all ranks leave
+together, rank 0 last, which alone prints and gives the launcher a code; or one ends the whole job.
+
+==================================  ==================  ======  ===================================
+what happens in lockstep            who prints          code    which function
+==================================  ==================  ======  ===================================
+all ranks raise the same error      rank 0, once        its     `failing.raised_together`
+some may raise alike, and cannot    the first of them   1       `failing.raised_apart`; the job is
+tell each other                                                 ended
+one rank raises what the others     that rank           1 to 3  `failing.ending_the_job`: 1 from
+know nothing of                                                 rank 0, else 3; 2 for a shortage
+a mapped shard is cut while a rank  that rank           3       `files.mapping`; the launcher ends
+computes with it                                                the others
+a process is killed                 the launcher        its     none: the launcher ends the others
+a process is killed, and MPI        the first that      3       `leave_after_a_loss`
+reports it (--with-ft ulfm)         has the word
+the launcher is killed              nobody              -       none: the MPI library ends each rank
+ranks do not meet in time, or MPI   the first that      3       `watch_start`, and `give_up`:
+has an error before they have       has the word                each rank ends itself
+not all come to open an operator    the first that      3       `leave_with_the_job`, when a
+                                    has the word                program leaves with that error
+a process forked from one with MPI  as in any program   its     `leave_forks_without_mpi`
+==================================  ==================  ======  ===================================
+
+In an elastic run no process waits for another one to leave. Launchers and batch systems take a code
+that is not 0 for a failure of the run: only the master, and machines that have lost it, leave with
+one.
+
+==================================  ==================  ======  ===================================
+what happens in an elastic run      who prints          code    which function
+==================================  ==================  ======  ===================================
+the run ends                        the master          its     `session.elastic`: machines leave
+                                                                with 0. `end_ranks` ends
+                                                                those that do not in 5 s, on other
+                                                                nodes `end_job_at_exit`
+a machine ends, or its connection   the log             -       none: others compute its rows
+a machine is warned or excluded     nobody              0       `session.machine.serve_as_rank`; of
+                                                                ``cec-mpi join`` 6 and 7
+a mapped shard is cut while a       that machine        3       `files.mapping`
+machine computes with it
+the master is gone                  one rank            3       `session.machine.serve_as_rank`
+the master ends before it listens,  the master          0       `session.machine.leave_note`: ranks
+or before a rank has come                                       look for a note
+a machine's program uses X in spite that rank, once     1       `failing.shown_by_rank_0`
+of None
+==================================  ==================  ======  ===================================
+
+SIGTERM or SIGUSR1 on rank 0 ends a run with exit code 6 at the next step, and warns a machine that
+it must leave (`NotedSignals`). A second SIGTERM on rank 0, and Ctrl-C, are as in any
+program.
+
+Commands of lockstep end in `together.run_together`, other programs at exit, where
+`_leave_in_the_end` takes the place of MPI_Finalize if that would wait. What libraries and launchers
+need beside is in `workarounds`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import gc
+import io
+import os
+import re
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from functools import cache
+from itertools import dropwhile, takewhile
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from cec_mpi.errors import CecError
+from cec_mpi.processes.launcher import OPEN_MPI, continuity, detect_launcher, job_id
+from cec_mpi.processes.workarounds import (
+    LAST_SECONDS,
+    READING_SECONDS,
+    abort_by_launcher,
+    abort_world,
+)
+from cec_mpi.terminal import drop, tell, unwritten
+from cec_mpi.text import plural
+
+if TYPE_CHECKING:
+    import psutil
+
+FAILED_MACHINE = 3  # the exit code of a job in which one fails
+
+_without_mpi: list[bool] = []  # whether others are stuck
+_codes: list[int] = []
+_forked: list[bool] = []  # whether this process was forked from one that has MPI
+_ending_the_job: list[int] = []  # codes with which this process, whatever its rank, ends all
+
+_TURN = 1.0  # seconds that a rank waits for the one before it to say why all leave
+_LAST_TURN = 5  # a thousand ranks do not wait for each other
+ALL_TURNS = _TURN * _LAST_TURN
+"""Seconds after which all ranks have had their turn."""
+
+_AFTER_OTHERS = 1.0  # seconds that one who says nothing stays longer
+
+_watches: list[_Watch] = []  # of the start that goes on, if one does
+
+_LAUNCHERS = "mpirun", "mpiexec", "hydra", "prte"  # and daemons of theirs
+_SCANCEL_SECONDS = 20.0
+
+_claims: list[int] = []  # descriptors of locks
+
+_WARNINGS = (signal.SIGTERM, signal.SIGUSR1)
+
+
+def leave_now(code: int = FAILED_MACHINE) -> NoReturn:
+    """Leave at once, as when rank 0 is gone: nothing of MPI can be relied on."""
+    flush()
+    os._exit(code)
+
+
+def end_job(code: int) -> NoReturn:
+    """End all processes of the job with this exit code."""
+    flush()
+    launcher = detect_launcher()
+    if launcher and launcher.maker == OPEN_MPI and continuity(launcher).continues:
+        end_job_without_mpi(code)  # with --with-ft ulfm others survive an abort, stuck in MPI
+    abort_world(code)
+    os._exit(code)
+
+
+def end_job_without_mpi(code: int) -> NoReturn:
+    """End this process with a code that the launcher returns, and as far as possible the others."""
+    abort_by_launcher(code)
+    end_siblings()
+    os._exit(code)
+
+
+def leave_without_mpi(*, others_are_stuck: bool = False) -> None:
+    """From now on this process is to end without MPI_Finalize, which waits for lost processes.
+
+    Parameters
+    ----------
+    others_are_stuck : bool, default False
+        Only the launcher can end them: the last process to leave has it do so.
+    """
+    if not _without_mpi:
+        hook, leave = sys.excepthook, sys.exit
+
+        def note(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+            _codes.append(CecError.exit_code)
+            hook(kind, error, trace)
+
+        def note_exit(status: Any = None, /) -> NoReturn:
+            note_exit_status(status)
+            leave(status)
+
+        sys.excepthook, sys.exit = note, note_exit
+    _without_mpi.append(others_are_stuck)
+
+
+@cache
+def leave_forks_without_mpi() -> None:
+    """Processes that are forked from now on end without MPI, which is not theirs.
+
+    MPI_Finalize there waits for ever, or ends the connections of this process.
+    """
+
+    def forked() -> None:
+        _without_mpi.clear()
+        _forked.append(True)
+        leave_without_mpi()
+
+    os.register_at_fork(after_in_child=forked)
+
+
+def was_forked() -> bool:
+    """Whether this process was forked from one that had opened an operator with MPI."""
+    return bool(_forked)
+
+
+def leaves_without_mpi() -> bool:
+    """Whether MPI can no more be ended in order."""
+    return bool(_without_mpi)
+
+
+def leave_with_the_job(code: int) -> None:
+    """From now on the end of this process, of whatever rank, is that of the job, with this code.
+
+    Others will never meet it in MPI_Finalize.
+    """
+    leave_without_mpi(others_are_stuck=True)
+    note_exit_status(code)
+    _ending_the_job.append(code)
+
+
+def note_exit_status(status: Any) -> None:
+    """Remember what this process is to leave with: Python does not say so at its end."""
+    _codes.append(0 if status is None else status if isinstance(status, int) else 1)
+
+
+def _leave_in_the_end() -> None:
+    """As the last of what is to be done at exit: in the place of MPI_Finalize."""
+    if not _without_mpi:
+        return
+    from mpi4py import MPI
+
+    for file in gc.get_objects():
+        if isinstance(file, io.TextIOWrapper | io.BufferedWriter) and not file.closed:
+            with suppress(OSError, ValueError):
+                file.flush()
+    if _forked:
+        flush()
+        os._exit(max(_codes, default=0))
+    leave_process(MPI.COMM_WORLD.rank, max(_codes, default=0))
+
+
+atexit.register(_leave_in_the_end)  # now: what is registered first is done last
+
+
+def leave_process(rank: int, code: int) -> NoReturn:
+    """Rank 0 leaves last, and gives the launcher its code."""
+    flush()
+    if rank and not _ending_the_job:
+        os._exit(0)
+    time.sleep(LAST_SECONDS)
+    if _ending_the_job:
+        time.sleep(READING_SECONDS)
+        end_job_without_mpi(code)
+    if any(_without_mpi):
+        end_job(code)
+    os._exit(code)
+
+
+def flush() -> OSError | None:
+    """Hand over what was printed, to the launcher or whoever reads it.
+
+    Returns
+    -------
+    OSError or None
+        Why standard output cannot be written; what is left of it then goes nowhere.
+    """
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except OSError:  # there is no place left to say so
+        drop(sys.stderr)
+    return unwritten()
+
+
+def watch_start(seconds: float, ranks: int, rank: int) -> None:
+    """From now on, end this process when it has not met the others after so many seconds."""
+    all_have_met()
+    _watches.append(_Watch(seconds, ranks, rank))
+
+
+def is_limited() -> bool:
+    """Whether a start goes on that will be ended."""
+    return bool(_watches)
+
+
+def all_have_met() -> None:
+    """The start is over."""
+    while _watches:
+        _watches.pop().stop()
+
+
+def give_up(error: object) -> NoReturn:
+    """End this process, as at the time limit, because MPI has reported an error.
+
+    Other ranks wait in a call that need not end.
+    """
+    _watches[-1].give_up(error)
+
+
+def leave_after_a_loss(rank: int, ranks: int, error: object) -> NoReturn:
+    """End this process, which works in lockstep, because MPI has reported a lost rank.
+
+    Other ranks get the same error or wait for ever: the first that has the word says why.
+    """
+    _leave(
+        takes_the_word(rank),
+        f"one of {plural(ranks, 'rank')} was lost ({error}), and the others cannot continue in "
+        "lockstep; with --elastic a run continues",
+    )
+
+
+class _Watch:
+    """A time limit, kept by a thread: this process waits in a call that does not end."""
+
+    def __init__(self, seconds: float, ranks: int, rank: int) -> None:
+        self._seconds, self._ranks, self._rank = seconds, ranks, rank
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True, name="start limit").start()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._over.set()
+
+    def _watch(self) -> None:
+        if self._over.wait(min(self._seconds, threading.TIMEOUT_MAX)):
+            return
+        speaks = takes_the_word(self._rank, self._over)
+        with self._lock:
+            if self._over.is_set():  # all have met in the last moment
+                return
+            started = f"MPI has not started within {self._seconds:g} s"
+            if self._ranks > 1:
+                started = f"{self._ranks} ranks have not met within {self._seconds:g} s"
+            _leave(
+                speaks,
+                f"{started}: one has died or was stopped while MPI started, or hosts cannot reach "
+                "each other; start again, with --start-timeout SECONDS (start_timeout in Python) "
+                "if it needs more time",
+            )
+
+    def give_up(self, error: object) -> NoReturn:
+        speaks = takes_the_word(self._rank, self._over)
+        with self._lock:
+            _leave(
+                speaks,
+                f"one of {plural(self._ranks, 'rank')} was lost before all had met ({error}): "
+                "start again",
+            )
+
+
+def takes_the_word(rank: int, over: threading.Event | None = None) -> bool:
+    """Wait for one's turn, and see whether it is still to be said why all leave.
+
+    Rank 0's turn is now, the next rank's a second later.
+
+    Parameters
+    ----------
+    rank : int
+    over : threading.Event, optional
+        Ends the wait.
+    """
+    (over or threading.Event()).wait(_TURN * min(rank, _LAST_TURN))
+    claimed = claim("start")
+    return rank < _LAST_TURN if claimed is None else claimed
+
+
+def _leave(speaks: bool, reason: str) -> NoReturn:
+    if speaks:
+        tell(f"cec-mpi: error: {reason}")
+    with suppress(ValueError):  # who reads it may be gone; this process has to end
+        flush()
+    time.sleep(READING_SECONDS if speaks else _AFTER_OTHERS)
+    end_job_without_mpi(FAILED_MACHINE)
+
+
+def claim(name: str) -> bool | None:
+    """Whether this process is the first rank of its node that asks; None if that cannot be told.
+
+    Parameters
+    ----------
+    name : str
+        Of what it asks for.
+    """
+    namespace = os.environ.get("PMIX_NAMESPACE", "")
+    directory = Path(os.environ.get("PMIX_SERVER_TMPDIR", ""))
+    if namespace and _is_private(directory):  # the launcher's, which removes it at the end
+        file = directory / re.sub(r"[^\w-]", "-", f"cec-mpi-{name}-{namespace}")
+        with suppress(OSError):
+            try:
+                os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+            except FileExistsError:
+                return False
+            return True
+    try:  # who started them: nobody else can open this of a process of this user's
+        lock = os.open(f"/proc/{os.getppid()}/environ", os.O_RDONLY)
+    except OSError:
+        return None
+    _claims.append(lock)  # for as long as this process lives
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def end_siblings() -> None:
+    """End the other ranks of this node where the launcher, told to let them live, does not."""
+    launcher = detect_launcher()
+    if launcher is not None and continuity(launcher).continues:
+        end_ranks(set(range(launcher.size)) - {launcher.rank})
+
+
+def end_ranks(ranks: Collection[int]) -> set[int]:
+    """End processes of this node that the launcher of this one has started; returns their ranks.
+
+    A process is told by what the launcher has set in its environment: numbers of processes may be
+    those of others, seen from a namespace.
+    """
+    job, ended = job_id(), set[int]()
+    if not (ranks and job):
+        return ended
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            entries = os.fsdecode((directory / "environ").read_bytes()).split("\0")
+        except OSError:  # it has ended, or is another user's
+            continue
+        environ = dict(entry.partition("=")[::2] for entry in entries)
+        found = detect_launcher(environ)
+        if found is not None and found.rank in ranks and job_id(environ) == job:
+            with suppress(OSError):
+                os.kill(int(directory.name), signal.SIGKILL)
+                ended.add(found.rank)
+    return ended
+
+
+def end_job_at_exit() -> None:
+    """When this process leaves, have the launcher end ranks on other nodes that do not."""
+    atexit.register(_end_job_by_launcher, os.getpid())
+
+
+def _end_job_by_launcher(process: int) -> None:
+    launcher = detect_launcher()
+    if os.getpid() != process or launcher is None:  # forked from that one
+        return
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    if launcher.is_srun:
+        import subprocess  # hardly any rank starts a program
+
+        with suppress(OSError, subprocess.SubprocessError):
+            step = f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
+            subprocess.run(["scancel", step], timeout=_SCANCEL_SECONDS, check=False)
+        return
+    import psutil  # by rank 0 alone
+
+    with suppress(psutil.Error):
+        parents = dropwhile(lambda each: not _launches(each), psutil.Process().parents())
+        for parent in reversed(list(takewhile(_launches, parents))):
+            parent.terminate()
+
+
+def _launches(process: psutil.Process) -> bool:
+    return bool(process.name().startswith(_LAUNCHERS))
+
+
+def _is_private(directory: Path) -> bool:
+    """Whether nobody else can have put something there."""
+    try:
+        found = directory.lstat()
+    except OSError:
+        return False
+    return (
+        directory.is_absolute()
+        and stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.geteuid()
+        and not found.st_mode & 0o077
+    )
+
+
+class NotedSignals:
+    """Within a ``with``, SIGTERM and SIGUSR1 are noted and do not end the process.
+
+    Parameters
+    ----------
+    second_ends : bool
+        A second SIGTERM does what the first would have done without this.
+    with_hangup : bool
+        SIGHUP is noted too, unless it is ignored: the terminal is gone.
+
+    Attributes
+    ----------
+    received : signal.Signals or None
+        The first that came.
+    end : bool
+        A second SIGTERM has come that ends the process.
+
+    Examples
+    --------
+    >>> with NotedSignals() as signals:
+    ...     signal.raise_signal(signal.SIGTERM)
+    >>> signals.received.name
+    'SIGTERM'
+    """
+
+    def __init__(self, second_ends: bool = False, with_hangup: bool = False) -> None:
+        self.received: signal.Signals | None = None
+        self.end = False
+        self._second_ends = second_ends
+        self._noted: tuple[signal.Signals, ...] = _WARNINGS
+        if with_hangup and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            self._noted += (signal.SIGHUP,)
+        self._terms = 0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> NotedSignals:
+        if threading.current_thread() is not threading.main_thread():
+            return self  # Python lets no other one handle signals
+        for number in self._noted:
+            self._before[number] = signal.signal(number, self._note) or signal.SIG_DFL
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._before:
+            signal.signal(*self._before.popitem())
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.received = self.received or signal.Signals(number)
+        self._terms += number == signal.SIGTERM
+        if self._second_ends and self._terms > 1:
+            self.end = True
+            self.__exit__()
+            signal.raise_signal(number)

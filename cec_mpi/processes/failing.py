@@ -1,0 +1,281 @@
+"""Errors of processes that work together: printed once, told to all ranks, or the end of all."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cec_mpi.errors import CecError, InputError, ShortageError
+from cec_mpi.processes.ending import (
+    FAILED_MACHINE,
+    end_job,
+    flush,
+    give_up,
+    is_limited,
+    leave_after_a_loss,
+    was_forked,
+)
+from cec_mpi.processes.launcher import Launcher
+from cec_mpi.processes.library import is_mpi_error
+from cec_mpi.processes.waiting import Patience
+from cec_mpi.terminal import tell
+from cec_mpi.text import one_message, printable
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+log = logging.getLogger(__name__)
+
+Error = TypeVar("Error", bound=BaseException)
+
+PRINTING_SECONDS = 3.0  # that rank 0 has, without MPI, to say why all leave
+_APART_SECONDS, _MORE_SECONDS = 2.0, 0.3  # until a rank prints what others raise too, perhaps
+_SHARED = "_raised_on_all_ranks"  # with this rank
+_APART = "_raised_on_some_ranks"  # with the place in the order in which they print
+
+_PRINTED = 32_767  # a tag: the largest that every MPI has
+_TELLING_SECONDS = 0.5  # for a word to be on its way
+
+_sent: list[Any] = []  # requests: those who have gone on never take theirs
+_hooks: list[Callable[..., Any]] = []  # that was there before ours
+
+_TOO_LITTLE = "can't start new thread", "failed to map segment from shared object"
+
+
+def raised_together(comm: MPI.Intracomm, error: Error) -> Error:
+    """Mark an exception that all ranks raise, so that a program shows it once.
+
+    Where nobody catches it, rank 0 alone prints it, and leaves with an exit code that is
+    not 0.
+    """
+    return shown_by_rank_0(comm.rank, error)
+
+
+def raised_apart(place: int, error: Error) -> Error:
+    """Mark an exception that several ranks may raise alike, and cannot tell each other.
+
+    Where nobody catches it, it is printed once, and the job ends with exit code 1.
+
+    Parameters
+    ----------
+    place : int
+        Of this rank among those that may raise it: the first one prints at once, and the
+        others only if the job has not ended until then.
+    error : BaseException
+    """
+    error.__dict__[_APART] = place
+    _handle_uncaught()
+    return error
+
+
+def was_raised_together(error: BaseException) -> bool:
+    """Whether all ranks raise this exception (`raised_together`)."""
+    return _SHARED in getattr(error, "__dict__", {})
+
+
+def let_rank_0_print(launcher: Launcher | None) -> None:
+    """Wait for it, without MPI: the first process to leave makes launchers end the others."""
+    if launcher is not None and launcher.rank:
+        time.sleep(PRINTING_SECONDS)
+
+
+def shown_by_rank_0(rank: int, error: Error) -> Error:
+    """Mark an exception that all ranks raise, and that the one with rank 0 is to print."""
+    error.__dict__[_SHARED] = rank
+    if rank:
+        _handle_uncaught()
+    return error
+
+
+def _handle_uncaught() -> None:
+    if sys.excepthook is not _print_once:
+        _hooks.append(sys.excepthook)
+        sys.excepthook = _print_once
+
+
+def _print_once(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """As `sys.excepthook`: where rank 0 prints, it gives the launcher its code too."""
+    marks = getattr(error, "__dict__", {})
+    if was_forked():
+        _hooks[-1](kind, error, trace)
+        return
+    if marks.get(_SHARED) or (_APART in marks and _another_prints(marks[_APART])):
+        raise SystemExit(0)
+    _hooks[-1](kind, error, trace)
+    if _APART in marks:
+        _tell_all()
+        end_job(CecError.exit_code)
+
+
+def _another_prints(place: int) -> bool:
+    """Wait for the ranks before this one: whether one of them has printed the error."""
+    from mpi4py import MPI
+
+    patience, due = Patience(), time.monotonic() + _APART_SECONDS + place * _MORE_SECONDS
+    while place and time.monotonic() < due:
+        if MPI.COMM_WORLD.Iprobe(tag=_PRINTED):
+            time.sleep(PRINTING_SECONDS)  # the abort ends this process first
+            return True
+        patience.pause()
+    return False
+
+
+def _tell_all() -> None:
+    """Tell all other ranks that it is printed, without waiting for them."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    _sent.extend(
+        world.Isend(b"", rank, _PRINTED) for rank in range(world.size) if rank != world.rank
+    )
+    due = time.monotonic() + _TELLING_SECONDS
+    while time.monotonic() < due and not all(request.Test() for request in _sent):
+        time.sleep(0.01)
+
+
+@contextmanager
+def ending_the_job(
+    comm: MPI.Intracomm, known: type[BaseException] | tuple[()] = CecError
+) -> Iterator[None]:
+    """End the job on an exception that the other ranks do not know of, so that none hangs.
+
+    An error of MPI is taken for the loss of a rank, which one rank reports.
+
+    The exit code is 2 for too little memory, otherwise 1 when it comes from rank 0, else 3. What
+    all ranks raise passes: what is `known` to be such, and what was `raised_together`.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, known) or was_raised_together(error):
+            raise
+        _give_up_while_starting(error)
+        log.critical("rank %d ends the job", comm.rank, exc_info=True)
+        if is_mpi_error(error):
+            leave_after_a_loss(comm.rank, comm.size, error)
+        shortage = shortage_of(error)
+        if shortage is not None:
+            tell(f"cec-mpi: error: rank {comm.rank} on {socket.gethostname()}: {shortage}")
+            flush()
+            end_job(shortage.exit_code)
+        _tell_failure(comm, error)
+        end_job(1 if comm.rank == 0 else FAILED_MACHINE)
+
+
+@contextmanager
+def starting_together() -> Iterator[None]:
+    """End this process on an error of MPI before all have met: one is lost."""
+    try:
+        yield
+    except BaseException as error:
+        _give_up_while_starting(error)
+        raise
+
+
+def _give_up_while_starting(error: BaseException) -> None:
+    if is_limited() and is_mpi_error(error):
+        give_up(error)
+
+
+def shortage_of(error: BaseException) -> ShortageError | None:
+    """Return the error to raise instead if it comes of too little memory, else None."""
+    if isinstance(error, MemoryError) or str(error).endswith(_TOO_LITTLE):
+        return ShortageError(f"too little memory: {error}")
+    return None
+
+
+def _tell_failure(comm: MPI.Intracomm, error: BaseException) -> None:
+    """Print which rank failed, and how."""
+    tell(f"cec-mpi: rank {comm.rank} on {socket.gethostname()} failed\n{_traceback_of(error)}")
+    flush()
+
+
+def _traceback_of(error: BaseException) -> str:
+    return printable("".join(traceback.format_exception(error)).rstrip("\n"), kept="\n\t")
+
+
+def as_cec_error(error: Exception) -> CecError:
+    """Bad input for an error of a file, a shortage for too little memory.
+
+    An unexpected error is shown with its traceback.
+    """
+    if isinstance(error, CecError):
+        return error
+    if isinstance(error, OSError):
+        return InputError(f"{error.filename or 'input or output'}: {error.strerror or error}")
+    if (shortage := shortage_of(error)) is not None:
+        return shortage
+    log.critical("unexpected error", exc_info=error)
+    tell(_traceback_of(error))
+    return CecError(f"{type(error).__name__}: {error}")
+
+
+def complain_unexpected(error: BaseException) -> None:
+    """Print what nobody has foreseen: where it comes from, and one message."""
+    tell(_traceback_of(error))
+    words = f": {error}" if str(error) else ""
+    complain(f"unexpected {type(error).__name__}{words}")
+
+
+def complain(error: object) -> None:
+    """Print one message."""
+    tell(f"cec-mpi: error: {one_message(error)}")
+
+
+def pack_error(error: BaseException | None) -> bytes:
+    """An exception, or none, as bytes that `unpack_error` reads on any rank.
+
+    Examples
+    --------
+    >>> unpack_error(pack_error(KeyError("w")))
+    KeyError('w')
+    """
+    if error is None:
+        return b""
+    text = f"{type(error).__name__}: {error}"
+    return pickle.dumps((text, _packed(error) or _packed(_Parts(error)) or b""))
+
+
+def unpack_error(message: bytes) -> BaseException | None:
+    """The exception; a `CecError` that tells it in words where its class cannot be had."""
+    if not message:
+        return None
+    text, packed = pickle.loads(message)
+    try:
+        found = pickle.loads(packed)
+        return found.error() if isinstance(found, _Parts) else found
+    except Exception:  # such as the import of a module that only rank 0 finds
+        log.info("an exception whose class cannot be had here: %s", text)
+        return CecError(text)
+
+
+class _Parts:
+    """An exception whose class takes other arguments than `args`: set up without them."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._kind = type(error)
+        self._args = error.args
+        self._state = dict(error.__dict__)
+
+    def error(self) -> BaseException:
+        error = self._kind.__new__(self._kind, *self._args)
+        error.args = self._args
+        error.__dict__.update(self._state)
+        return error
+
+
+def _packed(content: Any) -> bytes | None:
+    """None for what does not survive the way."""
+    try:
+        message = pickle.dumps(content)
+        pickle.loads(message)
+    except Exception:
+        return None
+    return message
