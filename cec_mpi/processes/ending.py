@@ -18,7 +18,7 @@ a process is killed                 the launcher        its     none: the launch
 a process is killed, and MPI        the first that      3       `leave_after_a_loss`
 reports it (--with-ft ulfm)         has the word
 the launcher is killed              nobody              -       none: the MPI library ends each rank
-ranks do not meet in time, or MPI   the first that      3       `watch_start`, and `give_up`:
+ranks do not meet in time, or MPI   the first that      3       `watch_start`, and `give_up_start`:
 has an error before they have       has the word                each rank ends itself
 not all come to open an operator    the first that      3       `leave_with_the_job`, when a
                                     has the word                program leaves with that error
@@ -70,8 +70,9 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import dropwhile, takewhile
 from pathlib import Path
@@ -94,26 +95,49 @@ if TYPE_CHECKING:
 
 FAILED_MACHINE = 3  # the exit code of a job in which one fails
 
-_without_mpi: list[bool] = []  # whether others are stuck
-_codes: list[int] = []
-_forked: list[bool] = []  # whether this process was forked from one that has MPI
-_ending_the_job: list[int] = []  # codes with which this process, whatever its rank, ends all
-
 _TURN = 1.0  # seconds that a rank waits for the one before it to say why all leave
 _LAST_TURN = 5  # a thousand ranks do not wait for each other
 ALL_TURNS = _TURN * _LAST_TURN
 """Seconds after which all ranks have had their turn."""
 
 _AFTER_OTHERS = 1.0  # seconds that one who says nothing stays longer
-
-_watches: list[_Watch] = []  # of the start that goes on, if one does
-
 _LAUNCHERS = "mpirun", "mpiexec", "hydra", "prte"  # and daemons of theirs
 _SCANCEL_SECONDS = 20.0
-
-_claims: list[int] = []  # descriptors of locks
-
 _WARNINGS = (signal.SIGTERM, signal.SIGUSR1)
+
+
+@dataclass
+class ThisProcess:
+    """What this process remembers of its start for its end; there is one, `this_process`.
+
+    Attributes
+    ----------
+    start_limit : StartLimit or None
+        Of the start that goes on, if one does.
+    without_mpi : bool
+        It ends without MPI_Finalize, which waits for lost processes.
+    ends_the_job : bool
+        When it ends, whatever its rank, all do: others are stuck.
+    forked : bool
+        It was forked from one that had opened an operator with MPI.
+    codes : list of int
+        Exit codes that it is to leave with, of which the highest counts.
+    hook : callable or None
+        `sys.excepthook` as it was before `failing` had errors printed once.
+    kept : list
+        Requests and buffers that MPI may still use, and descriptors that hold locks.
+    """
+
+    start_limit: StartLimit | None = None
+    without_mpi: bool = False
+    ends_the_job: bool = False
+    forked: bool = False
+    codes: list[int] = field(default_factory=list)
+    hook: Callable[..., Any] | None = None
+    kept: list[Any] = field(default_factory=list)
+
+
+this_process = ThisProcess()
 
 
 def leave_now(code: int = FAILED_MACHINE) -> NoReturn:
@@ -139,27 +163,22 @@ def end_job_without_mpi(code: int) -> NoReturn:
     os._exit(code)
 
 
-def leave_without_mpi(*, others_are_stuck: bool = False) -> None:
-    """From now on this process is to end without MPI_Finalize, which waits for lost processes.
+def _leave_without_mpi() -> None:
+    """From now on this process is to end without MPI_Finalize, which waits for lost processes."""
+    if this_process.without_mpi:
+        return
+    this_process.without_mpi = True
+    hook, leave = sys.excepthook, sys.exit
 
-    Parameters
-    ----------
-    others_are_stuck : bool, default False
-        Only the launcher can end them: the last process to leave has it do so.
-    """
-    if not _without_mpi:
-        hook, leave = sys.excepthook, sys.exit
+    def note(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        note_exit_status(CecError.exit_code)
+        hook(kind, error, trace)
 
-        def note(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-            _codes.append(CecError.exit_code)
-            hook(kind, error, trace)
+    def note_exit(status: Any = None, /) -> NoReturn:
+        note_exit_status(status)
+        leave(status)
 
-        def note_exit(status: Any = None, /) -> NoReturn:
-            note_exit_status(status)
-            leave(status)
-
-        sys.excepthook, sys.exit = note, note_exit
-    _without_mpi.append(others_are_stuck)
+    sys.excepthook, sys.exit = note, note_exit
 
 
 @cache
@@ -170,21 +189,10 @@ def leave_forks_without_mpi() -> None:
     """
 
     def forked() -> None:
-        _without_mpi.clear()
-        _forked.append(True)
-        leave_without_mpi()
+        this_process.forked = True
+        _leave_without_mpi()
 
     os.register_at_fork(after_in_child=forked)
-
-
-def was_forked() -> bool:
-    """Whether this process was forked from one that had opened an operator with MPI."""
-    return bool(_forked)
-
-
-def leaves_without_mpi() -> bool:
-    """Whether MPI can no more be ended in order."""
-    return bool(_without_mpi)
 
 
 def leave_with_the_job(code: int) -> None:
@@ -192,19 +200,29 @@ def leave_with_the_job(code: int) -> None:
 
     Others will never meet it in MPI_Finalize.
     """
-    leave_without_mpi(others_are_stuck=True)
+    _leave_without_mpi()
     note_exit_status(code)
-    _ending_the_job.append(code)
+    this_process.ends_the_job = True
+
+
+def was_forked() -> bool:
+    """Whether this process was forked from one that had opened an operator with MPI."""
+    return this_process.forked
+
+
+def leaves_without_mpi() -> bool:
+    """Whether MPI can no more be ended in order."""
+    return this_process.without_mpi
 
 
 def note_exit_status(status: Any) -> None:
     """Remember what this process is to leave with: Python does not say so at its end."""
-    _codes.append(0 if status is None else status if isinstance(status, int) else 1)
+    this_process.codes.append(0 if status is None else status if isinstance(status, int) else 1)
 
 
 def _leave_in_the_end() -> None:
     """As the last of what is to be done at exit: in the place of MPI_Finalize."""
-    if not _without_mpi:
+    if not this_process.without_mpi:
         return
     from mpi4py import MPI
 
@@ -212,10 +230,11 @@ def _leave_in_the_end() -> None:
         if isinstance(file, io.TextIOWrapper | io.BufferedWriter) and not file.closed:
             with suppress(OSError, ValueError):
                 file.flush()
-    if _forked:
+    code = max(this_process.codes, default=0)
+    if this_process.forked:
         flush()
-        os._exit(max(_codes, default=0))
-    leave_process(MPI.COMM_WORLD.rank, max(_codes, default=0))
+        os._exit(code)
+    leave_process(MPI.COMM_WORLD.rank, code)
 
 
 atexit.register(_leave_in_the_end)  # now: what is registered first is done last
@@ -224,14 +243,12 @@ atexit.register(_leave_in_the_end)  # now: what is registered first is done last
 def leave_process(rank: int, code: int) -> NoReturn:
     """Rank 0 leaves last, and gives the launcher its code."""
     flush()
-    if rank and not _ending_the_job:
+    if rank and not this_process.ends_the_job:
         os._exit(0)
     time.sleep(LAST_SECONDS)
-    if _ending_the_job:
+    if this_process.ends_the_job:
         time.sleep(READING_SECONDS)
         end_job_without_mpi(code)
-    if any(_without_mpi):
-        end_job(code)
     os._exit(code)
 
 
@@ -254,26 +271,28 @@ def flush() -> OSError | None:
 def watch_start(seconds: float, ranks: int, rank: int) -> None:
     """From now on, end this process when it has not met the others after so many seconds."""
     all_have_met()
-    _watches.append(_Watch(seconds, ranks, rank))
+    this_process.start_limit = StartLimit(seconds, ranks, rank)
 
 
 def is_limited() -> bool:
     """Whether a start goes on that will be ended."""
-    return bool(_watches)
+    return this_process.start_limit is not None
 
 
 def all_have_met() -> None:
     """The start is over."""
-    while _watches:
-        _watches.pop().stop()
+    limit, this_process.start_limit = this_process.start_limit, None
+    if limit is not None:
+        limit.stop()
 
 
-def give_up(error: object) -> NoReturn:
-    """End this process, as at the time limit, because MPI has reported an error.
+def give_up_start(error: object) -> None:
+    """If a start goes on, end this process as at its time limit: MPI has reported an error.
 
     Other ranks wait in a call that need not end.
     """
-    _watches[-1].give_up(error)
+    if this_process.start_limit is not None:
+        this_process.start_limit.give_up(error)
 
 
 def leave_after_a_loss(rank: int, ranks: int, error: object) -> NoReturn:
@@ -288,7 +307,7 @@ def leave_after_a_loss(rank: int, ranks: int, error: object) -> NoReturn:
     )
 
 
-class _Watch:
+class StartLimit:
     """A time limit, kept by a thread: this process waits in a call that does not end."""
 
     def __init__(self, seconds: float, ranks: int, rank: int) -> None:
@@ -298,6 +317,7 @@ class _Watch:
         threading.Thread(target=self._watch, daemon=True, name="start limit").start()
 
     def stop(self) -> None:
+        """All have met."""
         with self._lock:
             self._over.set()
 
@@ -319,6 +339,7 @@ class _Watch:
             )
 
     def give_up(self, error: object) -> NoReturn:
+        """End this process because MPI has reported an error."""
         speaks = takes_the_word(self._rank, self._over)
         with self._lock:
             _leave(
@@ -375,7 +396,7 @@ def claim(name: str) -> bool | None:
         lock = os.open(f"/proc/{os.getppid()}/environ", os.O_RDONLY)
     except OSError:
         return None
-    _claims.append(lock)  # for as long as this process lives
+    this_process.kept.append(lock)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,10 +17,9 @@ from cec_mpi.processes.ending import (
     FAILED_MACHINE,
     end_job,
     flush,
-    give_up,
-    is_limited,
+    give_up_start,
     leave_after_a_loss,
-    was_forked,
+    this_process,
 )
 from cec_mpi.processes.launcher import Launcher
 from cec_mpi.processes.library import is_mpi_error
@@ -42,9 +41,6 @@ _APART = "_raised_on_some_ranks"  # with the place in the order in which they pr
 
 _PRINTED = 32_767  # a tag: the largest that every MPI has
 _TELLING_SECONDS = 0.5  # for a word to be on its way
-
-_sent: list[Any] = []  # requests: those who have gone on never take theirs
-_hooks: list[Callable[..., Any]] = []  # that was there before ours
 
 _TOO_LITTLE = "can't start new thread", "failed to map segment from shared object"
 
@@ -96,19 +92,19 @@ def shown_by_rank_0(rank: int, error: Error) -> Error:
 
 def _handle_uncaught() -> None:
     if sys.excepthook is not _print_once:
-        _hooks.append(sys.excepthook)
+        this_process.hook = sys.excepthook
         sys.excepthook = _print_once
 
 
 def _print_once(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     """As `sys.excepthook`: where rank 0 prints, it gives the launcher its code too."""
-    marks = getattr(error, "__dict__", {})
-    if was_forked():
-        _hooks[-1](kind, error, trace)
+    marks, show = getattr(error, "__dict__", {}), this_process.hook or sys.__excepthook__
+    if this_process.forked:
+        show(kind, error, trace)
         return
     if marks.get(_SHARED) or (_APART in marks and _another_prints(marks[_APART])):
         raise SystemExit(0)
-    _hooks[-1](kind, error, trace)
+    show(kind, error, trace)
     if _APART in marks:
         _tell_all()
         end_job(CecError.exit_code)
@@ -132,11 +128,11 @@ def _tell_all() -> None:
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    _sent.extend(
-        world.Isend(b"", rank, _PRINTED) for rank in range(world.size) if rank != world.rank
-    )
+    others = (rank for rank in range(world.size) if rank != world.rank)
+    sent = [world.Isend(b"", rank, _PRINTED) for rank in others]
+    this_process.kept.append(sent)  # who has gone on never takes it
     due = time.monotonic() + _TELLING_SECONDS
-    while time.monotonic() < due and not all(request.Test() for request in _sent):
+    while time.monotonic() < due and not all(request.Test() for request in sent):
         time.sleep(0.01)
 
 
@@ -156,16 +152,19 @@ def ending_the_job(
     except BaseException as error:
         if isinstance(error, known) or was_raised_together(error):
             raise
-        _give_up_while_starting(error)
+        lost = is_mpi_error(error)
+        if lost:
+            give_up_start(error)
         log.critical("rank %d ends the job", comm.rank, exc_info=True)
-        if is_mpi_error(error):
+        if lost:
             leave_after_a_loss(comm.rank, comm.size, error)
         shortage = shortage_of(error)
         if shortage is not None:
             tell(f"cec-mpi: error: rank {comm.rank} on {socket.gethostname()}: {shortage}")
             flush()
             end_job(shortage.exit_code)
-        _tell_failure(comm, error)
+        tell(f"cec-mpi: rank {comm.rank} on {socket.gethostname()} failed\n{_traceback_of(error)}")
+        flush()
         end_job(1 if comm.rank == 0 else FAILED_MACHINE)
 
 
@@ -175,13 +174,9 @@ def starting_together() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        _give_up_while_starting(error)
+        if is_mpi_error(error):
+            give_up_start(error)
         raise
-
-
-def _give_up_while_starting(error: BaseException) -> None:
-    if is_limited() and is_mpi_error(error):
-        give_up(error)
 
 
 def shortage_of(error: BaseException) -> ShortageError | None:
@@ -189,12 +184,6 @@ def shortage_of(error: BaseException) -> ShortageError | None:
     if isinstance(error, MemoryError) or str(error).endswith(_TOO_LITTLE):
         return ShortageError(f"too little memory: {error}")
     return None
-
-
-def _tell_failure(comm: MPI.Intracomm, error: BaseException) -> None:
-    """Print which rank failed, and how."""
-    tell(f"cec-mpi: rank {comm.rank} on {socket.gethostname()} failed\n{_traceback_of(error)}")
-    flush()
 
 
 def _traceback_of(error: BaseException) -> str:

@@ -136,9 +136,8 @@ def library_name() -> str:
 
 def is_mpi_error(error: BaseException) -> bool:
     """Whether MPI has raised this, as where a rank is lost."""
-    from mpi4py import MPI
-
-    return isinstance(error, MPI.Exception)
+    module = sys.modules.get("mpi4py.MPI")
+    return module is not None and isinstance(error, module.Exception)
 
 
 def mpi_is_initialized() -> bool:

@@ -10,14 +10,14 @@ import warnings
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
 
 from cec_mpi._version import __version__
 from cec_mpi.errors import InputError, MachineError
-from cec_mpi.processes.ending import all_have_met, leaves_without_mpi, watch_start
+from cec_mpi.processes.ending import all_have_met, leaves_without_mpi, this_process, watch_start
 from cec_mpi.processes.launcher import Launcher, detect_launcher, srun_load_problem
 from cec_mpi.processes.library import (
     can_join,
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 _MEETING_SECONDS = 60.0
 _SECONDS_PER_RANK = 1.0  # ranks that share cores start one after the other
-
-_unfinished: list[Any] = []  # of meetings: MPI may still write there
 
 
 def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
@@ -237,7 +235,7 @@ def meet(comm: MPI.Intracomm, seconds: float = float("inf")) -> None:
         if wait_for(requests, seconds=due - time.monotonic()):
             all_have_met()
             return
-    _unfinished.append((requests, here, word, came))
+    this_process.kept.append((requests, here, word, came))
     who = f"not all of {comm.size} ranks have come"
     if comm.rank == 0:  # some hand on together what others have sent them
         who = f"{max(1, int(came.sum()))} of {comm.size} ranks are known to have come"
