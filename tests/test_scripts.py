@@ -28,7 +28,7 @@ def script(tmp_path):
     started = []
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("python", "mpirun", "ruff", "mypy"):
+    for name in ("python", "mpirun", "ruff", "lint-imports", "mypy"):
         (tools / name).write_text(TOOL)
         (tools / name).chmod(0o755)
     (tmp_path / "scripts").mkdir()
@@ -73,6 +73,7 @@ def test_all_stages_run_and_those_that_failed_are_listed(script, tmp_path):
     assert [line.split(" -q")[0] for line in ran(tmp_path)] == [
         "ruff check .",
         "ruff format --check .",
+        "lint-imports ",
         "mypy ",
         "python -m pytest",
         "python -m pytest",

@@ -14,7 +14,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from cec_mpi.core.plan.scheme import Scheme
 from cec_mpi.errors import InputError
-from cec_mpi.linear_operator.entrance import Entrance
+from cec_mpi.linear_operator.opening import Entrance
 from cec_mpi.master.master import Master
 from cec_mpi.options.sharing import SpeedsOption
 from cec_mpi.session.session import Session

@@ -25,7 +25,7 @@ from cec_mpi.master.numbers.bounds import ErrorBounds
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.planning import OpenStore
 from cec_mpi.master.step import Multiplied, Step
-from cec_mpi.options.deadline import as_deadline
+from cec_mpi.options.elastic import as_deadline
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.waiting import IDLE_SLEEP, Patience, Rhythm
 from cec_mpi.roster.changes import Excluded, Left, Lost

@@ -15,7 +15,7 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.processes.waiting import Clock
 from cec_mpi.records.step import StepRecord
-from cec_mpi.wire.answers import Answers
+from cec_mpi.wire.jobs import Answers
 
 
 class CannotEnd(InfeasibleError):

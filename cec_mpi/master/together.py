@@ -14,8 +14,7 @@ from cec_mpi.master.numbers.bounds import ErrorBounds
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.step import Multiplied, Step
-from cec_mpi.wire.answers import Answers
-from cec_mpi.wire.jobs import Answered
+from cec_mpi.wire.jobs import Answered, Answers
 from cec_mpi.wire.protocol import LockstepEnd
 
 _WITHOUT_OTHERS = "no other machine can replace it in lockstep; use --elastic"

@@ -38,11 +38,11 @@ from cec_mpi.wire.sockets.connection_file import (
     KEY_VARIABLE,
     ConnectionFile,
     check_place,
+    parse_listen,
     read_connection_file,
 )
 from cec_mpi.wire.sockets.hub import SocketHub
 from cec_mpi.wire.sockets.listener import Listener
-from cec_mpi.wire.sockets.places import parse_listen
 
 _LEAVING_SECONDS = 5.0  # that machines which were started here have to end
 

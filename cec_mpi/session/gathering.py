@@ -84,8 +84,8 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
         from cec_mpi.session.serving import serve
         from cec_mpi.wire.collective.machine_end import CollectiveMachineEnd
     else:
-        from cec_mpi.session.callers import turns_with_mpi
         from cec_mpi.session.session import Running, Session
+        from cec_mpi.session.turns import turns_with_mpi
         from cec_mpi.wire.collective.hub import CollectiveHub
 
     places = place_of_ranks(comm)

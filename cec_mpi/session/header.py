@@ -15,7 +15,7 @@ from cec_mpi.machine.emulation import Emulation
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.places import Place
 from cec_mpi.store.staging import node_directory
-from cec_mpi.wire.opening import Opened, Opening
+from cec_mpi.wire.orders import Opened, Opening
 
 
 def run_header(

@@ -19,10 +19,8 @@ from cec_mpi.roster.changes import Gone
 from cec_mpi.roster.roster import Process, State
 from cec_mpi.session.serving import adopt, answer
 from cec_mpi.session.stores import noting_problems, open_machine
-from cec_mpi.wire.answers import AnswerBuffers, Answers
-from cec_mpi.wire.jobs import Answered, Event, Job, JobsEnd
-from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import Multiply, reported
+from cec_mpi.wire.jobs import AnswerBuffers, Answered, Answers, Event, Job, JobsEnd
+from cec_mpi.wire.orders import Multiply, Opened, Opening, reported
 from cec_mpi.wire.protocol import Together
 
 

@@ -29,12 +29,11 @@ from cec_mpi.wire.sockets.connection_file import (
     KEY_VARIABLE,
     ConnectionFile,
     connection_from_key,
+    parse_listen,
     read_connection_file,
 )
-from cec_mpi.wire.sockets.frames import HELLO
-from cec_mpi.wire.sockets.hello import Hello, package_here
 from cec_mpi.wire.sockets.machine_end import SocketMachineEnd, ToldToLeaveError, told_by
-from cec_mpi.wire.sockets.places import parse_listen
+from cec_mpi.wire.sockets.messages import HELLO, Hello, package_here
 
 NOTE_SECONDS = 3.0
 """That a note for processes that have not come yet stays."""

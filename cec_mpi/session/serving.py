@@ -21,8 +21,7 @@ from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.logs import log_file
 from cec_mpi.processes.places import limit_threads
 from cec_mpi.session.stores import noting_problems, open_adopted, open_machine
-from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import Adopt, Close, Explain, Multiply, Open, Report, Stop
+from cec_mpi.wire.orders import Adopt, Close, Explain, Multiply, Open, Opened, Opening, Report, Stop
 from cec_mpi.wire.protocol import MachineEnd
 
 log = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import node_directory, remembered_stage
-from cec_mpi.wire.opening import Opened, Opening
+from cec_mpi.wire.orders import Opened, Opening
 from cec_mpi.wire.protocol import Hub
 
 

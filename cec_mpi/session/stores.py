@@ -23,7 +23,7 @@ from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Shard
 from cec_mpi.store.stack import Stack
 from cec_mpi.store.staging import node_directory, staged_file
-from cec_mpi.wire.opening import Opened, Opening
+from cec_mpi.wire.orders import Opened, Opening
 
 log = logging.getLogger(__name__)
 

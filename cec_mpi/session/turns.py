@@ -1,4 +1,7 @@
-"""Whose turn it is: threads use the machines one at a time, in the order in which they come."""
+"""Whose turn it is: threads use the machines one at a time, in the order in which they come.
+
+MPI may allow only some threads of a process to call it: these turns know which.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import cache
 from typing import ParamSpec, TypeVar
 
 from cec_mpi.errors import InputError
+from cec_mpi.processes.ending import was_forked
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -117,3 +122,36 @@ class _Ticket:
         self.over = False
         self.until_over = threading.Lock()
         self.until_over.acquire()
+
+
+def turns_with_mpi() -> Turns:
+    """Turns of the threads that MPI allows: of all sessions together, if it wants that."""
+    from mpi4py import MPI
+
+    return _of_all() if MPI.Query_thread() == MPI.THREAD_SERIALIZED else Turns(refusal)
+
+
+@cache
+def _of_all() -> Turns:
+    return Turns(refusal)
+
+
+def refusal() -> str:
+    """Why this thread may not call MPI; empty if it may."""
+    if was_forked():
+        return (
+            "this process was forked from one that has MPI, and has none: use open_operator(store, "
+            "None) here, which has all machines in this process"
+        )
+    from mpi4py import MPI
+
+    if not MPI.Is_initialized():  # it is started by whoever asks
+        return ""
+    level = MPI.Query_thread()
+    names = {MPI.THREAD_SINGLE: "MPI_THREAD_SINGLE", MPI.THREAD_FUNNELED: "MPI_THREAD_FUNNELED"}
+    if level >= MPI.THREAD_SERIALIZED or MPI.Is_thread_main():
+        return ""
+    return (
+        f"MPI was started with {names.get(level, level)}, for its main thread alone, and this is "
+        "another one: remove what sets mpi4py.rc.thread_level, or call from the main thread"
+    )

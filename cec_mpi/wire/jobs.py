@@ -3,20 +3,113 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.step.product import Product
+from cec_mpi.errors import InputError
 from cec_mpi.roster.changes import Change
+from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.shard import Mended
-from cec_mpi.wire.opening import Opening
-from cec_mpi.wire.orders import Reported
+from cec_mpi.wire.orders import Opening, Reported
 
 if TYPE_CHECKING:
     from cec_mpi.wire.protocol import ElasticHub
+
+_MOST = 2**31 - 1  # numbers in one message: Open MPI 5 fails beyond
+_MOST_REPORTED = 2.0**62  # seconds or bytes: more than either can be
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the machines answered to a step.
+
+    Attributes
+    ----------
+    values : ndarray
+        For X W of shape (copies * R * k,): all answers, machine after machine, as
+        `Assignment.positions` counts them; NaN where an answer was short. For X' V of
+        shape (r * k,), float64: the sum of all answers. Overwritten by the next step.
+    seconds : (N,) ndarray of float64
+        Computation time of machines 1..N, 0 for the preempted.
+    load_seconds, load_bytes : (N,) ndarray of float64
+        What machines 1..N spent on reading rows that they had not read before, and how
+        many bytes that was.
+    failed : list of int
+        Machines that raised an exception.
+    leaving : list of int
+        Machines that have to leave soon.
+    not_finite : list of int
+        Machines whose part of the sum X' V has NaN or infinity.
+    """
+
+    values: NDArray[Any]
+    seconds: NDArray[np.float64]
+    load_seconds: NDArray[np.float64]
+    load_bytes: NDArray[np.float64]
+    failed: list[int]
+    leaving: list[int] = field(default_factory=list)
+    not_finite: list[int] = field(default_factory=list)
+
+
+def credible(reported: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds and bytes that machines report, with 0 for what can be neither, in place.
+
+    Examples
+    --------
+    >>> credible(np.array([0.5, -1.0, np.nan, np.inf]))
+    array([0.5, 0. , 0. , 0. ])
+    """
+    if not (reported.min() >= 0 and reported.max() < _MOST_REPORTED):  # as in hardly any step
+        reported[~((reported >= 0) & (reported < _MOST_REPORTED))] = 0
+    return reported
+
+
+class AnswerBuffers:
+    """Arrays for the `Answers.values` of a store; the last of each kind is kept.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    arithmetic : dtype
+        Of answers to X W.
+    """
+
+    def __init__(self, manifest: Manifest, arithmetic: np.dtype[Any]) -> None:
+        self._forward = manifest.code.recovery * manifest.rows_per_shard, arithmetic
+        self._adjoint = manifest.columns, np.dtype(np.float64)
+        self._kept: dict[Product, NDArray[Any]] = {}
+
+    def of(self, product: Product) -> NDArray[Any]:
+        """For the answers to this product; what it holds is left over from the last one."""
+        if product not in self._kept:
+            others = {p: v for p, v in self._kept.items() if p.adjoint != product.adjoint}
+            self._kept = {p: v for p, v in self._kept.items() if p.columns == 1} | others
+            rows, dtype = self._adjoint if product.adjoint else self._forward
+            self._kept[product] = np.empty(rows * product.columns, dtype)
+        return self._kept[product]
+
+
+def check_message_sizes(manifest: Manifest, columns: int = 1) -> None:
+    """Refuse what is too long for one MPI message.
+
+    Raises
+    ------
+    InputError
+        W or V, or the answers of a step, have 2**31 numbers or more.
+    """
+    for what, size in (
+        ("W", manifest.columns),
+        ("the answers of a step", manifest.code.recovery * manifest.rows_per_shard),
+    ):
+        if size * columns > _MOST:
+            raise InputError(
+                f"{what} would have {size * columns} numbers: MPI carries at most {_MOST}"
+            )
+
 
 _NUMBER, _REPORT = 8, Reported.size()  # bytes of a number of a report, and how many there are
 

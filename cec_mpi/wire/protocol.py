@@ -26,10 +26,8 @@ from cec_mpi.processes.places import Place
 from cec_mpi.processes.waiting import Clock
 from cec_mpi.roster.changes import WARNED, Gone, Left
 from cec_mpi.roster.roster import Roster
-from cec_mpi.wire.answers import Answers
-from cec_mpi.wire.jobs import Event, Job, JobsEnd
-from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import Announced, Multiply, Report
+from cec_mpi.wire.jobs import Answers, Event, Job, JobsEnd
+from cec_mpi.wire.orders import Announced, Multiply, Opened, Opening, Report
 
 
 class Hub(Protocol):

@@ -54,7 +54,7 @@ import sys
 from pathlib import Path
 from cec_mpi.wire.sockets.connection import Connection
 from cec_mpi.wire.sockets.connection_file import read_connection_file
-from cec_mpi.wire.sockets.frames import HELLO
+from cec_mpi.wire.sockets.messages import HELLO
 connection = Connection(read_connection_file(Path(sys.argv[1])))
 print(connection.place.partition(",")[0])
 connection.send(HELLO)

@@ -16,7 +16,7 @@ from cec_mpi.machine.machine import Machine
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.session.local import LocalHub, LocalMasterEnd
 from cec_mpi.store.shard import Shard
-from cec_mpi.wire.opening import Opening
+from cec_mpi.wire.orders import Opening
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 200, 30
 

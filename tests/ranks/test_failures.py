@@ -21,11 +21,11 @@ from cec_mpi.processes.together import on_master
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.serving import serve
 from cec_mpi.session.session import Session
-from cec_mpi.wire.answers import check_message_sizes
 from cec_mpi.wire.collective.hub import CollectiveHub
 from cec_mpi.wire.collective.machine_end import CollectiveMachineEnd
 from cec_mpi.wire.collective.master_end import CollectiveMasterEnd
-from cec_mpi.wire.opening import Opening
+from cec_mpi.wire.jobs import check_message_sizes
+from cec_mpi.wire.orders import Opening
 
 pytestmark = pytest.mark.mpi(min_size=4)
 

@@ -11,7 +11,7 @@ from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.step.product import Product
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.wire.jobs import JobsEnd
-from cec_mpi.wire.opening import Opening
+from cec_mpi.wire.orders import Opening
 
 ROWS, MIB = 1 << 18, 1 << 20  # 2 MiB of answers
 

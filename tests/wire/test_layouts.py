@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.wire.collective.layouts import Layout, packed_size
+from cec_mpi.wire.collective.packets import Layout, packed_size
 from cec_mpi.wire.orders import Reported
 
 REPORT = Reported.size()

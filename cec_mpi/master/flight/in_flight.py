@@ -20,8 +20,7 @@ from cec_mpi.processes.waiting import Patience
 from cec_mpi.roster.changes import GivenUp, Gone, Joined, Lost
 from cec_mpi.roster.roster import State
 from cec_mpi.text import plural
-from cec_mpi.wire.answers import Answers, credible
-from cec_mpi.wire.jobs import Answered, Event, Job
+from cec_mpi.wire.jobs import Answered, Answers, Event, Job, credible
 
 if TYPE_CHECKING:
     from cec_mpi.master.one_by_one import MadeOneByOne

@@ -14,12 +14,10 @@ from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending import end_job, leave_after_a_loss
 from cec_mpi.processes.waiting import wait_for
 from cec_mpi.terminal import tell
-from cec_mpi.wire.answers import check_message_sizes
-from cec_mpi.wire.collective.buffers import broadcast
 from cec_mpi.wire.collective.master_end import CollectiveMasterEnd
-from cec_mpi.wire.collective.packets import Packet
-from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import CUT_OFF, MASTER, Kind, Order, Stop
+from cec_mpi.wire.collective.packets import Packet, broadcast
+from cec_mpi.wire.jobs import check_message_sizes
+from cec_mpi.wire.orders import CUT_OFF, MASTER, Kind, Opened, Opening, Order, Stop
 from cec_mpi.wire.protocol import Together
 
 log = logging.getLogger(__name__)

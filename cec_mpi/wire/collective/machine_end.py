@@ -15,17 +15,16 @@ from cec_mpi.errors import CecError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.waiting import Rhythm, wait_for
-from cec_mpi.wire.collective.buffers import broadcast, check_buffer
-from cec_mpi.wire.collective.layouts import packed_size
-from cec_mpi.wire.collective.packets import Packet, Sizes
+from cec_mpi.wire.collective.packets import Packet, Sizes, broadcast, check_buffer, packed_size
 from cec_mpi.wire.collective.spreading import spread
-from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import (
     MASTER,
     Announced,
     Close,
     Multiply,
     Open,
+    Opened,
+    Opening,
     Order,
     Report,
     Reported,

@@ -15,13 +15,10 @@ from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.processes.waiting import Rhythm, wait_for
-from cec_mpi.wire.answers import AnswerBuffers, Answers, check_message_sizes, credible
-from cec_mpi.wire.collective.buffers import broadcast, check_buffer
-from cec_mpi.wire.collective.layouts import Layout
-from cec_mpi.wire.collective.packets import ORDER_BYTES, Sizes
+from cec_mpi.wire.collective.packets import ORDER_BYTES, Layout, Sizes, broadcast, check_buffer
 from cec_mpi.wire.collective.spreading import spread
-from cec_mpi.wire.opening import Opening
-from cec_mpi.wire.orders import MASTER, Kind, Order, Reported
+from cec_mpi.wire.jobs import AnswerBuffers, Answers, check_message_sizes, credible
+from cec_mpi.wire.orders import MASTER, Kind, Opening, Order, Reported
 
 if TYPE_CHECKING:
     from cec_mpi.wire.collective.hub import CollectiveHub

@@ -14,7 +14,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from cec_mpi.processes.waiting import wait_for
-from cec_mpi.wire.collective.buffers import broadcast
+from cec_mpi.wire.collective.packets import broadcast
 from cec_mpi.wire.orders import MASTER
 
 _LEAST_PART = 1 << 13  # bytes

@@ -14,8 +14,7 @@ from typing import Any
 from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.files.regular import check_descriptors
 from cec_mpi.processes.places import network_here
-from cec_mpi.wire.sockets.connection_file import ConnectionFile
-from cec_mpi.wire.sockets.frames import DISMISSED, FAILED, PRESENT, REFUSED, first, kind_and_head
+from cec_mpi.wire.sockets.connection_file import ConnectionFile, seen_from
 from cec_mpi.wire.sockets.library import (
     SILENCE_SECONDS,
     USER,
@@ -25,7 +24,7 @@ from cec_mpi.wire.sockets.library import (
     watched,
     zeromq,
 )
-from cec_mpi.wire.sockets.places import seen_from
+from cec_mpi.wire.sockets.messages import DISMISSED, FAILED, PRESENT, REFUSED, first, kind_and_head
 
 _DESCRIPTORS = 12  # that ZeroMQ needs, and a few more for modules and shards
 _CONNECT_SECONDS = 2.0  # for one address

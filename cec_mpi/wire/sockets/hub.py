@@ -13,7 +13,7 @@ import pickle
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,10 +31,10 @@ from cec_mpi.roster.roster import Roster, State
 from cec_mpi.terminal import say
 from cec_mpi.text import plural
 from cec_mpi.wire.jobs import Answered, Event, Job, JobsEnd
-from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import CUT_OFF, Kind, Order, Stop
+from cec_mpi.wire.orders import CUT_OFF, Kind, Opened, Opening, Order, Stop
 from cec_mpi.wire.sockets.connection_file import ConnectionFile, read_connection_file
-from cec_mpi.wire.sockets.frames import (
+from cec_mpi.wire.sockets.listener import Listener, Peer
+from cec_mpi.wire.sockets.messages import (
     ANSWER,
     DISMISSED,
     FAILED,
@@ -44,16 +44,63 @@ from cec_mpi.wire.sockets.frames import (
     ORDER,
     REFUSED,
     SAID,
+    Hello,
     heard,
     kind_and_head,
+    package_here,
+    packed,
     pieces,
     together,
 )
-from cec_mpi.wire.sockets.hello import Hello, package_here
-from cec_mpi.wire.sockets.listener import Listener
-from cec_mpi.wire.sockets.packing import packed
-from cec_mpi.wire.sockets.peer import Peer
-from cec_mpi.wire.sockets.shortage import Shortage
+
+_SOON = 0.5  # seconds in which a shortage may be over, and nobody has to hear of it
+_LOOK_SECONDS = 0.05  # between two looks
+
+
+class Shortage:
+    """Says how many machines are missing, whenever that has changed.
+
+    Parameters
+    ----------
+    roster : Roster
+        Of the processes that are machines.
+    spare : int
+        Machines that a step has to be able to miss, for answers to be compared.
+    """
+
+    def __init__(self, roster: Roster, spare: int) -> None:
+        self._roster = roster
+        self._spare = spare
+        self._since: float | None = None
+        self._said = 0  # shards that were missing
+        self._next_look = 0.0
+
+    def look(self, openings: Mapping[int, tuple[Opening, Emulation | None]]) -> None:
+        """Say what is missing for the store that needs most, if that is news."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_SECONDS
+        here = sorted(self._roster.machines(State.IDLE, State.COMPUTING, State.LATE))
+        missing, shards = 0, False
+        for opening, _ in openings.values():
+            placement = opening.placement
+            able = [n for n in here if n <= placement.machines]
+            largest = sorted((placement.counts[n - 1] for n in able), reverse=True)
+            spare = max(sum(largest[: self._spare]), self._spare)
+            needed = opening.manifest.code.recovery + spare
+            missing = max(missing, needed - placement.count(able))
+            shards = shards or not placement.is_plain
+        if not missing:
+            self._since, self._said = None, 0
+            return
+        self._since = self._since or now
+        if missing == self._said or now - self._since < _SOON:
+            return
+        self._said = missing
+        more = plural(missing, "more shard" if shards else "more machine")
+        say(f"waiting for {more} ({plural(len(here), 'machine')} here)")
+
 
 log = logging.getLogger(__name__)
 

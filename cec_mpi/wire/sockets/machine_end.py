@@ -14,33 +14,32 @@ from cec_mpi.errors import CecError, MachineError, StoppedError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.terminal import say
-from cec_mpi.wire.opening import Opened, Opening
 from cec_mpi.wire.orders import (
     Announced,
     Close,
     Explain,
     Multiply,
     Open,
+    Opened,
+    Opening,
     Report,
     Stop,
     announced,
     reported,
 )
 from cec_mpi.wire.sockets.connection import Connection
-from cec_mpi.wire.sockets.frames import (
+from cec_mpi.wire.sockets.messages import (
     ANSWER,
     FAREWELL,
     GOOD_BYE,
     ORDER,
     SAID,
-    pieces,
-    said,
-    together,
-)
-from cec_mpi.wire.sockets.packing import (
     asked_for,
     goes_with_report,
+    pieces,
+    said,
     shape_for,
+    together,
     unpacked_job,
 )
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from cec_mpi.wire.sockets.frames import GOOD_BYE, HELLO, kind_and_head
 from cec_mpi.wire.sockets.listener import Listener
+from cec_mpi.wire.sockets.messages import GOOD_BYE, HELLO, kind_and_head
 from helpers.joined import LIMIT, codes, told
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]

@@ -12,8 +12,8 @@ import pytest
 
 from cec_mpi.wire.sockets.connection import Connection, GoneMasterError
 from cec_mpi.wire.sockets.connection_file import read_connection_file
-from cec_mpi.wire.sockets.frames import HELLO, ORDER, PRESENT
 from cec_mpi.wire.sockets.listener import Listener
+from cec_mpi.wire.sockets.messages import HELLO, ORDER, PRESENT
 
 LIMIT = 60  # seconds
 SILENCE = 4.0  # longer than a busy computer may have no time for the other end

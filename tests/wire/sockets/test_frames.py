@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 
 from cec_mpi.processes.places import place_here
-from cec_mpi.wire.opening import Opened
-from cec_mpi.wire.sockets.frames import (
+from cec_mpi.wire.orders import Opened
+from cec_mpi.wire.sockets.messages import (
     ORDER,
     PIECE,
+    Hello,
     first,
     heard,
     kind_and_head,
+    package_here,
     pieces,
     said,
     together,
 )
-from cec_mpi.wire.sockets.hello import Hello, package_here
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE // 8, PIECE // 8 + 1, PIECE // 2])

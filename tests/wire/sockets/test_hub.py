@@ -21,11 +21,12 @@ from cec_mpi.processes.places import place_here
 from cec_mpi.roster.changes import Excluded, GivenUp, Joined, Left, Lost
 from cec_mpi.roster.roster import State
 from cec_mpi.wire.jobs import Answered
-from cec_mpi.wire.opening import Opened, Opening
-from cec_mpi.wire.orders import Kind, Report, announced, reported
+from cec_mpi.wire.orders import Kind, Opened, Opening, Report, announced, reported
 from cec_mpi.wire.sockets.connection import Connection, GoneMasterError
 from cec_mpi.wire.sockets.connection_file import read_connection_file
-from cec_mpi.wire.sockets.frames import (
+from cec_mpi.wire.sockets.hub import SocketHub
+from cec_mpi.wire.sockets.listener import Listener
+from cec_mpi.wire.sockets.messages import (
     ANSWER,
     FAREWELL,
     GOOD_BYE,
@@ -33,12 +34,11 @@ from cec_mpi.wire.sockets.frames import (
     OBJECT,
     ORDER,
     SAID,
+    Hello,
+    package_here,
     said,
+    unpacked_job,
 )
-from cec_mpi.wire.sockets.hello import Hello, package_here
-from cec_mpi.wire.sockets.hub import SocketHub
-from cec_mpi.wire.sockets.listener import Listener
-from cec_mpi.wire.sockets.packing import unpacked_job
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -21,8 +21,8 @@ import zmq
 from cec_mpi.errors import InputError
 from cec_mpi.wire.sockets.connection import Connection, GoneMasterError
 from cec_mpi.wire.sockets.connection_file import connection_from_key, new_keys
-from cec_mpi.wire.sockets.frames import ANSWER, HELLO, MOST_IN_FRAME, ORDER, PIECE, together
 from cec_mpi.wire.sockets.listener import Listener
+from cec_mpi.wire.sockets.messages import ANSWER, HELLO, MOST_IN_FRAME, ORDER, PIECE, together
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -37,7 +37,7 @@ import sys
 from pathlib import Path
 from cec_mpi.wire.sockets.connection import Connection
 from cec_mpi.wire.sockets.connection_file import read_connection_file
-from cec_mpi.wire.sockets.frames import ANSWER, HELLO
+from cec_mpi.wire.sockets.messages import ANSWER, HELLO
 
 connection = Connection(read_connection_file(Path(sys.argv[1])), silence=1e3)
 connection.send(HELLO, connection.place.encode())

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from cec_mpi.processes.ending import NotedSignals
-from cec_mpi.wire.opening import Opened
-from cec_mpi.wire.orders import Explain, Kind, Multiply, Order, Report, Reported
-from cec_mpi.wire.sockets.frames import ANSWER, FAREWELL, GOOD_BYE, ORDER
+from cec_mpi.wire.orders import Explain, Kind, Multiply, Opened, Order, Report, Reported
 from cec_mpi.wire.sockets.machine_end import SocketMachineEnd, ToldToLeaveError
+from cec_mpi.wire.sockets.messages import ANSWER, FAREWELL, GOOD_BYE, ORDER
 
 
 class Wire:

@@ -8,7 +8,7 @@ import pytest
 from cec_mpi.core.step.product import Product
 from cec_mpi.wire.jobs import AnswerRoom
 from cec_mpi.wire.orders import Kind, Order, Reported
-from cec_mpi.wire.sockets.packing import (
+from cec_mpi.wire.sockets.messages import (
     goes_with_order,
     goes_with_report,
     packed_job,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.wire.sockets.places import own_names, parse_listen, seen_from
+from cec_mpi.wire.sockets.connection_file import own_names, parse_listen, seen_from
 
 
 @pytest.mark.parametrize(

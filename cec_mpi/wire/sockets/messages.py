@@ -1,0 +1,275 @@
+"""Messages on a socket: a frame with its kind and a head, and more with bytes in pieces.
+
+==========  ======================================================================
+to machine
+ORDER       an order as packed by `packed_job`; then bytes that belong to it
+OBJECT      an object, pickled: only the master, who has shown its key, sends such
+PRESENT     nothing; that it can be sent says that the machine is there
+REFUSED     why it cannot join
+FAREWELL    nothing; who has said good-bye may go
+FAILED      what went wrong on it: it is asked no more, and leaves
+DISMISSED   why it is not to come back: it leaves
+to master
+HELLO       who a machine is, as JSON
+ANSWER      the report of a job; then its values, in the same frame where they are short
+SAID        an object, as JSON
+GOOD_BYE    nothing
+==========  ======================================================================
+
+A small step costs what its messages cost: a job and an answer are one message each if they are
+short. A long vector is not copied for it: it goes in frames of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi._version import __version__
+from cec_mpi.core.plan.numbers import Ints
+from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR
+from cec_mpi.processes.places import Place
+from cec_mpi.processes.start import fingerprint
+from cec_mpi.text import printable
+from cec_mpi.wire.jobs import Job
+from cec_mpi.wire.orders import Adopt, Kind, Multiply, Opened, Opening, Order
+
+ORDER, OBJECT, PRESENT, REFUSED = b"O", b"P", b"T", b"R"
+FAREWELL, FAILED, DISMISSED = b"F", b"X", b"D"
+HELLO, ANSWER, SAID, GOOD_BYE = b"H", b"A", b"S", b"B"
+
+PIECE = 1 << 20  # bytes of a frame: between two of them the other end hears that this one lives
+MOST_IN_FRAME = 2 * PIECE  # and what may be around them
+
+_KIND = 8  # bytes, so that numbers behind it lie as they should
+
+_FIELDS = {
+    "problem": str,
+    "shards": list,
+    "rate": float,
+    "unseen": bool,
+    "unlogged": str,
+}
+_MOST_TEXT = 1 << 16  # characters of what went wrong
+_NOTHING = "nothing that a machine says"
+
+
+def first(kind: bytes, head: NDArray[Any] | bytes) -> bytes:
+    """The first frame of a message."""
+    return kind.ljust(_KIND) + bytes(head)
+
+
+def kind_and_head(frame: memoryview) -> tuple[bytes, memoryview]:
+    """What is in the first frame of a message, which may be any."""
+    return bytes(frame[:_KIND]).rstrip(), frame[_KIND:]
+
+
+def pieces(content: NDArray[Any] | bytes) -> Iterator[NDArray[np.uint8]]:
+    """The bytes of an array, which is contiguous, as frames; none where there are none."""
+    if isinstance(content, bytes):
+        content = np.frombuffer(content, np.uint8)
+    room = content.reshape(-1).view(np.uint8)
+    return (room[begin : begin + PIECE] for begin in range(0, room.size, PIECE))
+
+
+def together(frames: Sequence[Any], out: NDArray[Any]) -> bool:
+    """Put the bytes of frames into an array, one behind the other; False if they do not fill it."""
+    room, done = out.reshape(-1).view(np.uint8), 0
+    for frame in frames:
+        size = len(frame)
+        if done + size > room.size:
+            return False
+        if size:
+            room[done : done + size] = np.frombuffer(frame, np.uint8)
+        done += size
+    return done == room.size
+
+
+def said(content: Opened | str | None) -> bytes:
+    """What a machine says, as JSON."""
+    return json.dumps(asdict(content) if isinstance(content, Opened) else content).encode()
+
+
+def heard(frame: bytes) -> Opened | str | None:
+    """What a machine has said; nothing in it that a terminal would obey, or could not write.
+
+    Raises
+    ------
+    ValueError
+        It is nothing that a machine says.
+    """
+    try:
+        content = json.loads(frame)
+    except RecursionError:
+        raise ValueError(_NOTHING) from None
+    if content is None:
+        return None
+    if isinstance(content, str):
+        return _text(content)
+    if not isinstance(content, dict) or content.keys() != _FIELDS.keys():
+        raise ValueError(_NOTHING)
+    if not all(isinstance(content[name], kinds) for name, kinds in _FIELDS.items()):
+        raise ValueError(_NOTHING)
+    shards = tuple(content["shards"])
+    if not all(isinstance(file, str) for file in shards):
+        raise ValueError(_NOTHING)
+    told = {name: _text(content[name]) for name in ("problem", "unlogged")}
+    return Opened(**content | told | {"shards": shards})
+
+
+def _text(content: str) -> str:
+    return printable(content[:_MOST_TEXT], kept="\n")
+
+
+_NUMBER = 8  # bytes
+_HEADER = len(Order._fields)
+
+
+def goes_with_order(content: NDArray[Any]) -> bool:
+    """Whether what a job multiplies with goes with its order."""
+    return content.nbytes <= SHORT_VECTOR
+
+
+def packed_job(
+    order: Order, intervals: Iterable[tuple[int, int]], content: NDArray[Any]
+) -> NDArray[np.int64]:
+    """An order of a job, its rows, and what it multiplies with where that goes along.
+
+    The `length` of the order is how many bytes go along.
+    """
+    rows = chain(*intervals)
+    if not goes_with_order(content):
+        return np.array([*order, *rows], dtype=np.int64)
+    head = [*order._replace(length=content.nbytes), *rows]
+    packed = np.zeros(len(head) + -(-content.nbytes // _NUMBER), dtype=np.int64)
+    packed[: len(head)] = head
+    packed[len(head) :].view(np.uint8)[: content.nbytes] = content.reshape(-1).view(np.uint8)
+    return packed
+
+
+def packed(job: Job, content: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+    """The order of a job, or to take over shards; and what goes on its own behind it."""
+    if job.adopted is not None:
+        order = Order(Kind.ADOPT, job.store, job.machine, job.step)
+        return np.array([*order, *job.adopted], dtype=np.int64), None
+    header = Order.of(job.product, job.store, job.machine, job.step)
+    numbers = packed_job(header, job.intervals, content)
+    return numbers, None if goes_with_order(content) else content
+
+
+def unpacked_job(numbers: NDArray[np.int64]) -> tuple[Order, Ints, NDArray[np.uint8]]:
+    """An order, its rows as pairs, and what came along: nothing where it comes on its own.
+
+    Of an order that is no job, the numbers behind its header take the place of rows.
+    """
+    order = Order(*numbers[:_HEADER].tolist())
+    if not order.is_step:
+        return order, numbers[_HEADER:], np.empty(0, np.uint8)
+    along = order.length
+    end = numbers.size - -(-along // _NUMBER)
+    content = numbers[end:].view(np.uint8)[:along]
+    return order, numbers[_HEADER:end].reshape(-1, 2), content
+
+
+def asked_for(order: Order, pairs: Ints) -> Multiply | Adopt | None:
+    """The job that an unpacked order asks for; None where it is another order."""
+    if order.is_step:
+        intervals = tuple(map(tuple, pairs.tolist()))
+        return Multiply(order.store, order.step, order.shard, order.product, intervals)
+    if order.kind == Kind.ADOPT:
+        return Adopt(order.store, order.step, order.shard, tuple(pairs.tolist()))
+    return None
+
+
+def shape_for(order: Multiply, opening: Opening) -> tuple[int, int]:
+    """The shape of what a job multiplies with."""
+    adjoint, columns = order.product
+    assert order.intervals is not None
+    rows = sum(stop - start for start, stop in order.intervals)
+    return (rows, columns) if adjoint else (columns, opening.manifest.columns)
+
+
+def goes_with_report(values: NDArray[Any]) -> bool:
+    """Whether answers go with their report."""
+    return values.nbytes <= SHORT_ANSWERS
+
+
+_MOST_NAME = 255  # characters of a name
+_MOST_NUMBER = 1 << 62
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a machine says of itself.
+
+    Attributes
+    ----------
+    package : tuple of str
+        Version, digest of its files, and where they are.
+    pid : int
+    place : Place
+        Where it runs, as it sees it alone.
+    rank : int
+        That the master's launcher gave it; 0 if another one started it.
+    machine : int
+        That it asks to be, or was before; 0 for any.
+    shards : int or None
+        That it can hold at most.
+    memory : int or None
+        Bytes of shards that it can hold at most.
+    """
+
+    package: tuple[str, str, str]
+    pid: int
+    place: Place
+    rank: int = 0
+    machine: int = 0
+    shards: int | None = None
+    memory: int | None = None
+
+    def packed(self) -> bytes:
+        """As JSON."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def read(cls, frame: Any) -> Hello:
+        """Read what a machine said.
+
+        Raises
+        ------
+        ValueError
+            It is no such message.
+        """
+        try:
+            found = json.loads(bytes(frame))
+            version, digest, where = map(str, found.pop("package"))
+            told = found.pop("place")
+            names = [printable(str(told.pop(name))[:_MOST_NAME]) for name in ("host", "network")]
+            numbers = {name: _number(value) for name, value in told.items()}
+            limits = [found.pop(name) for name in ("shards", "memory")]
+            shards, memory = (None if each is None else _number(each) for each in limits)
+            others = {name: _number(value) for name, value in found.items()}
+            place = Place(names[0], network=names[1], **numbers)
+            return cls(
+                (version, digest, where), place=place, shards=shards, memory=memory, **others
+            )
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError):
+            raise ValueError("no hello") from None
+
+
+def _number(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number < _MOST_NUMBER:
+        raise ValueError("no number that a machine can have")
+    return number
+
+
+def package_here() -> tuple[str, str, str]:
+    """The package of this process."""
+    return __version__, *fingerprint()
