@@ -23,6 +23,7 @@ from cec_mpi.processes.ending import (
     leave_now,
     note_exit_status,
     takes_the_word,
+    this_process,
 )
 from cec_mpi.processes.failing import (
     let_rank_0_print,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")  # an operator
 
 _OF_NONE = AttributeError, TypeError, ValueError  # what uses None raises; NumPy the last
-_left_behind: list[Any] = []  # by forked processes: nothing of it may end there
 
 
 class Entrance(Generic[T]):
@@ -152,7 +152,7 @@ class Entrance(Generic[T]):
         if context is None:
             return None
         if os.getpid() != self._process:
-            _left_behind.append(context)
+            this_process.kept.append(context)
             if isinstance(error, SystemExit):
                 note_exit_status(error.code)
             return None

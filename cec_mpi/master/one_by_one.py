@@ -27,18 +27,17 @@ from cec_mpi.master.planning import OpenStore
 from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.elastic import as_deadline
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.waiting import IDLE_SLEEP, Patience, Rhythm
+from cec_mpi.processes.waiting import Patience, Rhythm
 from cec_mpi.roster.changes import Excluded, Left, Lost
 from cec_mpi.roster.roster import State
 from cec_mpi.store.shard import Mended
 from cec_mpi.text import plural
+from cec_mpi.times import IDLE_SLEEP, LOST_DEADLINES, LOST_SECONDS
 from cec_mpi.wire.jobs import Answered, Event, Job, JobsEnd
 from cec_mpi.wire.orders import CUT_OFF
 
 log = logging.getLogger(__name__)
 
-_LOST_AFTER = 10.0  # deadlines without an answer: the machine is taken for lost
-_LEAST_LOST_AFTER = 5.0  # seconds
 _SAMPLE = 4  # rows that are compared in a step, with check="sample"
 _QUARANTINE = 3  # steps with wrong answers, after which a machine is asked no more
 
@@ -302,7 +301,7 @@ class MadeOneByOne:
         """Give up machines that have not answered for long, though so many seconds were enough."""
         if self.deadline is None:
             return
-        enough = max(_LEAST_LOST_AFTER, _LOST_AFTER * (allowed or self.deadline.seconds or 0.0))
+        enough = max(LOST_SECONDS, LOST_DEADLINES * (allowed or self.deadline.seconds or 0.0))
         now = self.end.hub.clock.monotonic()
         for n, job in self.end.hub.busy().items():
             if now - job.begun - job.allowance > enough:

@@ -13,9 +13,8 @@ from cec_mpi.master.step import Step
 from cec_mpi.processes.waiting import Clock
 from cec_mpi.roster.roster import Roster
 from cec_mpi.text import plural
+from cec_mpi.times import TICK_SECONDS, WARNING_SECONDS
 
-_LONGEST_SLEEP = 0.1  # seconds; mpirun leaves a rank 0.25 to end in after SIGTERM
-_LAST_WARNING = 2.0  # seconds that a warning of all processes may take to come to this one
 _MOST_TICKS = 1_000_000  # that a step waits for, where ticks cost no time
 
 
@@ -179,17 +178,17 @@ class Schedule:
             due = self._start + tick * self._tick_seconds
         while (left := due - self._clock.monotonic()) > 0:
             self.gate()
-            self._clock.sleep(min(left, _LONGEST_SLEEP))
+            self._clock.sleep(min(left, TICK_SECONDS))
 
     def _hear_why(self) -> None:
         """Let the gate end the run where machines have left because all processes are to leave.
 
         A batch system warns one process after the other, and this one perhaps last.
         """
-        due = self._clock.monotonic() + _LAST_WARNING
+        due = self._clock.monotonic() + WARNING_SECONDS
         while self._gone and self._clock.monotonic() < due:
             self.gate()
-            self._clock.sleep(_LONGEST_SLEEP)
+            self._clock.sleep(TICK_SECONDS)
 
     def _complaint(
         self,

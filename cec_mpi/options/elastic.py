@@ -20,12 +20,12 @@ from cec_mpi.options.option import (
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.start import seconds_to_meet
 from cec_mpi.text import shown
+from cec_mpi.times import LATE_SECONDS
 
 if TYPE_CHECKING:
     from cec_mpi.core.placement.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
-_LEAST = 0.1  # seconds: processes that share cores are late by some tens of milliseconds
 _MOST_FACTOR = 1e6
 
 
@@ -44,7 +44,7 @@ class Deadline:
 
     seconds: float | None = None
     factor: float = 1.0
-    least: float = _LEAST
+    least: float = LATE_SECONDS
 
     def allowed(self, expected: float | None) -> float | None:
         """Seconds for an answer that was expected after so many; None while not known.

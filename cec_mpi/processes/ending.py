@@ -82,27 +82,30 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cec_mpi.errors import CecError
 from cec_mpi.processes.launcher import OPEN_MPI, continuity, detect_launcher, job_id
 from cec_mpi.processes.workarounds import (
-    LAST_SECONDS,
-    READING_SECONDS,
     abort_by_launcher,
     abort_world,
 )
 from cec_mpi.terminal import drop, tell, unwritten
 from cec_mpi.text import plural
+from cec_mpi.times import (
+    LAST_SECONDS,
+    LAST_TURN,
+    READING_SECONDS,
+    SCANCEL_SECONDS,
+    SILENT_SECONDS,
+    TURN_SECONDS,
+)
 
 if TYPE_CHECKING:
     import psutil
+    from mpi4py import MPI
 
 FAILED_MACHINE = 3  # the exit code of a job in which one fails
 
-_TURN = 1.0  # seconds that a rank waits for the one before it to say why all leave
-_LAST_TURN = 5  # a thousand ranks do not wait for each other
-ALL_TURNS = _TURN * _LAST_TURN
+ALL_TURNS = TURN_SECONDS * LAST_TURN
 """Seconds after which all ranks have had their turn."""
 
-_AFTER_OTHERS = 1.0  # seconds that one who says nothing stays longer
 _LAUNCHERS = "mpirun", "mpiexec", "hydra", "prte"  # and daemons of theirs
-_SCANCEL_SECONDS = 20.0
 _WARNINGS = (signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -125,7 +128,12 @@ class ThisProcess:
     hook : callable or None
         `sys.excepthook` as it was before `failing` had errors printed once.
     kept : list
-        Requests and buffers that MPI may still use, and descriptors that hold locks.
+        What must not end before the process does: requests and buffers that MPI may still use,
+        descriptors that hold locks, and in a forked process the operator of the other one.
+    serving : list of mpi4py.MPI.Group
+        Processes that are gathered around this one, in lockstep.
+    over : list
+        Connection files of elastic runs that it has served as a rank.
     """
 
     start_limit: StartLimit | None = None
@@ -135,6 +143,8 @@ class ThisProcess:
     codes: list[int] = field(default_factory=list)
     hook: Callable[..., Any] | None = None
     kept: list[Any] = field(default_factory=list)
+    serving: list[MPI.Group] = field(default_factory=list)
+    over: list[Any] = field(default_factory=list)
 
 
 this_process = ThisProcess()
@@ -360,9 +370,9 @@ def takes_the_word(rank: int, over: threading.Event | None = None) -> bool:
     over : threading.Event, optional
         Ends the wait.
     """
-    (over or threading.Event()).wait(_TURN * min(rank, _LAST_TURN))
+    (over or threading.Event()).wait(TURN_SECONDS * min(rank, LAST_TURN))
     claimed = claim("start")
-    return rank < _LAST_TURN if claimed is None else claimed
+    return rank < LAST_TURN if claimed is None else claimed
 
 
 def _leave(speaks: bool, reason: str) -> NoReturn:
@@ -370,7 +380,7 @@ def _leave(speaks: bool, reason: str) -> NoReturn:
         tell(f"cec-mpi: error: {reason}")
     with suppress(ValueError):  # who reads it may be gone; this process has to end
         flush()
-    time.sleep(READING_SECONDS if speaks else _AFTER_OTHERS)
+    time.sleep(READING_SECONDS if speaks else SILENT_SECONDS)
     end_job_without_mpi(FAILED_MACHINE)
 
 
@@ -452,7 +462,7 @@ def _end_job_by_launcher(process: int) -> None:
 
         with suppress(OSError, subprocess.SubprocessError):
             step = f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
-            subprocess.run(["scancel", step], timeout=_SCANCEL_SECONDS, check=False)
+            subprocess.run(["scancel", step], timeout=SCANCEL_SECONDS, check=False)
         return
     import psutil  # by rank 0 alone
 

@@ -26,6 +26,7 @@ from cec_mpi.processes.library import is_mpi_error
 from cec_mpi.processes.waiting import Patience
 from cec_mpi.terminal import tell
 from cec_mpi.text import one_message, printable
+from cec_mpi.times import APART_SECONDS, MORE_APART_SECONDS, PRINTING_SECONDS, TELLING_SECONDS
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -34,13 +35,10 @@ log = logging.getLogger(__name__)
 
 Error = TypeVar("Error", bound=BaseException)
 
-PRINTING_SECONDS = 3.0  # that rank 0 has, without MPI, to say why all leave
-_APART_SECONDS, _MORE_SECONDS = 2.0, 0.3  # until a rank prints what others raise too, perhaps
 _SHARED = "_raised_on_all_ranks"  # with this rank
 _APART = "_raised_on_some_ranks"  # with the place in the order in which they print
 
 _PRINTED = 32_767  # a tag: the largest that every MPI has
-_TELLING_SECONDS = 0.5  # for a word to be on its way
 
 _TOO_LITTLE = "can't start new thread", "failed to map segment from shared object"
 
@@ -114,7 +112,7 @@ def _another_prints(place: int) -> bool:
     """Wait for the ranks before this one: whether one of them has printed the error."""
     from mpi4py import MPI
 
-    patience, due = Patience(), time.monotonic() + _APART_SECONDS + place * _MORE_SECONDS
+    patience, due = Patience(), time.monotonic() + APART_SECONDS + place * MORE_APART_SECONDS
     while place and time.monotonic() < due:
         if MPI.COMM_WORLD.Iprobe(tag=_PRINTED):
             time.sleep(PRINTING_SECONDS)  # the abort ends this process first
@@ -131,7 +129,7 @@ def _tell_all() -> None:
     others = (rank for rank in range(world.size) if rank != world.rank)
     sent = [world.Isend(b"", rank, _PRINTED) for rank in others]
     this_process.kept.append(sent)  # who has gone on never takes it
-    due = time.monotonic() + _TELLING_SECONDS
+    due = time.monotonic() + TELLING_SECONDS
     while time.monotonic() < due and not all(request.Test() for request in sent):
         time.sleep(0.01)
 

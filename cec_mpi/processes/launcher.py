@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cec_mpi.times import SRUN_SECONDS
+
 OPEN_MPI, MPICH, INTEL, SLURM = "Open MPI", "MPICH", "Intel MPI", "srun"
 _PMI = "a launcher"  # of which nothing is known but that it speaks PMI
 
@@ -34,7 +36,6 @@ _JOBS = {
 _PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")  # of all variables of launchers
 _NO_STEP_OF_TASKS = 0xFFFFFFF0  # SLURM_STEP_ID in a batch script or an interactive shell
 _NO_LAUNCHER = "run without a launcher (cec-mpi run starts its own machines)"
-_SRUN_SECONDS = 5  # for srun, which tries again and again where no controller answers
 _NO_JOB = "67108862"  # the number of a job that is not there: srun loads its plugin, and ends
 
 
@@ -295,7 +296,7 @@ def said_by(*command: str, environ: Mapping[str, str] | None = None) -> str:
             command,
             capture_output=True,
             text=True,
-            timeout=_SRUN_SECONDS,
+            timeout=SRUN_SECONDS,
             check=False,
             env=environ,
             stdin=subprocess.DEVNULL,

@@ -36,12 +36,10 @@ from cec_mpi.processes.workarounds import (
 )
 from cec_mpi.terminal import warn
 from cec_mpi.text import listed
+from cec_mpi.times import START_SECONDS, START_SECONDS_OF_A_RANK
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-_MEETING_SECONDS = 60.0
-_SECONDS_PER_RANK = 1.0  # ranks that share cores start one after the other
 
 
 def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
@@ -205,7 +203,7 @@ def seconds_to_meet(seconds: object, ranks: int) -> float:
     (67.0, 10.0)
     """
     if seconds is None:
-        return _MEETING_SECONDS + _SECONDS_PER_RANK * ranks
+        return START_SECONDS + START_SECONDS_OF_A_RANK * ranks
     try:
         limit = float(seconds)  # type: ignore[arg-type]
     except (TypeError, ValueError):

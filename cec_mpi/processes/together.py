@@ -25,7 +25,6 @@ from cec_mpi.processes.ending import (
     watch_start,
 )
 from cec_mpi.processes.failing import (
-    PRINTING_SECONDS,
     as_cec_error,
     complain,
     complain_unexpected,
@@ -44,14 +43,13 @@ from cec_mpi.processes.start import (
     start_mpi,
 )
 from cec_mpi.processes.workarounds import await_others, finalize_in_order
+from cec_mpi.times import MEETING_SECONDS, PRINTING_SECONDS
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-
-_MEETING_SECONDS = 10.0  # after its limit, for a meeting to say what it has found
 
 
 def run_together(body: Callable[[MPI.Intracomm], int], start_timeout: float | None = None) -> int:
@@ -146,7 +144,7 @@ def all_coming(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[Non
         limit = seconds_to_meet(start_timeout, comm.size)
     except InputError as error:
         raise raised_together(comm, error) from None
-    watch_start(limit + _MEETING_SECONDS, comm.size, comm.rank)  # where MPI does not even answer
+    watch_start(limit + MEETING_SECONDS, comm.size, comm.rank)  # where MPI does not even answer
     try:
         meet(comm, limit)
     except MachineError as error:

@@ -21,7 +21,6 @@ _SPIN = 30e-6
 _LOST, _CROWDED = 0.7e-3, 0.1  # seconds without the core, after which so many are slept
 _SOON = 1e-3  # seconds that a wait may take for the next one to be expected as short
 _SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 600e-6
-IDLE_SLEEP = 10e-3  # the longest where nobody computes, and somebody is to come
 _LATE = 0.02  # a sleep is at most this part of the time waited so far
 _BYTES_PER_SECOND = 1e9  # a slow wire; a transfer is helped along for at least this time
 

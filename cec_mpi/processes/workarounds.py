@@ -18,17 +18,11 @@ from pathlib import Path
 from cec_mpi.errors import InputError
 from cec_mpi.processes.launcher import INTEL, MPICH, OPEN_MPI, detect_launcher
 from cec_mpi.processes.library import library, library_file
+from cec_mpi.times import ENDING_SECONDS, LAST_SECONDS, MPI_INIT_SECONDS, READING_SECONDS
 
 log = logging.getLogger(__name__)
 
-LAST_SECONDS = 0.1
-"""That rank 0 stays when all others have left."""
 
-READING_SECONDS = 0.3
-"""That a launcher has to read what was printed, before the job ends: MPICH's drops the rest."""
-
-_ENDING_SECONDS = 3.0  # that a launcher has to end all ranks
-_INIT_SECONDS = 0.2  # that each process sleeps after MPI_Init: twice what was enough when tried
 _M_PERTURB = -6  # of malloc.h
 
 
@@ -100,7 +94,7 @@ def await_others() -> None:
     0.1 s (https://github.com/open-mpi/ompi/issues/12495). By mpirun, none of 60 on four hosts.
     """
     if srun_has_started_open_mpi():
-        time.sleep(_INIT_SECONDS)
+        time.sleep(MPI_INIT_SECONDS)
 
 
 def finalize_in_order(rank: int, code: int) -> int:
@@ -129,7 +123,7 @@ def abort_world(code: int) -> None:
 
     time.sleep(READING_SECONDS)
     MPI.COMM_WORLD.Abort(code)
-    time.sleep(_ENDING_SECONDS)
+    time.sleep(ENDING_SECONDS)
 
 
 def abort_by_launcher(code: int) -> None:
@@ -143,4 +137,4 @@ def abort_by_launcher(code: int) -> None:
     if launcher is not None and launcher.maker in (MPICH, INTEL):
         with suppress(KeyError, ValueError, OSError):
             os.write(int(os.environ["PMI_FD"]), b"cmd=abort exitcode=%d\n" % code)
-            time.sleep(_ENDING_SECONDS)
+            time.sleep(ENDING_SECONDS)

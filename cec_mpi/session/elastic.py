@@ -33,6 +33,7 @@ from cec_mpi.session.machine import (
 from cec_mpi.session.session import Running, Session
 from cec_mpi.session.turns import Turns
 from cec_mpi.terminal import warn
+from cec_mpi.times import LEAVING_SECONDS
 from cec_mpi.wire.sockets.connection import Connection, GoneMasterError
 from cec_mpi.wire.sockets.connection_file import (
     KEY_VARIABLE,
@@ -43,8 +44,6 @@ from cec_mpi.wire.sockets.connection_file import (
 )
 from cec_mpi.wire.sockets.hub import SocketHub
 from cec_mpi.wire.sockets.listener import Listener
-
-_LEAVING_SECONDS = 5.0  # that machines which were started here have to end
 
 
 def launched() -> Launcher | None:
@@ -213,7 +212,7 @@ def _machines_here(
             )
         yield started
     finally:
-        due = time.monotonic() + _LEAVING_SECONDS
+        due = time.monotonic() + LEAVING_SECONDS
         for process in started:
             try:
                 process.wait(max(0.0, due - time.monotonic()))

@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING
 
 from cec_mpi.errors import InputError
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending import leaves_without_mpi
+from cec_mpi.processes.ending import leaves_without_mpi, this_process
 from cec_mpi.processes.failing import ending_the_job, raised_together, starting_together
 from cec_mpi.processes.library import library_name
 from cec_mpi.processes.places import place_here, place_of_ranks
 from cec_mpi.processes.start import begin_start, meet
 from cec_mpi.processes.together import all_coming, check_start
+from cec_mpi.times import RAISING_SECONDS
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from cec_mpi.session.session import Session
-
-_RAISING_SECONDS = 0.1  # that rank 0 is ahead: under `python -m mpi4py` who raises ends all
-
-_serving: list[MPI.Group] = []  # groups of processes that are gathered around this one
 
 
 @contextmanager
@@ -94,7 +91,7 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
         with ending_the_job(comm, known=()):
             error = serve(CollectiveMachineEnd(comm))
         if error is not None:
-            time.sleep(_RAISING_SECONDS)
+            time.sleep(RAISING_SECONDS)
             raise raised_together(comm, error)
         yield None
         return
@@ -115,7 +112,7 @@ def serves(comm: MPI.Intracomm) -> bool:
     """Whether processes of this communicator serve an operator, or ask one."""
     group = comm.Get_group()
     try:
-        return any(_have_two_in_common(group, other) for other in _serving)
+        return any(_have_two_in_common(group, other) for other in this_process.serving)
     finally:
         group.Free()
 
@@ -141,11 +138,11 @@ def _once(comm: MPI.Intracomm) -> Iterator[None]:
                     "store with X.open(store)"
                 ),
             )
-        _serving.append(group)
+        this_process.serving.append(group)
         try:
             yield
         finally:
-            _serving.remove(group)
+            this_process.serving.remove(group)
     finally:
         group.Free()
 

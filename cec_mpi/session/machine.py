@@ -19,11 +19,12 @@ from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.files.replacing import create_new
-from cec_mpi.processes.ending import NotedSignals, end_ranks
+from cec_mpi.processes.ending import NotedSignals, end_ranks, this_process
 from cec_mpi.processes.failing import complain
 from cec_mpi.processes.places import place_here
 from cec_mpi.session.serving import serve
 from cec_mpi.terminal import say
+from cec_mpi.times import AGAIN_SECONDS, LOOK_SECONDS, NOTE_SECONDS, STOPPED_SECONDS
 from cec_mpi.wire.sockets.connection import Connection, GoneMasterError
 from cec_mpi.wire.sockets.connection_file import (
     KEY_VARIABLE,
@@ -35,16 +36,7 @@ from cec_mpi.wire.sockets.connection_file import (
 from cec_mpi.wire.sockets.machine_end import SocketMachineEnd, ToldToLeaveError, told_by
 from cec_mpi.wire.sockets.messages import HELLO, Hello, package_here
 
-NOTE_SECONDS = 3.0
-"""That a note for processes that have not come yet stays."""
-
-_AGAIN_SECONDS = 0.5  # between two attempts to reach the master
-_LOOK_SECONDS = 0.05  # between two looks whether this process is to leave
-_STOPPED_SECONDS = 60.0  # that a master may be stopped, if its computer accepts connections
-
 Source = Path | ConnectionFile
-
-_over: list[ConnectionFile | None] = []  # of runs that this process, a rank, has served
 
 
 def source_of(text: str, encryption: bool = True) -> Source:
@@ -159,7 +151,7 @@ def serve_as_rank(
                 end = SocketMachineEnd(connection, None, signals, tells=False)
                 error = _served(connection, hello, end)
                 if not isinstance(error, GoneMasterError):
-                    _over.append(search.file)
+                    this_process.over.append(search.file)
                     return 0
                 hello = replace(hello, machine=end.machine or hello.machine)
                 connection = search.again(error)
@@ -238,7 +230,7 @@ class _Search:
         """
         if not isinstance(error, GoneMasterError):
             raise _gone(error)
-        due = time.monotonic() + _STOPPED_SECONDS
+        due = time.monotonic() + STOPPED_SECONDS
         while not isinstance(self._source, Path) or self._source.exists():
             try:
                 return Connection(self._read(), self._look)
@@ -256,7 +248,7 @@ class _Search:
         found = read_connection_file(self._source)
         if self._launch is not None and found.job != self._launch[1]:
             raise GoneMasterError(f"{self._source} is of another job")
-        if self._launch is not None and found in _over:
+        if self._launch is not None and found in this_process.over:
             raise GoneMasterError(f"{self._source} is of a run that is over")
         self.file = found
         return found
@@ -272,12 +264,12 @@ class _Search:
             _look_for_note(*self._launch[:2])
 
     def _pause(self) -> None:
-        again = time.monotonic() + (_LOOK_SECONDS if self._is_rank else _AGAIN_SECONDS)
+        again = time.monotonic() + (LOOK_SECONDS if self._is_rank else AGAIN_SECONDS)
         while time.monotonic() < again:
             self._look()
             if self._launch is not None and os.getppid() != self._launch[2]:
                 raise _OverError  # Open MPI's mpirun can end before all of its processes
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
 
     def _explained(self, error: CecError, is_late: bool) -> CecError:
         if self._is_rank:

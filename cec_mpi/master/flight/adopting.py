@@ -21,11 +21,11 @@ from cec_mpi.options.session import SessionOptions
 from cec_mpi.roster.changes import Change, Gone
 from cec_mpi.roster.roster import State
 from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.times import ADOPT_FACTOR, ADOPT_SECONDS
 from cec_mpi.wire.jobs import Job, JobsEnd
 
 log = logging.getLogger(__name__)
 
-_ALLOWANCE = 30.0, 10.0  # seconds that reading may take, and times those that are expected
 _MOST = 2.0**62  # seconds or bytes that are believed
 _NOTHING: Mapping[int, Sequence[int]] = MappingProxyType({})
 _FAILURES = 3  # one after the other: then a machine is asked to take over nothing more
@@ -170,7 +170,7 @@ class Adopting:
             if others:
                 self._queue[machine] = others
             adopted = self._steps.placement.adopted_by(machine)
-            allowance = max(_ALLOWANCE[0], _ALLOWANCE[1] * self.reading.seconds(machine))
+            allowance = max(ADOPT_SECONDS, ADOPT_FACTOR * self.reading.seconds(machine))
             log.info("machine %d is to take over shard %d", machine, first)
             jobs.append(self._end.adopt(machine, step, (*adopted, first), allowance))
             self.pending[machine] = jobs[-1]

@@ -20,14 +20,13 @@ from cec_mpi.processes.waiting import Patience
 from cec_mpi.roster.changes import GivenUp, Gone, Joined, Lost
 from cec_mpi.roster.roster import State
 from cec_mpi.text import plural
+from cec_mpi.times import ANSWER_SLEEP
 from cec_mpi.wire.jobs import Answered, Answers, Event, Job, credible
 
 if TYPE_CHECKING:
     from cec_mpi.master.one_by_one import MadeOneByOne
 
 log = logging.getLogger(__name__)
-
-_LONGEST_SLEEP = 1e-3  # seconds, between two looks at who has answered: each costs its time
 
 
 class StepInFlight(Asked, ABC):
@@ -118,9 +117,7 @@ class StepInFlight(Asked, ABC):
         with step.timed("announce"):
             self.first_jobs()
         with step.timed("collect"):
-            patience = Patience(
-                longest=_LONGEST_SLEEP, rhythm=self.master.rhythm, clock=self._clock
-            )
+            patience = Patience(longest=ANSWER_SLEEP, rhythm=self.master.rhythm, clock=self._clock)
             while not self.is_done():
                 something = False
                 for event in self.hub.events():

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR, Product
 from cec_mpi.errors import InputError
 from cec_mpi.processes.waiting import LONGEST_SLEEP, Rhythm, wait_for
+from cec_mpi.times import ORDER_SLEEP
 from cec_mpi.wire.orders import MASTER, Opening, Order, Reported
 
 _NUMBER = 8  # bytes
-IDLE_SLEEP = 5e-3  # seconds, where there is nothing to be late for
 _HEADER = len(Order._fields)
 ORDER_BYTES = _HEADER * _NUMBER
 
@@ -80,7 +80,7 @@ class Packet:
     def broadcast(self, idle: bool = False) -> None:
         """Collective: from the master to all; `idle`: a machine looks seldom."""
         requests = [self._comm.Ibcast(self._numbers, root=MASTER)]
-        longest = IDLE_SLEEP if idle else LONGEST_SLEEP
+        longest = ORDER_SLEEP if idle else LONGEST_SLEEP
         wait_for(requests, self._numbers.nbytes, longest=longest, rhythm=self._rhythm)
 
     def room(self, size: int) -> NDArray[np.uint8] | None:

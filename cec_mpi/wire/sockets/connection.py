@@ -14,9 +14,9 @@ from typing import Any
 from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.files.regular import check_descriptors
 from cec_mpi.processes.places import network_here
+from cec_mpi.times import CONNECT_SECONDS, KNOWN_SECONDS, LEAVE_LOOK_SECONDS, SILENCE_SECONDS
 from cec_mpi.wire.sockets.connection_file import ConnectionFile, seen_from
 from cec_mpi.wire.sockets.library import (
-    SILENCE_SECONDS,
     USER,
     is_heard,
     prepare,
@@ -27,11 +27,8 @@ from cec_mpi.wire.sockets.library import (
 from cec_mpi.wire.sockets.messages import DISMISSED, FAILED, PRESENT, REFUSED, first, kind_and_head
 
 _DESCRIPTORS = 12  # that ZeroMQ needs, and a few more for modules and shards
-_CONNECT_SECONDS = 2.0  # for one address
 _UNIX = 0  # in place of a port
 _NEVER_MS = 24 * 3600 * 1000
-_KNOWN_SECONDS = 3.0  # in which a master accepts the keys
-_LOOK_MS = 100  # between two calls of `look`
 _SILENT = "no answer, or other keys or encryption"
 
 
@@ -194,8 +191,11 @@ class Connection:
         else:
             host, port = address
             self._socket.connect(f"tcp://{f'[{host}]' if ':' in host else host}:{port}")
-        due = time.monotonic() + _KNOWN_SECONDS
-        while not (heard := self._monitor.poll(_LOOK_MS)) and time.monotonic() < due:
+        due = time.monotonic() + KNOWN_SECONDS
+        while (
+            not (heard := self._monitor.poll(int(1e3 * LEAVE_LOOK_SECONDS)))
+            and time.monotonic() < due
+        ):
             self._look()
         if heard and not self._is_cut():
             return True
@@ -238,7 +238,7 @@ def _resolved(host: str, port: int) -> Iterator[tuple[int, Any]]:
 def _knock(family: int, address: Any) -> None:
     """Raise an OSError that says why nobody listens at this address."""
     with socket.socket(family) as caller:
-        caller.settimeout(_CONNECT_SECONDS)
+        caller.settimeout(CONNECT_SECONDS)
         caller.connect(address)
 
 

@@ -30,6 +30,14 @@ from cec_mpi.roster.changes import WARNED, Excluded, Gone, Left, Lost
 from cec_mpi.roster.roster import Roster, State
 from cec_mpi.terminal import say
 from cec_mpi.text import plural
+from cec_mpi.times import (
+    BYE_SECONDS,
+    LOOK_SECONDS,
+    OPEN_SECONDS,
+    REPORT_SECONDS,
+    SETTLE_SECONDS,
+    SHORTAGE_SECONDS,
+)
 from cec_mpi.wire.jobs import Answered, Event, Job, JobsEnd
 from cec_mpi.wire.orders import CUT_OFF, Kind, Opened, Opening, Order, Stop
 from cec_mpi.wire.sockets.connection_file import ConnectionFile, read_connection_file
@@ -52,9 +60,6 @@ from cec_mpi.wire.sockets.messages import (
     pieces,
     together,
 )
-
-_SOON = 0.5  # seconds in which a shortage may be over, and nobody has to hear of it
-_LOOK_SECONDS = 0.05  # between two looks
 
 
 class Shortage:
@@ -80,7 +85,7 @@ class Shortage:
         now = time.monotonic()
         if now < self._next_look:
             return
-        self._next_look = now + _LOOK_SECONDS
+        self._next_look = now + LOOK_SECONDS
         here = sorted(self._roster.machines(State.IDLE, State.COMPUTING, State.LATE))
         missing, shards = 0, False
         for opening, _ in openings.values():
@@ -95,7 +100,7 @@ class Shortage:
             self._since, self._said = None, 0
             return
         self._since = self._since or now
-        if missing == self._said or now - self._since < _SOON:
+        if missing == self._said or now - self._since < SHORTAGE_SECONDS:
             return
         self._said = missing
         more = plural(missing, "more shard" if shards else "more machine")
@@ -104,10 +109,6 @@ class Shortage:
 
 log = logging.getLogger(__name__)
 
-_SETTLE_SECONDS = 10.0  # that the other processes are waited for once there are enough
-_OPEN_SECONDS = 600.0  # to open a shard, which may be read in full; a death shows at once
-_REPORT_SECONDS = 2.0  # in which a machine says what went wrong
-_BYE_SECONDS = 5.0  # in which machines leave when they are told to
 _MOST_AT_ONCE = 1000  # messages, before something else has a turn
 _MOST_TOLD = 10  # warnings of one kind
 
@@ -232,7 +233,7 @@ class SocketHub:
             for name in self._listener.gone([name for name, _ in self._gathered]):
                 self._gathered = [pair for pair in self._gathered if pair[0] != name]
             if not settled and len(self._gathered) >= enough:
-                settled, due = True, min(due, time.monotonic() + _SETTLE_SECONDS)
+                settled, due = True, min(due, time.monotonic() + SETTLE_SECONDS)
             if time.monotonic() > due:
                 total = plural(expected(), "machine")
                 say(f"{missing} of {total} have not come yet and can still join")
@@ -359,7 +360,7 @@ class SocketHub:
             self._last_words = Stop(error).packed()
             for peer in self._living():
                 peer.order(Order(Kind.STOP), self._last_words)
-            patience, due = Patience(), time.monotonic() + _BYE_SECONDS
+            patience, due = Patience(), time.monotonic() + BYE_SECONDS
             while self._peers and time.monotonic() < due:
                 self._listen()
                 for name in self._listener.gone(list(self._peers)):
@@ -452,7 +453,7 @@ class SocketHub:
         peer.text = None
         peer.texts_owed += 1
         peer.order(Order(Kind.EXPLAIN))
-        patience, due = Patience(), time.monotonic() + _REPORT_SECONDS
+        patience, due = Patience(), time.monotonic() + REPORT_SECONDS
         while peer.text is None and time.monotonic() < due and self._is_here(peer):
             self._listen()
             self._look_for_gone()
@@ -640,7 +641,7 @@ class SocketHub:
         """Take what a process says of the store that it opens."""
         opened, peer.opened = peer.opened, None
         if opened is None:
-            if time.monotonic() - peer.process.since > _OPEN_SECONDS:
+            if time.monotonic() - peer.process.since > OPEN_SECONDS:
                 self._exclude(peer, "it does not open its shard")
             return
         if opened.problem:
@@ -671,7 +672,7 @@ class SocketHub:
             if len(finished) != before:
                 last, before = time.monotonic(), len(finished)
             are_enough = placement.count(finished) >= needed
-            limit = _SETTLE_SECONDS if are_enough else _OPEN_SECONDS
+            limit = SETTLE_SECONDS if are_enough else OPEN_SECONDS
             if time.monotonic() - last > limit:
                 log.warning("slow to open: machines %s", [peer.machine for peer in waited])
                 return

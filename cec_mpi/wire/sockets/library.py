@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
+from cec_mpi.times import KNOWN_SECONDS, LINGER_SECONDS
 
 if TYPE_CHECKING:
     import zmq
 
-SILENCE_SECONDS = 10.0  # after which the other end counts as dead, such as a host without power
 USER = b"cec_mpi"  # who shows the key as a password, where nothing is encrypted
-LINGER_MS = 2000  # the time to send the last words of a process
-_HANDSHAKE_MS = 3000  # the time that a stranger has in all
 _HEARTBEATS = 5  # in the time of silence above
 
 _numbers = itertools.count()  # of monitors
@@ -50,8 +48,8 @@ def prepare(socket: zmq.Socket[bytes], silence: float) -> None:
     if silence:
         socket.heartbeat_ivl = int(1e3 * silence / _HEARTBEATS)
         socket.heartbeat_timeout = int(1e3 * silence)
-    socket.handshake_ivl = _HANDSHAKE_MS
-    socket.linger = LINGER_MS
+    socket.handshake_ivl = int(1e3 * KNOWN_SECONDS)
+    socket.linger = int(1e3 * LINGER_SECONDS)
     socket.sndhwm = 0  # what is sent is bounded: one job at a time
 
 

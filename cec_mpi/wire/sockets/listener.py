@@ -18,6 +18,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.regular import check_descriptors, raise_file_limit
 from cec_mpi.processes.places import network_here
 from cec_mpi.roster.roster import Process, Room
+from cec_mpi.times import END_LOOK_SECONDS, MISSED_LOOK_SECONDS, OWED_SECONDS, SILENCE_SECONDS
 from cec_mpi.wire.jobs import Job
 from cec_mpi.wire.orders import Opened, Order
 from cec_mpi.wire.sockets.connection_file import (
@@ -29,7 +30,6 @@ from cec_mpi.wire.sockets.connection_file import (
     own_names,
 )
 from cec_mpi.wire.sockets.library import (
-    SILENCE_SECONDS,
     USER,
     is_heard,
     prepare,
@@ -135,9 +135,6 @@ log = logging.getLogger(__name__)
 
 _DOMAIN = "cec_mpi"  # whose keys they are
 _DESCRIPTORS = 26  # that ZeroMQ needs to listen, and a few more for modules and records
-_LOOK_SECONDS = 0.01  # between two looks for machines whose connections have ended
-_ROUND_SECONDS = 1.0  # between two looks for machines whose end was missed
-_OWED_SECONDS = 1.0  # within which an end shows whose it was
 _NOWHERE = logging.Logger("zmq.auth", logging.CRITICAL)  # pyzmq would log passwords
 
 
@@ -259,7 +256,7 @@ class Listener:
         now = time.monotonic()
         if now < (self._next_look if self._owed else self._next_round):
             return []
-        self._next_look, self._next_round = now + _LOOK_SECONDS, now + _ROUND_SECONDS
+        self._next_look, self._next_round = now + END_LOOK_SECONDS, now + MISSED_LOOK_SECONDS
         gone = [caller for caller in callers if not self.send(caller, PRESENT)]
         self._owed = [until for until in self._owed[len(gone) :] if until > now]
         return gone
@@ -305,7 +302,7 @@ class Listener:
                 descriptor = told(monitor)["value"]
                 if descriptor in self._known:
                     self._known -= Counter([descriptor])
-                    self._owed.append(time.monotonic() + _OWED_SECONDS)
+                    self._owed.append(time.monotonic() + OWED_SECONDS)
 
     def _bind(
         self, tcp: Any, at: Sequence[str], ports: tuple[int, int] | None

@@ -14,6 +14,7 @@ from cec_mpi.errors import CecError, MachineError, StoppedError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.terminal import say
+from cec_mpi.times import FAREWELL_SECONDS, LEAVE_LOOK_SECONDS
 from cec_mpi.wire.orders import (
     Announced,
     Close,
@@ -42,9 +43,6 @@ from cec_mpi.wire.sockets.messages import (
     together,
     unpacked_job,
 )
-
-_LOOK_SECONDS = 0.1  # between two looks whether this process is to leave
-_FAREWELL_SECONDS = 2.0  # that the master has to let it go; it may be busy between two steps
 
 
 class ToldToLeaveError(StoppedError):
@@ -165,7 +163,7 @@ class SocketMachineEnd:
         self._connection.send(SAID, said(content))
 
     def _object(self) -> Any:
-        while (frames := self._connection.receive(_LOOK_SECONDS)) is None:
+        while (frames := self._connection.receive(LEAVE_LOOK_SECONDS)) is None:
             if self.told:
                 self._connection.send(GOOD_BYE)
                 raise ToldToLeaveError(self.told)
@@ -178,14 +176,14 @@ class SocketMachineEnd:
 
     def _next(self) -> list[Any] | None:
         early, self._early = self._early, None
-        return early or self._connection.receive(_LOOK_SECONDS)
+        return early or self._connection.receive(LEAVE_LOOK_SECONDS)
 
     def _may_go(self, frames: list[Any] | None) -> bool:
         """Say good-bye; whether the master has let this machine go, or says nothing for long."""
         now = time.monotonic()
         if self._goes_by is None:
             self._connection.send(GOOD_BYE)
-            self._goes_by = now + _FAREWELL_SECONDS
+            self._goes_by = now + FAREWELL_SECONDS
         return now > self._goes_by or (frames is not None and frames[0] == FAREWELL)
 
     @property

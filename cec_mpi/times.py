@@ -1,0 +1,61 @@
+"""How long processes wait for each other, in seconds: all of it in one table.
+
+What users can set is not here (``--start-timeout``, ``--deadline``, ``--retry``). How long a wait
+for the next message of a step spins and sleeps is in `processes.waiting`, which measures it.
+"""
+
+from __future__ import annotations
+
+# To start. A rank or machine that is not there in time ends the start, and is named.
+START_SECONDS = 60.0  # for all processes to come, and
+START_SECONDS_OF_A_RANK = 1.0  # for each: on shared cores they start one after the other
+MEETING_SECONDS = 10.0  # after that, for ranks to tell each other who has not come
+MPI_INIT_SECONDS = 0.2  # that each rank sleeps after MPI_Init: twice what was enough when tried
+SRUN_SECONDS = 5.0  # for a question to srun, which tries again where no controller answers
+CONNECT_SECONDS = 2.0  # for a machine to reach one address of the master
+KNOWN_SECONDS = 3.0  # for a machine and the master to accept each other's keys
+AGAIN_SECONDS = 0.5  # between two attempts to reach the master
+SETTLE_SECONDS = 10.0  # for more machines to come once there are enough
+OPEN_SECONDS = 600.0  # to open a shard, which may be read in full; a death shows at once
+
+# Who is lost. A process that ends is noticed at once, because its connection does.
+SILENCE_SECONDS = 10.0  # without a sign of life: the host is off, or the network is cut
+STOPPED_SECONDS = 60.0  # for a stopped master to go on, while its host accepts connections
+LATE_SECONDS = 0.1  # the shortest deadline: processes on shared cores are late by less
+LOST_SECONDS = 5.0  # without an answer, at least, for a machine to be taken for lost
+LOST_DEADLINES = 10.0  # or this many deadlines
+REPORT_SECONDS = 2.0  # for a machine to say what went wrong on it
+OWED_SECONDS = 1.0  # for the end of a connection to show which machine it was
+WARNING_SECONDS = 2.0  # for a warning of all processes to reach this one, too
+ADOPT_SECONDS = 30.0  # for a machine to read shards that it takes over, and
+ADOPT_FACTOR = 10.0  # this many times what was expected
+
+# To end. A process that waits longer is ended, or leaves without the others.
+BYE_SECONDS = 5.0  # for machines to leave when the run ends
+LEAVING_SECONDS = 5.0  # for processes that the run has started to end after that
+FAREWELL_SECONDS = 2.0  # for the master to let a machine go: it may be between two steps
+LINGER_SECONDS = 2.0  # for the last words of a process to be sent
+NOTE_SECONDS = 3.0  # that a note for ranks which come too late stays
+TURN_SECONDS = 1.0  # for the rank before this one to say why all leave
+LAST_TURN = 5  # ranks that have a turn: a thousand do not wait for each other
+SILENT_SECONDS = 1.0  # that a rank which says nothing stays longer than those which do
+SCANCEL_SECONDS = 20.0  # for scancel to end the processes of a step
+PRINTING_SECONDS = 3.0  # for rank 0, without MPI, to print why all leave
+APART_SECONDS = 2.0  # until a rank prints what others may raise as well, and
+MORE_APART_SECONDS = 0.3  # for each rank before it
+TELLING_SECONDS = 0.5  # for a word to other ranks to be on its way
+RAISING_SECONDS = 0.1  # that rank 0 is ahead: under `python -m mpi4py` who raises ends all
+LAST_SECONDS = 0.1  # that rank 0 stays when all others have left
+READING_SECONDS = 0.3  # for a launcher to read what was printed: MPICH's drops the rest
+ENDING_SECONDS = 3.0  # for a launcher to end all ranks
+
+# Between two looks. Each costs its time, and delays what it would see.
+LOOK_SECONDS = 0.05  # of a rank that looks for its master, and of a master for machines
+LEAVE_LOOK_SECONDS = 0.1  # of a machine whether it is to leave
+END_LOOK_SECONDS = 0.01  # of the master for connections that have ended
+MISSED_LOOK_SECONDS = 1.0  # and for those whose end was missed
+SHORTAGE_SECONDS = 0.5  # that machines may be missing before it is said
+TICK_SECONDS = 0.1  # of a wait for availability: mpirun kills 0.25 s after SIGTERM
+ANSWER_SLEEP = 1e-3  # at most, of a wait for answers
+IDLE_SLEEP = 10e-3  # at most, where nobody computes, and somebody is to come
+ORDER_SLEEP = 5e-3  # at most, of a machine in lockstep that waits for the next step
