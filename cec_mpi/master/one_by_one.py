@@ -28,8 +28,7 @@ from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.elastic import as_deadline
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.waiting import Patience, Rhythm
-from cec_mpi.roster.changes import Excluded, Left, Lost
-from cec_mpi.roster.roster import State
+from cec_mpi.roster import Excluded, Left, Lost, State
 from cec_mpi.store.shard import Mended
 from cec_mpi.text import plural
 from cec_mpi.times import IDLE_SLEEP, LOST_DEADLINES, LOST_SECONDS

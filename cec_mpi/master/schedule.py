@@ -11,7 +11,7 @@ from cec_mpi.core.placement.reach import Reach
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.step import Step
 from cec_mpi.processes.waiting import Clock
-from cec_mpi.roster.roster import Roster
+from cec_mpi.roster import Roster
 from cec_mpi.text import plural
 from cec_mpi.times import TICK_SECONDS, WARNING_SECONDS
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
-from cec_mpi.roster.changes import Change
+from cec_mpi.roster import Change
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.shard import Mended
 from cec_mpi.wire.orders import Opening, Reported

@@ -24,8 +24,7 @@ from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.places import Place
 from cec_mpi.processes.waiting import Clock
-from cec_mpi.roster.changes import WARNED, Gone, Left
-from cec_mpi.roster.roster import Roster
+from cec_mpi.roster import WARNED, Gone, Left, Roster
 from cec_mpi.wire.jobs import Answers, Event, Job, JobsEnd
 from cec_mpi.wire.orders import Announced, Multiply, Opened, Opening, Report
 

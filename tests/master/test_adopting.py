@@ -14,8 +14,7 @@ import cec_mpi
 from cec_mpi.core.speeds.learned import SpeedEstimator
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError
-from cec_mpi.roster.changes import GivenUp
-from cec_mpi.roster.roster import State
+from cec_mpi.roster import GivenUp, State
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.shard import Mended
 from cec_mpi.wire.jobs import Answered, AnswerRoom, Job

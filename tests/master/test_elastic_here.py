@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import cec_mpi
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
-from cec_mpi.roster.changes import Excluded
-from cec_mpi.roster.roster import State
+from cec_mpi.roster import Excluded, State
 from cec_mpi.store.reader import open_store
 from helpers.elastic_here import Kept, master_of
 from helpers.interrupts import interrupted

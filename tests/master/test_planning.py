@@ -16,7 +16,7 @@ from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.schedule import Schedule
 from cec_mpi.records.recorder import Recorder
-from cec_mpi.roster.roster import Roster
+from cec_mpi.roster import Roster
 
 SPEEDS = np.array([2.0, 2.0, 3.0, 3.0, 4.0, 4.0])  # the paper's, in rows per second
 EVERYONE, RECOVERY, ROWS = (1, 2, 3, 4, 5, 6), 3, 420

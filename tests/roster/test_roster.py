@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.roster.changes import Excluded, GivenUp, Joined, Left, Lost
-from cec_mpi.roster.roster import Room, Roster, State
+from cec_mpi.roster import Excluded, GivenUp, Joined, Left, Lost, Room, Roster, State
 
 ASKED = {State.COMPUTING, State.LATE, State.GIVEN_UP}
 SERVING = {State.IDLE} | ASKED

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.roster.changes import Excluded
+from cec_mpi.roster import Excluded
 from cec_mpi.session.machine import leave_note, remove_notes
 from cec_mpi.wire.sockets.hub import SocketHub
 from cec_mpi.wire.sockets.listener import Listener

@@ -18,8 +18,7 @@ from cec_mpi.master.flight.reading import BANDWIDTH, Reading
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.step import Step
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.roster.changes import Change, Gone
-from cec_mpi.roster.roster import State
+from cec_mpi.roster import Change, Gone, State
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.times import ADOPT_FACTOR, ADOPT_SECONDS
 from cec_mpi.wire.jobs import Job, JobsEnd

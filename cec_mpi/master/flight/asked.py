@@ -11,7 +11,7 @@ from cec_mpi.core.accuracy.finite import Unusable
 from cec_mpi.core.placement.placement import Placement
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.step import Step
-from cec_mpi.roster.roster import State
+from cec_mpi.roster import State
 from cec_mpi.wire.jobs import Intervals, Job
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from cec_mpi.master.flight.adjoint import AdjointStep
 from cec_mpi.master.flight.forward import ForwardStep
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.step import Step
-from cec_mpi.roster.roster import State
+from cec_mpi.roster import State
 from cec_mpi.wire.jobs import Intervals, Job
 
 if TYPE_CHECKING:

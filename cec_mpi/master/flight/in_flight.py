@@ -17,8 +17,7 @@ from cec_mpi.master.flight.asked import Asked
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.processes.waiting import Patience
-from cec_mpi.roster.changes import GivenUp, Gone, Joined, Lost
-from cec_mpi.roster.roster import State
+from cec_mpi.roster import GivenUp, Gone, Joined, Lost, State
 from cec_mpi.text import plural
 from cec_mpi.times import ANSWER_SLEEP
 from cec_mpi.wire.jobs import Answered, Answers, Event, Job, credible

@@ -26,8 +26,7 @@ from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.places import Place, place_here, places_together
 from cec_mpi.processes.start import different_packages
 from cec_mpi.processes.waiting import Clock, Patience
-from cec_mpi.roster.changes import WARNED, Excluded, Gone, Left, Lost
-from cec_mpi.roster.roster import Roster, State
+from cec_mpi.roster import WARNED, Excluded, Gone, Left, Lost, Roster, State
 from cec_mpi.terminal import say
 from cec_mpi.text import plural
 from cec_mpi.times import (

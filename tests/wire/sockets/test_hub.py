@@ -18,8 +18,7 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.processes.places import place_here
-from cec_mpi.roster.changes import Excluded, GivenUp, Joined, Left, Lost
-from cec_mpi.roster.roster import State
+from cec_mpi.roster import Excluded, GivenUp, Joined, Left, Lost, State
 from cec_mpi.wire.jobs import Answered
 from cec_mpi.wire.orders import Kind, Opened, Opening, Report, announced, reported
 from cec_mpi.wire.sockets.connection import Connection, GoneMasterError

@@ -1,13 +1,91 @@
-"""Which process is which machine, and in what state: a method for each change."""
+"""Which process is which machine, and in what state: a method for each change.
+
+How a machine of an elastic run is lost, in the order in which it happens:
+
+1. `wire.sockets.listener` notices that a connection has ended, and `wire.sockets.hub` that this was
+   the machine's. Of a machine that is silent, `master.one_by_one` (`give_up_silent`) decides that
+   it has been so for too long, and `master.flight.in_flight` that a step does not wait for it.
+2. The roster changes the state of the process, and tells the change: `Lost`, `GivenUp`, `Left` or
+   `Excluded`. It alone says who is there. The hub has a spare become the machine.
+3. `master.one_by_one` (`note`) writes the change into the step's record, and
+   `master.flight.in_flight` (`_handle`) has `forward` or `adjoint` give the missing rows to others.
+4. The next step is planned by `master.schedule` for the machines that are there.
+
+In lockstep no machine can be lost: the launcher ends the job (`processes.ending`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from cec_mpi.roster.changes import Change, GivenUp, Gone, Joined, Lost
+WARNED = "it was warned that it has to leave"  # why it has `Left`
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A machine is not available any more."""
+
+    machine: int
+    reason: str
+    word: ClassVar[str]  # of records
+    said: ClassVar[str]  # to people
+
+    def __str__(self) -> str:
+        return f"machine {self.machine} {self.said}: {self.reason}"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As an event in the records."""
+        return {self.word: self.machine, "reason": self.reason}
+
+
+class Lost(Gone):
+    """A machine has no process any more."""
+
+    word, said = "lost", "is lost"
+
+
+class GivenUp(Gone):
+    """A machine has not answered for so long that it counts as lost, until it does."""
+
+    word, said = "given up", "is given up"
+
+
+class Left(Gone):
+    """A machine is asked no more, since its process is to end."""
+
+    word, said = "leaving", "is asked no more"
+
+
+class Excluded(Gone):
+    """A machine is asked no more, since its answers are wrong."""
+
+    word, said = "excluded", "is asked no more"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A process has become this machine, or one that was given up is back."""
+
+    machine: int
+    rank: int
+    host: str = ""  # empty where nobody has said which
+
+    def __str__(self) -> str:
+        where = f" on {self.host}" if self.host else ""
+        return f"rank {self.rank}{where} is machine {self.machine} now"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As an event in the records."""
+        where = {"host": self.host} if self.host else {}
+        return {"joined": self.machine, "rank": self.rank} | where
+
+
+Change = Gone | Joined
 
 
 class State(Enum):
