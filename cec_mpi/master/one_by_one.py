@@ -25,7 +25,6 @@ from cec_mpi.master.numbers.bounds import ErrorBounds
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.planning import OpenStore
 from cec_mpi.master.step import Multiplied, Step
-from cec_mpi.options.elastic import as_deadline
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.waiting import Patience, Rhythm
 from cec_mpi.roster import Excluded, Left, Lost, State
@@ -77,7 +76,8 @@ class MadeOneByOne:
         self._recorder, self._bounds = store.recorder, bounds
         self._stragglers = options.stragglers
         self.steps.all_count = options.stragglers < 1
-        self.deadline = None if options.deadline is None else as_deadline(options.deadline)
+        assert not isinstance(options.deadline, float | str)  # they are checked
+        self.deadline = options.deadline
         compares = options.check != "none"
         self.adopting = Adopting.of(options, end, self.steps, self.manifest)
         self._decoders = Decoders(self.manifest.code)
