@@ -14,7 +14,6 @@ from typing import TextIO
 from cec_mpi.text import one_message
 
 QUIET, NORMAL, VERBOSE = -1, 0, 1  # errors alone; remarks and warnings too; events as they happen
-_MOST_DRAWN = 9  # lines that another process draws anew in their place
 WARNED = {"warned": True}  # extra of what is logged and has been told already
 
 
@@ -24,7 +23,6 @@ class _State:
 
     verbosity: int = NORMAL
     problem: OSError | None = None  # with standard output
-    leaves_room: bool = False
 
 
 _state = _State()
@@ -82,20 +80,12 @@ def _note(error: OSError) -> None:
         _state.problem = _state.problem or error
 
 
-def leave_room() -> None:
-    """From now on what is told ends with empty lines: the terminal is drawn on by another process.
-
-    It goes up by as many lines as it has drawn, and does not know what came after them.
-    """
-    _state.leaves_room = True
-
-
 def tell(line: str) -> None:
     """Write a line, or several, to standard error; at once, so that nothing comes between."""
     if sys.stderr is None:  # as it is when standard error was closed before
         return
     try:
-        sys.stderr.write(f"{line}\n" + "\n" * (_MOST_DRAWN * _state.leaves_room))
+        sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
     except (OSError, ValueError):
         drop(sys.stderr)

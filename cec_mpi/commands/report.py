@@ -100,8 +100,8 @@ def _watch(arguments: argparse.Namespace, wanted: dict[str, Path], made: str) ->
     """Write what is wanted until the runs end, and say so by the rules of --progress."""
     runs = listed(arguments.runs, 5)
     view = _Anew(f"{made}: anew every {_EVERY:g} s until the end of {runs}")
-    with shown(view, arguments.progress) as shower:
-        if shower is not None:
+    with shown(view, arguments.progress) as lock:
+        if lock is not None:
             tell(f"cec-mpi: {view.line()}")
         while any(map(_is_beginning, arguments.runs)):
             time.sleep(_LOOK)
@@ -110,11 +110,10 @@ def _watch(arguments: argparse.Namespace, wanted: dict[str, Path], made: str) ->
             found = _write(arguments, wanted)
             if not _are_going(found):
                 break
-            if shower is not None:
-                with shower.lock:
+            if lock is not None:
+                with lock:
                     steps = listed([run.steps for run in found], 5)
                     view.words = f"{made}: written at {time.strftime('%X')}, {runs} at step {steps}"
-                    shower.look()
             time.sleep(max(_EVERY, _SMALLEST_PAUSE * (time.monotonic() - begin)))
 
 

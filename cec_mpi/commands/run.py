@@ -10,16 +10,14 @@ from typing import Any
 from cec_mpi.commands.parser import Processes
 from cec_mpi.commands.task import option_of_task, task_text
 from cec_mpi.errors import InputError
-from cec_mpi.live.ways import LIVE, way_to_show
 from cec_mpi.options import values
 from cec_mpi.options.elastic import if_removed
 from cec_mpi.options.option import add_options, from_flags
 from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.together import on_master, run_together
+from cec_mpi.processes.together import run_together
 from cec_mpi.run.options import JoinOptions, RunOptions
-from cec_mpi.terminal import leave_room
 
 
 def add_run(commands: Any) -> None:
@@ -101,8 +99,6 @@ def _run(arguments: argparse.Namespace) -> int:
             read_ahead()
 
         def together(comm: Any) -> int:
-            if on_master(comm, lambda: way_to_show(run.progress) is LIVE) and comm.rank:
-                leave_room()
             return run_in_lockstep(comm, run, options, signals)
 
         return run_together(together, options.start_timeout)

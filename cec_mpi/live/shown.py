@@ -1,24 +1,23 @@
-"""Progress of one piece of work, shown when it is time: drawn anew, or as a line now and then."""
+"""Progress of one piece of work: lines drawn anew on a terminal, or a line now and then."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from cec_mpi.live.ways import Pace, Way, terminal_seen, way_to_show
+from cec_mpi.live.ways import LIVE, Pace, Way, way_to_show
 from cec_mpi.live.words import clock
 from cec_mpi.terminal import tell
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_SECONDS_BETWEEN = 0.1  # drawings
-_COSTS = 100  # times that what a drawing takes goes by before the next, up to
-_MOST_SECONDS_BETWEEN = 1.0
-_TICK = 1.0  # seconds between two looks where nothing happens
+_TICK = 1.0  # seconds between two looks whether a line is due
+_DRAWINGS = 4  # a second
 
 
 class View(Protocol):
@@ -31,91 +30,69 @@ class View(Protocol):
         """Lines on a terminal of this size."""
 
 
-class Shower:
-    """Shows a view when it is time, also while nothing happens.
-
-    Parameters
-    ----------
-    view : View
-    way : Way
-    draw : callable, optional
-        Draws it, where it is drawn.
-
-    Attributes
-    ----------
-    lock : threading.RLock
-        Who changes the view holds it: a thread looks at it now and then.
-    """
-
-    def __init__(self, view: View, way: Way, draw: Callable[[], None] | None) -> None:
-        self._view = view
-        self._draw = draw
-        self._begin = time.monotonic()
-        self._pace = Pace(way, self._begin)
-        self._due = self._begin + (_SECONDS_BETWEEN if draw else way.least)
-        self.lock = threading.RLock()
-
-    def look(self) -> None:
-        """Show it, if it is time."""
-        with self.lock:
-            self._look()
-
-    @contextmanager
-    def looking(self) -> Iterator[Shower]:
-        """Look now and then inside."""
-        over = threading.Event()
-
-        def look() -> None:
-            while not over.wait(_TICK):
-                self.look()
-
-        thread = threading.Thread(target=look, daemon=True, name="progress")
-        thread.start()
-        try:
-            yield self
-        finally:
-            over.set()
-            thread.join()
-
-    def _look(self) -> None:
-        now = time.monotonic()
-        if now < self._due:
-            return
-        if self._draw is None:
-            if self._pace.due(now):
-                tell(f"cec-mpi: {self._view.line()}, {clock(now - self._begin)} so far")
-            return
-        self._draw()
-        drawn = time.monotonic()
-        between = min(_MOST_SECONDS_BETWEEN, _COSTS * (drawn - now))
-        self._due = drawn + max(_SECONDS_BETWEEN, between)
-
-
 @contextmanager
-def shown(view: View, choice: str) -> Iterator[Shower | None]:
-    """Give what shows a view when it is time, or None where nothing is to be shown.
+def shown(view: View, choice: str) -> Iterator[threading.RLock | None]:
+    """Show a view while work is done; yields a lock, or None if nothing is to be shown.
 
     Parameters
     ----------
     view : View
+        Whoever changes it holds the lock.
     choice : str
-        How, as of `way_to_show`.
+        How it is shown, see `way_to_show`.
     """
     way = way_to_show(choice)
     if way is None:
         yield None
         return
-    terminal = terminal_seen() if way.live else None
-    if terminal is None:
-        with Shower(view, way, None).looking() as shower:
-            yield shower
-        return
-    from cec_mpi.live.screen import Screen  # with rich, which is read only where it is needed
+    lock = threading.RLock()
+    with _drawn(view, lock) if way == LIVE else _told(view, lock, way):
+        yield lock
 
-    with Screen(terminal) as screen:
 
-        def draw() -> None:
-            screen.draw(view.lines(*terminal.size, screen.is_plain))
+@contextmanager
+def _drawn(view: View, lock: threading.RLock) -> Iterator[None]:
+    """Lines on the terminal of standard error; what else is printed appears above them."""
+    from rich.live import Live  # read only where it is needed
 
-        with Shower(view, way, draw).looking() as shower:
-            yield shower
+    from cec_mpi.live.console import Cut, console_on, is_plain
+
+    console = console_on(sys.stderr)
+
+    def lines() -> RenderableType:
+        with lock:
+            size = console.width - 1, console.height - 1
+            return Cut(list(view.lines(*size, is_plain(console.encoding)))[: max(1, size[1])])
+
+    with Live(
+        console=console,
+        get_renderable=lines,
+        refresh_per_second=_DRAWINGS,
+        transient=True,
+        redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+        vertical_overflow="crop",
+    ):
+        yield
+
+
+@contextmanager
+def _told(view: View, lock: threading.RLock, way: Way) -> Iterator[None]:
+    """A line now and then."""
+    over, begin = threading.Event(), time.monotonic()
+    pace = Pace(way, begin)
+
+    def look() -> None:
+        while not over.wait(_TICK):
+            now = time.monotonic()
+            if pace.due(now):
+                with lock:
+                    line = view.line()
+                tell(f"cec-mpi: {line}, {clock(now - begin)} so far")
+
+    thread = threading.Thread(target=look, daemon=True, name="progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

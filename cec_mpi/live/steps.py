@@ -199,14 +199,13 @@ def progress(
         How it is shown, as of `way_to_show`.
     """
     view = RunView(Seen(header))
-    with shown(view, choice) as shower:
-        if shower is None:
+    with shown(view, choice) as lock:
+        if lock is None:
             yield None
             return
 
         def watch(record: StepRecord) -> None:
-            with shower.lock:
+            with lock:
                 view.take(vars(record))
-                shower.look()
 
         yield watch

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cec_mpi.live.screen import is_plain, rendered
+from cec_mpi.live.console import is_plain, rendered
 from cec_mpi.live.table import top_lines
 from cec_mpi.live.watched import WatchedRun
 from cec_mpi.live.whole_screen import WholeScreen

@@ -83,16 +83,13 @@ def transfer(doing: str, choice: str) -> Iterator[Callable[[int, int], None] | N
         yield None
         return
     view = TransferView(doing)
-    with shown(view, choice) as shower:
-        if shower is None:
+    with shown(view, choice) as lock:
+        if lock is None:
             yield None
             return
 
         def watch(done: int, total: int) -> None:
-            with shower.lock:
-                is_new = total != view.total or done < view.done
+            with lock:
                 view.note(done, total)
-                if not is_new and done < total:
-                    shower.look()
 
         yield watch

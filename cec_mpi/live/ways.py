@@ -1,8 +1,4 @@
-"""Who looks, and how it can be shown to them: in lines drawn anew, or in one now and then.
-
-A launcher hands on what its ranks write. Some wait for the end of each line: what begins
-with a cursor that goes up and ends with its line reaches the terminal through all of them.
-"""
+"""Who looks, and how it can be shown to them: in lines drawn anew, or in one now and then."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import get_terminal_size
 
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.terminal import QUIET, VERBOSE, verbosity
@@ -73,56 +68,24 @@ class Pace:
         return True
 
 
-@dataclass(frozen=True)
-class Terminal:
-    """The terminal that shows the standard error of this process.
+def is_watched() -> bool:
+    """Whether people see on a terminal what this process writes to standard error.
 
-    Attributes
-    ----------
-    owner : int or None
-        The launcher whose terminal it is, and that hands on what is written; None for our own.
-    shows_output : bool
-        Whether it shows standard output too.
+    A launcher with a terminal hands on what its ranks write.
     """
-
-    owner: int | None
-    shows_output: bool
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Columns and lines, as they are now."""
-        try:
-            if self.owner is None:
-                found = os.get_terminal_size(sys.stderr.fileno())
-            else:
-                flags = os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
-                descriptor = os.open(f"/proc/{self.owner}/fd/2", flags)
-                try:
-                    found = os.get_terminal_size(descriptor)
-                finally:
-                    os.close(descriptor)
-        except (OSError, ValueError):
-            found = os.terminal_size((0, 0))
-        usual = get_terminal_size((80, 24))
-        return found.columns or usual.columns, found.lines or usual.lines
-
-
-def terminal_seen() -> Terminal | None:
-    """The terminal on which people see what this process writes to standard error, if any."""
     if sys.stderr.isatty():
-        return Terminal(None, sys.stdout is not None and sys.stdout.isatty())
+        return True
     process = os.getppid()
     try:
         for _ in range(_ANCESTORS):
             directory = Path("/proc") / str(process)
             if (directory / "comm").read_text().strip() in _LAUNCHERS:
-                errors, output = (str((directory / "fd" / n).readlink()) for n in "21")
-                is_terminal = errors.startswith(("/dev/pts/", "/dev/tty"))
-                return Terminal(process, output == errors) if is_terminal else None
+                errors = str((directory / "fd" / "2").readlink())
+                return errors.startswith(("/dev/pts/", "/dev/tty"))
             process = int((directory / "stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, ValueError):
         pass  # no such process, or not ours to look at: then nobody is known to watch
-    return None
+    return False
 
 
 def way_to_show(choice: str = AUTO, environ: Mapping[str, str] = os.environ) -> Way | None:
@@ -141,9 +104,9 @@ def way_to_show(choice: str = AUTO, environ: Mapping[str, str] = os.environ) -> 
     if launcher is not None and launcher.is_srun:  # no ancestor of its ranks
         watched = environ.get("ENVIRONMENT") != "BATCH"  # which sbatch sets
     else:
-        watched = terminal_seen() is not None
-        can_be_live = environ.get("TERM") not in _WITHOUT_CURSOR and _NOTEBOOK not in environ
-        if watched and can_be_live and choice == AUTO:
+        watched = is_watched()
+        has_cursor = environ.get("TERM") not in _WITHOUT_CURSOR and _NOTEBOOK not in environ
+        if launcher is None and sys.stderr.isatty() and has_cursor and choice == AUTO:
             return LIVE
     if verbosity() == VERBOSE:
         return VERBOSELY

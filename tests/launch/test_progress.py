@@ -38,18 +38,28 @@ def slow_run(small_store, tmp_path):
     return [*launcher, "cec-mpi", "run", str(small_store.path), *words]
 
 
-def test_steps_are_shown_on_a_terminal_while_they_are_made(start, slow_run, tmp_path):
+@pytest.fixture
+def on_a_terminal(start, tmp_path):
+    """Start a command of a task that prints, on a terminal."""
     (tmp_path / "talking.py").write_text(TASK)
-    words = [word for word in slow_run if word not in ("--vectors", str(tmp_path / "W.npy"))]
-    terminal = Terminal(120, 24)
-    os.write(terminal.end, b"$ mpirun ...\n")  # as a shell leaves it
-    variables = {"TERM": "xterm-256color", "PYTHONPATH": str(tmp_path)}
-    streams = {"stdout": terminal.end, "stderr": terminal.end}
-    process = start(
-        [*words, "--task", "talking:task"], cwd=tmp_path, variables=variables, **streams
-    )
-    os.close(terminal.end)
-    terminal.end = -1
+
+    def on_a_terminal(words):
+        terminal = Terminal(120, 24)
+        os.write(terminal.end, b"$ a command\n")  # as a shell leaves it
+        variables = {"TERM": "xterm-256color", "PYTHONPATH": str(tmp_path)}
+        streams = {"stdout": terminal.end, "stderr": terminal.end}
+        words = [word for word in words if word not in ("--vectors", str(tmp_path / "W.npy"))]
+        words = [*words, "--task", "talking:task"]
+        process = start(words, cwd=tmp_path, variables=variables, **streams)
+        os.close(terminal.end)
+        terminal.end = -1
+        return process, terminal
+
+    return on_a_terminal
+
+
+def test_steps_are_shown_on_a_terminal_while_they_are_made(on_a_terminal, slow_run, tmp_path):
+    process, terminal = on_a_terminal(slow_run[slow_run.index("cec-mpi") :])
     terminal.await_text(" of 3 available")
     terminal.await_text("step 31")
     (tmp_path / "seen").touch()
@@ -62,6 +72,15 @@ def test_steps_are_shown_on_a_terminal_while_they_are_made(start, slow_run, tmp_
     assert done.startswith("talking:task is done: 40 steps on 3 machines, ")
     assert results.startswith("results: ")
     assert "report: cec-mpi report " in f"{report}{''.join(rest)}"
+
+
+def test_a_launcher_passes_on_a_line_now_and_then(on_a_terminal, slow_run, tmp_path):
+    process, terminal = on_a_terminal(slow_run)
+    terminal.await_text("cec-mpi: step ")
+    (tmp_path / "seen").touch()
+    assert process.wait(timeout=60) == 0
+    terminal.close()
+    assert " of 3 available" not in terminal.text
 
 
 @pytest.mark.any_mpi

@@ -7,19 +7,18 @@ import time
 import warnings
 from contextlib import suppress
 from datetime import timedelta
-from itertools import count
 
 import pytest
 
-from cec_mpi.live.screen import Screen
 from cec_mpi.live.seen import Seen
+from cec_mpi.live.shown import shown
 from cec_mpi.live.steps import RunView, progress
 from cec_mpi.live.strip import strip
-from cec_mpi.live.ways import Terminal as Shown
 from cec_mpi.records import StepRecord
-from cec_mpi.terminal import _State, tell, warn
+from cec_mpi.terminal import tell, warn
 from helpers.steps import BEGIN, header, step
 
+LIMIT = 60  # seconds
 LOST = {"lost": 4, "reason": "its connection ended\x1b[2J"}
 
 
@@ -36,11 +35,33 @@ def seen(steps, **about):
     return found
 
 
+def drawn(terminal, before=""):
+    """What a terminal shows, once that has changed."""
+    by = time.monotonic() + LIMIT
+    while (text := terminal.settled_text()) == before:
+        assert time.monotonic() < by
+        time.sleep(0.01)
+    return text
+
+
 def show(terminal, found):
-    """What a screen of this size shows of a run."""
-    with Screen(Shown(None, True)) as screen:
-        screen.draw(RunView(found).lines(*Shown(None, True).size, screen.is_plain))
-        return terminal.settled_text()
+    """What a terminal shows of a run."""
+    with shown(RunView(found), "auto"):
+        return drawn(terminal)
+
+
+class Numbered:
+    """A view that is never the same."""
+
+    def __init__(self):
+        self.number = 0
+
+    def line(self):
+        return "live"
+
+    def lines(self, width, height, is_plain):
+        self.number += 1
+        return ["live", f"number {self.number}"]
 
 
 def test_a_terminal_shows_step_rate_time_left_machines_makespan_and_the_last_event(on_terminal):
@@ -106,17 +127,15 @@ def test_letters_and_colours_that_a_terminal_does_not_have(on_terminal, monkeypa
     assert not re.search(rb"\x1b\[[\d;]*3[0-7]m", terminal.raw)
 
 
-def test_a_screen_is_drawn_anew_in_its_place_and_goes_in_the_end(on_terminal):
+def test_lines_are_drawn_anew_in_their_place_and_go_in_the_end(on_terminal):
     terminal = on_terminal()
     print("before")
-    with Screen(Shown(None, True)) as screen:
-        for number in range(3):
-            screen.draw(["first", f"second {number}"])
-        terminal.await_text("second 2")
-        assert terminal.lines == ["before", "first", "second 2"]
-        terminal.resize(40, 24)
-        screen.draw(["first", "x" * 60])
-        terminal.await_text("xxx…")
+    view = Numbered()
+    with shown(view, "auto"):
+        first = drawn(terminal, "before")
+        second = drawn(terminal, first)
+        assert [text.splitlines()[:2] for text in (first, second)] == 2 * [["before", "live"]]
+        assert len(second.splitlines()) == 3
     print("after")
     terminal.await_text("after")
     assert terminal.lines == ["before", "after"]
@@ -125,77 +144,31 @@ def test_a_screen_is_drawn_anew_in_its_place_and_goes_in_the_end(on_terminal):
 
 def test_whatever_else_is_printed_is_neither_lost_nor_shown_twice(on_terminal):
     terminal = on_terminal()
-    with warnings.catch_warnings(action="always"), Screen(Shown(None, True)) as screen:
+    shown_first = "a warning that is longer than a line of this terminal: " + 60 * "x"
+    with warnings.catch_warnings(action="always"), shown(Numbered(), "auto"):
         warnings.showwarning = lambda message, *_, **__: warn(message)
-        number = count()
+        before = ""
         for say in (
             lambda: print("a print"),
             lambda: tell("cec-mpi: a remark"),
-            lambda: warnings.warn("a warning", stacklevel=1),
-            lambda: sys.stderr.write("an error\n"),
+            lambda: warnings.warn(shown_first, stacklevel=1),
+            lambda: sys.stderr.write("an [bold]error[/bold] :smile:\n"),
             lambda: sys.stdout.writelines(["one\n", "two\n"]),
         ):
-            screen.draw(["live", f"number {next(number)}"])
+            before = drawn(terminal, before)
             say()
-            screen.draw(["live", f"number {next(number)}"])
     print("end")
     terminal.await_text("end")
-    said = ["a print", "cec-mpi: a remark", "cec-mpi: warning: a warning", "an error"]
-    assert terminal.lines == [*said, "one", "two", "end"]
-
-
-def test_what_another_process_tells_is_drawn_over_no_more(on_terminal, monkeypatch):
-    terminal = on_terminal(80, 40)
-    with Screen(Shown(None, True)) as screen:
-        screen.draw(["live", "number 0"])
-        other = os.dup(sys.stderr.fileno())
-        with os.fdopen(other, "w") as stream, monkeypatch.context() as patch:
-            patch.setattr(sys, "stderr", stream)
-            patch.setattr("cec_mpi.terminal._state", _State(leaves_room=True))
-            tell("cec-mpi: rank 3 failed\nTraceback\nValueError: why")
-        screen.draw(["live", *(f"number {n}" for n in range(1, 9))])
-        screen.draw(["live", "number 9"])
-        terminal.await_text("number 9")
-        lines = [line for line in terminal.lines if line]
-        told = ["cec-mpi: rank 3 failed", "Traceback", "ValueError: why"]
-        assert lines == ["live", "number 0", *told, "live", "number 9"]
-
-
-def test_a_line_that_something_else_has_begun_is_left_alone(on_terminal):
-    terminal = on_terminal()
-    with Screen(Shown(None, True)) as screen:
-        screen.draw(["live"])
-        print("a bar of one's own: 50 %", end="", flush=True)
-        screen.draw(["live"])
-        terminal.await_text("50 %")
-        assert terminal.lines == ["a bar of one's own: 50 %"]
-        print("\ra bar of one's own: done")
-        screen.draw(["live"])
-        terminal.await_text("live")
-    print("end")
-    terminal.await_text("end")
-    assert terminal.lines == ["a bar of one's own: done", "end"]
-
-
-def test_a_forked_process_prints_as_without_a_screen(on_terminal):
-    terminal = on_terminal()
-    with Screen(Shown(None, True)) as screen:
-        screen.draw(["live"])
-        child = os.fork()
-        if child == 0:
-            print("of a child", flush=True)
-            os._exit(0)
-        os.waitpid(child, 0)
-        terminal.await_text("of a child")
-        assert terminal.lines == ["live", "of a child"]
+    warned = f"cec-mpi: warning: {shown_first}"
+    said = ["a print", "cec-mpi: a remark", warned[:80], warned[80:]]
+    assert terminal.lines == [*said, "an [bold]error[/bold] :smile:", "one", "two", "end"]
 
 
 def test_an_error_ends_with_a_terminal_as_it_was(on_terminal):
     terminal = on_terminal()
     streams = sys.stdout, sys.stderr
-    screen = Screen(Shown(None, True))
-    with suppress(KeyboardInterrupt), screen:
-        screen.draw(["live"])
+    with suppress(KeyboardInterrupt), shown(Numbered(), "auto"):
+        drawn(terminal)
         raise KeyboardInterrupt
     assert (sys.stdout, sys.stderr) == streams
     tell("cec-mpi: error: why")
@@ -205,36 +178,30 @@ def test_an_error_ends_with_a_terminal_as_it_was(on_terminal):
 
 
 def test_a_terminal_that_is_gone_ends_nothing(on_terminal):
-    terminal = on_terminal()
-    with Screen(Shown(None, True)) as screen:
-        screen.draw(["live"])
+    terminal, view = on_terminal(), Numbered()
+    with shown(view, "auto"):
+        drawn(terminal)
         os.close(terminal.end)
         terminal.end = -1
-        for name in ("stdout", "stderr"):  # who holds the other end gets an error
-            getattr(sys, name).flush()
         full = os.open("/dev/full", os.O_WRONLY)
-        os.dup2(full, sys.stderr.fileno())
+        os.dup2(full, sys.stderr.fileno())  # who holds the other end gets an error
         os.close(full)
-        screen.draw(["live"])
-        screen.draw(["live"])
-    tell("nobody reads this")
+        number, by = view.number, time.monotonic() + LIMIT
+        while view.number < number + 2:
+            assert time.monotonic() < by
+            time.sleep(0.01)
+        print("nobody reads this")
+    tell("nor this")
 
 
-def test_each_step_is_taken_and_shown_when_it_is_time(on_terminal, monkeypatch):
-    terminal, now = on_terminal(), [100.0]
-    monkeypatch.setattr("cec_mpi.live.shown.time.monotonic", lambda: now[0])
+def test_steps_are_shown_as_they_are_made(on_terminal):
+    terminal = on_terminal()
     with progress(header(planned_steps=10**6), "auto") as watch:
         for number in range(9):
             watch(record(number))
-        assert terminal.settled_text() == ""
-        now[0] += 60
+        terminal.await_text("step 9 of")
         watch(record(9))
-        assert "step 10 of" in terminal.settled_text()
-        watch(record(10))
-        assert "step 10 of" in terminal.settled_text()
-        now[0] += 60
-        watch(record(11))
-        assert "step 12 of" in terminal.settled_text()
+        terminal.await_text("step 10 of")
     print("end")
     terminal.await_text("end")
     assert terminal.text == "end"

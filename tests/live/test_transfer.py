@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
 from cec_mpi.cli import main
-from cec_mpi.live.shown import Shower
+from cec_mpi.live.shown import shown
 from cec_mpi.live.transfer import TransferView, transfer
 from cec_mpi.live.ways import Way
 
@@ -51,10 +52,14 @@ def test_a_terminal_shows_a_bar_while_bytes_come(on_terminal):
     assert terminal.text == "end"
 
 
-def test_lines_come_now_and_then(capsys):
-    look = Shower(view(1, 4), Way(False, 0.0, 0.0), None).look
-    look()
-    assert re.fullmatch(r"cec-mpi: encoding 25% of .*, 0:00 so far\n", capsys.readouterr().err)
+def test_lines_come_now_and_then(monkeypatch, capsys, no_launcher):
+    monkeypatch.setattr("cec_mpi.live.ways.KEPT", Way(False, 0.0, 0.0))
+    told = ""
+    with shown(view(1, 4), "auto"):
+        while not told:
+            time.sleep(0.01)
+            told = capsys.readouterr().err
+    assert re.fullmatch(r"cec-mpi: encoding 25% of .*, \d:\d\d so far\n", told)
 
 
 def test_commands_on_stores_take_the_option(small_store, tmp_path, capsys, no_launcher):

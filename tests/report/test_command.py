@@ -141,23 +141,24 @@ def test_watching_in_silence(run, tmp_path, capsys, quietly):
 def test_watching_says_when_it_was_written_anew(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("cec_mpi.commands.report._EVERY", 0.02)
     monkeypatch.setattr("cec_mpi.live.ways.KEPT", Way(False, 0.0, 0.0))
-    out, over = tmp_path / "report.html", threading.Event()
+    out, told = tmp_path / "report.html", [""]
 
     def hold():
+        by = time.monotonic() + 60
         with locked(run, "busy"):
             held.set()
-            over.wait(60)
+            while " at step 3, " not in told[0] and time.monotonic() < by:
+                time.sleep(0.01)
+                told[0] += capsys.readouterr().err
 
     held = threading.Event()
     holder = threading.Thread(target=hold)
     holder.start()
     held.wait(60)
-    threading.Timer(0.5, over.set).start()
     assert report(run, "--out", out, "--watch") == 0
     holder.join(60)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[1].startswith(f"cec-mpi: {out}: written at ")
-    assert lines[1].endswith(f"{run} at step 3, 0:00 so far")
+    line = next(line for line in told[0].splitlines() if " at step 3, " in line)
+    assert line.startswith(f"cec-mpi: {out}: written at ")
 
 
 def test_watching_does_not_hide_that_nothing_can_be_written(run, tmp_path, capsys):
