@@ -9,8 +9,21 @@ from rich.table import Table
 from rich.text import Text
 
 from cec_mpi.live.seen import Seen
-from cec_mpi.live.steps import event_line, head_line, makespan_line, strip_lines, titled, wait_lines
-from cec_mpi.live.strip import GONE, IDLE, LATE, PREEMPTED, SILENT, STATES, states_of
+from cec_mpi.live.steps import (
+    GONE,
+    IDLE,
+    LATE,
+    PREEMPTED,
+    SILENT,
+    STATES,
+    event_line,
+    head_line,
+    makespan_line,
+    states_of,
+    strip_lines,
+    titled,
+    wait_lines,
+)
 from cec_mpi.live.watched import WatchedRun
 from cec_mpi.live.words import duration
 from cec_mpi.text import printable

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.report.cyclic import Counts
+from cec_mpi.report.costs import Counts
 from cec_mpi.report.kinds import AWAY, IDLE, PREEMPTED, STATE_OF, STATES, said_of
 from cec_mpi.report.reading.chunks import Chunk
 from cec_mpi.report.reading.fields import Floats

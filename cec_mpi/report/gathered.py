@@ -18,8 +18,7 @@ from cec_mpi.records.step import MOST_MACHINES
 from cec_mpi.report.absences import LATE, SILENT, Absences
 from cec_mpi.report.assignments import Assignments
 from cec_mpi.report.bins import MachineBins
-from cec_mpi.report.costs import Costs
-from cec_mpi.report.cyclic import Counts
+from cec_mpi.report.costs import Costs, Counts
 from cec_mpi.report.kinds import INDEX_AWAY, said_of
 from cec_mpi.report.reading.chunks import Chunk
 from cec_mpi.report.reading.fields import NUMBERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cec_mpi.live.ways import AUTO, CHOICES
+from cec_mpi.live.shown import AUTO, CHOICES
 from cec_mpi.options import values
 from cec_mpi.options.option import option
 

@@ -99,7 +99,7 @@ def read_vectors(path: str | None, manifest: Manifest, steps: int | None) -> NDA
     InputError
         The file is none of vectors for this store, or one of them is not finite.
     """
-    from cec_mpi.store.sources.finite import check_finite
+    from cec_mpi.store.sources.binary import check_finite
 
     columns = manifest.columns
     if path is None:

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.files.durable import read_at
 from cec_mpi.files.mapping import map_file
-from cec_mpi.files.regular import refuse_shortage
-from cec_mpi.files.watching import Watched
+from cec_mpi.files.regular import Watched, refuse_shortage
 from cec_mpi.store.dense import DenseShard
 from cec_mpi.store.format.checksums import block_sum, read_row
 from cec_mpi.store.format.manifest import Manifest

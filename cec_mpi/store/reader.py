@@ -9,10 +9,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError, InputError
-from cec_mpi.store.format.manifest import Manifest, ShardEntry
-from cec_mpi.store.format.manifest_file import read_manifest
+from cec_mpi.store.format.manifest import Manifest, ShardEntry, check_sizes, read_manifest
 from cec_mpi.store.format.shard_files import problem_on_opening
-from cec_mpi.store.format.sizes import check_sizes
 from cec_mpi.store.plain import PlainShard
 from cec_mpi.store.shard import Holding, Verify
 

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
-from cec_mpi.tasks.common.options import fraction, square, vector, whole
-from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.options import fraction, square, vector, warn_of_tolerance, whole
 from cec_mpi.tasks.common.units import in_units, normalised, scaled
 
 

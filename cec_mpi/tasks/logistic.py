@@ -11,9 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
-from cec_mpi.tasks.common.options import flag, fraction, positive, vector, whole
-from cec_mpi.tasks.common.scales import warn_of_scales
-from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.options import (
+    flag,
+    fraction,
+    positive,
+    vector,
+    warn_of_scales,
+    warn_of_tolerance,
+    whole,
+)
 from cec_mpi.tasks.common.units import exponent_of, in_units, scaled
 from cec_mpi.text import plural
 

@@ -9,8 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
-from cec_mpi.tasks.common.options import fraction, one_of, positive, vector, whole
-from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.options import (
+    fraction,
+    one_of,
+    positive,
+    vector,
+    warn_of_tolerance,
+    whole,
+)
 from cec_mpi.tasks.common.units import exponent_of, in_units, normalised, scaled
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cec_mpi.tasks.common.centred import centred
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
-from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.options import warn_of_tolerance
 from cec_mpi.tasks.common.units import in_units, scaled
 from cec_mpi.tasks.svd import check_options, leading_triplets
 

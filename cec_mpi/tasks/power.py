@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
-from cec_mpi.tasks.common.options import fraction, square, whole
-from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.options import fraction, square, warn_of_tolerance, whole
 from cec_mpi.tasks.common.units import in_units, normalised
 
 

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.tasks.cg import conjugate_gradients
 from cec_mpi.tasks.common.centred import centred
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
-from cec_mpi.tasks.common.options import flag, fraction, positive, vector, whole
-from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.options import flag, fraction, positive, vector, warn_of_tolerance, whole
 from cec_mpi.tasks.common.units import exponent_of, in_units, normalised, scaled
 
 _LARGEST_ALPHA = 128  # log2, with X of about 1: from here on w is X'y / alpha to the last digit

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
-from cec_mpi.tasks.common.options import fraction, whole
-from cec_mpi.tasks.common.tolerances import warn_of_tolerance
+from cec_mpi.tasks.common.options import fraction, warn_of_tolerance, whole
 from cec_mpi.tasks.common.units import in_units, scaled
 
 # ARPACK hands out nothing before it is done: it is asked for little first, then for more.

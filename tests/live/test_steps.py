@@ -12,8 +12,7 @@ import pytest
 
 from cec_mpi.live.seen import Seen
 from cec_mpi.live.shown import shown
-from cec_mpi.live.steps import RunView, progress
-from cec_mpi.live.strip import strip
+from cec_mpi.live.steps import RunView, progress, strip
 from cec_mpi.records import StepRecord
 from cec_mpi.terminal import tell, warn
 from helpers.steps import BEGIN, header, step

@@ -8,9 +8,8 @@ import time
 import pytest
 
 from cec_mpi.cli import main
-from cec_mpi.live.shown import shown
+from cec_mpi.live.shown import Way, shown
 from cec_mpi.live.transfer import TransferView, transfer
-from cec_mpi.live.ways import Way
 
 
 def view(done, total):
@@ -53,7 +52,7 @@ def test_a_terminal_shows_a_bar_while_bytes_come(on_terminal):
 
 
 def test_lines_come_now_and_then(monkeypatch, capsys, no_launcher):
-    monkeypatch.setattr("cec_mpi.live.ways.KEPT", Way(False, 0.0, 0.0))
+    monkeypatch.setattr("cec_mpi.live.shown.KEPT", Way(False, 0.0, 0.0))
     told = ""
     with shown(view(1, 4), "auto"):
         while not told:

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from cec_mpi.live.ways import KEPT, LIVE, OFF, PLAIN, VERBOSELY, WATCHED, Pace, way_to_show
+from cec_mpi.live.shown import KEPT, LIVE, OFF, PLAIN, VERBOSELY, WATCHED, Pace, way_to_show
 from cec_mpi.terminal import NORMAL, QUIET, VERBOSE, set_verbosity
 
 SRUN = {"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}

@@ -8,7 +8,7 @@ import pytest
 from cec_mpi import encode
 from cec_mpi.errors import InputError
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.store.format.manifest_file import read_manifest
+from cec_mpi.store.format.manifest import read_manifest
 
 
 def manifest_of(path, machines, recovery, dtype, columns=20, **code):

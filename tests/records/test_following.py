@@ -8,7 +8,7 @@ import os
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.records.following import Following
+from cec_mpi.records.reading import Following
 from helpers.steps import header, step, write
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.records import medians
-from cec_mpi.records.medians import RunningMedian
+from cec_mpi.records import recorder
+from cec_mpi.records.recorder import RunningMedian
 
 NUMBERS = st.lists(st.floats(1e-12, 1e12), min_size=1, max_size=60)
 
@@ -28,14 +28,14 @@ def test_few_numbers_have_their_median_and_many_nearly(numbers):
     middle = float(np.median(numbers))
     assert taken(numbers).value == pytest.approx(middle, rel=1e-15)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(medians, "_EXACT", 5)
+        patch.setattr(recorder, "_EXACT", 5)
         assert taken(numbers).value == pytest.approx(middle, rel=3e-3, abs=0)
         assert taken(sorted(numbers)).value == taken(numbers).value
 
 
 @pytest.mark.parametrize("number", [0.0, 1e-300, 1e300])
 def test_what_no_run_has_is_counted_too(number, monkeypatch):
-    monkeypatch.setattr(medians, "_EXACT", 2)
+    monkeypatch.setattr(recorder, "_EXACT", 2)
     running = taken([1.0, 1.0, 1.0, number])
     assert running.value == pytest.approx(1.0, rel=3e-3)
     for _ in range(3):

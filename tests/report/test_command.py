@@ -17,7 +17,7 @@ import pytest
 from cec_mpi.cli import main
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import locked
-from cec_mpi.live.ways import Way
+from cec_mpi.live.shown import Way
 from cec_mpi.records import reading
 from cec_mpi.records.recorder import resume_steps
 from cec_mpi.report.reading import chunks, stream
@@ -140,7 +140,7 @@ def test_watching_in_silence(run, tmp_path, capsys, quietly):
 
 def test_watching_says_when_it_was_written_anew(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("cec_mpi.commands.report._EVERY", 0.02)
-    monkeypatch.setattr("cec_mpi.live.ways.KEPT", Way(False, 0.0, 0.0))
+    monkeypatch.setattr("cec_mpi.live.shown.KEPT", Way(False, 0.0, 0.0))
     out, told = tmp_path / "report.html", [""]
 
     def hold():

@@ -17,7 +17,7 @@ from cec_mpi.records.recorder import read_steps
 from cec_mpi.report.assignments import blocks_of, moved
 from cec_mpi.report.data import About, data_of
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.reading import chunks, readers, stream
+from cec_mpi.report.reading import chunks, stream
 from cec_mpi.report.reading.stream import read_chunks
 from helpers.made_runs import HEADER, step_of
 
@@ -156,9 +156,9 @@ def test_stores_of_other_machines_within_a_part(make_run):
 @pytest.fixture
 def many(make_run, monkeypatch):
     """A run that is read in pieces, by readers."""
-    monkeypatch.setattr(readers, "_SMALLEST", 1)
+    monkeypatch.setattr(stream, "_SMALLEST", 1)
     monkeypatch.setattr(stream, "_PIECE", 5000)
-    monkeypatch.setattr(readers.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(stream.os, "sched_getaffinity", lambda _: {0, 1})
     steps = [
         step_of(n, **(GONE if n % 5 == 1 else {}), events=[{"late": 1}] * (n % 3))
         for n in range(99)
@@ -169,35 +169,35 @@ def many(make_run, monkeypatch):
 def test_readers_find_what_one_process_finds(many, monkeypatch):
     check(many / "steps.jsonl")
     by_readers = data_of([Run(str(many))], About("x"))["runs"]
-    monkeypatch.setattr(readers, "_SMALLEST", 1 << 40)
+    monkeypatch.setattr(stream, "_SMALLEST", 1 << 40)
     assert by_readers == data_of([Run(str(many))], About("x"))["runs"]
 
 
 def test_a_reader_that_ends_or_cannot_start_is_done_without(many, monkeypatch):
     started = []
-    init = readers._Reader.__init__
+    init = stream._Reader.__init__
 
     def counted(self, file):
         init(self, file)
         started.append(self._process)
 
-    monkeypatch.setattr(readers._Reader, "__init__", counted)
+    monkeypatch.setattr(stream._Reader, "__init__", counted)
     found = read_chunks(many / "steps.jsonl")
     first = list(islice(found, 2))
     started[0].kill()
     assert sum(chunk.steps for chunk in [*first, *found]) == 99
     assert len(started) == 2
     assert all(process.returncode is not None for process in started)
-    monkeypatch.setattr(readers.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(stream.sys, "executable", "/nowhere/python")
     check(many / "steps.jsonl")
 
 
 def test_a_report_that_is_left_leaves_no_reader(many, monkeypatch):
     started = []
     monkeypatch.setattr(
-        readers,
+        stream,
         "_started",
-        lambda *of, start=readers._started: started.extend(start(*of)) or started,
+        lambda *of, start=stream._started: started.extend(start(*of)) or started,
     )
     found = read_chunks(many / "steps.jsonl")
     next(found)
@@ -209,8 +209,8 @@ def test_a_report_that_is_left_leaves_no_reader(many, monkeypatch):
 
 def test_readers_read_a_record_that_has_the_number_of_a_standard_stream(many):
     code = (
-        "import os, sys, pathlib; from cec_mpi.report.reading import readers, stream\n"
-        "readers._SMALLEST, stream._PIECE = 1, 5000\n"
+        "import os, sys, pathlib; from cec_mpi.report.reading import stream\n"
+        "stream._SMALLEST, stream._PIECE = 1, 5000\n"
         "os.sched_getaffinity = lambda _: {0, 1}\n"
         "os.close(2)\n"
         "print(sum(chunk.steps for chunk in stream.read_chunks(pathlib.Path(sys.argv[1]))))\n"
@@ -221,19 +221,19 @@ def test_readers_read_a_record_that_has_the_number_of_a_standard_stream(many):
 
 
 def test_a_reader_may_end_just_before_it_is_asked(many, monkeypatch):
-    ask = readers._Reader.ask
+    ask = stream._Reader.ask
 
     def ended_then_asked(self, piece):
         self._process.kill()
         self._process.wait()
         ask(self, piece)
 
-    monkeypatch.setattr(readers._Reader, "ask", ended_then_asked)
+    monkeypatch.setattr(stream._Reader, "ask", ended_then_asked)
     assert sum(chunk.steps for chunk in read_chunks(many / "steps.jsonl")) == 99
 
 
 def test_a_record_that_is_cut_off_while_it_is_read_is_refused(many, monkeypatch):
-    monkeypatch.setattr(readers, "_SMALLEST", 1 << 40)
+    monkeypatch.setattr(stream, "_SMALLEST", 1 << 40)
     found = read_chunks(many / "steps.jsonl")
     next(found)
     os.truncate(many / "steps.jsonl", 6000)

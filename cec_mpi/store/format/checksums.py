@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.format.array_files import ArrayFile, publish_array, with_copy
-from cec_mpi.store.format.manifest import Manifest, ShardEntry, checksums_name
-from cec_mpi.store.format.manifest_file import publish_manifest
+from cec_mpi.store.format.manifest import Manifest, ShardEntry, checksums_name, publish_manifest
 
 Sums = NDArray[np.uint64]
 

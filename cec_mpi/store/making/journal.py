@@ -43,9 +43,11 @@ from cec_mpi.store.format.manifest import (
     ArrayEntry,
     Manifest,
     ShardEntry,
+    parse_manifest,
+    publish_manifest,
+    read_manifest,
     shard_name,
 )
-from cec_mpi.store.format.manifest_file import parse_manifest, publish_manifest, read_manifest
 from cec_mpi.store.format.shard_files import make_shard_file
 from cec_mpi.store.making.bands import Bands
 from cec_mpi.store.sources import Source

@@ -14,9 +14,13 @@ from cec_mpi.files.durable import check_room, locked, write_at
 from cec_mpi.files.replacing import replacing
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import publish_generation, read_rows, row_sum
-from cec_mpi.store.format.manifest import Manifest, ShardEntry, shard_name
-from cec_mpi.store.format.manifest_file import read_manifest
-from cec_mpi.store.format.sizes import check_sizes
+from cec_mpi.store.format.manifest import (
+    Manifest,
+    ShardEntry,
+    check_sizes,
+    read_manifest,
+    shard_name,
+)
 from cec_mpi.store.operations.computing import Computing, compute_all
 from cec_mpi.store.rebuilding import Blocks, fit_blocks, merge_marks
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner

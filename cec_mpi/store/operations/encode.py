@@ -30,12 +30,12 @@ from cec_mpi.store.format.manifest import (
     Manifest,
     ShardEntry,
     checksums_name,
+    read_manifest,
     rows_per_shard,
     shard_header,
     shard_name,
     store_dtype,
 )
-from cec_mpi.store.format.manifest_file import read_manifest
 from cec_mpi.store.making import journal
 from cec_mpi.store.making.encoding import Encoding
 from cec_mpi.store.making.reading import NotEncodable, check_unchanged

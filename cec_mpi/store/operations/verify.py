@@ -14,11 +14,15 @@ from cec_mpi.errors import StoreError
 from cec_mpi.files.durable import read_at
 from cec_mpi.files.regular import open_regular, refuse_shortage
 from cec_mpi.store.format.checksums import block_sum, read_checksums, row_sum
-from cec_mpi.store.format.manifest import MANIFEST_COPY, Manifest, rows_of
-from cec_mpi.store.format.manifest_file import parse_manifest
+from cec_mpi.store.format.manifest import (
+    MANIFEST_COPY,
+    Manifest,
+    check_sizes,
+    parse_manifest,
+    rows_of,
+)
 from cec_mpi.store.format.scaling import lost_files, scaling_problems
 from cec_mpi.store.format.shard_files import problem_on_opening
-from cec_mpi.store.format.sizes import check_sizes
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import LocalRunner, Runner
 

@@ -15,15 +15,27 @@ import numpy as np
 from cec_mpi.errors import InputError
 from cec_mpi.files.npy import check_real
 from cec_mpi.files.regular import check_regular
-from cec_mpi.store.sources.arrays import ArraySource, array_source, is_a, name_of, shared
+from cec_mpi.store.sources.arrays import (
+    ArraySource,
+    array_source,
+    chunked_source,
+    frame_source,
+    is_a,
+    labelled_source,
+    name_of,
+    shared,
+)
 from cec_mpi.store.sources.base import Source
 from cec_mpi.store.sources.binary import PartsSource, npy_source, parts_source, raw_source
-from cec_mpi.store.sources.chunks import chunked_source
-from cec_mpi.store.sources.columns import TableOptions, checked_delimiter, table_options
 from cec_mpi.store.sources.containers import HDF5_SUFFIXES, hdf5_source, is_zarr, zarr_source
-from cec_mpi.store.sources.frames import frame_source, labelled_source
 from cec_mpi.store.sources.market import market_source
-from cec_mpi.store.sources.table import TableSource, table_source
+from cec_mpi.store.sources.table import (
+    TableOptions,
+    TableSource,
+    checked_delimiter,
+    table_options,
+    table_source,
+)
 
 __all__ = [
     "DELIMITERS",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
@@ -14,16 +16,310 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.store.sources.base import FileSource, counted, fill, stamp, unreadable
-from cec_mpi.store.sources.columns import TableOptions, choose_columns, named
-from cec_mpi.store.sources.lines import (
-    cells_of,
-    count_cells,
-    is_number,
-    is_row,
-    names_or_numbers,
-    records,
-)
-from cec_mpi.text import plural
+from cec_mpi.text import few, nearest, plural
+
+_SPACES = re.compile(r"\s+")
+_MISSING = {"", "?", "-", "--", ".", "na", "n/a", "#n/a", "null", "none", "missing"}
+_MOST_IN_QUOTES = 16 << 20  # bytes of one row with line breaks in quotes
+
+
+def records(file: Iterable[bytes], delimiter: str) -> Iterator[tuple[bytes, int]]:
+    """Rows, comments and empty lines of a table, each with the number of lines that it takes.
+
+    A line break in quotes ends a line, not a row.
+
+    Parameters
+    ----------
+    file : iterable of bytes
+        Gives lines.
+    delimiter : str
+        One character; a blank stands for any white space.
+
+    Raises
+    ------
+    InputError
+        A quote is not closed.
+    """
+    rest = iter(file)
+    number = 1
+    for line in rest:
+        lines = 1
+        if b'"' in line and line.count(b'"') % 2 and is_row(line):
+            parts, size = [line], len(line)
+            is_open = _split(line.decode("latin-1"), delimiter)[1]
+            while is_open:
+                more = next(rest, b"")
+                parts.append(more)
+                size += len(more)
+                lines += 1
+                if not more or size > _MOST_IN_QUOTES:
+                    raise InputError(f"line {number} opens a quote that no line closes")
+                if b'"' in more:
+                    is_open = _split(f'"{more.decode("latin-1")}', delimiter)[1]
+            line = b"".join(parts)
+        yield line, lines
+        number += lines
+
+
+def is_row(line: bytes) -> bool:
+    """Whether a line is neither empty nor a comment."""
+    return bool(line.strip()) and not line.lstrip().startswith(b"#")
+
+
+def cells_of(row: bytes, delimiter: str) -> list[str]:
+    """The cells of a row, without their quotes and the blanks around them."""
+    return _split(row.decode("utf-8-sig", errors="replace"), delimiter)[0]
+
+
+def count_cells(row: bytes, delimiter: str) -> int:
+    """How many cells a row has."""
+    if b'"' in row:
+        return len(cells_of(row, delimiter))
+    return len(row.split()) if delimiter == " " else row.count(delimiter.encode()) + 1
+
+
+def is_number(word: str) -> bool:
+    """Whether a cell holds a number, NaN and infinity among them.
+
+    Examples
+    --------
+    >>> [is_number(word) for word in ("-1.5e3", "nan", "inf", "", "?", "1_000", "1,5")]
+    [True, True, True, False, False, False, False]
+    """
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return word.isascii() and "_" not in word  # which Python alone takes
+
+
+def names_or_numbers(cells: list[str]) -> bool | None:
+    """Whether the first row of a table is a header; None where nobody can tell.
+
+    Examples
+    --------
+    >>> names_or_numbers(["age", "size"]), names_or_numbers(["1", "nan"])
+    (True, False)
+    >>> names_or_numbers(["1", "?", "3"]), names_or_numbers(["?", ""])
+    (None, None)
+    """
+    numbers = sum(map(is_number, cells))
+    if numbers == len(cells):
+        return False
+    if numbers or all(cell.lower() in _MISSING for cell in cells):
+        return None
+    return True
+
+
+def _split(text: str, delimiter: str) -> tuple[list[str], bool]:
+    """Cells, and whether the last one is in quotes that are still to be closed."""
+    gap = _SPACES if delimiter == " " else re.compile(re.escape(delimiter))
+    text = text.strip() if delimiter == " " else text
+    cells: list[str] = []
+    at = 0
+    while True:
+        quoted = ""
+        if text.startswith('"', at):  # elsewhere in a cell a quote is a letter
+            at += 1
+            while (end := text.find('"', at)) >= 0 and text.startswith('"', end + 1):
+                quoted += text[at : end + 1]
+                at = end + 2
+            if end < 0:
+                return [*cells, quoted + text[at:]], True
+            quoted += text[at:end]
+            at = end + 1
+        found = gap.search(text, at)
+        stop = found.start() if found else len(text)
+        cells.append((quoted + text[at:stop]).strip())
+        if not found:
+            return cells, False
+        at = found.end()
+
+
+_DELIMITERS = {"comma": ",", "tab": "\t", r"\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_LISTED = 8
+_LONGEST = 40  # characters of a name
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How a text table is read.
+
+    Attributes
+    ----------
+    header : bool or None
+        Whether its first row has the names of its columns; None where that row shows it.
+    delimiter : str or None
+        One character; a blank for any white space; None goes by the name of the file.
+    columns, drop : tuple of str or int
+        Names or numbers from 1 of the columns that are X, or are not; no columns: all.
+    targets : tuple of (str or int, Path)
+        Columns that are not X, and the files that they go to.
+    """
+
+    header: bool | None = None
+    delimiter: str | None = None
+    columns: tuple[str | int, ...] = ()
+    drop: tuple[str | int, ...] = ()
+    targets: tuple[tuple[str | int, Path], ...] = ()
+
+    @property
+    def given(self) -> str:
+        """One of the options that is given, if any is."""
+        words = {
+            "header": self.header is not None,
+            "delimiter": self.delimiter is not None,
+            "columns": self.columns,
+            "drop": self.drop,
+            "target": self.targets,
+        }
+        return next((word for word, is_given in words.items() if is_given), "")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns by their places in the file, from 0.
+
+    Attributes
+    ----------
+    kept : tuple of int
+        Those of X, in its order.
+    targets : tuple of int
+        Those that go to files of their own.
+    """
+
+    kept: tuple[int, ...]
+    targets: tuple[int, ...]
+
+
+def table_options(
+    header: bool | None,
+    delimiter: str | None,
+    columns: Iterable[str | int] | None,
+    drop: Iterable[str | int] | None,
+    targets: Mapping[str | int, str | os.PathLike[str]] | None,
+) -> TableOptions:
+    """Check options that a user gave.
+
+    Raises
+    ------
+    InputError
+        A delimiter that is none, a list of columns that is a text, or a target without an
+        ``.npy`` file of its own.
+    """
+    for name, given in (("columns", columns), ("drop", drop)):
+        if isinstance(given, str):
+            raise InputError(f"{name} {given!r}: expected a list of names or numbers")
+    files = tuple((column, Path(file)) for column, file in (targets or {}).items())
+    for column, file in files:
+        if file.suffix.lower() != ".npy":
+            raise InputError(f"target {column}:{file}: expected the name of an .npy file")
+    if len({file.absolute() for _, file in files}) < len(files):
+        raise InputError("several targets go to one file: expected a file for each")
+    return TableOptions(
+        header=header,
+        delimiter=None if delimiter is None else checked_delimiter(delimiter),
+        columns=tuple(columns or ()),
+        drop=tuple(drop or ()),
+        targets=files,
+    )
+
+
+def checked_delimiter(text: str) -> str:
+    """One character, given as such or by its name.
+
+    Raises
+    ------
+    InputError
+        It is none, or one that numbers have.
+    """
+    found = _DELIMITERS.get(text, text)
+    letter = found.isalnum() or not found.isascii() or found in '"#+-._\r\n\0'
+    if len(found) != 1 or letter:
+        raise InputError(
+            f"delimiter {text!r}: expected one character that numbers do not have, or one of "
+            f"{', '.join(name for name in _DELIMITERS if name.isalpha())}"
+        )
+    return found
+
+
+def choose_columns(
+    path: Path, names: tuple[str, ...], width: int, options: TableOptions
+) -> Columns:
+    """Find the columns that options name.
+
+    Parameters
+    ----------
+    path : Path
+        For errors.
+    names : tuple of str
+        Of all columns; empty where the file has no header.
+    width : int
+        How many columns there are.
+    options : TableOptions
+
+    Raises
+    ------
+    InputError
+        There is no such column, one is named twice, or none is left.
+    """
+
+    def find(option: str, words: Iterable[str | int]) -> list[int]:
+        return [at for word in words for at in _find(path, option, word, names, width)]
+
+    if not width:
+        return Columns((), ())
+    kept = find("columns", options.columns) or list(range(width))
+    targets = find("target", (column for column, _ in options.targets))
+    for option, found in (("columns", kept), ("target", targets)):
+        if len(set(found)) < len(found):
+            twice = next(at for at in found if found.count(at) > 1)
+            raise InputError(f"{option}: {named(twice, names)} of {path} is there twice")
+    if len(targets) != len(options.targets):
+        raise InputError(f"target: expected one column of {path} for each file")
+    gone = {*find("drop", options.drop), *targets}
+    kept = [at for at in kept if at not in gone]
+    if not kept:
+        raise InputError(f"{path} has {width} columns, and none of them is left")
+    return Columns(tuple(kept), tuple(targets))
+
+
+def named(at: int, names: tuple[str, ...]) -> str:
+    """A column as a person finds it: its number from 1, and its name."""
+    name = " ".join(names[at].split()) if at < len(names) else ""
+    name = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
+    return f"column {at + 1} ({name})" if name else f"column {at + 1}"
+
+
+def _find(path: Path, option: str, word: str | int, names: tuple[str, ...], width: int) -> range:
+    text = str(word).strip()
+    if isinstance(word, str) and text and text in names:
+        places = [at for at, name in enumerate(names) if name == text]
+        if len(places) > 1:
+            numbers = ", ".join(str(at + 1) for at in places)
+            raise InputError(
+                f"{option} {text!r}: {path} has {len(places)} columns of this name, expected the "
+                f"number of one ({numbers})"
+            )
+        return range(places[0], places[0] + 1)
+    between = _RANGE.fullmatch(text)
+    first, last = (int(end) for end in between.groups()) if between else (text, text)
+    if str(first).isdecimal() and str(last).isdecimal():
+        if not 1 <= int(first) <= int(last) <= width:
+            raise InputError(f"{option} {text!r}: {path} has columns 1 to {width}")
+        return range(int(first) - 1, int(last))
+    raise InputError(f"{option} {text!r}: {path} has no such column: {_what_there_is(text, names)}")
+
+
+def _what_there_is(text: str, names: tuple[str, ...]) -> str:
+    if not any(names):
+        return "it has no names of columns, expected numbers from 1"
+    alike = (name for name in names if name.lower() == text.lower())
+    if close := nearest(text, names) or next(alike, ""):
+        return f"did you mean {close!r}?"
+    return f"it has {few(names, _LISTED)}"
+
 
 _APART = 1 << 18  # bytes between two remembered places in the file, or a row where it is longer
 _SHOWN = 40  # characters of a cell

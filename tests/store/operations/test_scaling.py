@@ -18,7 +18,7 @@ from cec_mpi.core.accuracy.equilibration import ZEROS, ColumnSizes, equilibrate
 from cec_mpi.errors import DamagedStoreError, InputError, MachineError
 from cec_mpi.store import decode, encode, open_store, repair, verify
 from cec_mpi.store.format import grid
-from cec_mpi.store.format.manifest_file import read_manifest
+from cec_mpi.store.format.manifest import read_manifest
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.sources.arrays import PlainSource
 from cec_mpi.store.work import LocalRunner

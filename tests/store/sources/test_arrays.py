@@ -25,7 +25,7 @@ from cec_mpi.store import decode, open_store
 from cec_mpi.store.format import grid
 from cec_mpi.store.operations.encode import encode as encode_with
 from cec_mpi.store.sources import open_array
-from cec_mpi.store.sources.chunks import Chunks
+from cec_mpi.store.sources.arrays import Chunks
 from cec_mpi.store.work import MEMORY, LocalRunner
 
 X = np.random.default_rng(0).standard_normal((203, 7))
