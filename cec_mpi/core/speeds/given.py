@@ -17,11 +17,8 @@ from cec_mpi.core.plan.load import (
     optimal_level,
 )
 from cec_mpi.core.plan.numbers import Ints
-from cec_mpi.core.speeds.best import optimum
 
 Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Which = Ints | slice  # of all machines
 
 _SHORTEST, _LONGEST = 1e-9, 1e9  # seconds that a measurement can be
 _SCALE_STEPS = 5  # of each kind, that the scale of given speeds is fitted to
@@ -99,15 +96,15 @@ class GivenSpeeds:
         shards: Sequence[int] | None = None,
     ) -> None:
         self._speeds = check_speeds(speeds)
-        self._shards = None if shards is None else np.array(shards, dtype=np.int64)
-        check_copies(self._speeds.size if shards is None else sum(shards), copies)
+        count = self._speeds.size
+        self._shards = np.array([1] * count if shards is None else shards, dtype=np.int64)
+        check_copies(int(self._shards.sum()), copies)
         check_rows(rows)
         self._copies, self._rows = copies, rows
         self._published = tuple(self._speeds.tolist())
         self._rates: dict[Hashable, list[Floats]] = {}
         self._scales: dict[Hashable, float] = {}
         self._bounded: tuple[tuple[int, ...], float] = ((), 0.0)
-        self._slowest: tuple[list[float], float] = ([], 0.0)
 
     def hold(self, shards: Sequence[int]) -> None:
         """Machines have so many shards from now on; see `Speeds`."""
@@ -131,12 +128,7 @@ class GivenSpeeds:
         scale = self._scales.get(kind)
         if scale is None:
             return None
-        known, slowest = self._slowest
-        counts = _listed(rows)
-        if known != counts:
-            slowest = float(np.max(np.array(counts) / self._speeds))
-            self._slowest = list(counts), slowest
-        return slowest / scale
+        return float(np.max(np.asarray(rows) / self._speeds)) / scale
 
     def bound(self, kind: Hashable, available: tuple[int, ...]) -> float | None:
         """``c* R / scale`` of Theorem 1, in seconds; see `Speeds`."""
@@ -146,12 +138,9 @@ class GivenSpeeds:
         known, rows = self._bounded
         if known != available:
             which = np.array(available) - 1
-            present = self._speeds[which]
-            if self._shards is None:
-                rows = float(fractional_load(present, self._copies).c_star) * self._rows
-            else:
-                nothing, held = np.zeros(which.size), self._shards[which]
-                rows = optimum(present, nothing, self._copies, self._rows, held)[0]
+            held = self._shards[which]  # a machine with c shards is c machines of speed s / c
+            each = np.repeat(self._speeds[which] / np.maximum(held, 1), held)
+            rows = float(fractional_load(each, self._copies).c_star) * self._rows
             self._bounded = available, rows
         return rows / scale
 
@@ -204,29 +193,17 @@ def hindsight_makespan(
     >>> round(hindsight_makespan([210] * 6, seconds, 3, 420), 9)
     70.0
     """
-    if shards is not None:
-        which, counts, times = measured(rows, seconds)
-        held = np.array(shards, dtype=np.int64)[which]
-        if held.sum() < copies:
-            return None
-        return optimum(counts / times, np.zeros(which.size), copies, rows_per_shard, held)[0]
-    pairs = zip(_listed(rows), _listed(seconds), strict=True)
+    counts, times = np.asarray(rows).tolist(), np.asarray(seconds).tolist()
+    held = [1] * len(counts) if shards is None else shards
     speeds = [
-        m / (t if _SHORTEST <= t <= _LONGEST else min(max(t, _SHORTEST), _LONGEST))
-        for m, t in pairs
+        m / min(max(t, _SHORTEST), _LONGEST) / c
+        for m, t, c in zip(counts, times, held, strict=True)
         if 0 < m < math.inf and 0 < t < math.inf
+        for _ in range(c)  # a machine with c shards is c machines of speed s / c
     ]
     if len(speeds) < copies:
         return None
     return optimal_level(speeds, copies) * rows_per_shard
-
-
-def _listed(numbers: ArrayLike) -> list[float]:
-    """Numbers of an array as those of Python, in which few are counted with faster."""
-    if isinstance(numbers, list):
-        return numbers
-    listed: list[float] = np.asarray(numbers, np.float64).tolist()
-    return listed
 
 
 def measured(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]:
