@@ -217,7 +217,7 @@ def _warn_of_too_few(machines: int, run: argparse.Namespace) -> None:
         placement, recovery = _placement(run)
     except StoreError:
         return
-    if run.machines is None and run.adopt is None:
+    if run.machines is None and not run.adopt:
         shards = placement.count(placement.largest(machines))
         if shards < recovery:
             warn(

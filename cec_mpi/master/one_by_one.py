@@ -118,7 +118,7 @@ class MadeOneByOne:
         self.steps.plan(step, 0 if adjoint else self._stragglers)
         self.up = self.steps.schedule.listed(step)
         if self.adopting is not None:
-            self.adopting.consider(step, self.up)
+            self.adopting.consider(self.up)
         return step
 
     def _next(self, spare: int) -> Step:

@@ -85,7 +85,6 @@ def as_deadline(given: object) -> Deadline:
     return Deadline(factor=number) if is_factor else Deadline(seconds=number)
 
 
-Adopt = bool | Literal["need", "gain"] | None
 Check = Literal["none", "parity", "sample"]
 
 CONNECTION = "connection.json"
@@ -121,10 +120,9 @@ class Elastic(Group):
     deadline : float or str, optional
         A step stops waiting for a machine after this many seconds, or with ``"x1.5"`` after 1.5
         times its expected time. By default ten times that, at least 2 s.
-    adopt : bool or {"need", "gain"}
-        Machines take over shards of those that are away: with True, or "need", where the others
-        have fewer than a step needs; with "gain" also where a machine is so fast that it has
-        computed all of its own, and the time that was lost so far would have paid for reading.
+    adopt : bool
+        Machines take over shards of those that are away, where the others have fewer than a step
+        needs.
     accept : str, optional
         Where to write the connection file, with which ``cec-mpi join`` starts machines on any
         computer; the session waits for them whenever there are too few.
@@ -186,14 +184,10 @@ class Elastic(Group):
         "stop waiting for a machine after this many seconds, or this multiple of its expected time",
         elastic=True,
     )
-    adopt: Adopt = option(
-        None,
+    adopt: bool = option(
+        False,
         "--adopt",
-        "have machines take over shards of those that are away where too few are left; =gain: "
-        "also where a fast machine has computed all of its own",
-        nargs="?",
-        const="need",
-        choices=("need", "gain"),
+        "have machines take over shards of those that are away where too few are left",
         elastic=True,
     )
     accept: str | None = option(
@@ -252,16 +246,12 @@ class Elastic(Group):
         is_launched = launcher is not None and launcher.size > 1
         return self.is_elastic and self.local is None and not is_launched
 
-    @property
-    def adopts(self) -> bool:
-        """Whether machines take over shards."""
-        return self.adopt not in (None, False)
-
     def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
         """Check these options against a store."""
         seconds_to_meet(self.start_timeout, placement.machines)
         check_choices(Elastic, self)
-        adopt = "need" if self.adopt is True else self.adopt or None
+        if not isinstance(self.adopt, bool):
+            raise InputError(f"adopt {shown(self.adopt)}: expected True or False")
         if self.local is not None and whole_number("local", self.local) < 1:
             raise InputError(f"local {self.local}: expected at least 1 machine")
         for name, is_given in (
@@ -273,15 +263,10 @@ class Elastic(Group):
                 raise InputError(f"{name}: expected an elastic run (--elastic)")
         self.check_listening()
         self.check_store(manifest, placement)
-        if adopt == "gain" and (self.stragglers or self.check != "none"):
-            raise InputError(
-                "adopt gain: expected no stragglers and no check, for which a shard is asked from "
-                "one machine alone (adopt need goes with them)"
-            )
         deadline = _PATIENT if self.is_elastic else None
         if self.deadline is not None:
             deadline = as_deadline(self.deadline)
-        return {"deadline": deadline, "adopt": adopt}
+        return {"deadline": deadline}
 
     def check_store(self, manifest: Manifest, placement: Placement) -> None:
         """Raise if a store has too few machines for these options.

@@ -109,7 +109,7 @@ class SessionOptions(Emulated, Elastic, Sharing, Placed, Available):
             found: dict[str, Any] = {}
             for group in GROUPS:
                 found |= group.completed(self, manifest, placement)
-            if not self.adopts:
+            if not self.adopt:
                 check_enough(found["machines"], placement, manifest.code.recovery)
             check_sensitivity(self.check, self.precision, manifest)
             return replace(self, **found)

@@ -499,7 +499,6 @@ ELASTIC_OPTIONS: dict[str, tuple[str, int]] = {  # of run, that are refused befo
     "--check of a word": ("--check all", 2),
     "--check parity alone": ("--check parity", 2),
     "--adopt of a word": ("--adopt=all", 2),
-    "--adopt gain with stragglers": ("--adopt=gain --stragglers 1", 2),
     "--deadline 0": ("--deadline 0", 2),
     "--deadline of words": ("--deadline soon", 2),
     "--accept into no directory": ("--accept {here}/none/conn", 2),

@@ -57,7 +57,7 @@ def test_fewer_machines_are_enough_if_they_are_as_many_as_a_step_needs(small_sto
         {"stragglers": 1},
         {"deadline": 1.0},
         {"check": "sample"},
-        {"adopt": "need"},
+        {"adopt": True},
     ],
 )
 def test_options_for_machines_that_are_processes_need_some(option, small_store):

@@ -218,20 +218,6 @@ def test_shards_are_spread_so_that_any_machine_can_be_missing(made, rates):
     assert sorted(machine for machine, _ in adopted(recorder)) == [4, 5, 6]
 
 
-def test_a_fast_machine_takes_over_what_it_has_time_for(made):
-    """Of 80 rows it can do 20 with one shard, and with four all that its speed is worth."""
-    X, make, recorder = made
-    master, _ = make(adopt="gain", speeds=[1.0, 1.0, 1.0, 1.0, 1.0, 20.0])
-    for _ in range(6):
-        check(X, master, False)
-        check(X, master, True)
-    assert recorder.records[0].rows == [12, 12, 12, 12, 12, 20]
-    assert adopted(recorder) == [(6, 1), (6, 2), (6, 3)]
-    rows = recorder.records[-1].rows
-    assert rows[5] in (64, 65)
-    assert max(rows[:5]) <= 4
-
-
 def test_a_machine_that_is_lost_when_it_has_answered_leaves_its_step_whole(made):
     X, make, recorder = made
     master, hub = make(availability=[{1, 2}])
@@ -282,40 +268,6 @@ def test_shards_of_one_machine_are_no_two_opinions_in_the_step_in_which_it_got_t
     assert sum(recorder.records[-1].rows) == MACHINES * ROWS // RECOVERY
 
 
-@pytest.mark.parametrize("step", range(1, 6))
-def test_a_machine_that_was_to_gain_is_away_and_others_take_over(made, step):
-    X, make, recorder = made
-    everyone = set(range(1, MACHINES + 1))
-    rates = [1.0, 1.0, 1.0, 1.0, 1.0, 20.0]
-    master, _ = make(adopt="gain", speeds=rates, availability=[everyone] * step + [{1, 2}] * 2)
-    for _ in range(step + 2):
-        check(X, master, False)
-    assert {machine for machine, _ in adopted(recorder)} & {1, 2}
-
-
-def test_who_has_no_room_gains_nothing(made):
-    X, make, recorder = made
-    size = open_store(make.args[0]).manifest.shard_bytes
-    rates = [1.0, 1.0, 1.0, 1.0, 1.0, 20.0]
-    master, _ = make(adopt="gain", speeds=rates, memory_per_machine=size)
-    for _ in range(6):
-        check(X, master, False)
-    assert adopted(recorder) == []
-
-
-def test_what_is_wanted_of_a_machine_that_is_away_holds_up_nobody(made):
-    """Machine 6 was to take over shards, and is preempted before it is asked."""
-    X, make, recorder = made
-    rates = [1.0, 1.0, 1.0, 1.0, 1.0, 20.0]
-    everyone = {1, 2, 3, 4, 5, 6}
-    ticks = [everyone] * 2 + [{1, 2}, {1}, {2, 3, 4, 5}, everyone, everyone]
-    master, _ = make(adopt="gain", speeds=rates, availability=ticks)
-    for _ in ticks:
-        check(X, master, False)
-    assert [set(record.available) for record in recorder.records] == ticks
-    assert adopted(recorder)
-
-
 def test_another_process_has_not_what_the_one_before_took_over(made):
     """A step of another store has heard that machine 1 is another process now, and not this one."""
     X, make, recorder = made
@@ -344,7 +296,6 @@ def test_whoever_goes_and_comes_steps_are_right(store, data):
                 {"stragglers": 1},
                 {"stragglers": 1, "check": "parity"},
                 {"check": "sample"},
-                {"adopt": "gain"},
             ]
         ),
         "options",

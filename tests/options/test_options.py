@@ -157,8 +157,7 @@ ELASTIC = {
     "--local 2": 2,
     "--stragglers 1": 1,
     "--deadline x2": "x2",
-    "--adopt": "need",
-    "--adopt=gain": "gain",
+    "--adopt": True,
     "--accept file": "file",
     "--listen node1:5555": "node1:5555",
     "--check sample": "sample",
@@ -282,7 +281,7 @@ def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, s
         ({"local": 1.5}, "local 1.5: expected whole numbers"),
         ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (N - L)"),
         ({"check": "parity"}, "check parity: expected stragglers of at least 1"),
-        ({"adopt": "gain", "stragglers": 1}, "adopt gain: expected no stragglers"),
+        ({"adopt": "gain"}, "adopt 'gain': expected True or False"),
         ({"deadline": 0}, "deadline 0: expected "),
         ({"inject": "kill:4@1"}, "expected"),
     ],
@@ -308,6 +307,6 @@ def test_machines_of_an_elastic_run_make_rows_that_they_cannot_read(store):
 def test_options_are_checked_once(store):
     manifest = cec_mpi.open_store(store).manifest
     checked = SessionOptions(deadline="x2", adopt=True, speeds=[1, 2, 3]).checked(manifest)
-    assert (checked.deadline.factor, checked.adopt, checked.speeds) == (2, "need", (1, 2, 3))
+    assert (checked.deadline.factor, checked.adopt, checked.speeds) == (2, True, (1, 2, 3))
     assert checked.machines == (1, 2, 3)
     assert checked.checked(manifest) is checked

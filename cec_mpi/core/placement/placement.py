@@ -177,6 +177,10 @@ class Placement:
             return len(machines)
         return len(self.of_all(machines))
 
+    def count_of(self, machine: int) -> int:
+        """How many of its shards are asked from a machine."""
+        return len(self._asked(machine))
+
     def largest(self, count: int) -> tuple[int, ...]:
         """So many machines that have the most shards, ascending; fewer where there are fewer."""
         return tuple(sorted(sorted(self._numbers, key=lambda n: -self.counts[n - 1])[:count]))

@@ -9,14 +9,12 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
+from cec_mpi.core.placement.adopting import shares_of
 from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.placement.reach import Reach
-from cec_mpi.core.placement.shares import shares_of
 from cec_mpi.errors import InfeasibleError
-from cec_mpi.master.flight.gains import Gains
 from cec_mpi.master.flight.reading import BANDWIDTH, Reading
 from cec_mpi.master.planning import StepPlanner
-from cec_mpi.master.step import Step
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.roster import Change, Gone, State
 from cec_mpi.store.format.manifest import Manifest
@@ -41,8 +39,6 @@ class Adopting:
     manifest : Manifest
     most : int or None
         Shards that a machine has memory for, where its process has not said less.
-    gains : bool
-        Whether machines also take over shards so that steps get shorter.
 
     Attributes
     ----------
@@ -58,9 +54,7 @@ class Adopting:
         steps: StepPlanner,
         manifest: Manifest,
         most: int | None,
-        gains: bool = False,
     ) -> None:
-        self._gains = Gains(steps.speeds, manifest) if gains else None
         self.pending: dict[int, Job] = {}
         self._queue: dict[int, list[int]] = {}  # what they are to take over next
         self._end, self._steps, self._manifest = end, steps, manifest
@@ -77,11 +71,10 @@ class Adopting:
         cls, options: SessionOptions, end: JobsEnd, steps: StepPlanner, manifest: Manifest
     ) -> Adopting | None:
         """As the options want it, if they do."""
-        if not options.adopts:
+        if not options.adopt:
             return None
         steps.splits = options.check == "none" and options.stragglers < 1
-        gains = options.adopt == "gain"
-        return cls(end, steps, manifest, options.most_shards(manifest), gains)
+        return cls(end, steps, manifest, options.most_shards(manifest))
 
     def begin(
         self,
@@ -151,15 +144,10 @@ class Adopting:
                 break
         return bool(self.pending)
 
-    def consider(self, step: Step, up: set[int]) -> None:
-        """A step begins. Have fast machines take over shards before the next, if it would pay."""
+    def consider(self, up: set[int]) -> None:
+        """A step begins with these machines."""
         self._up = up
         self._look()
-        if self._gains is not None and not self.is_reading:
-            placement = self._steps.placement
-            self._queue = self._gains.worth_it(
-                step, placement, self._room(placement), self.reading.seconds, self._failed
-            )
 
     def go_on(self, ready: Collection[int], step: int) -> list[Job]:
         """Have machines that are ready read what they are to take over next."""
