@@ -87,9 +87,6 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _plan_of_holding(arguments: argparse.Namespace, available: Sequence[int]) -> int:
     """The plan of machines that hold several shards."""
-    from cec_mpi.core.holding.explain import explain_holding
-    from cec_mpi.core.holding.holding import Holding
-
     for flag in ("figure", "steps"):
         if getattr(arguments, flag):
             raise InputError(f"--{flag}: expected it without --shards-per-machine")
@@ -107,29 +104,23 @@ def _plan_of_holding(arguments: argparse.Namespace, available: Sequence[int]) ->
         )
     if arguments.exact and arguments.stragglers:
         raise InputError("--exact with --shards-per-machine: expected it without --stragglers")
-    plan = explain_holding(
-        Holding.consecutive(counts),
-        available,
-        arguments.speeds,
-        arguments.recovery,
-        arguments.rows,
-        stragglers=arguments.stragglers,
-        scheme=arguments.scheme,
-        exact=arguments.exact,
-    )
+    plan = _explained(arguments, available, counts)
     put(json.dumps(plan, allow_nan=False) if arguments.json else _text_of_holding(arguments, plan))
     return 0
 
 
 def _text_of_holding(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
-    from cec_mpi.drawing.held import held_blocks, held_shares, held_table, held_types
+    from cec_mpi.drawing.held import held_blocks, held_shares, held_table
 
     drawn = _is_seen() if arguments.draw is None else arguments.draw == "yes"
     lines, notes = held_table(plan, arguments.speeds), list[str]()
     if drawn:
         width = shutil.get_terminal_size().columns
         lines, notes = _with_lanes(lines, held_shares(plan), width, "each shard")
-    lines += ["", *held_blocks(plan, lettered=drawn), *notes, "", *held_types(plan)]
+    lines += ["", *held_blocks(plan, lettered=drawn), *notes, ""]
+    if "copies" in plan:
+        shards = plural(plan["copies"], "shard")
+        lines.append(f"each row: {shards}, at most {plan['most_shards']} of a machine")
     lines.append(_makespan(plan))
     without = plan.get("bound_without_stragglers")
     if without is not None:
@@ -148,7 +139,9 @@ def _fractions(plan: dict[str, Any]) -> list[str]:
     ]
 
 
-def _explained(arguments: argparse.Namespace, available: Sequence[int]) -> dict[str, Any]:
+def _explained(
+    arguments: argparse.Namespace, available: Sequence[int], shards: Sequence[int] | None = None
+) -> dict[str, Any]:
     from cec_mpi.core.plan.explain import explain_plan
 
     return explain_plan(
@@ -158,6 +151,7 @@ def _explained(arguments: argparse.Namespace, available: Sequence[int]) -> dict[
         arguments.rows,
         stragglers=arguments.stragglers,
         scheme=arguments.scheme,
+        shards=shards,
         exact=arguments.exact,
         steps=arguments.steps,
     )

@@ -8,7 +8,6 @@ from typing import Any
 from cec_mpi.core.plan.assignment import Block
 from cec_mpi.drawing.scene import letter
 from cec_mpi.drawing.shares import Shares
-from cec_mpi.text import plural
 
 
 def held_table(plan: Mapping[str, Any], speeds: Sequence[Any]) -> list[str]:
@@ -17,7 +16,7 @@ def held_table(plan: Mapping[str, Any], speeds: Sequence[Any]) -> list[str]:
     Parameters
     ----------
     plan : mapping
-        As of `explain_holding`.
+        As of `explain_plan`, with shards.
     speeds : sequence of number
 
     Returns
@@ -27,9 +26,8 @@ def held_table(plan: Mapping[str, Any], speeds: Sequence[Any]) -> list[str]:
 
     Examples
     --------
-    >>> from cec_mpi.core.holding.explain import explain_holding
-    >>> from cec_mpi.core.holding.holding import Holding
-    >>> plan = explain_holding(Holding.consecutive([1, 2, 3]), (1, 3), [1, 1, 2], 2, 6)
+    >>> from cec_mpi.core.plan.explain import explain_plan
+    >>> plan = explain_plan((1, 3), [1, 1, 2], 2, 6, shards=(1, 2, 3))
     >>> print(*held_table(plan, [1, 1, 2]), sep="\n")
     machine  speed  rows       shard  of it
           1      1  4              1  4
@@ -60,9 +58,8 @@ def held_blocks(plan: Mapping[str, Any], lettered: bool) -> list[str]:
 
     Examples
     --------
-    >>> from cec_mpi.core.holding.explain import explain_holding
-    >>> from cec_mpi.core.holding.holding import Holding
-    >>> plan = explain_holding(Holding.consecutive([1, 1, 2]), (1, 2, 3), [1, 1, 2], 3, 6)
+    >>> from cec_mpi.core.plan.explain import explain_plan
+    >>> plan = explain_plan((1, 2, 3), [1, 1, 2], 3, 6, shards=(1, 1, 2))
     >>> print(*held_blocks(plan, lettered=False), sep="\n")
     rows  shards  machines
     0..1  1 3 4   1 3 3
@@ -83,21 +80,6 @@ def held_blocks(plan: Mapping[str, Any], lettered: bool) -> list[str]:
     first = 0 if lettered else 1
     widths = [max(len(each[k]) for each in cells) for k in range(4)]
     return ["  ".join(f"{each[k]:{widths[k]}}" for k in range(first, 4)).rstrip() for each in cells]
-
-
-def held_types(plan: Mapping[str, Any]) -> list[str]:
-    """What the rows of each type have, where machines may be late.
-
-    Examples
-    --------
-    >>> held_types({"types": [{"at_most": 1, "start": 0, "stop": 6, "copies": 3}]})
-    ['rows 0..5: 3 shards, at most 1 of a machine']
-    """
-    return [
-        f"rows {each['start']}..{each['stop'] - 1}: {plural(each['copies'], 'shard')}, at most "
-        f"{each['at_most']} of a machine"
-        for each in plan.get("types", ())
-    ]
 
 
 def held_shares(plan: Mapping[str, Any]) -> Shares:

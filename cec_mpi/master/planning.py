@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cec_mpi.core.placement.placement import Placement
-from cec_mpi.core.placement.planner import PlacedPlanner
-from cec_mpi.core.placement.reach import Reach
+from cec_mpi.core.placement.placement import Placement, Reach
 from cec_mpi.core.plan.planner import Plan, Planner
 from cec_mpi.core.plan.scheme import Scheme
 from cec_mpi.core.speeds.given import GivenSpeeds, Speeds, hindsight_makespan
@@ -48,8 +46,9 @@ class StepPlanner:
         Whether steps wait for all answers, so that each machine shows its speed; at first they do.
     reach : Reach or None
         What machines could take over, where they do.
-    splits : bool
-        Whether machines that have the same shard may share its rows; at first they may not.
+    by_speed : bool
+        Whether a shard that several machines have is asked from the one that is done first; at
+        first it is asked from the one whose own it is.
 
     Examples
     --------
@@ -78,7 +77,7 @@ class StepPlanner:
         self.speeds = speeds
         self.all_count = True
         self.reach: Reach | None = None
-        self.splits = False
+        self.by_speed = False
         self.placement, self._recovery = placement, recovery
         self._rows, self._scheme = rows, scheme
         self._planners: dict[int, Planner] = {}
@@ -136,28 +135,18 @@ class StepPlanner:
         Returns the same step.
         """
         available = step.available
-        if not self.placement.is_plain:
-            copies = stragglers
-        else:
-            copies = min(self._recovery + stragglers, len(available))
-        if copies not in self._planners:
-            self._planners[copies] = self._planner(copies)
+        if stragglers not in self._planners:
+            given = self._recovery, self._rows, self._scheme, stragglers
+            self._planners[stragglers] = Planner(*given, self.placement, self.by_speed)
         roster = self.schedule.roster
         if roster is not None and self._hosts is not roster.hosts:
             self._hosts = roster.hosts
             known = range(1, self.placement.machines + 1)
             self.speeds.live_on({n: host for n, host in self._hosts.items() if n in known})
         step.speeds = self._last_speeds = self.speeds.plan_speeds(available)
-        step.plan = self._planners[copies].plan(available, step.speeds)
+        step.plan = self._planners[stragglers].plan(available, step.speeds)
         step.changed = step.plan is not self._last
         return step
-
-    def _planner(self, copies: int) -> Planner:
-        """Of rows on so many machines; where these have several shards, of so many late ones."""
-        placement, rows, scheme = self.placement, self._rows, self._scheme
-        if placement.is_plain:
-            return Planner(copies, rows, scheme)
-        return PlacedPlanner(placement, self._recovery, rows, scheme, copies, self.splits)
 
     def begin(self, step: Step) -> None:
         """Machines hear of a step, for the first time or again; until then there is none."""

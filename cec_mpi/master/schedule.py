@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from cec_mpi.availability.models import Asked, Availability, Listed, checked_set, seconds_between
-from cec_mpi.core.placement.placement import Placement
-from cec_mpi.core.placement.reach import Reach
+from cec_mpi.core.placement.placement import Placement, Reach
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.step import Step
 from cec_mpi.processes.waiting import Clock

@@ -112,6 +112,7 @@ class Placed(Group):
         self, manifest: Manifest, speeds: Sequence[float], places: Sequence[Place] | None
     ) -> Placement:
         from cec_mpi.core.placement.spreading import spread  # now: machines spread nothing
+        from cec_mpi.core.plan.load import check_speeds
 
         code, room = manifest.code, self.most_shards(manifest)
         most = None if room is None else [room] * len(speeds)
@@ -119,7 +120,8 @@ class Placed(Group):
         if places is not None and all(place.memory for place in places):
             memory = [place.memory // place.ranks // manifest.shard_bytes for place in places]
         try:
-            counts = spread(code.machines, speeds, code.recovery, most, memory)
+            rates = check_speeds(speeds).tolist()
+            counts = spread(code.machines, rates, code.recovery, most, memory)
         except (InputError, InfeasibleError) as error:
             limit = "" if room is None else f" with memory per machine {self.memory_per_machine}"
             raise type(error)(f"shards per machine auto{limit}: {error}") from None

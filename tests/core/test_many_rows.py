@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.plan.assignment import Assignment, bounds_of
+from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.explain import explain_plan
 from cec_mpi.core.plan.flow import Network
 from cec_mpi.core.plan.planner import plan_step
@@ -42,7 +42,7 @@ def test_a_plan(available, scheme):
     assert counts.sum() == 3 * ROWS
     assert sum(b.stop - b.start for b in assignment.blocks) == ROWS
     assert all(len(set(block.machines)) == 3 for block in assignment.blocks)
-    for n, bounds in enumerate(bounds_of(assignment, 6), start=1):
+    for n, bounds in enumerate(plan.bounds(6), start=1):
         assert sum(bounds[1::2]) - sum(bounds[::2]) == counts[n - 1] == assignment.count(n)
     assert Assignment.from_array(assignment.to_array()).blocks == assignment.blocks
     if scheme == "heterogeneous":

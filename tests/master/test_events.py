@@ -28,7 +28,7 @@ def made(monkeypatch):
 
         monkeypatch.setattr(owner, name, counting)
 
-    counted(planner_module, "plan_step", "plans")
+    counted(planner_module, "plan_placed", "plans")
     counted(decoder_module, "_factored", "sets")
     counted(Amplifier, "_worked_out", "bounds")
     counted(codec_module.Codec, "__init__", "codecs")

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.plan.assignment import bounds_of
 from cec_mpi.core.plan.schemes import cyclic, cyclic_loads, heterogeneous
 from cec_mpi.report import bins as bins_module
 from cec_mpi.report.assignments import blocks_of, moved
@@ -51,7 +50,8 @@ def plans(draw):
     plan = cyclic(available, copies, rows)
     if kind:
         plan = heterogeneous(available, plan.loads, copies)
-    return plan, bounds_of(plan, count)
+    found = [[x for pair in plan.intervals(n) for x in pair] for n in range(1, count + 1)]
+    return plan, found
 
 
 def rows_of(bounds):

@@ -9,7 +9,7 @@ import pytest
 import cec_mpi
 from cec_mpi.cli import main
 from cec_mpi.core.placement.placement import Placement
-from cec_mpi.core.placement.planner import PlacedPlanner
+from cec_mpi.core.plan.planner import plan_placed
 from cec_mpi.errors import InputError
 from cec_mpi.records.recorder import read_steps
 from cec_mpi.report.gathered import Run
@@ -29,8 +29,8 @@ def made(tmp_path):
 def test_the_cyclic_assignment_is_that_of_shards(made):
     run = Run(made)
     _, steps = read_steps(made / "steps.jsonl")
-    loads = PlacedPlanner(Placement((4, 2, 1), 7), 3, 700, "cyclic")
-    loads = loads.plan((1, 2, 3), (1.0, 1.0, 1.0)).counts(3)
+    placement, everyone = Placement((4, 2, 1), 7), (1, 2, 3)
+    loads = plan_placed(placement, everyone, (1, 1, 1), 3, 700, scheme="cyclic").counts(3)
     slowest = [
         max(t / m * load for t, m, load in zip(step["seconds"], step["rows"], loads, strict=True))
         for step in steps

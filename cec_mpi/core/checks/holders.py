@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 
-from cec_mpi.core.plan.numbers import without_most
+from cec_mpi.core.placement.placement import without_most
 
 Shards = tuple[int, ...]
 

@@ -1,1 +1,1 @@
-"""Shards of a store on the machines of a session: one each as in the paper, or several."""
+"""Shards of a store on machines: who has which, and who takes over which."""

@@ -105,7 +105,7 @@ def shares_of(
     {1: [4], 2: [5], 3: [6]}
     """
     there = placement.among(tuple(able))
-    held = {n: there.count_of(n) for n in able}
+    held = {n: len(there.asked(n)) for n in able}
     for most in range(1, placement.shards + 1) if spare else (placement.shards,):
         candidates = {
             n: Candidate(

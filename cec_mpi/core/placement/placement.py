@@ -7,14 +7,13 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.holding.holding import Holding
-from cec_mpi.core.plan.numbers import Ints, without_most
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
 Intervals = tuple[tuple[int, int], ...]
+Ints = NDArray[np.int64]
 
 
 class Placement:
@@ -36,6 +35,9 @@ class Placement:
     available : sequence of int, optional
         Machines that are there: who of them a shard is asked from, is its `holder`. By default
         all are.
+    speeds : (M,) sequence of float, optional
+        Of each machine. With them, a shard that several machines have is asked from the one that
+        is done first; without, from the machine whose own it is.
 
     Attributes
     ----------
@@ -76,6 +78,7 @@ class Placement:
         shards: int,
         adopted: Sequence[Sequence[int]] = (),
         available: Sequence[int] | None = None,
+        speeds: Sequence[float] | None = None,
     ) -> None:
         self.own = tuple(counts)
         self.shards = shards
@@ -88,6 +91,7 @@ class Placement:
             )
         self.adopted = tuple(map(tuple, adopted)) if any(adopted) else ()
         self._available = None if available is None or not self.adopted else tuple(available)
+        self._speeds = None if speeds is None or not self.adopted else tuple(speeds)
         self.is_plain = held == self.machines == shards and not self.adopted
         bounds = [0, *accumulate(self.own)]
         self._held = [tuple(range(a + 1, b + 1)) for a, b in pairwise(bounds)]
@@ -117,13 +121,24 @@ class Placement:
         """Shards that a machine has behind its own ones."""
         return self.adopted[machine - 1] if self.adopted else ()
 
-    def among(self, available: Sequence[int]) -> Placement:
+    def among(self, available: Sequence[int], speeds: Sequence[float] | None = None) -> Placement:
         """The same, where these machines are there: each shard is asked from one of them.
 
-        From the machine whose own it is, if that is there or nobody else has it, or else from the
-        first that has taken it over.
+        Without speeds from the machine whose own it is, if that is there or nobody else has it, or
+        else from the first that has taken it over. With speeds those shards come first that
+        fewest machines have, and each goes to the machine with the least ``(shards + 1) / speed``.
+
+        Examples
+        --------
+        >>> both = Placement((1, 2), 3).adopting(1, (2, 3))
+        >>> both.among((1, 2)).of_all((1, 2)), both.among((1, 2), (9, 1)).of_all((1, 2))
+        ((1, 2, 3), (1, 2, 3))
         """
-        if not self.adopted or self._available == tuple(available):
+        if not self.adopted:
+            return self
+        if speeds is not None:
+            return Placement(self.own, self.shards, self.adopted, available, speeds)
+        if self._available == tuple(available) and self._speeds is None:
             return self
         if self._view is None or self._view._available != tuple(available):
             self._view = Placement(self.own, self.shards, self.adopted, available)
@@ -144,21 +159,18 @@ class Placement:
 
     @property
     def _told(self) -> tuple[object, ...]:
-        return self.own, self.shards, self.adopted, self._available
-
-    @cached_property
-    def holding(self) -> Holding:
-        """Which machine has which shards; what several have, each of them."""
-        return Holding(tuple(tuple(sorted(mine)) for mine in self._held))
-
-    @cached_property
-    def asked(self) -> Holding:
-        """Which machine is asked for which shards: each from its `holder`."""
-        return Holding(tuple(tuple(sorted(self._asked(n))) for n in self._numbers))
+        return self.own, self.shards, self.adopted, self._available, self._speeds
 
     def of(self, machine: int) -> tuple[int, ...]:
         """The shards of a machine, in the order in which they lie."""
         return self._held[machine - 1]
+
+    def asked(self, machine: int) -> tuple[int, ...]:
+        """Those of a machine's shards that are asked from it, in the order in which they lie."""
+        mine = self._held[machine - 1]
+        if not self.adopted:
+            return mine
+        return tuple(shard for shard in mine if self.holder(shard) == machine)
 
     def holder(self, shard: int) -> int:
         """The machine that a shard is asked from; 0 where none has it."""
@@ -169,17 +181,13 @@ class Placement:
         if self.is_plain:
             return tuple(machines)
         there = self.among(machines)
-        return tuple(shard for n in machines for shard in there._asked(n))
+        return tuple(shard for n in machines for shard in there.asked(n))
 
     def count(self, machines: Sequence[int]) -> int:
         """How many different shards these machines have."""
         if self.is_plain:
             return len(machines)
         return len(self.of_all(machines))
-
-    def count_of(self, machine: int) -> int:
-        """How many of its shards are asked from a machine."""
-        return len(self._asked(machine))
 
     def largest(self, count: int) -> tuple[int, ...]:
         """So many machines that have the most shards, ascending; fewer where there are fewer."""
@@ -188,7 +196,7 @@ class Placement:
     def mates(self, shard: int) -> tuple[int, ...]:
         """All shards that are asked from the machine that one of them is; itself, if from none."""
         holder = self.holder(shard)
-        return self._asked(holder) if holder else (shard,)
+        return self.asked(holder) if holder else (shard,)
 
     def to_spare(self, recovery: int, available: Sequence[int] | None = None) -> int:
         """How many of some machines, whichever they are, a step that needs L shards can miss.
@@ -205,7 +213,7 @@ class Placement:
             return max(-1, (self.machines if available is None else len(available)) - recovery)
         machines = self._numbers if available is None else available
         there = self.among(machines)
-        return without_most([len(there._asked(n)) for n in machines], recovery)
+        return without_most([len(there.asked(n)) for n in machines], recovery)
 
     def rows(self, of_shards: ArrayLike) -> Ints:
         """From rows of each shard, (N,), to rows of each machine, (M,).
@@ -279,24 +287,102 @@ class Placement:
     def _numbers(self) -> range:
         return range(1, self.machines + 1)
 
-    def _asked(self, machine: int) -> tuple[int, ...]:
-        """Those of a machine's shards that are asked from it."""
-        mine = self._held[machine - 1]
-        if not self.adopted:
-            return mine
-        return tuple(shard for shard in mine if self.holder(shard) == machine)
-
     @cached_property
     def _holders(self) -> list[int]:
-        found = [0] * self.shards
-        for n in self._available or self._numbers:
-            first = self._held[n - 1][0]
-            found[first - 1 : first - 1 + self.own[n - 1]] = [n] * self.own[n - 1]
-        if self.adopted:
-            for n in self._available or self._numbers:
-                for shard in self.adopted[n - 1]:
-                    found[shard - 1] = found[shard - 1] or n
-            for n in self._numbers:  # nobody is there who has them
-                for shard in self._held[n - 1][: self.own[n - 1]]:
-                    found[shard - 1] = found[shard - 1] or n
-        return found
+        """The machine that each shard is asked from; 0 where none has it."""
+        there = self._available or self._numbers
+        holders: list[list[int]] = [[] for _ in range(self.shards)]  # whose own it is comes first
+        for n in there:
+            for shard in self._held[n - 1][: self.own[n - 1]]:
+                holders[shard - 1].append(n)
+        for n in there if self.adopted else ():
+            for shard in self.adopted[n - 1]:
+                holders[shard - 1].append(n)
+        if self._speeds is not None:
+            _share_out(holders, self._speeds)
+        for n in self._numbers if self.adopted else ():  # nobody is there who has them
+            for shard in self._held[n - 1][: self.own[n - 1]]:
+                holders[shard - 1].append(n)
+        return [machines[0] if machines else 0 for machines in holders]
+
+
+def _share_out(holders: list[list[int]], speeds: Sequence[float]) -> None:
+    """Leave one of the machines that have a shard: those shards first that fewest have."""
+    counts = [0] * len(speeds)
+    for machines in sorted(filter(None, holders), key=len):
+        n = min(machines, key=lambda n: (counts[n - 1] + 1) / speeds[n - 1])
+        counts[n - 1] += 1
+        machines[:] = [n]
+
+
+class Reach:
+    """What machines could have of a store, if they took over what they have room for.
+
+    Parameters
+    ----------
+    placement : Placement
+        What they have.
+    room : (M,) sequence of int
+        Shards that each can have more.
+
+    Attributes
+    ----------
+    machines : int
+        M.
+    is_plain : bool
+        False: what machines need is counted in shards.
+
+    Examples
+    --------
+    Any of three machines has room for two shards more, and L = 3:
+
+    >>> reach = Reach(Placement.plain(3), (2, 2, 2))
+    >>> reach.to_spare(3, (1, 2, 3)), reach.to_spare(3, (2,)), reach.to_spare(3, ())
+    (2, 0, -1)
+    """
+
+    is_plain = False
+
+    def __init__(self, placement: Placement, room: Sequence[int]) -> None:
+        self.machines = placement.machines
+        self._placement, self._room = placement, tuple(room)
+        self._tried: dict[tuple[int, ...], int] = {}
+
+    def to_spare(self, recovery: int, available: Sequence[int]) -> int:
+        """As `Placement.to_spare`, with what they could take over."""
+        placement = self._placement
+        could = [placement.counts[n - 1] + self._room[n - 1] for n in available]
+        spare = without_most([min(each, placement.shards) for each in could], recovery)
+        most = self._tried.get(tuple(available), spare)
+        return spare if spare <= most else max(most, placement.to_spare(recovery, available))
+
+    def cannot(self, available: Sequence[int], spare: int) -> None:
+        """It was tried in vain to have these machines able to miss so many of them."""
+        tried = tuple(available)
+        self._tried[tried] = min(spare - 1, self._tried.get(tried, spare))
+
+    def largest(self, count: int) -> tuple[int, ...]:
+        """So many machines that could have the most shards, ascending."""
+        could = [a + b for a, b in zip(self._placement.counts, self._room, strict=True)]
+        by_shards = sorted(range(1, self.machines + 1), key=lambda n: -could[n - 1])
+        return tuple(sorted(by_shards[:count]))
+
+    def count(self, machines: Sequence[int]) -> int:
+        """As `Placement.count`: what they have."""
+        return self._placement.count(machines)
+
+
+def without_most(counts: Sequence[int], recovery: int) -> int:
+    """How many of these, the largest first, can be left out of a sum of L; -1: it is less.
+
+    Examples
+    --------
+    >>> without_most([1, 3, 2], 3), without_most([1, 3, 2], 7)
+    (1, -1)
+    """
+    left, spare = sum(counts), -1
+    for count in sorted(counts, reverse=True):
+        if left < recovery:
+            break
+        spare, left = spare + 1, left - count
+    return spare

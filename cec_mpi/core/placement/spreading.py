@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import plural
 
@@ -28,7 +27,7 @@ def spread(
     shards : int
         N.
     speeds : (M,) sequence of float
-        Relative.
+        Relative, positive and finite.
     recovery : int
         L: so many have to be placed.
     most : (M,) sequence of int, optional
@@ -43,7 +42,7 @@ def spread(
     Raises
     ------
     InputError
-        There are more machines than shards, or a speed is not positive and finite.
+        There are more machines than shards.
     InfeasibleError
         A machine has no room for one, or there is room for fewer than L.
 
@@ -58,7 +57,7 @@ def spread(
     >>> spread(9, [1.0, 2.0], 4, memory=[6, 2])
     (6, 3)
     """
-    rates = check_speeds(speeds).tolist()
+    rates = [float(speed) for speed in speeds]
     count = len(rates)
     if count > shards:
         raise InputError(

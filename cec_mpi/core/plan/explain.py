@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.plan.filling import Iteration, iterations
 from cec_mpi.core.plan.load import fractional_load
-from cec_mpi.core.plan.planner import plan_step
+from cec_mpi.core.plan.planner import Plan, plan_placed
 from cec_mpi.core.plan.scheme import Scheme
-from cec_mpi.core.plan.schemes import fractional_blocks
+from cec_mpi.core.plan.schemes import fractional_blocks, in_turns
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
@@ -26,6 +27,7 @@ def explain_plan(
     *,
     stragglers: int = 0,
     scheme: Scheme = "heterogeneous",
+    shards: Sequence[int] | None = None,
     exact: bool = False,
     steps: bool = False,
 ) -> dict[str, Any]:
@@ -42,10 +44,12 @@ def explain_plan(
         Rows per shard, R.
     stragglers : int
     scheme : {"heterogeneous", "cyclic"}
+    shards : (N,) sequence of int, optional
+        How many each machine has: the first ones are of machine 1, and so on.
     exact : bool
         Add the fractions of the paper as strings: ``mu`` (in the order of
         ``available``), ``alpha`` and ``alpha_machines`` (one per block of the paper),
-        ``c_star`` and ``k_star`` of Theorem 1.
+        ``c_star`` and ``k_star`` of Theorem 1. With `shards`, these are without `stragglers`.
     steps : bool
         Add ``iterations``, those of Algorithm 1: in rows, or with `exact` in fractions as
         strings.
@@ -59,6 +63,10 @@ def explain_plan(
         (L'), ``machines`` (P_f), ``smallest`` and ``load`` (l[1] and m[l[1]]),
         ``next_largest`` and ``room`` (the machine with the largest load not in P_f, and
         L'/L less that; or None), ``alpha``, and ``decided_by`` (``load`` or ``room``).
+        With `shards` also ``shards`` (of machines 1..N), ``shard_loads`` (rows of each), and in a
+        block the ``shards`` in the order of its machines; in the place of ``alpha_machines``
+        ``alpha_shards``. If there are stragglers then, ``most_shards`` (b, of a machine in a row),
+        ``copies`` (shards of a row), and ``bound_without_stragglers``.
 
     Raises
     ------
@@ -70,41 +78,57 @@ def explain_plan(
     >>> plan = explain_plan((2, 3, 5), [2, 2, 3, 3, 4, 4], 3, 6, exact=True)
     >>> plan["loads"], plan["c_star"], plan["k_star"]
     ([0, 6, 6, 0, 6, 0], '1/2', None)
+    >>> plan = explain_plan((1, 2, 3), [1, 1, 4], 3, 4, shards=(1, 1, 3), exact=True)
+    >>> plan["loads"], plan["shard_loads"], plan["c_star"], plan["mu"]
+    ([2, 2, 8], [2, 2, 4, 4, 0], '1/2', ['1/2', '1/2', '2'])
     """
     if steps:
         _check_steps(len(available), scheme)
+    machines = len(speeds)
+    placement = Placement.plain(machines) if shards is None else Placement(shards, sum(shards))
     floats = [float(speed) for speed in speeds]
-    copies = recovery + stragglers
-    plan = plan_step(available, floats, copies, rows, scheme)
+    plan = plan_placed(placement, available, floats, recovery, rows, stragglers, scheme)
     content: dict[str, Any] = {
         "available": list(available),
         "recovery": recovery,
         "rows": rows,
-        "loads": plan.assignment.counts(len(speeds)).tolist(),
-        "blocks": [
-            {"start": block.start, "stop": block.stop, "machines": list(block.machines)}
-            for block in plan.assignment.blocks
-        ],
-        "makespan": plan.makespan if math.isfinite(plan.makespan) else None,
-        "bound": plan.bound if math.isfinite(plan.bound) else None,
+        "loads": plan.counts(machines).tolist(),
+        "blocks": _blocks(plan, shards is not None),
+        "makespan": _finite(plan.makespan),
+        "bound": _finite(plan.bound),
     }
+    if shards is not None:
+        content["shards"] = [list(placement.of(n)) for n in range(1, machines + 1)]
+        content["shard_loads"] = plan.assignment.counts(placement.shards).tolist()
+        if stragglers:
+            content["most_shards"], content["copies"] = plan.most_shards, plan.assignment.copies
+            without = plan_placed(placement, available, floats, recovery, rows)
+            content["bound_without_stragglers"] = _finite(without.bound)
     if exact:
-        optimum = fractional_load([speeds[n - 1] for n in available], copies)
-        blocks = _exact_blocks(optimum.mu, copies, len(available), scheme)
-        mu = optimum.mu
-        if scheme == "cyclic":
-            mu = (Fraction(copies, len(available)),) * len(available)
-        content |= {
-            "mu": [str(part) for part in mu],
-            "alpha": [str(alpha) for alpha, _ in blocks],
-            "alpha_machines": [[available[k] for k in machines] for _, machines in blocks],
-            "c_star": str(optimum.c_star),
-            "k_star": optimum.k_star,
-        }
+        fractions, blocks = _fractions(plan, available, speeds, scheme)
+        content |= fractions
+        content["alpha" + ("_machines" if shards is None else "_shards")] = blocks
     if steps:
-        loads = [Fraction(part) for part in optimum.mu] if exact else plan.assignment.loads.tolist()
+        loads = plan.assignment.loads.tolist()
+        if exact:
+            loads = [Fraction(part) for part in content["mu"]]
+        copies = plan.assignment.copies
         content["iterations"] = [_iteration(each) for each in iterations(available, loads, copies)]
     return content
+
+
+def _blocks(plan: Plan, name_shards: bool) -> list[dict[str, Any]]:
+    blocks = []
+    for block in plan.assignment.blocks:
+        machines = [plan.placement.holder(shard) for shard in block.machines]
+        blocks.append({"start": block.start, "stop": block.stop, "machines": machines})
+        if name_shards:
+            blocks[-1]["shards"] = list(block.machines)
+    return blocks
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def _check_steps(machines: int, scheme: Scheme) -> None:
@@ -135,12 +159,35 @@ def _number(number: int | Fraction) -> int | str:
     return number if isinstance(number, int) else str(number)
 
 
-def _exact_blocks(
-    mu: Sequence[Any], copies: int, count: int, scheme: Scheme
-) -> list[tuple[Fraction, tuple[int, ...]]]:
+def _fractions(
+    plan: Plan, available: Sequence[int], speeds: Sequence[Fraction], scheme: Scheme
+) -> tuple[dict[str, Any], list[list[int]]]:
+    """Theorem 1 and Algorithm 1 in fractions; and the shards of each block of these."""
+    copies = plan.assignment.copies
+    held = [plan.placement.of(n)[: plan.most_shards] for n in available]
+    counts = [len(mine) for mine in held]
+    optimum = fractional_load([speeds[n - 1] for n in available], copies, counts)
+    mu = [Fraction(part) for part in optimum.mu]
     if scheme == "cyclic":
-        return [
-            (Fraction(1, count), tuple(sorted((b + k) % count for k in range(copies))))
+        order, count = in_turns(held), sum(counts)
+        mu = [Fraction(copies * c, count) for c in counts]
+        blocks = [
+            (Fraction(1, count), sorted(order[(b + k) % count] for k in range(copies)))
             for b in range(count)
         ]
-    return fractional_blocks([Fraction(part) for part in mu], copies)
+    else:
+        parts = {
+            shard: min(max(part - place, Fraction(0)), Fraction(1))
+            for mine, part in zip(held, mu, strict=True)
+            for place, shard in enumerate(mine)
+        }
+        order = sorted(parts)
+        found = fractional_blocks([parts[shard] for shard in order], copies)
+        blocks = [(alpha, [order[k] for k in chosen]) for alpha, chosen in found]
+    content = {
+        "mu": [str(part) for part in mu],
+        "alpha": [str(alpha) for alpha, _ in blocks],
+        "c_star": str(optimum.c_star),
+        "k_star": optimum.k_star,
+    }
+    return content, [each for _, each in blocks]

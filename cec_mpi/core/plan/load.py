@@ -1,30 +1,35 @@
-"""How much each machine computes: Theorem 1, and its counterpart in whole rows.
+"""Theorem 1: how much each machine computes; and its counterpart in whole rows.
 
-Speeds are in rows per unit of time. A fractional load ``mu[n]`` is the fraction of its
-shard that machine n computes; a whole-row load ``m[n]`` is a number of rows.
+The paper gives each machine one shard. A machine of speed s with c shards is c machines of speed
+s/c here, each with one of them: Theorem 1 for these has the best time, and what they compute
+together is the load of the machine.
+
+Speeds are in rows per unit of time. A fractional load ``mu[n]`` counts in shards; a whole-row load
+``m[n]`` is a number of rows. Numbers in parentheses are those of the paper's equations.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 from numbers import Rational, Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.plan.limited import hand_out
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import plural
 
 _MOST_ROWS = 2**48
-_FEW = 128  # machines, up to which a loop is faster than NumPy
-_USUAL_SPEEDS = 1e-100, 1e100  # between these, no sum and no ratio leaves the floats
 _MOST_BINARY_DIGITS = 900  # between the slowest and the fastest machine, for sums in floats
+_EPS = float(np.finfo(np.float64).eps)
+
+Numbers = Sequence[Any]  # Fractions, or floats
 
 
 @dataclass(frozen=True)
@@ -34,16 +39,16 @@ class FractionalLoad:
     Attributes
     ----------
     mu : tuple of Fraction or float
-        Fraction of its shard that each machine computes, in the order of the speeds.
+        Shards that each machine computes, in the order of the speeds (14).
     c_star : Fraction or float
         Time of the slowest machine, in shards per unit of speed (times the rows per
         shard: the least possible makespan).
     k_star : int or None
         How many of the slowest machines set ``c_star``; None when every machine
-        computes its whole shard because there are only as many as each row needs.
+        computes all of its shards because there are only as many as each row needs.
     """
 
-    mu: tuple[Fraction, ...] | tuple[float, ...]
+    mu: tuple[Fraction | float, ...]
     c_star: Fraction | float
     k_star: int | None
 
@@ -76,34 +81,72 @@ def _bad_speed(position: int, found: str) -> str:
     return f"the speed at position {position} is {found}: expected a positive, finite number"
 
 
-def check_copies(machines: int, copies: int) -> None:
-    """Refuse a number of machines per row that makes no sense, or that there are not."""
+def check_copies(machines: int, copies: int, shards: int | None = None) -> None:
+    """Raise if `copies` is below 1, or exceeds the shards of the machines (by default one each)."""
     if copies < 1:
         raise InputError(f"each row on {plural(copies, 'machine')}: expected at least 1")
-    if machines < copies:
-        raise InfeasibleError(f"{plural(machines, 'machine')} available: each row needs {copies}")
+    if (machines if shards is None else shards) < copies:
+        held = "" if shards is None else f" with {plural(shards, 'shard')}"
+        raise InfeasibleError(
+            f"{plural(machines, 'machine')}{held} available: each row needs {copies}"
+        )
 
 
 def check_rows(rows: int) -> None:
-    """Refuse shards without rows, and with more than fractions of them can be told apart."""
+    """Raise if shards have no rows, or too many for fractions of them to differ."""
     if not 1 <= rows <= _MOST_ROWS:
         raise InputError(f"{plural(rows, 'row')} per shard: expected at least 1 and at most 2**48")
 
 
-def fractional_load(speeds: Sequence[Real] | ArrayLike, copies: int) -> FractionalLoad:
-    """Theorem 1: the load with which the slowest machine finishes first.
+def theorem_1(speeds: Numbers, copies: int) -> tuple[Fraction | float, int | None]:
+    """Return c* and k* of Theorem 1, for machines with one shard each.
 
-    With the speeds ascending, ``c_k = (k + copies - N) / (s[1] + ... + s[k])`` and ``k*``
-    the largest k in ``[N - copies + 1, N]`` with ``c_k <= 1 / s[k]``, the k* slowest
-    machines compute ``c* s[n]`` of their shard and the others all of it.
+    Parameters
+    ----------
+    speeds : (N_t,) sequence of Fraction or float
+        In any order. Floats are of a size at which their sums are floats.
+    copies : int
+        Machines that compute each row, L.
+
+    Returns
+    -------
+    c_star : Fraction or float
+    k_star : int or None
+        None if ``N_t == L``, which the theorem leaves out: ``mu = 1`` for all machines.
+
+    Examples
+    --------
+    >>> c_star, k_star = theorem_1([Fraction(s) for s in (2, 2, 3, 4)], 3)
+    >>> print(c_star, k_star)
+    2/7 3
+    """
+    s = sorted(speeds)  # ascending; the paper counts from 1, so its s[k] is s[k - 1]
+    count, L = len(s), copies
+    if count == L:
+        return 1 / s[0], None
+    sums = list(accumulate(s))
+    # c_k = (k + L - N_t) / (s[1] + ... + s[k]). From k = N_t down, k* is the first k for which the
+    # right side of (15) holds, c_k <= 1 / s[k]: the left side failed for no larger one.
+    k = count
+    while (k + L - count) * s[k - 1] > sums[k - 1]:
+        k -= 1
+    return (k + L - count) / sums[k - 1], k
+
+
+def fractional_load(
+    speeds: Sequence[Real] | ArrayLike, copies: int, shards: Sequence[int] | None = None
+) -> FractionalLoad:
+    """Theorem 1: the load with which the slowest machine finishes first, solving (13).
 
     Parameters
     ----------
     speeds : (N,) sequence of numbers
         Speed of each available machine. Integers and Fractions give an exact result.
     copies : int
-        Machines that compute each row: the recovery threshold L (plus S to tolerate S
+        Shards with which each row is computed: the recovery threshold L (plus S to tolerate S
         stragglers).
+    shards : (N,) sequence of int, optional
+        Of each machine; by default one, as in the paper.
 
     Returns
     -------
@@ -114,142 +157,93 @@ def fractional_load(speeds: Sequence[Real] | ArrayLike, copies: int) -> Fraction
     InputError
         A speed is not a positive, finite number.
     InfeasibleError
-        There are fewer than `copies` machines.
+        There are fewer than `copies` machines, or shards.
 
     Examples
     --------
     >>> load = fractional_load([2, 2, 3, 4], 3)
     >>> print(*load.mu, load.c_star, load.k_star)
     4/7 4/7 6/7 1 2/7 3
+    >>> load = fractional_load([1, 1, 1, 1, 1, 20], 4, [1, 1, 1, 1, 1, 4])
+    >>> print(*load.mu, load.c_star, load.k_star)
+    4/25 4/25 4/25 4/25 4/25 16/5 4/25 6
     """
     floats = check_speeds(speeds)
-    check_copies(floats.size, copies)
-    if isinstance(speeds, np.ndarray):
-        speeds = speeds.tolist()
+    check_copies(floats.size, copies, None if shards is None else sum(shards))
     if isinstance(speeds, Sequence) and all(isinstance(s, Rational) for s in speeds):
-        return _exact_load([_fraction(s) for s in speeds if isinstance(s, Rational)], copies)
-    mu, c_star, k_star = _float_load(floats, copies)
-    return FractionalLoad(tuple(mu.tolist()), c_star, k_star)
-
-
-def optimal_level(speeds: list[float], copies: int) -> float:
-    """c* of Theorem 1 alone; of few machines in a tenth of the time.
-
-    Parameters
-    ----------
-    speeds : (N,) list of float
-        Positive and finite.
-    copies : int
-        As for `fractional_load`, at most N.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> optimal_level([2.0, 2.0, 3.0, 4.0], 3) == 2 / 7
-    True
-    """
-    count, (least, most) = len(speeds), _USUAL_SPEEDS
-    if count > _FEW or not least < min(speeds) <= max(speeds) < most:
-        return float(fractional_load(speeds, copies).c_star)
-    if count == copies:
-        return 1 / min(speeds)
-    ascending = sorted(speeds)
-    prefix = list(accumulate(ascending))
-    k = count
-    while (k + copies - count) * ascending[k - 1] > prefix[k - 1]:
-        k -= 1
-    return (k + copies - count) / prefix[k - 1]
+        exact = [_fraction(s) for s in speeds if isinstance(s, Rational)]
+        return _load(exact, copies, shards)
+    numbers, exponent = comparable(floats)
+    load = _load(numbers, copies, shards)
+    try:
+        c_star = math.ldexp(float(load.c_star), -exponent)
+    except OverflowError:  # all speeds are below 1e-300
+        c_star = math.inf
+    return FractionalLoad(tuple(map(float, load.mu)), c_star, load.k_star)
 
 
 def _fraction(number: Rational) -> Fraction:
     return Fraction(int(number.numerator), int(number.denominator))
 
 
-def _exact_load(speeds: list[Fraction], copies: int) -> FractionalLoad:
-    count = len(speeds)
-    if count == copies:
-        return FractionalLoad((Fraction(1),) * count, 1 / min(speeds), None)
-    order = sorted(range(count), key=speeds.__getitem__)
-    prefix = list(accumulate(speeds[n] for n in order))
-    k_star = max(
-        k
-        for k in range(count - copies + 1, count + 1)
-        if (k + copies - count) * speeds[order[k - 1]] <= prefix[k - 1]
-    )
-    c_star = (k_star + copies - count) / prefix[k_star - 1]
-    mu = [Fraction(1)] * count
-    for n in order[:k_star]:
-        mu[n] = c_star * speeds[n]
-    return FractionalLoad(tuple(mu), c_star, k_star)
+def _load(speeds: Numbers, copies: int, shards: Sequence[int] | None) -> FractionalLoad:
+    if shards is None:
+        shards = [1] * len(speeds)
+    each = list(zip(speeds, shards, strict=True))
+    parts = [s / c for s, c in each for _ in range(c)]  # c machines of speed s/c
+    c_star, k_star = theorem_1(parts, copies)
+    if k_star is not None:  # parts of one machine are all among the k* slowest, or none is
+        slow = sorted(parts)[k_star - 1]
+        k_star = sum(1 for s, c in each if c and s / c <= slow)
+        mu = tuple(type(c_star)(min(c, c_star * s)) for s, c in each)  # (14), c times
+    else:
+        mu = tuple(type(c_star)(c) for c in shards)
+    return FractionalLoad(mu, c_star, k_star)
 
 
-def is_extreme(speeds: NDArray[np.float64]) -> bool:
-    """Whether ratios of these speeds, or of sums of them, may not be floats."""
+def optimal_level(speeds: Sequence[float], copies: int) -> float:
+    """Return c* of `fractional_load` alone.
+
+    Examples
+    --------
+    >>> optimal_level([2.0, 2.0, 3.0, 4.0], 3) == 2 / 7
+    True
+    """
+    return float(fractional_load(speeds, copies).c_star)
+
+
+def comparable(speeds: NDArray[np.float64]) -> tuple[Numbers, int]:
+    """Return speeds of which all sums and ratios are numbers, and a power of two.
+
+    Floats are divided by ``2**exponent``, without rounding. Where they differ so much that ratios
+    may not be floats, they are Fractions, and the exponent is 0.
+    """
     _, exponents = np.frexp(speeds)
-    return int(exponents.max() - exponents.min()) > _MOST_BINARY_DIGITS
-
-
-def scaled(speeds: NDArray[np.float64]) -> tuple[list[float], int]:
-    """Speeds divided by a power of two: without rounding, and with finite sums and times."""
-    exponent = int(np.frexp(speeds.max())[1])
+    exponent = int(exponents.max())
+    if exponent - int(exponents.min()) > _MOST_BINARY_DIGITS:
+        return [Fraction(s) for s in speeds.tolist()], 0
     return np.ldexp(speeds, -exponent).tolist(), exponent
 
 
-def comparable(speeds: NDArray[np.float64]) -> list[float] | list[Fraction]:
-    """Speeds in another unit, in which times of any number of rows can be compared."""
-    return [Fraction(s) for s in speeds.tolist()] if is_extreme(speeds) else scaled(speeds)[0]
-
-
-def _float_load(
-    speeds: NDArray[np.float64], copies: int
-) -> tuple[NDArray[np.float64], float, int | None]:
-    """``(mu, c*, k*)`` of Theorem 1 in floats."""
-    count = speeds.size
-    if count == copies:
-        return np.ones(count), 1 / float(speeds.min()), None
-    if is_extreme(speeds):
-        exact = _exact_load([Fraction(speed) for speed in speeds.tolist()], copies)
-        finite = exact.c_star < Fraction(sys.float_info.max)
-        c_star = float(exact.c_star) if finite else math.inf
-        return np.array(exact.mu, dtype=np.float64), c_star, exact.k_star
-    units, exponent = scaled(speeds)
-    order = np.argsort(units, kind="stable")
-    ascending = np.array(units)[order]
-    prefix = np.cumsum(ascending)
-    k = np.arange(count - copies + 1, count + 1)
-    holds = (k + copies - count) * ascending[k - 1] <= prefix[k - 1]
-    k_star = int(k[np.flatnonzero(holds)[-1]])
-    level = float((k_star + copies - count) / prefix[k_star - 1])
-    mu = np.ones(count)
-    mu[order[:k_star]] = np.minimum(1.0, level * ascending[:k_star])
-    with np.errstate(over="ignore"):  # infinite, when all speeds are below 1e-300
-        c_star = float(np.ldexp(level, -exponent))
-    return mu, c_star, k_star
-
-
-def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -> NDArray[np.int64]:
+def whole_row_load(
+    speeds: Sequence[Real] | ArrayLike,
+    copies: int,
+    rows: int,
+    shards: Sequence[int] | None = None,
+) -> NDArray[np.int64]:
     """Whole rows per machine with the smallest possible makespan.
-
-    Starts from the fractional optimum rounded down, above which some optimal whole-row
-    load lies, and hands out the remaining rows one by one to the machine that would
-    have finished first with one row more (ties: lowest position).
 
     Parameters
     ----------
-    speeds : (N,) sequence of numbers
-        Speed of each available machine, in rows per unit of time.
-    copies : int
-        Machines that compute each row.
+    speeds, copies, shards
+        As for `fractional_load`.
     rows : int
         Rows per shard, R.
 
     Returns
     -------
     (N,) ndarray of int64
-        Loads m with ``0 <= m <= rows`` and ``m.sum() == copies * rows`` that minimise
+        Loads m with ``0 <= m <= rows * shards`` and ``m.sum() == copies * rows`` that minimise
         ``max(m / speeds)``.
 
     Raises
@@ -257,30 +251,46 @@ def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -
     InputError
         A speed is not a positive, finite number, or `rows` is less than 1.
     InfeasibleError
-        There are fewer than `copies` machines.
+        There are fewer than `copies` machines, or shards.
 
     Examples
     --------
     >>> whole_row_load([2, 2, 3, 3, 4, 4], 3, 420)
     array([140, 140, 210, 210, 280, 280])
     """
-    return optimal_load(speeds, copies, rows)[0]
-
-
-def optimal_load(
-    speeds: Sequence[Real] | ArrayLike, copies: int, rows: int
-) -> tuple[NDArray[np.int64], float]:
-    """`whole_row_load`, and c* of the fractional load that it was made from."""
-    floats = check_speeds(speeds)
-    check_copies(floats.size, copies)
     check_rows(rows)
-    mu, c_star, _ = _float_load(floats, copies)
+    floats = check_speeds(speeds)
+    return whole_rows(fractional_load(floats, copies, shards), floats, copies, rows, shards)
+
+
+def whole_rows(
+    load: FractionalLoad,
+    speeds: NDArray[np.float64],
+    copies: int,
+    rows: int,
+    shards: Sequence[int] | None = None,
+) -> NDArray[np.int64]:
+    """`whole_row_load`, from the fractional load.
+
+    Some optimal whole-row load lies above the fractional one rounded down. The remaining rows go
+    one by one to the machine that would have finished first with one row more (ties: lowest
+    position).
+    """
+    mu = np.array(load.mu, dtype=np.float64)
     # A little below the optimum, so that rounding errors in mu cannot give out too many rows.
-    least = mu * rows * (1 - 4 * np.finfo(np.float64).eps * floats.size)
-    loads: NDArray[np.int64] = np.floor(least).astype(np.int64)
-    missing = copies * rows - int(loads.sum())
-    hand_out(loads, [rows] * floats.size, missing, comparable(floats))
-    return loads, c_star
+    loads: NDArray[np.int64] = np.floor(mu * rows * (1 - 4 * _EPS * mu.size)).astype(np.int64)
+    most = [rows * c for c in shards or [1] * mu.size]
+    units, _ = comparable(speeds)
+    queue = [((m + 1) / units[n], n) for n, m in enumerate(loads.tolist()) if m < most[n]]
+    heapq.heapify(queue)
+    for _ in range(copies * rows - int(loads.sum())):
+        _, n = queue[0]
+        loads[n] += 1
+        if loads[n] < most[n]:
+            heapq.heapreplace(queue, ((int(loads[n]) + 1) / units[n], n))
+        else:
+            heapq.heappop(queue)
+    return loads
 
 
 def makespan(loads: ArrayLike, speeds: Sequence[Real] | ArrayLike) -> float:

@@ -62,19 +62,3 @@ def check_available(machines: Sequence[int]) -> Ints:
     if not available.size or available[0] < 1 or (np.diff(available) <= 0).any():
         raise InputError(f"available machines {tuple(machines)}: expected ascending numbers from 1")
     return available
-
-
-def without_most(counts: Sequence[int], recovery: int) -> int:
-    """How many of these, the largest first, can be left out of a sum of L; -1: it is less.
-
-    Examples
-    --------
-    >>> without_most([1, 3, 2], 3), without_most([1, 3, 2], 7)
-    (1, -1)
-    """
-    left, spare = sum(counts), -1
-    for count in sorted(counts, reverse=True):
-        if left < recovery:
-            break
-        spare, left = spare + 1, left - count
-    return spare

@@ -1,29 +1,33 @@
-"""From who is available and how fast to who computes what, remembered while it holds."""
+"""From who is available, how fast and with which shards to who computes what."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
-from cec_mpi.core.plan.assignment import Assignment, bounds_of
+from cec_mpi.core.placement.placement import Intervals, Placement
+from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.load import (
     check_copies,
+    check_rows,
     check_speeds,
     fractional_load,
     makespan,
-    optimal_load,
+    whole_rows,
 )
 from cec_mpi.core.plan.numbers import Ints, check_available
 from cec_mpi.core.plan.scheme import Scheme, check_scheme
-from cec_mpi.core.plan.schemes import cyclic, heterogeneous
-from cec_mpi.errors import InputError
+from cec_mpi.core.plan.schemes import cyclic, cyclic_most, heterogeneous, in_turns
+from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import plural
-
-Intervals = tuple[tuple[int, int], ...]
 
 # Plans that are remembered, with what was made of them; numbers in their decoders and the like,
 # where the place of a machine in a block counts for what Python keeps of it (256 MiB).
@@ -53,10 +57,15 @@ class Plan:
     Attributes
     ----------
     assignment : Assignment
+        Of rows to shards: its machines are shards. With one shard each these are the same.
     makespan : float
         Time of the slowest machine, in rows per unit of speed: ``max(m / s)``.
     bound : float
         What no assignment can beat: c* of Theorem 1 times the rows per shard.
+    placement : Placement
+        Which machine computes with which shard.
+    most_shards : int
+        b: each row is computed with at most so many shards of one machine.
     numbers : int
         About how many numbers all of it takes; more with decoders.
     """
@@ -64,6 +73,8 @@ class Plan:
     assignment: Assignment
     makespan: float
     bound: float
+    placement: Placement
+    most_shards: int = 1
     numbers: int = field(init=False)
     _decoders: dict[MDSCode, list[Decoder]] = field(default_factory=dict)
     _bounds: dict[int, list[list[int]]] = field(default_factory=dict)
@@ -76,27 +87,46 @@ class Plan:
         return f"<Plan of makespan {self.makespan:g}, at least {self.bound:g}: {self.assignment!r}>"
 
     def bounds(self, machines: int) -> list[list[int]]:
-        """Bounds of the rows of each of all machines (see `bounds_of`): always the same list."""
+        """Bounds of the `intervals` of each of the machines 1..`machines`, one after the other.
+
+        ``[0, 7, 9, 12]`` are the rows 0..6 and 9..11. Always the same list.
+        """
         if machines not in self._bounds:
-            self._bounds[machines] = bounds_of(self.assignment, machines)
+            found = self._intervals
+            self._bounds[machines] = [
+                [bound for interval in found.get(n, ()) for bound in interval]
+                for n in range(1, machines + 1)
+            ]
         return self._bounds[machines]
 
     def intervals(self, machine: int) -> Intervals:
-        """The rows of a machine, in intervals: ascending and merged."""
-        return self.assignment.intervals(machine)
+        """The rows of a machine, counted through all of its shards: ascending and merged."""
+        if self.placement.is_plain:
+            return self.assignment.intervals(machine)
+        return self._intervals.get(machine, ())
 
     def pieces(self) -> list[Piece]:
-        """The rows of each available machine, by shard, in the order of shards and rows."""
-        return [Piece(n, n, rows) for n, rows in self.assignment.intervals_of_all().items()]
+        """The rows that are computed with each shard, in the order of the shards."""
+        return [
+            Piece(self.placement.holder(shard), shard, rows)
+            for shard, rows in self.assignment.intervals_of_all().items()
+        ]
 
     @property
     def most_rows(self) -> int:
-        """The largest number of rows of a machine."""
-        return int(self.assignment.loads.max())
+        """The largest number of rows of a machine, of all of its shards."""
+        return int(self.counts(self.placement.machines).max())
 
     def counts(self, machines: int) -> Ints:
-        """Rows of each of the machines 1..`machines`, 0 for the preempted: shape (machines,)."""
-        return self.assignment.counts(machines)
+        """Rows of each of the machines 1..`machines`, of all of its shards; 0 if preempted."""
+        if self.placement.is_plain:
+            return self.assignment.counts(machines)
+        return self.placement.rows(self.assignment.counts(self.placement.shards))
+
+    @cached_property
+    def _intervals(self) -> dict[int, Intervals]:
+        of_shards = self.assignment.intervals_of_all()
+        return self.placement.stacked(of_shards, self.assignment.rows)
 
     def decoders(self, code: MDSCode) -> list[Decoder]:
         """The decoder of each block, all factored on first use and kept with the plan."""
@@ -152,20 +182,133 @@ def plan_step(
     (120.0, 120.0)
     """
     everyone = check_speeds(speeds)
-    check_copies(len(available), copies)
+    return plan_placed(
+        Placement.plain(everyone.size), available, everyone, copies, rows, scheme=scheme
+    )
+
+
+def plan_placed(
+    placement: Placement,
+    available: Sequence[int],
+    speeds: Sequence[float] | NDArray[np.float64],
+    recovery: int,
+    rows: int,
+    stragglers: int = 0,
+    scheme: Scheme = "heterogeneous",
+) -> Plan:
+    """Plan one step of machines with any numbers of shards.
+
+    Parameters
+    ----------
+    placement : Placement
+        Which machine computes with which shards.
+    available : (N_t,) sequence of int
+        Numbers of the available machines, ascending, from 1.
+    speeds : (M,) sequence of float
+        Speed of every machine, available or not, in rows per unit of time: a row that is computed
+        with two shards of a machine costs it two.
+    recovery : int
+        Shards that each row needs, L.
+    rows : int
+        Rows per shard, R.
+    stragglers : int
+        S machines of which any may be late or lost.
+    scheme : {"heterogeneous", "cyclic"}
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    InputError
+        A speed is not positive and finite, or there is none for an available machine.
+    InfeasibleError
+        The available machines have too few shards, for a row or to do without S machines.
+
+    Notes
+    -----
+    A machine with c shards is planned as c machines of speed s/c. It computes all rows with its
+    first shards, and with one of them the rows that are left.
+
+    If machines may be late, a row keeps L shards without any S machines if it has at most b shards
+    of each machine, and ``L + S b`` in all. A machine takes part with the first ``min(c, b)`` of
+    its shards, as if it had no others. Of all b the one with the least c* is taken. A mix of rows
+    with several b could be faster, and so could a shard whose rows are split between machines that
+    have it: the bound is that of ``L + S`` shards for each row, of all that machines have.
+
+    Examples
+    --------
+    >>> placement = Placement((1, 1, 1, 1, 1, 4), 9)
+    >>> plan = plan_placed(placement, range(1, 7), (1, 1, 1, 1, 1, 20), 4, 100)
+    >>> plan.makespan, plan.bound
+    (16.0, 16.0)
+    >>> plan.counts(6).tolist(), plan.intervals(6)
+    ([16, 16, 16, 16, 16, 320], ((0, 300), (380, 400)))
+    """
+    everyone = check_speeds(speeds)
+    plain = placement.is_plain
+    if plain:
+        check_copies(len(available), recovery + stragglers)
     check_scheme(scheme)
+    check_rows(rows)
     numbers = check_available(available)
     if numbers[-1] > everyone.size:
         given = plural(everyone.size, "speed", "is", "are")
         raise InputError(f"available machines {tuple(available)}: {given} given")
     present = everyone[numbers - 1]
+    held = [placement.asked(n) for n in numbers.tolist()]
+    counts = [len(mine) for mine in held]
+    if not plain:
+        check_copies(numbers.size, recovery, sum(counts))
     if scheme == "cyclic":
-        c_star = float(fractional_load(present, copies).c_star)
-        assignment = cyclic(available, copies, rows)
+        most = cyclic_most(held, recovery, stragglers)
+        assignment = cyclic(in_turns(held), recovery + stragglers * most, rows)
     else:
-        loads, c_star = optimal_load(present, copies, rows)
-        assignment = heterogeneous(available, loads, copies)
-    return Plan(assignment, makespan(assignment.loads, present), c_star * rows)
+        most = best_most(present, counts, recovery, stragglers)
+        copies, used = recovery + stragglers * most, [min(c, most) for c in counts]
+        load = fractional_load(present, copies, used)
+        of_machines = whole_rows(load, present, copies, rows, used)
+        of_shards = {
+            shard: min(max(m - place * rows, 0), rows)
+            for mine, c, m in zip(held, used, of_machines.tolist(), strict=True)
+            for place, shard in enumerate(mine[:c])
+        }
+        shards = sorted(of_shards)
+        assignment = heterogeneous(shards, [of_shards[k] for k in shards], copies)
+    loads = placement.rows(assignment.counts(placement.shards))[numbers - 1]
+    most_held = [len(placement.of(n)) for n in numbers.tolist()]  # also those asked from others
+    bound = float(fractional_load(present, recovery + stragglers, most_held).c_star) * rows
+    return Plan(assignment, makespan(loads, present), bound, placement, most)
+
+
+def best_most(
+    speeds: NDArray[np.float64], counts: Sequence[int], recovery: int, stragglers: int
+) -> int:
+    """The b with the least c* for ``L + S b`` copies on ``min(c, b)`` shards (see `plan_placed`).
+
+    Examples
+    --------
+    >>> best_most(np.array([1.0, 1.0, 8.0]), [2, 2, 2], 2, 1)
+    1
+    >>> best_most(np.array([1.0, 1.0, 8.0]), [2, 2, 2], 4, 1)
+    2
+    """
+    most = max(counts)
+    if not stragglers:
+        return most
+    levels = {}
+    for b in range(1, most + 1):
+        copies, used = recovery + stragglers * b, [min(c, b) for c in counts]
+        if copies <= sum(used):
+            levels[b] = fractional_load(speeds, copies, used).c_star
+    if not levels:
+        raise InfeasibleError(
+            f"{plural(len(counts), 'machine')} with {plural(sum(counts), 'shard')} available: no "
+            f"row can keep {recovery} of them when any "
+            f"{plural(stragglers, 'machine', 'is', 'are')} late or lost"
+        )
+    return min(levels, key=lambda b: levels[b])
 
 
 class Planner:
@@ -173,11 +316,18 @@ class Planner:
 
     Parameters
     ----------
-    copies : int
-        Machines that compute each row.
+    recovery : int
+        Shards that compute each row, L.
     rows : int
         Rows per shard, R.
     scheme : {"heterogeneous", "cyclic"}
+    stragglers : int
+        S machines, any of which may be late; fewer where too few are available for that.
+    placement : Placement, optional
+        By default machine n has shard n alone.
+    by_speed : bool
+        Whether a shard that several machines have is asked from the one that is done first; else
+        from the one whose own it is.
 
     Examples
     --------
@@ -187,11 +337,18 @@ class Planner:
     True
     """
 
-    def __init__(self, copies: int, rows: int, scheme: Scheme = "heterogeneous") -> None:
+    def __init__(
+        self,
+        recovery: int,
+        rows: int,
+        scheme: Scheme = "heterogeneous",
+        stragglers: int = 0,
+        placement: Placement | None = None,
+        by_speed: bool = False,
+    ) -> None:
         check_scheme(scheme)
-        self.copies = copies
-        self.rows = rows
-        self.scheme: Scheme = scheme
+        self._recovery, self._rows, self._scheme = recovery, rows, scheme
+        self._stragglers, self._placement, self._by_speed = stragglers, placement, by_speed
         self._plans: OrderedDict[tuple[tuple[int, ...], tuple[float, ...]], Plan] = OrderedDict()
         self._last: tuple[object, object, Plan | None] = (None, None, None)
 
@@ -203,7 +360,7 @@ class Planner:
         last_available, last_speeds, last = self._last
         if last is not None and available is last_available and speeds is last_speeds:
             return last
-        key = (available, speeds if self.scheme == "heterogeneous" else ())
+        key = (available, speeds if self._scheme == "heterogeneous" else ())
         plan = self._plans.get(key)
         if plan is None:
             plan = self._planned(available, speeds)
@@ -214,7 +371,18 @@ class Planner:
         return plan
 
     def _planned(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
-        return plan_step(available, speeds, self.copies, self.rows, self.scheme)
+        placement = self._placement or Placement.plain(len(speeds))
+        placement = placement.among(available, speeds if self._by_speed else None)
+        spare = min(self._stragglers, placement.to_spare(self._recovery, available))
+        given = self._recovery, self._rows
+        while spare > 0:
+            try:
+                return plan_placed(placement, available, speeds, *given, spare, self._scheme)
+            except InfeasibleError:
+                if self._scheme == "heterogeneous":
+                    raise
+                spare -= 1  # cyclic rows cannot be as many
+        return plan_placed(placement, available, speeds, *given, 0, self._scheme)
 
     def _forget(self) -> None:
         """Drop the plans used longest ago; the newest always stays."""

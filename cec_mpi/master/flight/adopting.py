@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cec_mpi.core.placement.adopting import shares_of
-from cec_mpi.core.placement.placement import Placement
-from cec_mpi.core.placement.reach import Reach
+from cec_mpi.core.placement.placement import Placement, Reach
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.flight.reading import BANDWIDTH, Reading
 from cec_mpi.master.planning import StepPlanner
@@ -73,7 +72,7 @@ class Adopting:
         """As the options want it, if they do."""
         if not options.adopt:
             return None
-        steps.splits = options.check == "none" and options.stragglers < 1
+        steps.by_speed = options.check == "none" and options.stragglers < 1
         return cls(end, steps, manifest, options.most_shards(manifest))
 
     def begin(

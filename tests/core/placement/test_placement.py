@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from cec_mpi.core.placement.placement import Placement
-from cec_mpi.core.placement.planner import PlacedPlanner
 from cec_mpi.core.placement.spreading import spread
 from cec_mpi.core.plan.planner import Planner
 from cec_mpi.core.speeds.best import optimum
@@ -144,46 +143,9 @@ def test_the_best_makespan_is_that_of_the_linear_program(counts, data):
     assert hindsight == pytest.approx(time, rel=1e-9)
 
 
-@given(COUNTS, st.data())
-def test_a_plan_of_shards_has_each_row_on_l_of_them(counts, data):
-    placement = Placement(counts, sum(counts))
-    copies = data.draw(st.integers(1, sum(counts)))
-    speeds = tuple(
-        data.draw(
-            st.lists(
-                st.sampled_from([1.0, 2.0, 5.0, 20.0]), min_size=len(counts), max_size=len(counts)
-            )
-        )
-    )
-    scheme = data.draw(st.sampled_from(["heterogeneous", "cyclic"]))
-    everyone = tuple(range(1, len(counts) + 1))
-    plan = PlacedPlanner(placement, copies, 30, scheme).plan(everyone, speeds)
-    loads = plan.counts(len(counts))
-    assert loads.sum() == copies * 30
-    assert plan.most_rows == loads.max()
-    assert plan.makespan == max(loads / np.array(speeds)) >= plan.bound * (1 - 1e-12)
-    if scheme == "heterogeneous":  # less than a row above what fractions could come to
-        assert plan.makespan <= plan.bound + 1 / min(speeds)
-    assert [sum(b[1::2]) - sum(b[::2]) for b in plan.bounds(len(counts))] == loads.tolist()
-
-
-@given(st.integers(2, 6), st.data())
-def test_with_one_shard_each_plans_are_as_they_were(machines, data):
-    copies = data.draw(st.integers(1, machines))
-    speeds = tuple(
-        data.draw(st.lists(st.sampled_from([1.0, 2.0, 5.0]), min_size=machines, max_size=machines))
-    )
-    everyone = tuple(range(1, machines + 1))
-    plain = Planner(copies, 40).plan(everyone, speeds)
-    placed = PlacedPlanner(Placement.plain(machines), copies, 40).plan(everyone, speeds)
-    assert placed.makespan == plain.makespan
-    assert placed.bound == pytest.approx(plain.bound)
-    assert placed.assignment.copies == plain.assignment.copies
-
-
 def test_too_few_shards_are_refused():
     with pytest.raises(InfeasibleError):
-        PlacedPlanner(Placement((2, 1, 3), 6), 4, 30).plan((1, 2), (1.0, 1.0, 1.0))
+        Planner(4, 30, placement=Placement((2, 1, 3), 6)).plan((1, 2), (1.0, 1.0, 1.0))
     with pytest.raises(InfeasibleError):
         GivenSpeeds([1.0, 1.0], 4, 30, [2, 1])
     speeds = SpeedEstimator(2, 3, 30, [2, 1])
@@ -196,7 +158,7 @@ def test_learned_speeds_of_machines_with_several_shards_give_the_best_plan():
     counts, true = (1, 1, 1, 1, 1, 7), np.array([1.0, 1.0, 1.0, 1.0, 1.0, 20.0]) * 1000
     everyone, rows = (1, 2, 3, 4, 5, 6), 3000
     speeds = SpeedEstimator(6, 4, rows, counts)
-    planner = PlacedPlanner(Placement(counts, 12), 4, rows)
+    planner = Planner(4, rows, placement=Placement(counts, 12))
     for _ in range(5):
         plan = planner.plan(everyone, speeds.plan_speeds(everyone))
         loads = plan.counts(6)

@@ -1,1 +1,0 @@
-"""Machines that hold several shards: who computes which rows of which of them."""
