@@ -8,11 +8,11 @@ from fractions import Fraction
 from typing import Any
 
 from cec_mpi.core.placement.placement import Placement
-from cec_mpi.core.plan.filling import Iteration, iterations
+from cec_mpi.core.plan.algorithm_1 import Iteration, algorithm_1, fractional_blocks, in_parts
 from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.core.plan.planner import Plan, plan_placed
 from cec_mpi.core.plan.scheme import Scheme
-from cec_mpi.core.plan.schemes import fractional_blocks, in_turns
+from cec_mpi.core.plan.schemes import in_turns
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
@@ -109,11 +109,13 @@ def explain_plan(
         content |= fractions
         content["alpha" + ("_machines" if shards is None else "_shards")] = blocks
     if steps:
-        loads = plan.assignment.loads.tolist()
+        loads, parts = plan.assignment.loads.tolist(), None
         if exact:
-            loads = [Fraction(part) for part in content["mu"]]
-        copies = plan.assignment.copies
-        content["iterations"] = [_iteration(each) for each in iterations(available, loads, copies)]
+            loads, parts = in_parts([Fraction(part) for part in content["mu"]])
+        content["iterations"] = [
+            _iteration(each, available, parts)
+            for each in algorithm_1(loads, plan.assignment.copies)
+        ]
     return content
 
 
@@ -141,22 +143,26 @@ def _check_steps(machines: int, scheme: Scheme) -> None:
         )
 
 
-def _iteration(each: Iteration) -> dict[str, Any]:
+def _iteration(each: Iteration, available: Sequence[int], parts: int | None) -> dict[str, Any]:
+    """One iteration: in rows, or in fractions of a shard that has so many parts."""
+    copies, beyond = len(each.machines), each.next_largest
+    load = each.loads[each.smallest]
+    room = None if beyond is None else each.total // copies - each.loads[beyond]
+
+    def shown(number: int) -> int | str:
+        return number if parts is None else str(Fraction(number, parts))
+
     return {
-        "alpha": _number(each.alpha),
-        "machines": list(each.machines),
-        "smallest": each.smallest,
-        "load": _number(each.load),
-        "next_largest": each.next_largest,
-        "room": None if each.room is None else _number(each.room),
-        "decided_by": "load" if each.alpha == each.load else "room",
-        "loads": [_number(load) for load in each.loads],
-        "total": _number(each.total),
+        "alpha": shown(each.alpha),
+        "machines": [available[k] for k in each.machines],
+        "smallest": available[each.smallest],
+        "load": shown(load),
+        "next_largest": None if beyond is None else available[beyond],
+        "room": None if room is None else shown(room),
+        "decided_by": "load" if each.alpha == load else "room",
+        "loads": [shown(number) for number in each.loads],
+        "total": shown(each.total),
     }
-
-
-def _number(number: int | Fraction) -> int | str:
-    return number if isinstance(number, int) else str(number)
 
 
 def _fractions(

@@ -173,12 +173,9 @@ def fractional_load(
     if isinstance(speeds, Sequence) and all(isinstance(s, Rational) for s in speeds):
         exact = [_fraction(s) for s in speeds if isinstance(s, Rational)]
         return _load(exact, copies, shards)
-    numbers, exponent = comparable(floats)
-    load = _load(numbers, copies, shards)
-    try:
-        c_star = math.ldexp(float(load.c_star), -exponent)
-    except OverflowError:  # all speeds are below 1e-300
-        c_star = math.inf
+    units, exponent = comparable(floats.tolist())
+    load = _load(units, copies, shards)
+    c_star = _in_time_of(load.c_star, exponent)
     return FractionalLoad(tuple(map(float, load.mu)), c_star, load.k_star)
 
 
@@ -202,27 +199,35 @@ def _load(speeds: Numbers, copies: int, shards: Sequence[int] | None) -> Fractio
 
 
 def optimal_level(speeds: Sequence[float], copies: int) -> float:
-    """Return c* of `fractional_load` alone.
+    """Return c* of `fractional_load` alone, of speeds that are positive and finite: in less time.
 
     Examples
     --------
     >>> optimal_level([2.0, 2.0, 3.0, 4.0], 3) == 2 / 7
     True
     """
-    return float(fractional_load(speeds, copies).c_star)
+    units, exponent = comparable(speeds)
+    return _in_time_of(theorem_1(units, copies)[0], exponent)
 
 
-def comparable(speeds: NDArray[np.float64]) -> tuple[Numbers, int]:
+def _in_time_of(c_star: Fraction | float, exponent: int) -> float:
+    """c* of speeds divided by a power of two as that of the speeds themselves."""
+    try:
+        return math.ldexp(float(c_star), -exponent)
+    except OverflowError:  # all speeds are below 1e-300
+        return math.inf
+
+
+def comparable(speeds: Sequence[float]) -> tuple[Numbers, int]:
     """Return speeds of which all sums and ratios are numbers, and a power of two.
 
     Floats are divided by ``2**exponent``, without rounding. Where they differ so much that ratios
     may not be floats, they are Fractions, and the exponent is 0.
     """
-    _, exponents = np.frexp(speeds)
-    exponent = int(exponents.max())
-    if exponent - int(exponents.min()) > _MOST_BINARY_DIGITS:
-        return [Fraction(s) for s in speeds.tolist()], 0
-    return np.ldexp(speeds, -exponent).tolist(), exponent
+    exponent = math.frexp(max(speeds))[1]
+    if exponent - math.frexp(min(speeds))[1] > _MOST_BINARY_DIGITS:
+        return [Fraction(s) for s in speeds], 0
+    return [math.ldexp(s, -exponent) for s in speeds], exponent
 
 
 def whole_row_load(
@@ -280,7 +285,7 @@ def whole_rows(
     # A little below the optimum, so that rounding errors in mu cannot give out too many rows.
     loads: NDArray[np.int64] = np.floor(mu * rows * (1 - 4 * _EPS * mu.size)).astype(np.int64)
     most = [rows * c for c in shards or [1] * mu.size]
-    units, _ = comparable(speeds)
+    units, _ = comparable(speeds.tolist())
     queue = [((m + 1) / units[n], n) for n, m in enumerate(loads.tolist()) if m < most[n]]
     heapq.heapify(queue)
     for _ in range(copies * rows - int(loads.sum())):

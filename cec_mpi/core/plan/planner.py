@@ -261,13 +261,19 @@ def plan_placed(
     counts = [len(mine) for mine in held]
     if not plain:
         check_copies(numbers.size, recovery, sum(counts))
+    least = recovery + stragglers  # shards of a row, whatever b is
+    most_held = [len(placement.of(n)) for n in numbers.tolist()]  # also those asked from others
     if scheme == "cyclic":
         most = cyclic_most(held, recovery, stragglers)
-        assignment = cyclic(in_turns(held), recovery + stragglers * most, rows)
     else:
         most = best_most(present, counts, recovery, stragglers)
-        copies, used = recovery + stragglers * most, [min(c, most) for c in counts]
-        load = fractional_load(present, copies, used)
+    copies, best = recovery + stragglers * most, fractional_load(present, least, most_held)
+    if scheme == "cyclic":
+        assignment = cyclic(in_turns(held), copies, rows)
+    else:
+        load, used = best, [min(c, most) for c in counts]
+        if (copies, used) != (least, most_held):
+            load = fractional_load(present, copies, used)
         of_machines = whole_rows(load, present, copies, rows, used)
         of_shards = {
             shard: min(max(m - place * rows, 0), rows)
@@ -277,8 +283,7 @@ def plan_placed(
         shards = sorted(of_shards)
         assignment = heterogeneous(shards, [of_shards[k] for k in shards], copies)
     loads = placement.rows(assignment.counts(placement.shards))[numbers - 1]
-    most_held = [len(placement.of(n)) for n in numbers.tolist()]  # also those asked from others
-    bound = float(fractional_load(present, recovery + stragglers, most_held).c_star) * rows
+    bound = float(best.c_star) * rows
     return Plan(assignment, makespan(loads, present), bound, placement, most)
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
-from numbers import Rational
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cec_mpi.core.plan.algorithm_1 import check_fillable, fill
 from cec_mpi.core.plan.assignment import Assignment
-from cec_mpi.core.plan.filling import check_fillable, fill, whole
 from cec_mpi.core.plan.layout import order_along_rows
 from cec_mpi.core.plan.load import check_copies, check_rows
 from cec_mpi.core.plan.numbers import Ints, check_available, pieces, whole_numbers
@@ -73,56 +71,6 @@ def _placed(
         if isinstance(array, np.ndarray):
             array.flags.writeable = False
     return Assignment(available, loads, stops - sizes, stops, machines)
-
-
-def fractional_blocks(
-    mu: Sequence[Fraction], copies: int
-) -> list[tuple[Fraction, tuple[int, ...]]]:
-    """Algorithm 1 on fractions of a shard, as the paper prints it.
-
-    Parameters
-    ----------
-    mu : (N_t,) sequence of Fraction
-        Load vector with ``sum(mu) == copies`` and ``0 <= mu <= 1``.
-    copies : int
-        Machines that compute each row.
-
-    Returns
-    -------
-    list of (Fraction, tuple of int)
-        ``alpha_f`` and the positions (from 0, ascending) of the machines of P_f.
-
-    Raises
-    ------
-    InputError
-        `mu` are not such fractions.
-    InfeasibleError
-        There are fewer than `copies` of them.
-
-    Examples
-    --------
-    >>> from cec_mpi.core.plan.load import fractional_load
-    >>> for alpha, machines in fractional_blocks(fractional_load([2, 2, 3, 4], 3).mu, 3):
-    ...     print(alpha, machines)
-    3/7 (0, 2, 3)
-    1/7 (0, 1, 3)
-    3/7 (1, 2, 3)
-    """
-    if not all(isinstance(part, Rational) for part in mu):
-        raise InputError("loads that are not whole numbers or Fractions")
-    check_copies(len(mu), copies)
-    if sum(mu) != copies or not 0 <= min(mu) <= max(mu) <= 1:
-        raise InputError(
-            f"loads of {min(mu)} to {max(mu)} with sum {sum(mu)} cannot be met: expected a sum of "
-            f"{copies} and at most 1 on one machine"
-        )
-    loads, parts = whole([Fraction(part) for part in mu])
-    check_fillable(loads, copies)
-    sizes, members = fill(loads, copies)
-    return [
-        (Fraction(alpha, parts), tuple(machines))
-        for alpha, machines in zip(sizes, members.tolist(), strict=True)
-    ]
 
 
 def cyclic(order: Sequence[int], copies: int, rows: int) -> Assignment:

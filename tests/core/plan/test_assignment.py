@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.core.plan import numbers
+from cec_mpi.core.plan.algorithm_1 import fractional_blocks
 from cec_mpi.core.plan.assignment import Assignment, Block
 from cec_mpi.core.plan.load import fractional_load, makespan, whole_row_load
-from cec_mpi.core.plan.schemes import cyclic, fractional_blocks, heterogeneous
+from cec_mpi.core.plan.schemes import cyclic, heterogeneous
 from cec_mpi.errors import InfeasibleError, InputError
 
 # The example of the paper, Section III: alpha_f and P_f in each of its four steps.
