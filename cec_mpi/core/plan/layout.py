@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.plan.numbers import pieces
+from cec_mpi.core.plan.assignment import pieces
 
 # A path through F blocks costs F**2; beyond this many, sorting has to do.
 _LARGEST_PATH = 256

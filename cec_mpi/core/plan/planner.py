@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.placement.placement import Intervals, Placement
-from cec_mpi.core.plan.assignment import Assignment
+from cec_mpi.core.plan.assignment import Assignment, Ints, check_available
 from cec_mpi.core.plan.load import (
     check_copies,
     check_rows,
@@ -23,7 +23,6 @@ from cec_mpi.core.plan.load import (
     makespan,
     whole_rows,
 )
-from cec_mpi.core.plan.numbers import Ints, check_available
 from cec_mpi.core.plan.scheme import Scheme, check_scheme
 from cec_mpi.core.plan.schemes import cyclic, cyclic_most, heterogeneous, in_turns
 from cec_mpi.errors import InfeasibleError, InputError

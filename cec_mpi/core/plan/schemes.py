@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.plan.algorithm_1 import check_fillable, fill
-from cec_mpi.core.plan.assignment import Assignment
+from cec_mpi.core.plan.assignment import Assignment, Ints, check_available, pieces, whole_numbers
 from cec_mpi.core.plan.layout import order_along_rows
 from cec_mpi.core.plan.load import check_copies, check_rows
-from cec_mpi.core.plan.numbers import Ints, check_available, pieces, whole_numbers
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import plural
 

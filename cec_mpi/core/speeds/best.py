@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.plan.numbers import Ints
+from cec_mpi.core.plan.assignment import Ints
 
 Floats = NDArray[np.float64]
 

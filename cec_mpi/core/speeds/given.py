@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.plan.load import (
     check_copies,
     check_rows,
@@ -16,7 +17,6 @@ from cec_mpi.core.plan.load import (
     fractional_load,
     optimal_level,
 )
-from cec_mpi.core.plan.numbers import Ints
 
 Floats = NDArray[np.float64]
 

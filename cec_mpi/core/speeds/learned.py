@@ -9,8 +9,8 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.plan.load import check_copies, check_rows
-from cec_mpi.core.plan.numbers import Ints
 from cec_mpi.core.speeds.best import optimum
 from cec_mpi.core.speeds.given import Floats, measured
 

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi._version import __version__
-from cec_mpi.core.plan.numbers import Ints
+from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR
 from cec_mpi.processes.places import Place
 from cec_mpi.processes.start import fingerprint

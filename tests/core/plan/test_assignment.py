@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.plan import numbers
+from cec_mpi.core.plan import assignment as assignment_module
 from cec_mpi.core.plan.algorithm_1 import fractional_blocks
 from cec_mpi.core.plan.assignment import Assignment, Block
 from cec_mpi.core.plan.load import fractional_load, makespan, whole_row_load
@@ -470,7 +470,7 @@ def test_a_plan_says_what_it_is():
 )
 @pytest.mark.parametrize("at_once", [1, 1 << 18])
 def test_an_assignment_that_is_not_one_is_refused(changes, message, at_once, monkeypatch):
-    monkeypatch.setattr(numbers, "_PIECE", at_once)
+    monkeypatch.setattr(assignment_module, "_PIECE", at_once)
     with pytest.raises(InputError, match=message):
         small_plan(**changes)
 

@@ -5,7 +5,8 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
-from cec_mpi.core.plan import layout, numbers
+from cec_mpi.core.plan import assignment as assignment_module
+from cec_mpi.core.plan import layout
 from cec_mpi.core.plan.layout import order_along_rows
 from cec_mpi.core.plan.load import whole_row_load
 from cec_mpi.core.plan.schemes import cyclic, heterogeneous
@@ -113,5 +114,5 @@ def test_the_order_is_the_same_however_it_is_worked_out(blocks, copies, monkeypa
     )
     order = order_along_rows(machines, available.tolist())
     monkeypatch.setattr(layout, "_LARGEST_PRODUCT", 0)
-    monkeypatch.setattr(numbers, "_PIECE", 50)
+    monkeypatch.setattr(assignment_module, "_PIECE", 50)
     assert np.array_equal(order, order_along_rows(machines, available.tolist()))
