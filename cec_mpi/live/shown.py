@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from cec_mpi.live.words import clock
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.terminal import QUIET, VERBOSE, tell, verbosity
 
@@ -183,6 +182,8 @@ def _drawn(view: View, lock: threading.RLock) -> Iterator[None]:
 @contextmanager
 def _told(view: View, lock: threading.RLock, way: Way) -> Iterator[None]:
     """A line now and then."""
+    from cec_mpi.live.words import clock  # machines of a run show nothing, and do not read it
+
     over, begin = threading.Event(), time.monotonic()
     pace = Pace(way, begin)
 
