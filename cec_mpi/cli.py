@@ -59,7 +59,6 @@ _COMMANDS = {  # each with the module of `commands` that is read when it is aske
     "doctor": "doctor",
     "slurm": "cluster",
     "hostfile": "cluster",
-    "bench": "bench",
 }
 _INTERRUPTED = 128 + signal.SIGINT
 _NEEDS = {"slurm": ("run",)}  # whose options its script has
@@ -74,8 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     several = launcher is not None and launcher.size > 1
     parser = build_parser(argv[0] if argv else "")
     processes = _chosen(parser, argv).processes
-    if_several = processes in (Processes.SHARED, Processes.STARTED)
-    parallel = processes is Processes.RANKS or (if_several and several)
+    parallel = processes is Processes.RANKS or (processes is Processes.SHARED and several)
     words = {word.partition("=")[0] for word in argv}
     elastic = processes is Processes.RANKS and (not several or implies_elastic(words))
     parallel = parallel and not elastic and not {"-h", "--help", "--serial"} & words

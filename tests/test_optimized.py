@@ -41,7 +41,6 @@ run store --serial --out b --task power
 run store --serial --out c --task svd --set k=2
 slurm run store --out d
 hostfile --format mpich a:2
-bench verify --rows 1000 --columns 10 --turns 1
 doctor store"""
 
 

@@ -23,7 +23,6 @@ class Processes(Enum):
     SHARED = "one, or all ranks where a launcher has started several"
     RANKS = "ranks, which start MPI"
     EACH = "each that a launcher has started, for itself, without MPI"
-    STARTED = "one, which starts ranks, or all ranks where a launcher has started several"
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         self.hint: Callable[[str, Mapping[str, str]], str] = lambda option, given: ""
 
     def named(self, name: str = "") -> Iterator[tuple[str, Parser]]:
-        """Its own name, by default none, and all commands below with theirs, as ``bench step``."""
+        """Its own name, by default none, and all commands below with theirs."""
         yield name, self
         for word, command in self.commands.items():
             yield from command.named(f"{name} {word}".strip())

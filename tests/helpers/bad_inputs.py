@@ -732,21 +732,6 @@ STORE_WORDS: dict[str, tuple[str, int]] = {
     "stage: onto a store": ("stage {good}/store {good}/square", 2),
     "stage: onto a file": ("stage {good}/store {good}/W.npy", 2),
     "stage: machine 4 of 3": ("stage {good}/store {here}/a --machines 1,4", 2),
-    "bench: nothing": ("bench", 2),
-    "bench: something else": ("bench decoding", 2),
-    "bench: no turns": ("bench verify --turns 0", 2),
-    "bench: figures that are not there": ("bench verify --compare {here}/none.json", 2),
-    "bench: figures in a directory": ("bench verify --compare {here}", 2),
-    "bench: figures that are a matrix": ("bench verify --compare {good}/X.npy", 2),
-    "bench: figures without a name": ("bench verify --compare ''", 2),
-    "bench: no directory": ("bench encode --directory {here}/none", 2),
-    "bench: recovery above machines": (
-        "bench encode --directory {here} --rows 9 --columns 2 --machines 2 --recovery 3",
-        2,
-    ),
-    "bench: a contestant that is none": ("bench league --only cyclic,none", 2),
-    "bench: a league of too few machines": ("bench league --only cyclic --speeds 1,2", 2),
-    "bench: a trace that is not there": ("bench league --only cyclic --trace {here}/none", 2),
 }
 
 

@@ -13,7 +13,7 @@ BYTES = 8  # of a number that is sent or multiplied
 Wire = Literal["collectives", "messages"]
 _MOST_MACHINES = 1 << 20
 
-# About what a core of 2.5 GHz takes; cec-mpi bench scale fits the first two where it runs.
+# About what a core of 2.5 GHz takes.
 # FIXED is measured: 2 ranks, each on a core of its own, take 0.22 to 0.36 ms for a step that
 # computes next to nothing. EACH is estimated, for ranks on cores of their own: where up to 64 ranks
 # share two cores, each machine makes a step 0.24 ms longer by either wire, as they take turns.

@@ -2,5 +2,5 @@
 
 Which one that is depends on shapes and dtypes alone, not on how fast they are at the moment: the
 same rows have the same products in every run. Where the limits lie was measured with OpenBLAS
-(`cec-mpi bench kernel`, `block` and `adjoint`); with another BLAS they cost little.
+(`scripts/benchmarks/products.py`); with another BLAS they cost little.
 """

@@ -1,1 +1,0 @@
-"""What a machine computes, and what rank 0 decodes, beside the best that NumPy does."""

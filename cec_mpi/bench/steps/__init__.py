@@ -1,1 +1,0 @@
-"""Whole steps beside what makes the same result with less, or did so before."""

@@ -1,0 +1,208 @@
+"""Whole commands: run, encode and verify beside what they cannot do without.
+
+    python scripts/benchmarks/commands.py run [--machines 6] [--rows 600] [--columns 600]
+    python scripts/benchmarks/commands.py store --rows 1000000 --columns 256 [--directory DIR]
+
+- run: a run of one step under mpirun, by the clock and in CPU seconds, over a program that imports
+  NumPy and makes a Barrier; and the memory of its largest process.
+- store: `encode` over writing as many bytes, over the products of the code alone, and over the
+  slower of both; `verify` over reading the same files, neither from the page cache. Writing and
+  reading have one thread, or one for each core, whatever is faster. And the peak memory of encode.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cec_mpi
+import measure
+from measure import Figure, in_turns, ratio
+
+BARE = "import numpy; from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"
+CHUNK = 1 << 20
+# The kernel's own figure of a process: what wait() tells includes the parent's, by fork.
+PROGRAM = """
+import sys, time
+import cec_mpi.store
+from cec_mpi.cli import main
+begin = time.perf_counter()
+code = main(sys.argv[1:])
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
+print("took", time.perf_counter() - begin, 1024 * int(peak))
+sys.exit(code)
+"""
+
+
+def figures(options: Any, directory: Path) -> list[Figure]:
+    """Of one part."""
+    return {"run": of_run, "store": of_store}[options.part](options, directory)
+
+
+def command(words: Sequence[object], ranks: int = 0) -> tuple[float, int]:
+    """Seconds of a command without the start of Python, and bytes of its largest process."""
+    printed = measure.run([sys.executable, "-c", PROGRAM, *words], ranks)
+    told = [line.split()[1:] for line in printed.splitlines() if line.startswith("took ")]
+    return float(told[-1][0]), max(int(each[1]) for each in told)
+
+
+def cpu_seconds() -> float:
+    """Of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def of_run(options: Any, directory: Path) -> list[Figure]:
+    sizes = options.rows, options.columns, options.machines, options.recovery
+    store = measure.store_of(directory, *sizes, options.seed)
+    np.save(directory / "W.npy", np.ones((1, options.columns)))
+    words = ["run", store, "--out", directory / "out", "--vectors", directory / "W.npy"]
+    ranks, peaks = options.machines + 1, []
+    programs = {
+        "bare": lambda: measure.run([sys.executable, "-c", BARE], ranks),
+        "run": lambda: peaks.append(command([*words, "--overwrite", "--quiet"], ranks)[1]),
+    }
+    spent: measure.Times = {name: [] for name in programs}
+
+    def taken(name: str) -> float:
+        before = cpu_seconds()
+        seconds = clock(programs[name])
+        spent[name].append(cpu_seconds() - before)
+        return seconds
+
+    ways = {name: lambda name=name: taken(name) for name in programs}
+    times = in_turns(ways, options.turns)
+    cpu = {name: each[1:] for name, each in spent.items()}
+    return [
+        ratio(times, "run", "bare", "a run, seconds", "a bare program"),
+        ratio(cpu, "run", "bare", "a run, CPU seconds", "a bare program"),
+        *(measure.figure(name, each, "s") for name, each in times.items()),
+        measure.figure("memory of the largest process of a run", peaks, "bytes"),
+    ]
+
+
+def of_store(options: Any, directory: Path) -> list[Figure]:
+    X, store = directory / "X.npy", directory / "store"
+    write_matrix(X, options.rows, options.columns, options.seed)
+    words = ["encode", X, store, f"--machines={options.machines}"]
+    words += [f"--recovery={options.recovery}", "-q"]
+    peaks: list[int] = []
+
+    def encode() -> float:
+        shutil.rmtree(store, ignore_errors=True)
+        seconds, peak = command(words)
+        peaks.append(peak)
+        return seconds
+
+    def verify() -> float:
+        forget(files)
+        return command(["verify", store])[0]
+
+    encode()
+    files = sorted(store.glob("shard-*"))
+    size = files[0].stat().st_size
+    written = [directory / file.name for file in files]
+    ways = {
+        "encode": encode,
+        "writing": lambda: fastest(lambda path: write(path, size), written),
+        "products": lambda: multiply(options),
+        "verify": verify,
+        "reading": lambda: forget(files) or fastest(read, files),
+    }
+    times = in_turns(ways, options.turns)
+    times["slower"] = [max(both) for both in zip(times["writing"], times["products"], strict=True)]
+    total = size * len(files)
+    return [
+        ratio(times, "encode", "slower", over="the slower of writing and products"),
+        ratio(times, "encode", "writing", over="writing as many bytes"),
+        ratio(times, "encode", "products", over="its products alone"),
+        ratio(times, "verify", "reading", over="reading the same files"),
+        *(
+            measure.figure(name, [total / each for each in times[name]], "bytes/s", speed=True)
+            for name in ("encode", "writing", "verify", "reading")
+        ),
+        measure.figure("memory of encode", peaks, "bytes"),
+    ]
+
+
+def write_matrix(path: Path, rows: int, columns: int, seed: int) -> None:
+    """A float32 matrix, some rows at a time."""
+    rng = np.random.default_rng(seed)
+    X = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, columns))
+    step = max(1, (32 << 20) // (4 * columns))
+    for start in range(0, rows, step):
+        X[start : start + step] = rng.random((min(step, rows - start), columns), np.float32)
+    X.flush()
+
+
+def clock(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def fastest(do: Callable[[Path], object], paths: Sequence[Path]) -> float:
+    """Seconds to do something with each file, by one thread or by one for each core."""
+
+    def by(threads: int) -> float:
+        with ThreadPoolExecutor(threads) as pool:
+            return clock(lambda: list(pool.map(do, paths)))
+
+    return min(by(threads) for threads in {1, len(os.sched_getaffinity(0))})
+
+
+def write(path: Path, size: int) -> None:
+    """Write a file of random bytes, which nothing can compress, and remove it."""
+    data = np.random.default_rng(0).bytes(CHUNK)
+    with path.open("wb", buffering=0) as file:
+        for place in range(0, size, CHUNK):
+            file.write(data[: size - place])
+        os.fsync(file.fileno())
+    path.unlink()
+
+
+def read(path: Path) -> None:
+    buffer = bytearray(CHUNK)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+
+
+def forget(paths: Sequence[Path]) -> None:
+    """Let the page cache forget files that are on the disk."""
+    for path in paths:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def multiply(options: Any) -> float:
+    """Seconds of the products of all shards, by all cores, in blocks that caches hold."""
+    code = cec_mpi.make_code(options.machines, options.recovery, dtype="float32")
+    generator = code.generator.astype(np.float32)
+    block = CHUNK // (4 * (options.machines + options.recovery))
+    parts = np.ones((options.recovery, block), np.float32)
+    count = -(-options.rows * options.columns // (options.recovery * block))
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        return clock(lambda: list(pool.map(lambda _: generator @ parts, range(count))))
+
+
+def add_options(parser: Any) -> None:
+    parser.add_argument("part", choices=["run", "store"])
+    parser.add_argument("--rows", type=int, default=600)
+    parser.add_argument("--columns", type=int, default=600)
+    parser.add_argument("--machines", type=int, default=6)
+    parser.add_argument("--recovery", type=int, default=3)
+
+
+if __name__ == "__main__":
+    measure.main(__doc__, figures, add_options, turns=3)

@@ -1,0 +1,191 @@
+"""What one machine computes, and what rank 0 decodes, on one core beside NumPy.
+
+    python scripts/benchmarks/products.py vector [--dtype float64] [--columns 4 16 60 ...]
+    python scripts/benchmarks/products.py block [--vectors 2 4 8 16 32]
+    python scripts/benchmarks/products.py decoding
+
+- vector: speed of X w and X'v of one shard, in one interval of rows or in 50, over the best of
+  NumPy's routines and over a plain read of the same rows. A shard of float32 is multiplied in
+  float64, too ("in double").
+- block: time of X W and X'V over that with one vector, and over that of ``np.dot`` with one.
+- decoding: time of the decoder in a step of X w, error figures included, over ``np.copyto`` of as
+  many bytes, by L and number of blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+import cec_mpi
+import measure
+from cec_mpi.records import Recorder
+from measure import Figure, clocked, in_turns, ratio
+
+SLABS = (256 << 10, 1 << 20, 4 << 20)  # bytes that NumPy multiplies at a time
+SPARE = 10  # machines beyond L, or as many again
+
+Calls = dict[str, Callable[[], object]]
+
+
+def figures(options: Any, directory: Path) -> list[Figure]:
+    """Of one part."""
+    with threadpool_limits(1):
+        if options.part == "decoding":
+            return list(decoding(options, directory))
+        of = {"vector": of_vector, "block": of_block}[options.part]
+        return [
+            each
+            for columns in options.columns
+            for each in of(options, shard_of(options, directory, columns))
+        ]
+
+
+def shard_of(options: Any, directory: Path, columns: int) -> Any:
+    """The only shard of a store, in memory."""
+    rows = max(2, (options.megabytes << 20) // (columns * np.dtype(options.dtype).itemsize))
+    named = {"dtype": options.dtype, "code": "fourier"}
+    store = measure.store_of(directory, rows, columns, 1, 1, options.seed, **named)
+    shard = cec_mpi.open_store(store).open_shard(1)
+    shard.load([(0, rows)])
+    return shard
+
+
+def ours(shard: Any, k: int, adjoint: bool, cuts: Any, dtype: Any) -> Callable[[], object]:
+    rows, columns = shard.rows.shape
+    given = np.ones((rows, k) if adjoint else (k, columns), dtype)
+    out = np.empty((columns, k)) if adjoint else np.empty((rows, k), dtype)
+    multiply = shard.multiply_transposed if adjoint else shard.multiply
+    return lambda: multiply(given, cuts, out)
+
+
+def of_vector(options: Any, shard: Any) -> Iterator[Figure]:
+    X = shard.rows
+    for dtype in dict.fromkeys((X.dtype, np.dtype(np.float64))):
+        for count in (1, 50):
+            bounds = np.linspace(0, len(X), count + 1).astype(int).tolist()
+            if len(X) < count:
+                continue
+            cuts = list(pairwise(bounds))
+            for product, adjoint in ("X w", False), ("X'v", True):
+                numpys = by_numpy(X, adjoint, cuts, dtype)
+                calls = {
+                    "ours": ours(shard, 1, adjoint, cuts, dtype),
+                    "read": lambda cuts=cuts: [X[a:b].reshape(-1).max() for a, b in cuts],
+                    **numpys,
+                }
+                ways = {name: clocked(call) for name, call in calls.items()}
+                times = in_turns(ways, options.turns)
+                best = min(numpys, key=lambda name: float(np.median(times[name])))
+                name = f"{product}, {X.shape[1]} columns" + f", {count} intervals" * (count > 1)
+                name += ", in double" * (dtype != X.dtype)
+                yield ratio(times, "ours", best, name, "the best of NumPy", speed=True)
+                yield ratio(times, "ours", "read", name, "a plain read", speed=True)
+
+
+def by_numpy(X: np.ndarray, adjoint: bool, cuts: Any, dtype: Any) -> Calls:
+    """NumPy's ways, which convert rows of another dtype in slabs."""
+    row = X.shape[1] * dtype.itemsize
+    heights = {max(1, size // row) for size in SLABS}
+    if X.dtype == dtype:
+        heights.add(len(X))
+    routines = (np.dot,) if adjoint or X.dtype != dtype else (np.dot, np.vecdot)
+    return {
+        f"{routine.__name__}, {height} rows": in_slabs(X, adjoint, cuts, dtype, height, routine)
+        for height in heights
+        for routine in routines
+    }
+
+
+def in_slabs(
+    X: np.ndarray, adjoint: bool, cuts: Any, dtype: Any, height: int, routine: Any
+) -> Callable[[], None]:
+    """A product of so many rows at a time."""
+    columns = X.shape[1]
+    given = np.ones(len(X) if adjoint else columns, dtype)
+    out = np.empty(columns) if adjoint else np.empty(len(X), dtype)
+    room = np.empty((0 if X.dtype == dtype else height, columns), dtype)
+    part = np.empty(columns, dtype)
+
+    def product() -> None:
+        if adjoint:
+            out.fill(0)
+        for start, stop in cuts:
+            for first in range(start, stop, height):
+                last = min(stop, first + height)
+                some = X[first:last]
+                if len(room):
+                    np.copyto(room[: len(some)], some)
+                    some = room[: len(some)]
+                if adjoint:
+                    np.add(out, np.dot(given[first:last], some, out=part), out=out)
+                else:
+                    routine(some, given, out=out[first:last])
+
+    return product
+
+
+def of_block(options: Any, shard: Any) -> Iterator[Figure]:
+    X = shard.rows
+    every = [(0, len(X))]
+    for product, adjoint in ("X W", False), ("X'V", True):
+        vector = np.ones(X.shape[0 if adjoint else 1], X.dtype)
+        calls = {k: ours(shard, k, adjoint, every, X.dtype) for k in (1, *options.vectors)}
+        ways = {str(k): clocked(call) for k, call in calls.items()}
+        dot = (vector, X) if adjoint else (X, vector)
+        ways["np.dot"] = clocked(lambda dot=dot: np.dot(*dot))
+        times = in_turns(ways, options.turns)
+        for k in options.vectors:
+            name = f"{product}, {k} vectors, {X.shape[1]} columns"
+            yield ratio(times, str(k), "1", name, "one vector")
+            yield ratio(times, str(k), "np.dot", name, "np.dot with one vector")
+
+
+def decoding(options: Any, directory: Path) -> Iterator[Figure]:
+    rng = np.random.default_rng(options.seed)
+    for recovery in options.recovery:
+        machines = recovery + min(recovery, SPARE)
+        for rows in ((options.megabytes << 20) // 8, 8000 * recovery):
+            store = measure.store_of(directory, rows, 1, machines, recovery, code="orthonormal")
+            for kind, speeds in ("equal", [1.0] * machines), ("different", None):
+                told = tuple(speeds or rng.uniform(1, 4, machines).tolist())
+                seconds: list[float] = []
+                blocks: list[int] = []
+
+                def watch(record: Any, seconds: Any = seconds, blocks: Any = blocks) -> None:
+                    seconds.append(record.decode_seconds)
+                    blocks.append(len({bound for each in record.assignment for bound in each}) - 1)
+
+                answers = np.ones(rows)
+                other = np.empty(rows)
+                copied = clocked(lambda a=answers, b=other: np.copyto(b, a))
+                with cec_mpi.open_operator(store, None, speeds=told, recorder=Recorder(watch)) as X:
+
+                    def decoded(X: Any = X, seconds: Any = seconds) -> float:
+                        for _ in range(3):
+                            X.matvec(np.ones(1))
+                        return min(seconds[-3:])
+
+                    ways = {"decode": decoded, "copy": copied}
+                    times = in_turns(ways, options.turns)
+                name = f"L = {recovery}, {rows} rows, {kind} speeds, {blocks[0]} blocks"
+                yield ratio(times, "decode", "copy", name, "np.copyto")
+
+
+def add_options(parser: Any) -> None:
+    parser.add_argument("part", choices=["vector", "block", "decoding"])
+    columns = [4, 16, 60, 250, 1_000, 2_500, 20_000, 200_000]
+    parser.add_argument("--columns", type=int, nargs="+", default=columns)
+    parser.add_argument("--dtype", choices=["float64", "float32"], default="float64")
+    parser.add_argument("--megabytes", type=int, default=64, help="of the shard, or of answers")
+    parser.add_argument("--vectors", type=int, nargs="+", default=[2, 4, 8, 16, 32])
+    parser.add_argument("--recovery", type=int, nargs="+", default=[3, 10, 40])
+
+
+if __name__ == "__main__":
+    measure.main(__doc__, figures, add_options)

@@ -1,0 +1,211 @@
+"""Steps of machines that are processes: beside the bare wire, another program, and each other.
+
+    python scripts/benchmarks/steps.py lockstep [--rows 600] [--columns 600] [--machines 6]
+    python scripts/benchmarks/steps.py elastic
+    python scripts/benchmarks/steps.py idle
+
+- lockstep: X w over a blocking Bcast, the same products and a Gatherv of mpi4py; over the same
+  without products; and over the published program, a plain one of mpi4py: a pickled dict to all, a
+  Barrier before and after the products, pickled answers, and a decoder that goes from row to row.
+  X'v, X W and X'V over X w and X'v.
+- elastic: X w and X'v of machines that are processes without MPI, over the same in lockstep. With
+  many columns it is w that takes the time.
+- idle: machine 1 takes two seconds for each step. CPU seconds of each other process, of which rank
+  0 is one, over seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cec_mpi
+import measure
+from measure import Figure, in_turns, median_of, ratio
+
+SECONDS = 2.0  # of a step of machine 1, for idle
+TAKE = "--take"  # what this script is called with as a rank, or as an elastic master
+
+
+def figures(options: Any, directory: Path) -> list[Figure]:
+    """Start ranks, and compare what they took."""
+    machines, part = options.machines, options.part
+    recovery = 1 if part == "idle" else options.recovery
+    store = measure.store_of(
+        directory, options.rows, options.columns, machines, recovery, options.seed
+    )
+    names = ("part", "rows", "machines", "block", "steps", "turns")
+    told = {"store": str(store), **{name: getattr(options, name) for name in names}}
+
+    def taken(ranks: int) -> Any:
+        return measure.again(__file__, ranks, TAKE, json.dumps(told | {"ranks": ranks}))
+
+    if part == "idle":
+        return [measure.figure("CPU of a process that waits", taken(machines + 1), "of a core")]
+    if part == "lockstep":
+        return over_others(taken(machines + 1), options.block)
+    times: measure.Times = {}
+    for turn in range(options.turns):
+        ways = ("lockstep", machines + 1), ("elastic", 0)
+        for name, ranks in ways[:: 1 if turn % 2 else -1]:
+            for product, seconds in taken(ranks).items():
+                times.setdefault(f"{product}, {name}", []).append(seconds)
+    ratios = [
+        ratio(times, f"{product}, elastic", f"{product}, lockstep") for product in ("X w", "X'v")
+    ]
+    return ratios + [measure.figure(name, each, "s") for name, each in times.items()]
+
+
+def over_others(times: measure.Times, block: int) -> list[Figure]:
+    """The ratios of steps in lockstep."""
+    ratios = [
+        ratio(times, "X w", "bare", over="a bare Bcast, products, Gatherv"),
+        ratio(times, "X w", "wire", over="a bare Bcast, Gatherv"),
+        ratio(times, "X w", "published", over="the published program"),
+        ratio(times, "X'v", "X w"),
+        ratio(times, "X W", "X w", f"X W, {block} columns"),
+        ratio(times, "X'V", "X'v", f"X'V, {block} columns"),
+    ]
+    return ratios + [measure.figure(name, each, "s") for name, each in times.items()]
+
+
+def take(told: dict[str, Any]) -> None:
+    """Print what was taken, on rank 0."""
+    comm = None
+    if told["ranks"]:
+        from mpi4py import MPI
+
+        comm = MPI.COMM_WORLD
+    found = {"lockstep": lockstep, "elastic": products, "idle": idle}[told["part"]](comm, told)
+    if found:
+        print(json.dumps(found))
+
+
+def opened(comm: Any, told: dict[str, Any], **options: Any) -> Any:
+    """X, of machines of equal speeds."""
+    speeds = (1.0,) * told["machines"]
+    if comm is None:
+        options["local"] = told["machines"]
+    return cec_mpi.open_operator(told["store"], comm, threads=1, speeds=speeds, **options)
+
+
+def products(comm: Any, told: dict[str, Any]) -> dict[str, float]:
+    """Median steps, by product."""
+    with opened(comm, told) as X:
+        if X is None:
+            return {}
+        w, v = np.ones(X.shape[1]), np.ones(X.shape[0])
+        return {
+            "X w": median_of(lambda: X.matvec(w), told["steps"]),
+            "X'v": median_of(lambda: X.rmatvec(v), told["steps"]),
+        }
+
+
+def lockstep(comm: Any, told: dict[str, Any]) -> measure.Times:
+    """Steps of all kinds, and the same without this package."""
+    store = cec_mpi.open_store(told["store"])
+    manifest = store.manifest
+    rows, columns, k = told["rows"], manifest.columns, told["block"]
+
+    def ours(name: str, shape: tuple[int, ...]) -> float:
+        with opened(comm, told) as X:
+            if X is None:
+                return 0.0
+            product, vector = getattr(X, name), np.ones(shape)
+            return median_of(lambda: product(vector), told["steps"])
+
+    ways = {
+        "X w": lambda: ours("matvec", (columns,)),
+        "X'v": lambda: ours("rmatvec", (rows,)),
+        "X W": lambda: ours("matmat", (columns, k)),
+        "X'V": lambda: ours("rmatmat", (rows, k)),
+        "published": lambda: median_of(published(comm, store), told["steps"]),
+        "bare": lambda: median_of(bare(comm, store, True), told["steps"]),
+        "wire": lambda: median_of(bare(comm, store, False), told["steps"]),
+    }
+    times = in_turns(ways, told["turns"])
+    return times if comm.rank == 0 else {}
+
+
+def bare(comm: Any, store: Any, multiplies: bool) -> Any:
+    """A step of equal shares of all rows, of which nothing is decoded."""
+    machines, manifest = comm.size - 1, store.manifest
+    share = manifest.rows_per_shard * manifest.code.recovery // machines
+    counts = [0] + [share] * machines
+    answer, w = np.empty(counts[comm.rank]), np.ones(manifest.columns)
+    answers = [np.empty(sum(counts)), counts] if comm.rank == 0 else None
+    shard = store.shard(comm.rank) if comm.rank and multiplies else None
+
+    def step() -> None:
+        comm.Bcast(w)
+        if shard is not None:
+            np.dot(shard[:share], w, out=answer)
+        comm.Gatherv(answer, answers)
+
+    return step
+
+
+def published(comm: Any, store: Any) -> Any:
+    """A step as the method's own program makes it."""
+    code, rows = store.manifest.code, store.manifest.rows_per_shard
+    machines = range(1, comm.size)
+    assignment = cec_mpi.plan_step(machines, (1.0,) * len(machines), code.recovery, rows).assignment
+    shard = store.shard(comm.rank) if comm.rank else None
+    mine = assignment.intervals(comm.rank) if comm.rank else ()
+    inverses = [np.linalg.inv(code.generator[block - 1]) for block in assignment.machines]
+    decoded, w = np.empty((code.recovery, rows)), np.ones(store.manifest.columns)
+
+    def step() -> None:
+        told = comm.bcast({"w": w, "available": tuple(machines)} if comm.rank == 0 else None)
+        comm.Barrier()
+        answer = np.empty(0)
+        if shard is not None:
+            answer = np.concatenate([shard[start:stop] @ told["w"] for start, stop in mine])
+        comm.Barrier()
+        gathered = comm.gather(answer)
+        if gathered is None:
+            return
+        answers = np.concatenate(gathered)
+        each_block = zip(assignment.blocks, inverses, assignment.positions, strict=True)
+        for block, inverse, places in each_block:
+            for row in range(block.stop - block.start):
+                decoded[:, block.start + row] = inverse @ answers[places + row]
+
+    return step
+
+
+def idle(comm: Any, told: dict[str, Any]) -> list[float]:
+    """CPU seconds over seconds, of each rank but machine 1."""
+    emulated = {
+        "emulate_speeds": (1.0,) * told["machines"],
+        "emulate_base": told["rows"] / SECONDS,
+    }
+    cpu, begin = time.process_time(), time.perf_counter()
+    with opened(comm, told, availability={1}, **emulated) as X:
+        if X is not None:
+            for _ in range(told["turns"]):
+                X @ np.ones(X.shape[1])
+    shares = comm.gather((time.process_time() - cpu) / (time.perf_counter() - begin))
+    return [each for rank, each in enumerate(shares or []) if rank != 1]
+
+
+def add_options(parser: Any) -> None:
+    parser.add_argument("part", choices=["lockstep", "elastic", "idle"])
+    parser.add_argument("--rows", type=int, default=600)
+    parser.add_argument("--columns", type=int, default=600)
+    parser.add_argument("--machines", type=int, default=6)
+    parser.add_argument("--recovery", type=int, default=3)
+    parser.add_argument("--block", type=int, default=8, help="columns of W and V")
+    parser.add_argument("--steps", type=int, default=100, help="in a turn: the median counts")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [TAKE]:
+        take(json.loads(sys.argv[2]))
+    else:
+        measure.main(__doc__, figures, add_options)
