@@ -1,4 +1,4 @@
-"""The script that runs all tests: to its end, whatever fails, unless it is interrupted."""
+"""The script that runs all tests, to its end, whatever fails; and that studies begin."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -103,3 +104,22 @@ def test_an_interrupt_ends_it_at_once(script, tmp_path):
     assert process.returncode == 130
     assert ran(tmp_path)[-1] == "python -m pytest -q tests/docs"
     assert "All passed" not in said
+
+
+STUDIES = [
+    path
+    for folder in ("benchmarks", "campaigns")
+    for path in sorted((ROOT / "scripts" / folder).glob("*.py"))
+    if path.name != "measure.py"
+]
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_a_study_begins_and_says_how_it_is_used(path):
+    """So every name that it takes of the package is there."""
+    done = subprocess.run(
+        [sys.executable, path, "--help"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--seed" in done.stdout
+    assert "--seconds" in done.stdout

@@ -1,6 +1,6 @@
 """Kill encode, repair and add-machine at random moments: nothing may be lost.
 
-    python scripts/campaigns/crash_store.py [--seed I] [--kills 50]
+    python scripts/campaigns/crash_store.py [--seed I] [--kills 50] [--seconds 3600]
 
 Each command is started again and again and killed with SIGKILL after a random time, and
 after each kill the store is looked at:
@@ -37,19 +37,32 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=50, help="of each command")
     parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--seconds", type=float, default=3600, help="after which none is killed")
     arguments = parser.parse_args()
-    rng = random.Random(arguments.seed)
+    rng, end = random.Random(arguments.seed), time.monotonic() + arguments.seconds
     lost = 0
     with tempfile.TemporaryDirectory(prefix="cec-mpi-crash-") as name:
         directory = Path(name)
         X = np.random.default_rng(arguments.seed).standard_normal((arguments.rows, COLUMNS))
         np.save(directory / "X.npy", X)
         for kind in (crash_encode, crash_repair, crash_add):
-            problems = kind(directory, X, rng, arguments.kills)
+            kills = Kills(arguments.kills, end)
+            problems = kind(directory, X, rng, kills)
             lost += len(problems)
-            print(f"{kind.__name__.removeprefix('crash_')}: {arguments.kills} kills, ", end="")
+            print(f"{kind.__name__.removeprefix('crash_')}: {kills.done} kills, ", end="")
             print(f"{len(problems)} problems", *problems[:5], sep="\n  ", flush=True)
     return 1 if lost else 0
+
+
+class Kills:
+    """How many there were, and whether more are to come."""
+
+    def __init__(self, most: int, end: float) -> None:
+        self.done, self._most, self._end = 0, most, end
+
+    def are_left(self) -> bool:
+        """Until there were enough, or it is late."""
+        return self.done < self._most and time.monotonic() < self._end
 
 
 def start(*words: object) -> subprocess.Popen[str]:
@@ -95,17 +108,16 @@ def contents(store: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in store.iterdir()}
 
 
-def crash_encode(directory: Path, X: np.ndarray, rng: random.Random, kills: int) -> list[str]:
+def crash_encode(directory: Path, X: np.ndarray, rng: random.Random, kills: Kills) -> list[str]:
     sizes = ("--machines", MACHINES, "--recovery", RECOVERY)
     source, whole, store = directory / "X.npy", directory / "whole", directory / "store"
     usual = duration(lambda: finish("encode", source, whole, *sizes))
     command = ("encode", source, store, *sizes, "--resume")
     expected = contents(whole)
     problems = []
-    done = 0
-    while done < kills:
+    while kills.are_left():
         if kill_at_random(rng, usual, *command):
-            done += 1
+            kills.done += 1
         if not store.exists():
             continue  # killed before it began
         code, said = finish("info", store)
@@ -147,18 +159,17 @@ def good_lines(said: str) -> set[str]:
     return {line for line in said.splitlines() if line.endswith(": good")}
 
 
-def crash_repair(directory: Path, X: np.ndarray, rng: random.Random, kills: int) -> list[str]:
+def crash_repair(directory: Path, X: np.ndarray, rng: random.Random, kills: Kills) -> list[str]:
     store = directory / "store"
     shutil.copytree(directory / "whole", store)
     damage(store, rng)
     usual = duration(lambda: finish("repair", store))
     problems = []
-    done = 0
-    while done < kills:
+    while kills.are_left():
         damage(store, rng)
         before = good_lines(finish("verify", store)[1])
-        while done < kills and kill_at_random(rng, usual, "repair", store):
-            done += 1
+        while kills.are_left() and kill_at_random(rng, usual, "repair", store):
+            kills.done += 1
             code, said = finish("verify", store)
             if code not in (0, 5) or not before <= good_lines(said):
                 problems.append(f"after a kill: {said.strip()}")
@@ -170,19 +181,19 @@ def crash_repair(directory: Path, X: np.ndarray, rng: random.Random, kills: int)
     return problems + different(directory, X)
 
 
-def crash_add(directory: Path, X: np.ndarray, rng: random.Random, kills: int) -> list[str]:
+def crash_add(directory: Path, X: np.ndarray, rng: random.Random, kills: Kills) -> list[str]:
     store = directory / "store"
     problems = []
-    done, machines = 0, MACHINES
+    machines = MACHINES
     usual = 0.0
-    while done < kills:
+    while kills.are_left():
         if machines >= 2 * MACHINES or not usual:
             shutil.rmtree(store)
             shutil.copytree(directory / "whole", store)
             usual = duration(lambda: finish("add-machine", store))
             machines = MACHINES + 1
         if kill_at_random(rng, usual, "add-machine", store):
-            done += 1
+            kills.done += 1
         code, said = finish("verify", store)
         found = len(good_lines(said))
         if code or found not in (machines, machines + 1):
