@@ -8,7 +8,7 @@ import pytest
 
 from helpers import bad_inputs, commands
 
-CASES = sorted(bad_inputs.cases(), key=lambda case: case.name)
+CASES = bad_inputs.cases()
 SERIAL = [case for case in CASES if not case.ranks]
 
 
@@ -25,11 +25,6 @@ def processes():
 def test_the_cases_are_many_and_different():
     assert len({case.name for case in CASES}) == len(CASES)
     assert len({(case.words, case.ranks, case.make) for case in CASES}) >= 100
-    assert {case.name for case in bad_inputs.cases(1)} != {case.name for case in CASES}
-    assert [case.name for case in bad_inputs.cases(1, 5)] == [
-        case.name for case in bad_inputs.cases(1, 5)
-    ]
-    assert len(bad_inputs.cases(1, 2000)) == 2000
 
 
 @pytest.mark.parametrize("case", SERIAL, ids=lambda case: case.name)

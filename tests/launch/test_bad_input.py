@@ -8,8 +8,7 @@ import pytest
 
 from helpers import bad_inputs
 
-CASES = sorted(bad_inputs.cases(), key=lambda case: case.name)
-PARALLEL = random.Random(0).sample([case for case in CASES if case.ranks], 15)
+PARALLEL = random.Random(0).sample([case for case in bad_inputs.cases() if case.ranks], 15)
 
 
 ALIKE = [
