@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cec_mpi.core.accuracy.deviation import Deviation
 from cec_mpi.core.accuracy.scaling import Scales, multiplied
-from cec_mpi.core.deviation.figures import Deviation
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
-from cec_mpi.master.numbers.bounds import ErrorBounds, Largest
+from cec_mpi.master.numbers.bounds import ErrorBounds, checked
 from cec_mpi.master.numbers.buffers import Buffers, block_of, checked_out, column
 from cec_mpi.master.one_by_one import MadeOneByOne
 from cec_mpi.master.planning import OpenStore
@@ -220,15 +220,16 @@ class Master:
         amplification = done.amplification
         if adjoint:
             values, (given, coded) = done.answers.values.reshape(-1, columns), done.lengths
-            largest = Largest.of_transposed(values, buffers.exponents)
+            largest = self.bounds.largest_of_transposed(values, buffers.exponents)
             errors = amplification, done.terms or self.bounds.of_machines(step.plan)
             deviation = self.bounds.of_transposed_product(*errors, given, coded, largest)
             self._end_of(step, done, deviation)
-            return largest.checked(multiplied(values, buffers.exponents, result), "X' v")
+            return checked(largest, multiplied(values, buffers.exponents, result), "X' v")
         values, (given,) = buffers.product[: self.shape[0]], done.lengths
         largest = self.bounds.largest(buffers)
         self._end_of(step, done, self.bounds.of_product(amplification, given, largest))
-        return largest.checked(self.scales.with_rows(values, buffers.exponents, result), "X w")
+        result = self.scales.with_rows(values, buffers.exponents, result)
+        return checked(largest, result, "X w")
 
     def _check_open(self) -> None:
         if self._closed:

@@ -190,13 +190,12 @@ class MadeOneByOne:
             self.checker,
             self._largest @ np.abs(buffers.shared.T),
             self._sample(step) if self.samples else None,
-            self._bounds.amplifier,
         )
         on_its_way = ForwardStep(self, step, buffers.shared, answers)
         with self._whole():
             on_its_way.to_its_end(buffers)
             self._count_wrong(on_its_way.blamed)
-        return on_its_way.collected(answers.condition, answers.amplification)
+        return on_its_way.collected(answers.condition, self._bounds.of_sets(answers.used))
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
         on_its_way = AdjointStep(self, step, buffers.coded, self.manifest.columns)

@@ -6,10 +6,8 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from cec_mpi.core.accuracy.deviation import Amplification, Deviation, Lengths, PartErrors
 from cec_mpi.core.accuracy.finite import Unusable
-from cec_mpi.core.deviation.amplification import Amplification, TransposedErrors
-from cec_mpi.core.deviation.figures import Deviation
-from cec_mpi.core.deviation.lengths import Lengths
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
@@ -197,9 +195,9 @@ class Multiplied(NamedTuple):
         The most that the decoders make of errors of answers.
     rows : list of int
         That machines 1..N computed.
-    lengths : tuple of Lengths
+    lengths : tuple of list of Lengths
         Of W, or of V and of the machines' coefficients.
-    terms : TransposedErrors or None
+    terms : PartErrors or None
         Of X' V: errors of the terms that were added up.
     """
 
@@ -207,5 +205,5 @@ class Multiplied(NamedTuple):
     condition: float
     amplification: Amplification
     rows: list[int]
-    lengths: tuple[Lengths, ...] = ()
-    terms: TransposedErrors | None = None
+    lengths: tuple[list[Lengths], ...] = ()
+    terms: PartErrors | None = None

@@ -5,9 +5,9 @@ import pytest
 
 import cec_mpi
 from cec_mpi.core.code import decoder as decoder_module
-from cec_mpi.core.deviation.amplifier import Amplifier
 from cec_mpi.core.plan import planner as planner_module
 from cec_mpi.core.step import codec as codec_module
+from cec_mpi.master.numbers import bounds as bounds_module
 
 MACHINES, RECOVERY = 6, 3
 X = np.random.default_rng(0).standard_normal((60, 20))
@@ -30,7 +30,7 @@ def made(monkeypatch):
 
     counted(planner_module, "plan_placed", "plans")
     counted(decoder_module, "_factored", "sets")
-    counted(Amplifier, "_worked_out", "bounds")
+    counted(bounds_module, "amplification", "bounds")
     counted(codec_module.Codec, "__init__", "codecs")
     return counts
 

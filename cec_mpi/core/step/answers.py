@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.accuracy.verdict import Verdict
 from cec_mpi.core.checks.holders import Holders
 from cec_mpi.core.checks.locating import Observation, ParityChecker
-from cec_mpi.core.deviation.amplification import Amplification, largest
-from cec_mpi.core.deviation.amplifier import Amplifier
+from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.plan.replan import Missing
 from cec_mpi.core.step import panels
 from cec_mpi.core.step.decoders import Decoders
@@ -49,8 +48,6 @@ class RowAnswers:
         With a checker: only these rows are compared.
     scale : (k,) ndarray of float, optional
         For the checker, which needs it: S of each column, or a bound of it.
-    amplifier : Amplifier, optional
-        Says what decoders make of errors.
 
     Attributes
     ----------
@@ -91,9 +88,7 @@ class RowAnswers:
         checker: ParityChecker | None = None,
         scale: Floats | None = None,
         sample: Sequence[int] | None = None,
-        amplifier: Amplifier | None = None,
     ) -> None:
-        self._amplifier = amplifier
         self._checker = checker
         self._scale = scale
         self._decoders = decoders
@@ -115,12 +110,9 @@ class RowAnswers:
         return max((s.decoder.condition for s in self._segments if s.decoder), default=1.0)
 
     @property
-    def amplification(self) -> Amplification:
-        """The largest of what the decoders that are used by now make of errors of answers."""
-        used = {s.used: s.decoder for s in self._segments if s.decoder}
-        if self._amplifier is None or not used:
-            return Amplification()
-        return largest(self._amplifier.of(each, machines) for machines, each in used.items())
+    def used(self) -> dict[tuple[int, ...], Decoder]:
+        """The decoders that are used by now, by the machines whose answers they decode."""
+        return {s.used: s.decoder for s in self._segments if s.decoder}
 
     def expect(self, machine: int, start: int, stop: int) -> None:
         """A machine was asked for rows ``start <= row < stop``."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.deviation.amplification import (
+from cec_mpi.core.accuracy.deviation import (
     AnswerErrors,
-    TransposedErrors,
+    PartErrors,
+    part_errors,
     stand_in_errors,
-    transposed_errors,
 )
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.flight.in_flight import StepInFlight
@@ -69,10 +69,10 @@ class _Term:
         """How many answers it is the sum of."""
         return len(list(self.used()))
 
-    def errors(self, generator: NDArray[np.float64], errors: AnswerErrors) -> TransposedErrors:
+    def errors(self, generator: NDArray[np.float64], errors: AnswerErrors) -> PartErrors:
         """How far it is from exact, relative to its coefficients."""
         if self.value is not None:
-            return transposed_errors(errors, (self.shard,))
+            return part_errors(errors, (self.shard,))
         others = [term.shard for term in self.made_of]
         parts = [term.errors(generator, errors) for term in self.made_of]
         return stand_in_errors(generator, self.shard, others, self.weights, parts)
@@ -200,13 +200,13 @@ class AdjointStep(StepInFlight):
             "too few others are there to compute its part of X' v"
         )
 
-    def errors(self, bounds: ErrorBounds) -> TransposedErrors | None:
+    def errors(self, bounds: ErrorBounds) -> PartErrors | None:
         """The largest errors of the terms; None where all are as they were planned."""
         if all(term.value is not None for term in self._terms):
             return None
         generator = self.master.manifest.code.generator
         errors = bounds.of_terms(self.step.plan, sum(term.parts for term in self._terms))
-        return TransposedErrors(
+        return PartErrors(
             *map(max, zip(*(term.errors(generator, errors) for term in self._terms), strict=True))
         )
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.accuracy.deviation import Amplification
 from cec_mpi.core.accuracy.finite import NotFinite, Unusable
-from cec_mpi.core.deviation.amplification import Amplification
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.flight.asked import Asked
 from cec_mpi.master.numbers.buffers import Buffers

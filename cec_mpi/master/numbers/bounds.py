@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.equilibration import ZEROS
-from cec_mpi.core.accuracy.rounding import answer_error, encoding_error
-from cec_mpi.core.deviation.amplification import (
+from cec_mpi.core.accuracy.deviation import (
     Amplification,
     AnswerErrors,
-    TransposedErrors,
-    answer_errors,
-    transposed_errors,
-)
-from cec_mpi.core.deviation.amplifier import Amplifier
-from cec_mpi.core.deviation.figures import (
     Deviation,
-    fits,
+    Largest,
+    Lengths,
+    PartErrors,
+    TermSizes,
+    amplification,
+    answer_errors,
+    largest_of_all,
     of_product,
-    of_subnormals,
     of_transposed_product,
+    part_errors,
 )
-from cec_mpi.core.deviation.lengths import Columns, Lengths, TermSizes, largest_of, largest_size
+from cec_mpi.core.accuracy.equilibration import ZEROS
+from cec_mpi.core.accuracy.rounding import answer_error, encoding_error
+from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.errors import MachineError, ScaleWarning
 from cec_mpi.master.numbers.buffers import Buffers
@@ -35,39 +37,22 @@ from cec_mpi.store.format.scaling import Scaling
 
 Floats = NDArray[np.float64]
 
+_KEPT = 1 << 14  # sets of L machines
 
-class Largest(NamedTuple):
-    """The largest size of a number in each column of a result.
 
-    Attributes
-    ----------
-    decoded, result : (k,) ndarray of float, or float
-        As it was decoded, and with rows divided by the most that one was: not more.
-    exponents : (k,) ndarray of int
-        Of the powers of two that the latter is then multiplied by.
+def checked(largest: Largest, multiplied: Floats, what: str) -> Floats:
+    """The result, which is looked at only where it can be too large.
+
+    Raises
+    ------
+    MachineError
+        It is too large for float64.
     """
-
-    decoded: Columns
-    result: Columns
-    exponents: NDArray[np.int64]
-
-    @classmethod
-    def of_transposed(cls, values: Floats, exponents: NDArray[np.int64]) -> Largest:
-        """Of X' V, (r, k), before it is multiplied."""
-        most = largest_of(values)
-        return cls(most, most, exponents)
-
-    def checked(self, multiplied: Floats, what: str) -> Floats:
-        """The result, which is looked at only where it can be too large.
-
-        Raises
-        ------
-        MachineError
-            It is too large for float64.
-        """
-        if not fits(self.decoded, self.exponents) and not np.isfinite(multiplied).all():
-            raise MachineError(f"{what} is too large for float64")
-        return multiplied
+    with np.errstate(over="ignore"):
+        fits = np.isfinite(np.ldexp(largest.decoded, largest.exponents)).all()
+    if not fits and not np.isfinite(multiplied).all():
+        raise MachineError(f"{what} is too large for float64")
+    return multiplied
 
 
 class ErrorBounds:
@@ -86,17 +71,14 @@ class ErrorBounds:
         Of encoding, or of what was rebuilt from others.
     answers : (N,) ndarray
         See `answer_error`.
-    amplifier : Amplifier
-        Of errors of answers to X W.
     """
 
-    amplifier: Amplifier
     answers: Floats
 
     def __init__(self, manifest: Manifest, scaling: Scaling, arithmetic: np.dtype[Any]) -> None:
         self._manifest = manifest
         self._arithmetic = arithmetic
-        self._sizes = TermSizes(scaling.largest, scaling.typical)
+        self._sizes = TermSizes(scaling.largest, scaling.typical, arithmetic)
         self._rows: Floats | None = None  # what rows were divided by, over the most of it
         self._most_of_rows = 0  # the exponent of that
         if scaling.exponents is not None:
@@ -112,9 +94,12 @@ class ErrorBounds:
         manifest = self._manifest
         generator, dtype, columns = manifest.code.generator, manifest.dtype, manifest.columns
         self.answers = answer_error(generator, dtype, self._arithmetic, columns, self.shards)
-        self.amplifier = Amplifier(generator, self._errors(columns))
+        self._of_product = self._errors(columns)
         self._of_plan: WeakKeyDictionary[Plan, Amplification] = WeakKeyDictionary()
-        self._of_terms: tuple[int, AnswerErrors] = 0, self.amplifier.errors
+        self._of_set: Callable[[Decoder, tuple[int, ...]], Amplification] = lru_cache(_KEPT)(
+            lambda decoder, machines: self._amplification([decoder], np.array([machines]))
+        )
+        self._of_terms: tuple[int, AnswerErrors] = 0, self._of_product
 
     def _errors(self, terms: int) -> AnswerErrors:
         manifest = self._manifest
@@ -135,34 +120,41 @@ class ErrorBounds:
         found = self._of_plan.get(plan)
         if found is None:
             decoders = plan.decoders(self._manifest.code)
-            found = self.amplifier.of_blocks(decoders, plan.assignment.machines)
+            found = self._amplification(decoders, plan.assignment.machines)
             self._of_plan[plan] = found
         return found
 
+    def of_sets(self, decoders: Mapping[tuple[int, ...], Decoder]) -> Amplification:
+        """The most that the decoders of some sets of machines make of errors."""
+        return largest_of_all(self._of_set(each, n) for n, each in decoders.items())
+
+    def _amplification(
+        self, decoders: list[Decoder], machines: NDArray[np.integer]
+    ) -> Amplification:
+        generator = self._manifest.code.generator
+        return amplification(generator, self._of_product, decoders, machines)
+
     def of_terms(self, plan: Plan, parts: int) -> AnswerErrors:
         """Errors of what machines sum up for X' V, in an assignment and so many parts."""
-        terms = plan.most_rows + parts
+        terms = plan.most_rows + parts + 1  # the last of the coefficient
         if terms != self._of_terms[0]:
             self._of_terms = terms, self._errors(terms)
         return self._of_terms[1]
 
-    def of_machines(self, plan: Plan) -> TransposedErrors:
+    def of_machines(self, plan: Plan) -> PartErrors:
         """The largest errors of a plan's machines, each of which has one part of X' V."""
         machines = plan.assignment.available
-        return transposed_errors(self.of_terms(plan, len(machines)), machines)
+        return part_errors(self.of_terms(plan, len(machines)), machines)
 
-    def lengths(self, buffers: Buffers, adjoint: bool) -> tuple[Lengths, ...]:
+    def lengths(self, buffers: Buffers, adjoint: bool) -> tuple[list[Lengths], ...]:
         """Of W, or of V and of the machines' coefficients.
 
         While machines are late, what was sent to them may become another array.
         """
         if not adjoint:
-            return (self._sizes.of(buffers.shared.T, buffers.sizes.T),)
-        given = buffers.product
-        work = buffers.work.reshape(given.shape)
-        coded = buffers.coded.reshape(given.shape)
-        lengths = self._sizes.of_transposed(given, work, summed=False)
-        return lengths, self._sizes.of_transposed(coded, work)
+            return (self._sizes.of(buffers.shared.T),)
+        coded = buffers.coded.reshape(buffers.product.shape)
+        return self._sizes.of_transposed(buffers.product), self._sizes.of_transposed(coded)
 
     def largest(self, buffers: Buffers) -> Largest:
         """How large X W is, before it was multiplied by powers of two.
@@ -174,13 +166,19 @@ class ErrorBounds:
         """
         rows = self._manifest.rows
         sizes = np.abs(buffers.product, out=buffers.work.reshape(buffers.product.shape))
-        decoded = result = largest_size(sizes)
+        decoded = result = sizes.max(axis=0).tolist()
         if self._rows is not None:
-            result = largest_size(np.multiply(sizes[:rows], self._rows, out=sizes[:rows]))
-        return Largest(decoded, result, buffers.exponents + self._most_of_rows)
+            result = np.multiply(sizes[:rows], self._rows, out=sizes[:rows]).max(axis=0).tolist()
+        return Largest(decoded, result, (buffers.exponents + self._most_of_rows).tolist())
+
+    @staticmethod
+    def largest_of_transposed(values: Floats, exponents: NDArray[np.int64]) -> Largest:
+        """How large X' V is, (r, k), before it is multiplied by powers of two."""
+        most = np.maximum(values.max(axis=0), -values.min(axis=0)).tolist()
+        return Largest(most, most, exponents.tolist())
 
     def of_product(
-        self, amplification: Amplification, lengths: Lengths, largest: Largest
+        self, amplification: Amplification, lengths: list[Lengths], largest: Largest
     ) -> Deviation:
         """How far X W is from exact.
 
@@ -188,15 +186,14 @@ class ErrorBounds:
         ----------
         amplification : Amplification
             Of the decoders.
-        lengths : Lengths
+        lengths : list of Lengths
             Of W.
         largest : Largest
             Of X W.
         """
-        decoded, result, exponents = largest
-        errors, rows = self.amplifier.errors, self._manifest.rows
-        found = of_product(amplification, errors, self._sizes, lengths, decoded, result, rows)
-        if found.bound >= 1 and np.any(lengths.lost):
+        errors, sizes, rows = self._of_product, self._sizes, self._manifest.rows
+        found = of_product(amplification, errors, sizes, lengths, largest, rows)
+        if any(0 < size < sizes.lost for size in largest.result):
             warnings.warn(
                 "X w is inexact: numbers of w that are too small beside others for float64 belong "
                 "to columns of X that are as much larger; divide columns of X by powers of two, "
@@ -204,14 +201,14 @@ class ErrorBounds:
                 ScaleWarning,
                 stacklevel=2,
             )
-        return _warned_of(of_subnormals(found, result, exponents), "X w")
+        return _warned_of(found, "X w")
 
     def of_transposed_product(
         self,
         amplification: Amplification,
-        terms: TransposedErrors,
-        given: Lengths,
-        coded: Lengths,
+        parts: PartErrors,
+        given: list[Lengths],
+        coded: list[Lengths],
         largest: Largest,
     ) -> Deviation:
         """How far X' V is from exact.
@@ -220,18 +217,16 @@ class ErrorBounds:
         ----------
         amplification : Amplification
             Of the decoders.
-        terms : TransposedErrors
-            Of the machines.
-        given, coded : Lengths
+        parts : PartErrors
+            Of the machines' parts.
+        given, coded : list of Lengths
             Of V and of the coefficients.
         largest : Largest
             Of X' V.
         """
         errors, columns = self._of_terms[1], self._manifest.columns
-        found = of_transposed_product(
-            amplification, terms, errors, self._sizes, given, coded, largest.result, columns
-        )
-        return _warned_of(of_subnormals(found, largest.result, largest.exponents), "X' v")
+        found = of_transposed_product(amplification, parts, errors, given, coded, largest, columns)
+        return _warned_of(found, "X' v")
 
 
 def _warned_of(deviation: Deviation, what: str) -> Deviation:

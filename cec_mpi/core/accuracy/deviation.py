@@ -1,0 +1,535 @@
+"""How far the product of a step can be from exact: a bound, and what is likely.
+
+Both figures are relative to the largest entry of a result, in the worst column of a block. The
+bound adds up the sizes of all roundings, so it holds whatever they were (Higham, Accuracy and
+Stability of Numerical Algorithms, chapter 3). The estimate takes them for independent: where
+the bound has a sum of sizes it has the root of a sum of squares, and ``sqrt(k) u`` for
+``gamma_k`` (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019).
+`docs/ideas/errors.md` derives both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from cec_mpi.core.accuracy.rounding import answer_error, encoding_error, gamma, unit_roundoff
+from cec_mpi.core.code.decoder import Decoder
+
+Floats = NDArray[np.float64]
+
+_ROUNDED = 0.41  # root mean square of a number's rounding, in unit roundoffs: 1/3 to 0.58
+_ALIKE = 2.2  # times more, as rows of X have numbers, and so errors, in common
+_WALK = 0.27  # root mean square of partial sums over the largest, times that of roundings
+_BIAS = 1.8  # of terms of one sign: their partial sums are larger, and rounded with a bias
+_OWN_ROUNDING = 1 + 1e-6  # of the bound itself, which is computed from up to 10**9 numbers
+_PIECES, _LANES = 16, 8  # of a sum, whose partial sums are looked at
+_SMALLEST = -1074  # log2 of the smallest number of float64
+_AT_ONCE = 1 << 20  # numbers in the matrices of several sets of machines
+
+
+class AnswerErrors(NamedTuple):
+    """Errors of the answers of machines 1..N.
+
+    Attributes
+    ----------
+    worst : (N,) ndarray of float
+        Certified, relative to the scale S: see `answer_error`.
+    stored : (N,) ndarray of float
+        What to expect of the shard's rounding, relative to the length of a row's terms.
+    lengths : (N,) ndarray of float
+        Of the rows of G.
+    source, likely_source : float
+        Of rounding X to the dtype of the shards, relative to S and to lengths: the same in all
+        shards, so that no decoder enlarges it.
+    unit : float
+        Of the arithmetic.
+    terms : int
+        Of each sum.
+    products, entries : float
+        What underflow can make of an answer, and of one with shards times w for each unit of
+        ``norm1(w)``.
+    """
+
+    worst: Floats
+    stored: Floats
+    lengths: Floats
+    source: float
+    likely_source: float
+    unit: float
+    terms: int
+    products: float
+    entries: float
+
+
+def answer_errors(
+    generator: Floats,
+    dtype: DTypeLike,
+    arithmetic: DTypeLike,
+    terms: int,
+    shard_errors: ArrayLike | None = None,
+    *,
+    rounded: bool = True,
+) -> AnswerErrors:
+    """What rounding makes of the answers of each machine, at worst and as it is likely to.
+
+    Parameters
+    ----------
+    generator : (N, L) ndarray of float
+    dtype, arithmetic : dtype
+        Of the shards, and in which products are summed.
+    terms : int
+        Roundings of each term: r for X W; for X' V the most rows that a machine computes, the
+        machines that are added up, and one for the coefficient.
+    shard_errors : (N,) array_like of float, optional
+        As in `answer_error`.
+    rounded : bool
+        Whether X was rounded to the dtype of the shards.
+
+    Notes
+    -----
+    The L roundings of a number of shard n are taken to be independent, of partial sums that
+    grow like the square root of their number: ``0.41 u sqrt((L + 1) / 2) norm(G[n])``.
+    """
+    exact = encoding_error(generator, dtype)
+    given = exact if shard_errors is None else np.asarray(shard_errors, dtype=np.float64)
+    lengths = np.linalg.norm(generator, axis=1)
+    likely = _ROUNDED * unit_roundoff(dtype)
+    stored = likely * np.sqrt((np.count_nonzero(generator, axis=1) + 1) / 2) * lengths
+    stored = np.where(given > exact, np.maximum(given, stored), np.where(exact > 0, stored, 0.0))
+    return AnswerErrors(
+        worst=answer_error(generator, dtype, arithmetic, terms, given, certain=True),
+        stored=stored,
+        lengths=lengths,
+        source=unit_roundoff(dtype) * rounded,
+        likely_source=likely * rounded,
+        unit=unit_roundoff(arithmetic),
+        terms=terms,
+        products=(terms + generator.shape[1]) * float(np.finfo(arithmetic).tiny),
+        entries=(generator.shape[1] + 1) * float(np.finfo(dtype).tiny),
+    )
+
+
+class Amplification(NamedTuple):
+    """What decoding makes of errors: of one set of L machines, or the largest of several.
+
+    Attributes
+    ----------
+    worst : float
+        Certified error of the decoded numbers by the errors of answers, relative to S.
+    growth : float
+        The most that an absolute error of 1 in each answer can become.
+    decoding : float
+        Certified error that decoding adds, relative to the largest decoded number; for X' V
+        the transposed decoder's, relative to the 1-norm of V.
+    stored, lengths : float
+        What to expect of `AnswerErrors.stored`, and of errors like `AnswerErrors.lengths`.
+    decoded : float
+        What to expect of decoding, relative to the decoded numbers.
+    """
+
+    worst: float = 0.0
+    growth: float = 0.0
+    decoding: float = 0.0
+    stored: float = 0.0
+    lengths: float = 0.0
+    decoded: float = 0.0
+
+
+def largest_of_all(found: Iterable[Amplification]) -> Amplification:
+    """The largest of each figure.
+
+    Examples
+    --------
+    >>> found = largest_of_all([Amplification(worst=1.0), Amplification(worst=0.5, growth=2.0)])
+    >>> found.worst, found.growth
+    (1.0, 2.0)
+    """
+    return Amplification(*map(max, zip(*found, strict=True)))
+
+
+def amplification(
+    generator: Floats, errors: AnswerErrors, decoders: Sequence[Decoder], sets: ArrayLike
+) -> Amplification:
+    """The most that decoders make of the errors of their machines.
+
+    Parameters
+    ----------
+    generator : (N, L) ndarray of float
+    errors : AnswerErrors
+    decoders : (K,) sequence of Decoder
+    sets : (K, L) array_like of int
+        Machines of each.
+
+    Notes
+    -----
+    With ``D = inv(G_P)`` and e the errors of the answers, decoding makes D e of them: at
+    worst ``max_l sum_n |D[l, n]| e_n``, and with independent e_n of these deviations
+    ``max_l sqrt(sum_n D[l, n]**2 e_n**2)``.
+
+    With Z the computed inverse, and R a bound of ``|I - Z G_P|``, of which the product is
+    computed in float64 and its rounding added: ``|D| <= |Z| + R |Z| + R**2 |Z| + ..``, where no
+    term ``R**k |Z|`` is above ``rho**k`` times the largest entry of |Z| in its column, rho
+    being the largest row sum of R. A product with Z is at most ``B = R + gamma_L |Z| |G_P|``
+    from exact, relative to the exact numbers (Higham, section 3.5).
+
+    Examples
+    --------
+    >>> generator = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    >>> errors = answer_errors(generator, np.float64, np.float64, 10)
+    >>> found = amplification(generator, errors, [Decoder(generator, (1, 2))], [(1, 2)])
+    >>> round(found.growth, 6)
+    2.0
+    >>> bool(found.stored < found.worst)
+    True
+    """
+    rows = np.asarray(sets) - 1
+    at_once = max(1, _AT_ONCE // rows.shape[1] ** 2)
+    parts = [slice(first, first + at_once) for first in range(0, len(rows), at_once)]
+    return largest_of_all(_amplified(generator, errors, decoders[p], rows[p]) for p in parts)
+
+
+def _amplified(
+    generator: Floats,
+    errors: AnswerErrors,
+    decoders: Sequence[Decoder],
+    rows: NDArray[np.integer],
+) -> Amplification:
+    matrices, recovery = generator[rows], rows.shape[1]
+    inverses = np.array([decoder.inverse() for decoder in decoders])
+    sizes = np.abs(inverses)
+    products = sizes @ np.abs(matrices)
+    left = np.abs(inverses @ matrices - np.eye(recovery))
+    left += float(gamma(recovery + 2, np.float64)) * products
+    rho = left.sum(axis=2).max(axis=1)
+    rho[[decoder.factors is not None for decoder in decoders]] = np.inf  # solves have no bound
+    further = _geometric(rho)[:, np.newaxis, np.newaxis]
+    most = sizes + further * sizes.max(axis=1, keepdims=True)
+    growth = float(gamma(recovery, np.float64)) * products.sum(axis=2)
+    decoding = _geometric(np.maximum(rho, (left.sum(axis=2) + growth).max(axis=1)))
+    squares = sizes**2
+    lengths = _largest_product(squares, errors.lengths[rows] ** 2) ** 0.5
+    return Amplification(
+        worst=_largest_product(most, errors.worst[rows]),
+        growth=float(most.sum(axis=2).max()),
+        decoding=float(decoding.max()),
+        stored=_largest_product(squares, errors.stored[rows] ** 2) ** 0.5,
+        lengths=lengths,
+        decoded=unit_roundoff(np.float64) * recovery**0.5 * lengths,
+    )
+
+
+def _geometric(first: Floats) -> Floats:
+    """``x + x**2 + x**3 + ..``, infinite from 1 on."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(first < 1, first / (1 - first), np.inf)
+
+
+def _largest_product(matrices: Floats, vectors: Floats) -> float:
+    return float((matrices @ vectors[:, :, np.newaxis]).max())
+
+
+class PartErrors(NamedTuple):
+    """Errors of parts of X' V, relative to the coefficients that machines multiplied rows with.
+
+    Attributes
+    ----------
+    worst, stored, lengths : float
+        See `AnswerErrors`; of several parts the largest.
+    """
+
+    worst: float
+    stored: float
+    lengths: float
+
+
+def part_errors(errors: AnswerErrors, machines: Sequence[int]) -> PartErrors:
+    """The largest errors of these machines."""
+    rows = np.asarray(machines) - 1
+    return PartErrors(*(float(each[rows].max()) for each in errors[:3]))
+
+
+def stand_in_errors(
+    generator: Floats,
+    machine: int,
+    others: Sequence[int],
+    weights: Floats,
+    parts: Sequence[PartErrors],
+) -> PartErrors:
+    """Errors of a part that was made of those of others, relative to its own coefficients.
+
+    Parameters
+    ----------
+    generator : (N, L) ndarray of float
+    machine : int
+        Whose part it is.
+    others : (L,) sequence of int
+    weights : (L,) ndarray of float
+        ``shard_machine = sum over m of weights[m] * shard_m``: see `MDSCode.stand_in_weights`.
+    parts : (L,) sequence of PartErrors
+        Of the others' parts.
+
+    Examples
+    --------
+    >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> part = PartErrors(1e-8, 1e-9, 0.0)
+    >>> round(stand_in_errors(generator, 3, (1, 2), np.ones(2), (part, part)).worst, 12)
+    2e-08
+    """
+    rows, wanted, sizes = generator[np.asarray(others) - 1], generator[machine - 1], np.abs(weights)
+    left = np.abs(weights @ rows - wanted) + float(gamma(len(rows) + 2, np.float64)) * (
+        sizes @ np.abs(rows) + np.abs(wanted)
+    )
+    worst, stored, lengths = np.array(parts).T
+    return PartErrors(
+        float(sizes @ worst + left.sum()),
+        float(np.linalg.norm(sizes * stored) + np.linalg.norm(left)),
+        float(np.linalg.norm(sizes * lengths)),
+    )
+
+
+class Lengths(NamedTuple):
+    """How large the terms of the sums of a product with a vector are.
+
+    Attributes
+    ----------
+    plain : float
+        ``sum_j |w_j|``.
+    total : float
+        ``sum_j c_j |w_j|``, with c the largest entries of what the numbers are multiplied with.
+    typical : float
+        ``sqrt(sum_j (d_j w_j)**2)``, with d their root mean squares.
+    partial : float
+        What partial sums have that cancels later, where all entries of X have one sign and the
+        size d_j: ``sum_s |p_s| - |sum_s p_s|``, where p_s are the sums of ``d_j w_j`` over
+        pieces, or over every eighth j, as processors add up. The larger of both.
+    terms : int
+        Numbers that are not 0.
+    """
+
+    plain: float
+    total: float
+    typical: float
+    partial: float
+    terms: int
+
+    def longest(self, count: int) -> float:
+        """The largest of so many sums of independent terms."""
+        return math.sqrt(2 * math.log(4 * count)) * self.typical
+
+
+class TermSizes:
+    """How large the terms of products are, from the sizes of the columns of X.
+
+    Vectors must be such as are sent: neither they nor their products with these sizes overflow
+    (see `Scales`).
+
+    Parameters
+    ----------
+    largest, typical : (r,) array_like of float
+        The largest size of an entry of each column, and the root mean square.
+    arithmetic : dtype
+        In which vectors are sent.
+
+    Attributes
+    ----------
+    lost : float
+        The most that an entry of X w can miss where numbers of w have underflowed.
+
+    Examples
+    --------
+    >>> sizes = TermSizes([4.0, 1.0], [2.0, 1.0], np.float64)
+    >>> [found] = sizes.of(np.array([[3.0], [-3.0]]))
+    >>> found.total, round(found.typical, 3)
+    (15.0, 6.708)
+    """
+
+    def __init__(self, largest: ArrayLike, typical: ArrayLike, arithmetic: DTypeLike) -> None:
+        self._largest: Floats = np.asarray(largest, dtype=np.float64)
+        self._typical: Floats = np.asarray(typical, dtype=np.float64)
+        self._most = self._largest.max(initial=0.0), self._typical.max(initial=0.0)
+        info = np.finfo(arithmetic)
+        half = int(info.minexp - info.nmant) - 1  # log2 of half of the smallest number
+        self.lost = math.ldexp(float((self._largest * 2.0**-64).sum()), half + 64)
+
+    def of(self, W: NDArray[np.floating]) -> list[Lengths]:
+        """The sizes of the terms of X W, W of shape (r, k): each column of X has its own."""
+        return [_lengths(w, self._largest, self._typical) for w in W.T]
+
+    def of_transposed(self, V: NDArray[np.floating]) -> list[Lengths]:
+        """The sizes of the terms of any column of X' V, V of shape (m, k)."""
+        return [_lengths(v, *self._most) for v in V.T]
+
+
+def _lengths(vector: NDArray[np.floating], largest: ArrayLike, typical: ArrayLike) -> Lengths:
+    vector = vector.astype(np.float64, copy=False)
+    sizes = np.abs(vector)
+    plain, terms = float(sizes.sum()), int(np.count_nonzero(sizes))
+    total = float(np.multiply(sizes, largest, out=sizes).sum())
+    signed = np.multiply(vector, typical, out=sizes)
+    signed /= total or 1.0  # so that squares do not underflow
+    return Lengths(
+        plain, total, total * math.sqrt(signed @ signed), total * _partial(signed), terms
+    )
+
+
+def _partial(terms: Floats) -> float:
+    """What partial sums of terms have that cancels later: see `Lengths.partial`."""
+    length = len(terms) // (_PIECES * _LANES)
+    if not length:
+        return float(np.abs(terms).sum() - abs(terms.sum()))
+    whole = terms[: _PIECES * length * _LANES].reshape(_PIECES, length, _LANES)
+    sums = np.ones(length) @ whole
+    pieces, lanes = sums.sum(axis=1), sums.sum(axis=0)
+    return float(max(np.abs(pieces).sum(), np.abs(lanes).sum()) - abs(lanes.sum()))
+
+
+class Largest(NamedTuple):
+    """The largest size of a number in each column of a result.
+
+    Attributes
+    ----------
+    decoded, result : (k,) list of float
+        As it was decoded, and with rows divided by the most that one was: not more.
+    exponents : (k,) list of int
+        Of the powers of two that the latter is then multiplied by.
+    """
+
+    decoded: list[float]
+    result: list[float]
+    exponents: list[int]
+
+
+class Deviation(NamedTuple):
+    """Of the result of a step, over its largest entry; of a block the worst column.
+
+    Infinite where a column is zeros, and that of W is not. It is 0 only where W is zeros.
+
+    Attributes
+    ----------
+    bound : float
+        The error is not larger, whatever the roundings were.
+    estimate : float
+        The error is hardly ever larger, and hardly ever much smaller.
+    """
+
+    bound: float
+    estimate: float
+
+
+def of_product(
+    found: Amplification,
+    errors: AnswerErrors,
+    sizes: TermSizes,
+    lengths: Sequence[Lengths],
+    largest: Largest,
+    rows: int,
+) -> Deviation:
+    """How far X W is from exact.
+
+    Parameters
+    ----------
+    found : Amplification
+        Of the decoders that were used.
+    errors : AnswerErrors
+        Of sums of r terms.
+    sizes : TermSizes
+        Of what was encoded.
+    lengths : (k,) sequence of Lengths
+        Of W.
+    largest : Largest
+        Of X W.
+    rows : int
+        Of X.
+
+    Notes
+    -----
+    With S the scale of a column and x the largest decoded number, ``(a + u) S + b x`` bounds
+    the error, where a is `Amplification.worst`, u S the rounding of X itself, and b
+    `Amplification.decoding`. What underflow makes is added.
+    """
+    figures = []
+    for w, decoded, result, exponent in zip(lengths, *largest, strict=True):
+        underflow = (errors.products + errors.entries * w.plain) * (1 + found.growth) + sizes.lost
+        bound = (found.worst + errors.source) * w.total + found.decoding * decoded + underflow
+        stored, summed = found.stored + errors.likely_source, errors.unit * found.lengths
+        estimate = _likely(stored, summed, w, errors.terms, decoded, rows)
+        estimate += found.decoded * decoded + underflow
+        figures.append(_relative(bound, estimate, w, result, exponent))
+    return Deviation(*map(max, zip(*figures, strict=True)))
+
+
+def of_transposed_product(
+    found: Amplification,
+    parts: PartErrors,
+    errors: AnswerErrors,
+    given: Sequence[Lengths],
+    coded: Sequence[Lengths],
+    largest: Largest,
+    columns: int,
+) -> Deviation:
+    """How far X' V is from exact.
+
+    Parameters
+    ----------
+    found : Amplification
+        Of the decoders that were used.
+    parts : PartErrors
+        Of the parts that were added up.
+    errors : AnswerErrors
+        Of sums of the rows that a machine computes, and of all machines.
+    given, coded : (k,) sequence of Lengths
+        Of V, as it is multiplied with what was encoded, and of the machines' coefficients: see
+        `TermSizes.of_transposed`.
+    largest : Largest
+        Of X' V.
+    columns : int
+        Of X.
+
+    Notes
+    -----
+    With u the coefficients, ``e norm1(u) + b norm1(v)`` bounds the error over the largest
+    entry of a column of X, where e is `PartErrors.worst` and b `Amplification.decoding`.
+    """
+    figures = []
+    for v, u, decoded, result, exponent in zip(given, coded, *largest, strict=True):
+        underflow = (errors.products + errors.entries * u.plain) * len(errors.worst)
+        bound = parts.worst * u.total + (found.decoding + errors.source) * v.total + underflow
+        summed = errors.unit * parts.lengths
+        # Parts of machines are sums of one sign, and cancel as they are added up.
+        biased = u._replace(partial=_BIAS * u.partial)
+        estimate = _likely(parts.stored, summed, biased, errors.terms, decoded, columns)
+        of_given = _ALIKE * (errors.likely_source + found.decoded)
+        estimate += of_given * max(v.longest(columns), decoded) + underflow
+        figures.append(_relative(bound, estimate, u, result, exponent))
+    return Deviation(*map(max, zip(*figures, strict=True)))
+
+
+def _likely(
+    stored: float, summed: float, lengths: Lengths, terms: int, largest: float, count: int
+) -> float:
+    """What shards' errors and a rounding of each partial sum come to in the worst of sums."""
+    reached = max(lengths.longest(count), largest)
+    walk = _WALK * max(reached, lengths.partial) + _BIAS * (reached - lengths.longest(count))
+    roundings = 1 + math.sqrt(min(lengths.terms, terms)) * walk / reached if reached else 1.0
+    return (_ALIKE * stored + summed * roundings) * reached
+
+
+def _relative(
+    bound: float, estimate: float, lengths: Lengths, result: float, exponent: int
+) -> tuple[float, float]:
+    """Both over the largest number of a result, which is multiplied by a power of two."""
+    if not lengths.plain:
+        return 0.0, 0.0
+    digits, place = math.frexp(result)
+    if not result or place + exponent <= _SMALLEST:
+        return math.inf, math.inf
+    # What is too small for all digits of float64 is rounded once more.
+    lost = math.ldexp(0.5 / digits, _SMALLEST - place - exponent)
+    bound = (bound * _OWN_ROUNDING / result + lost) / (1 - lost)
+    bound = bound if bound < math.inf else math.inf  # NaN: infinite times 0
+    return bound, min(bound, (estimate / result + lost) / (1 - lost))
