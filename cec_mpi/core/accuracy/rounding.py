@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 Floats = NDArray[np.float64]
 
 _DEVIATIONS = 8.0  # standard deviations of a sum's rounding that are taken for a bound
-_LUCK = 6.0  # one in 10**6 samples of answers may all be smaller than they are taken to be
-_LARGEST = float(np.finfo(np.float64).max)
 
 
 def unit_roundoff(dtype: DTypeLike) -> float:

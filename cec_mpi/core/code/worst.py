@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.code.exchanges import norms_after
+from cec_mpi.core.code.choosing import norms_after
 
 Floats = NDArray[np.float64]
 Sets = NDArray[np.int64]

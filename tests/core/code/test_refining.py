@@ -5,9 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cec_mpi.core.code.decoder import Decoder
+from cec_mpi.core.code.decoder import Decoder, refined_inverse
 from cec_mpi.core.code.families import matrices_of
-from cec_mpi.core.code.refining import refined_inverse
 from cec_mpi.errors import InputError
 
 
