@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.core.checks.locating import ParityChecker
+from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.core.step.decoders import Decoders

@@ -25,7 +25,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.checks.locating import Observation, ParityChecker
+from cec_mpi.core.checks.parity import Observation, ParityChecker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.mds import MDSCode, make_code
 

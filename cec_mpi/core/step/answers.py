@@ -9,9 +9,9 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.verdict import Verdict
+from cec_mpi.core.accuracy.recombine import Verdict
 from cec_mpi.core.checks.holders import Holders
-from cec_mpi.core.checks.locating import Observation, ParityChecker
+from cec_mpi.core.checks.parity import Observation, ParityChecker
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.plan.replan import Missing
 from cec_mpi.core.step import panels

@@ -12,9 +12,7 @@ from cec_mpi.core.accuracy.rounding import (
     answer_error,
     encoding_error,
 )
-from cec_mpi.core.checks.evidence import Evidence
-from cec_mpi.core.checks.locating import Observation, ParityChecker
-from cec_mpi.core.checks.parity import Parity
+from cec_mpi.core.checks.parity import Evidence, Observation, Parity, ParityChecker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import MDSCode, make_code
