@@ -14,8 +14,7 @@ import numpy as np
 
 from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.core.checks.terms import TermChecks
-from cec_mpi.core.step.answers import RowAnswers
-from cec_mpi.core.step.decoders import Decoders
+from cec_mpi.core.step.answers import Decoders, RowAnswers
 from cec_mpi.errors import CecError, InfeasibleError, MachineError
 from cec_mpi.master.flight.adjoint import AdjointStep
 from cec_mpi.master.flight.adopting import Adopting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 
 import numpy as np
@@ -12,16 +13,18 @@ from numpy.typing import NDArray
 from cec_mpi.core.accuracy.recombine import Verdict
 from cec_mpi.core.checks.holders import Holders
 from cec_mpi.core.checks.parity import Observation, ParityChecker
+from cec_mpi.core.code.choosing import choose_machines
 from cec_mpi.core.code.decoder import Decoder
+from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.replan import Missing
 from cec_mpi.core.step import panels
-from cec_mpi.core.step.decoders import Decoders
-from cec_mpi.core.step.segment import Segment
 
 Floats = NDArray[np.float64]
 
 _WELL_CONDITIONED = 10.0  # up to here another set of machines is not worth looking for
 _BETTER = 2.0  # times the condition number, for which rows are decoded again
+_DECODER_NUMBERS = 1 << 24  # in decoders that are remembered (128 MiB)
+_CHOICES = 4096
 
 
 class RowAnswers:
@@ -290,3 +293,67 @@ class RowAnswers:
         where = self._parts[:, segment.start * self._columns : segment.stop * self._columns]
         panels.decode(decoder, answers, where, self._work)
         segment.used, segment.decoder = machines, decoder
+
+
+class Segment:
+    """Rows ``start <= row < stop`` that have the same answers throughout."""
+
+    __slots__ = (
+        *("decoded", "decoder", "enough", "expected", "given"),
+        *("needed", "seen", "start", "stop", "used", "wanted"),
+    )
+
+    def __init__(self, start: int, stop: int, enough: int) -> None:
+        self.start, self.stop = start, stop
+        # Without so many machines L answers have to be left: 1 where answers are compared,
+        self.enough = enough
+        self.needed = enough  # and as many before they are looked at.
+        self.wanted: set[int] = set()  # those to be looked at with the others, if they come
+        self.used: tuple[int, ...] = ()  # machines whose answers were decoded
+        self.decoder: Decoder | None = None  # of these
+        self.seen = 0  # answers that these were chosen from
+        self.expected: set[int] = set()
+        self.given: dict[int, NDArray[np.floating]] = {}
+        self.decoded = False
+
+    def cut(self, row: int, columns: int) -> Segment:
+        """Keep the rows before this one; returns those from it on."""
+        size = (row - self.start) * columns
+        after = Segment(row, self.stop, self.enough)
+        after.needed, after.used = self.needed, self.used
+        after.expected, after.wanted = set(self.expected), set(self.wanted)
+        after.given = {machine: values[size:] for machine, values in self.given.items()}
+        after.decoded, after.decoder, after.seen = self.decoded, self.decoder, self.seen
+        self.stop = row
+        self.given = {machine: values[:size] for machine, values in self.given.items()}
+        return after
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether its answers disagree."""
+        return not self.decoded and self.needed > self.enough
+
+
+class Decoders:
+    """The decoders of a code, factored when first needed; those used longest ago are forgotten.
+
+    Parameters
+    ----------
+    code : MDSCode
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> decoders = Decoders(MDSCode(np.array([[1.0, 0.0], [1.0, 0.01], [0.0, 1.0]])))
+    >>> decoders.choose((1, 2, 3)), round(decoders.of((1, 3)).condition)
+    ((1, 3), 1)
+    """
+
+    def __init__(self, code: MDSCode) -> None:
+        self._code = code
+        most = max(16, _DECODER_NUMBERS // code.recovery**2)
+        self.of = lru_cache(most)(code.decoder)  # by the numbers of L machines, ascending
+        self.choose = lru_cache(_CHOICES)(self._choose)  # by those of L or more
+
+    def _choose(self, machines: tuple[int, ...]) -> tuple[int, ...]:
+        return choose_machines(self._code.generator, machines)

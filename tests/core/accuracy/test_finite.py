@@ -11,8 +11,7 @@ from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.plan.replan import replan
-from cec_mpi.core.step.answers import RowAnswers
-from cec_mpi.core.step.decoders import Decoders
+from cec_mpi.core.step.answers import Decoders, RowAnswers
 
 ODD = st.sampled_from([np.nan, np.inf, -np.inf])
 
