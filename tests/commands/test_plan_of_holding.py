@@ -74,8 +74,8 @@ def test_what_a_tolerance_costs(cec):
     code, out, err = cec(*words, "--stragglers", 1)
     assert (code, err) == (0, "")
     assert out.splitlines()[-2:] == [
-        "rows 0..5: 6 shards, at most 2 of a machine",
-        "makespan 12 (no assignment is below 12); without --stragglers none is below 8",
+        "each row: 6 shards, at most 2 of a machine",
+        "makespan 12 (no assignment is below 10); without --stragglers none is below 8",
     ]
 
 

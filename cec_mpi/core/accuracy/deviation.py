@@ -352,22 +352,28 @@ class TermSizes:
         self._largest: Floats = np.asarray(largest, dtype=np.float64)
         self._typical: Floats = np.asarray(typical, dtype=np.float64)
         self._most = self._largest.max(initial=0.0), self._typical.max(initial=0.0)
+        self._work = np.empty(len(self._largest))  # kept, so that steps allocate no array
         info = np.finfo(arithmetic)
         half = int(info.minexp - info.nmant) - 1  # log2 of half of the smallest number
         self.lost = math.ldexp(float((self._largest * 2.0**-64).sum()), half + 64)
 
     def of(self, W: NDArray[np.floating]) -> list[Lengths]:
         """The sizes of the terms of X W, W of shape (r, k): each column of X has its own."""
-        return [_lengths(w, self._largest, self._typical) for w in W.T]
+        columns = len(self._largest)
+        given = self._largest, self._typical, self._work[:columns]
+        return [_lengths(w, *given) for w in W.T]
 
     def of_transposed(self, V: NDArray[np.floating]) -> list[Lengths]:
         """The sizes of the terms of any column of X' V, V of shape (m, k)."""
-        return [_lengths(v, *self._most) for v in V.T]
+        if len(self._work) < len(V):
+            self._work = np.empty(len(V))
+        return [_lengths(v, *self._most, self._work[: len(v)]) for v in V.T]
 
 
-def _lengths(vector: NDArray[np.floating], largest: ArrayLike, typical: ArrayLike) -> Lengths:
-    vector = vector.astype(np.float64, copy=False)
-    sizes = np.abs(vector)
+def _lengths(
+    vector: NDArray[np.floating], largest: ArrayLike, typical: ArrayLike, work: Floats
+) -> Lengths:
+    sizes = np.abs(vector, out=work)
     plain, terms = float(sizes.sum()), int(np.count_nonzero(sizes))
     total = float(np.multiply(sizes, largest, out=sizes).sum())
     signed = np.multiply(vector, typical, out=sizes)
