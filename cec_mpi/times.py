@@ -1,7 +1,7 @@
-"""How long processes wait for each other, in seconds: all of it in one table.
+"""How long processes wait for each other, in seconds, in one table.
 
-What users can set is not here (``--start-timeout``, ``--deadline``, ``--retry``). How long a wait
-for the next message of a step spins and sleeps is in `processes.waiting`, which measures it.
+What users can set is not here (``--start-timeout``, ``--deadline``, ``--retry``). How a wait for a
+message spins and sleeps is in `processes.waiting`, which measures how long waits are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ OPEN_SECONDS = 600.0  # to open a shard, which may be read in full; a death show
 # Who is lost. A process that ends is noticed at once, because its connection does.
 SILENCE_SECONDS = 10.0  # without a sign of life: the host is off, or the network is cut
 STOPPED_SECONDS = 60.0  # for a stopped master to go on, while its host accepts connections
-LATE_SECONDS = 0.1  # the shortest deadline: processes on shared cores are late by less
+LATE_SECONDS = 0.1  # the shortest deadline that is a factor: processes on shared cores are late
+USUAL_DEADLINE = 10.0  # times what is expected, if `--deadline` says nothing, and
+USUAL_LATE_SECONDS = 2.0  # at least this: the loss of a machine may show in no other way
 LOST_SECONDS = 5.0  # without an answer, at least, for a machine to be taken for lost
 LOST_DEADLINES = 10.0  # or this many deadlines
 REPORT_SECONDS = 2.0  # for a machine to say what went wrong on it

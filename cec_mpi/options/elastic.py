@@ -20,7 +20,7 @@ from cec_mpi.options.option import (
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.start import seconds_to_meet
 from cec_mpi.text import shown
-from cec_mpi.times import LATE_SECONDS
+from cec_mpi.times import LATE_SECONDS, USUAL_DEADLINE, USUAL_LATE_SECONDS
 
 if TYPE_CHECKING:
     from cec_mpi.core.placement.placement import Placement
@@ -96,7 +96,7 @@ _REMOVED = {
     "replace": "cec-mpi join starts a machine that takes the place of a lost one, at any time",
 }
 _PORTS = "the first and the last of some ports from 1 to 65535"
-_PATIENT = Deadline(factor=10.0, least=2.0)  # the loss of a machine may show in no other way
+_PATIENT = Deadline(factor=USUAL_DEADLINE, least=USUAL_LATE_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)

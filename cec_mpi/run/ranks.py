@@ -67,7 +67,7 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals)
         tell_late_ranks(file, error)
         raise
     if launcher is None and options.local is None and not (options.accept or options.listen):
-        options = task.options = replace(options, local=task.machines_here())
+        options = task.options = replace(task.options, local=task.machines_here())
     with elastic(options, file, Path(run.out) / "logs", task.gate) as session:
         task.run(session)
     return 0

@@ -256,7 +256,8 @@ def test_a_damaged_shard_is_not_staged(cec, copy, tmp_path):
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(0, marks=pytest.mark.any_mpi), 2])
-def test_a_bar_with_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ranks):
+def test_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ranks):
+    """A bar; or of ranks, whose terminal is the launcher's, a line now and then."""
     source = HeldSource(tmp_path)
     words = ["encode", source.path, tmp_path / "store", "--machines", 5, "--recovery", 3]
     launcher = ["mpirun", "-n", ranks] if ranks else []
@@ -267,12 +268,14 @@ def test_a_bar_with_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ra
     os.close(terminal.end)
     terminal.end = -1
     text = terminal.await_text(" left")
-    assert re.search(r"encoding .* \d+% of 0\.04 GB, \d+ MB/s, \d+:\d\d left", text)
+    assert re.search(r"encoding( .*)? \d+% of 0\.04 GB, \d+ MB/s, \d+:\d\d left", text)
     source.let_go(source.await_reader())
     assert process.wait(60) == 0
     terminal.close()
     # The bar has gone, and the answer stands alone.
-    (last,) = filter(None, terminal.lines)
+    *told, last = filter(None, terminal.lines)
+    assert all(line.startswith("cec-mpi: encoding ") for line in told)
+    assert bool(told) == bool(ranks)
     assert last.startswith(f"{tmp_path / 'store'}: {source.rows} x 4 float64")
     assert last.endswith(")")
 
