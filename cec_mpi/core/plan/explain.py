@@ -10,7 +10,7 @@ from typing import Any
 from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.plan.algorithm_1 import Iteration, algorithm_1, fractional_blocks, in_parts
 from cec_mpi.core.plan.load import fractional_load
-from cec_mpi.core.plan.planner import Plan, plan_placed
+from cec_mpi.core.plan.planner import Plan, loads_of_shards, plan_placed
 from cec_mpi.core.plan.scheme import Scheme
 from cec_mpi.core.plan.schemes import in_turns
 from cec_mpi.errors import InputError
@@ -182,11 +182,7 @@ def _fractions(
             for b in range(count)
         ]
     else:
-        parts = {
-            shard: min(max(part - place, Fraction(0)), Fraction(1))
-            for mine, part in zip(held, mu, strict=True)
-            for place, shard in enumerate(mine)
-        }
+        parts = loads_of_shards(held, mu, Fraction(1))
         order = sorted(parts)
         found = fractional_blocks([parts[shard] for shard in order], copies)
         blocks = [(alpha, [order[k] for k in chosen]) for alpha, chosen in found]

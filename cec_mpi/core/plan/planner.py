@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ from cec_mpi.text import plural
 # where the place of a machine in a block counts for what Python keeps of it (256 MiB).
 _PLANS = 64
 _NUMBERS, _NUMBERS_PER_PLACE = 1 << 25, 40
+_Load = TypeVar("_Load", int, Fraction)
 
 
 class Piece(NamedTuple):
@@ -274,16 +276,39 @@ def plan_placed(
         if (copies, used) != (least, most_held):
             load = fractional_load(present, copies, used)
         of_machines = whole_rows(load, present, copies, rows, used)
-        of_shards = {
-            shard: min(max(m - place * rows, 0), rows)
-            for mine, c, m in zip(held, used, of_machines.tolist(), strict=True)
-            for place, shard in enumerate(mine[:c])
-        }
+        shards_used = [mine[:c] for mine, c in zip(held, used, strict=True)]
+        of_shards = loads_of_shards(shards_used, of_machines.tolist(), rows)
         shards = sorted(of_shards)
         assignment = heterogeneous(shards, [of_shards[k] for k in shards], copies)
     loads = placement.rows(assignment.counts(placement.shards))[numbers - 1]
     bound = float(best.c_star) * rows
     return Plan(assignment, makespan(loads, present), bound, placement, most)
+
+
+def loads_of_shards(
+    held: Sequence[Sequence[int]], loads: Sequence[_Load], whole: _Load
+) -> dict[int, _Load]:
+    """What is computed with each shard: a machine computes all of one before it begins the next.
+
+    Parameters
+    ----------
+    held : (N_t,) sequence of sequence of int
+        Shards of each machine, in the order in which it uses them.
+    loads : (N_t,) sequence of int or Fraction
+        Of each machine, in rows or in shards.
+    whole : int or Fraction
+        Load of a whole shard: R, or 1.
+
+    Examples
+    --------
+    >>> loads_of_shards([(1,), (2, 3)], [6, 16], 10)
+    {1: 6, 2: 10, 3: 6}
+    """
+    return {
+        shard: min(max(load - place * whole, 0 * whole), whole)
+        for mine, load in zip(held, loads, strict=True)
+        for place, shard in enumerate(mine)
+    }
 
 
 def best_most(
