@@ -352,22 +352,26 @@ class TermSizes:
         self._largest: Floats = np.asarray(largest, dtype=np.float64)
         self._typical: Floats = np.asarray(typical, dtype=np.float64)
         self._most = self._largest.max(initial=0.0), self._typical.max(initial=0.0)
-        self._work = np.empty(len(self._largest))  # kept, so that steps allocate no array
+        self._work = np.empty(0)
         info = np.finfo(arithmetic)
         half = int(info.minexp - info.nmant) - 1  # log2 of half of the smallest number
         self.lost = math.ldexp(float((self._largest * 2.0**-64).sum()), half + 64)
 
     def of(self, W: NDArray[np.floating]) -> list[Lengths]:
         """The sizes of the terms of X W, W of shape (r, k): each column of X has its own."""
-        columns = len(self._largest)
-        given = self._largest, self._typical, self._work[:columns]
-        return [_lengths(w, *given) for w in W.T]
+        work = self._room(len(W))
+        return [_lengths(w, self._largest, self._typical, work) for w in W.T]
 
     def of_transposed(self, V: NDArray[np.floating]) -> list[Lengths]:
         """The sizes of the terms of any column of X' V, V of shape (m, k)."""
-        if len(self._work) < len(V):
-            self._work = np.empty(len(V))
-        return [_lengths(v, *self._most, self._work[: len(v)]) for v in V.T]
+        work = self._room(len(V))
+        return [_lengths(v, *self._most, work) for v in V.T]
+
+    def _room(self, length: int) -> Floats:
+        """An array to work in, which is kept, so that steps allocate none."""
+        if len(self._work) < length:
+            self._work = np.empty(length)
+        return self._work[:length]
 
 
 def _lengths(
