@@ -24,6 +24,7 @@ from enum import Enum
 from typing import Any, ClassVar, NamedTuple
 
 WARNED = "it was warned that it has to leave"  # why it has `Left`
+_ANY_NUMBER = 1 << 62  # of shards
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,6 @@ class State(Enum):
 
 _ASKED = State.COMPUTING, State.LATE, State.GIVEN_UP
 _SERVING = State.IDLE, *_ASKED
-_ANY_NUMBER = 1 << 62  # of shards
 
 
 class Room(NamedTuple):

@@ -29,6 +29,31 @@ _SECOND = 1_000_000_000
 _WRITEBACK = 60.0  # seconds
 
 _Times = tuple[int, int, int]
+T = TypeVar("T")
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISLNK, "a link"),
+)
+_MOST_READ = 256 << 20  # bytes of a text that people can read, and labels, and journals
+# Errors that say nothing of a file: something is short, or its file system is not there now.
+_PASSING = {
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.EAGAIN,
+    errno.ETIMEDOUT,
+    errno.ENOTCONN,
+    errno.ESHUTDOWN,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ESTALE,
+}
 
 
 class Watched:
@@ -71,35 +96,6 @@ def _is_settled(times: _Times) -> bool:
     _, written, changed = times
     step = _STEP if written % _SECOND or changed % _SECOND else _COARSE_STEP
     return abs(time.time_ns() - max(written, changed)) > step
-
-
-T = TypeVar("T")
-
-_KINDS = (
-    (stat.S_ISDIR, "a directory"),
-    (stat.S_ISFIFO, "a FIFO"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-    (stat.S_ISLNK, "a link"),
-)
-_MOST_READ = 256 << 20  # bytes of a text that people can read, and labels, and journals
-
-# Errors that say nothing of a file: something is short, or its file system is not there now.
-_PASSING = {
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ENOMEM,
-    errno.EAGAIN,
-    errno.ETIMEDOUT,
-    errno.ENOTCONN,
-    errno.ESHUTDOWN,
-    errno.EHOSTDOWN,
-    errno.EHOSTUNREACH,
-    errno.ENETDOWN,
-    errno.ENETUNREACH,
-    errno.ESTALE,
-}
 
 
 class NotAFileError(OSError):

@@ -26,6 +26,8 @@ _ANCESTORS = 4  # a rank's launcher is its parent or, behind a proxy, its grandp
 _WITHOUT_CURSOR = {"dumb", "unknown"}  # as TERM
 _NOTEBOOK = "JPY_PARENT_PID"  # of what a cell of a notebook starts, on a terminal that is none
 _PART = 60  # of the time so far: lines become rarer in a long run
+_TICK = 1.0  # seconds between two looks whether a line is due
+_DRAWINGS = 4  # a second
 
 
 @dataclass(frozen=True)
@@ -118,10 +120,6 @@ def way_to_show(choice: str = AUTO, environ: Mapping[str, str] = os.environ) -> 
     if verbosity() == VERBOSE:
         return VERBOSELY
     return WATCHED if watched else KEPT
-
-
-_TICK = 1.0  # seconds between two looks whether a line is due
-_DRAWINGS = 4  # a second
 
 
 class View(Protocol):

@@ -33,6 +33,11 @@ _RANK = {state: rank for rank, state in enumerate(STATES)}
 
 Mark = tuple[str, str]
 """A letter and its style."""
+_BAR = 30  # columns
+_WIDE = 60  # columns from which lines have titles
+_TITLE = 10  # columns of one
+_ROWS = 4  # of marks, at the most
+_HIGH = 6  # lines from which there is room for more than one
 
 
 def states_of(seen: Seen) -> dict[int, str]:
@@ -115,13 +120,6 @@ def legend(each: int, is_short: bool) -> str:
     ('a mark is the worst of 13 machines', 'worst of 13 each')
     """
     return f"worst of {each} each" if is_short else f"a mark is the worst of {each} machines"
-
-
-_BAR = 30  # columns
-_WIDE = 60  # columns from which lines have titles
-_TITLE = 10  # columns of one
-_ROWS = 4  # of marks, at the most
-_HIGH = 6  # lines from which there is room for more than one
 
 
 class RunView:

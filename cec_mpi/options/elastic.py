@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
 
 _MOST_FACTOR = 1e6
+Check = Literal["none", "parity", "sample"]
+CONNECTION = "connection.json"
+"""The connection file in the directory of a run."""
+_REMOVED = {
+    "on_loss": "a run with elastic (--elastic) continues without lost machines",
+    "spares": "with elastic (--elastic), processes beyond the machines of the store are spares",
+    "replace": "cec-mpi join starts a machine that takes the place of a lost one, at any time",
+}
+_PORTS = "the first and the last of some ports from 1 to 65535"
 
 
 @dataclass(frozen=True)
@@ -85,17 +94,6 @@ def as_deadline(given: object) -> Deadline:
     return Deadline(factor=number) if is_factor else Deadline(seconds=number)
 
 
-Check = Literal["none", "parity", "sample"]
-
-CONNECTION = "connection.json"
-"""The connection file in the directory of a run."""
-
-_REMOVED = {
-    "on_loss": "a run with elastic (--elastic) continues without lost machines",
-    "spares": "with elastic (--elastic), processes beyond the machines of the store are spares",
-    "replace": "cec-mpi join starts a machine that takes the place of a lost one, at any time",
-}
-_PORTS = "the first and the last of some ports from 1 to 65535"
 _PATIENT = Deadline(factor=USUAL_DEADLINE, least=USUAL_LATE_SECONDS)
 
 

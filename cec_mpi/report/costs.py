@@ -21,6 +21,8 @@ from cec_mpi.report.reading.chunks import Chunk, Stretch
 from cec_mpi.report.reading.fields import Floats
 
 Counts = NDArray[np.int64]
+_STALLING = {"lost": "lost", "given up": "lost", "late": "late", "wrong": "wrong"}
+_LEAST = 0.1  # of the rows that a machine would have had, so that its time says something of them
 
 
 def cyclic_rows(here: NDArray[np.bool_], copies: Floats, shard: Floats, held: Counts) -> Floats:
@@ -52,10 +54,6 @@ def cyclic_rows(here: NDArray[np.bool_], copies: Floats, shard: Floats, held: Co
             starts = np.cumsum(held[here[at]]) - held[here[at]]
             loads[at, here[at]] = np.add.reduceat(known[key], starts)
     return loads
-
-
-_STALLING = {"lost": "lost", "given up": "lost", "late": "late", "wrong": "wrong"}
-_LEAST = 0.1  # of the rows that a machine would have had, so that its time says something of them
 
 
 class Costs:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 _MOST = 2**31 - 1  # numbers in one message: Open MPI 5 fails beyond
 _MOST_REPORTED = 2.0**62  # seconds or bytes: more than either can be
+_NUMBER, _REPORT = 8, Reported.size()  # bytes of a number of a report, and how many there are
+# Bytes that are kept for further answers: so many times those of a step, or as many as that.
+_STEPS, _LEAST = 4, 16 << 20
+_ROOM = 1024  # bytes of a room beside its numbers
+Intervals = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -109,15 +114,6 @@ def check_message_sizes(manifest: Manifest, columns: int = 1) -> None:
             raise InputError(
                 f"{what} would have {size * columns} numbers: MPI carries at most {_MOST}"
             )
-
-
-_NUMBER, _REPORT = 8, Reported.size()  # bytes of a number of a report, and how many there are
-
-# Bytes that are kept for further answers: so many times those of a step, or as many as that.
-_STEPS, _LEAST = 4, 16 << 20
-_ROOM = 1024  # bytes of a room beside its numbers
-
-Intervals = tuple[tuple[int, int], ...]
 
 
 class AnswerRoom:

@@ -34,6 +34,7 @@ _SMALLEST = 1 << 27  # bytes: what is smaller is read before a reader has starte
 _MOST = 3  # readers: this process is as fast with what they find
 _SERVE = "from cec_mpi.report.reading.stream import serve; serve()"
 _REQUEST = Struct("qq")
+_PIECE, _LOOK = 1 << 22, 1 << 16  # bytes that are read at once, about
 
 
 def chunks_in(file: int, pieces: Sequence[Piece]) -> Iterator[Chunk]:
@@ -141,9 +142,6 @@ def _started(file: int, pieces: Sequence[Piece]) -> list[_Reader]:
 def _close(readers: list[_Reader]) -> None:
     while readers:
         readers.pop().close()
-
-
-_PIECE, _LOOK = 1 << 22, 1 << 16  # bytes that are read at once, about
 
 
 def read_chunks(path: Path) -> Iterator[Chunk]:

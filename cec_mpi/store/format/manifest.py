@@ -38,6 +38,36 @@ from cec_mpi.text import shown
 
 _FEW = 1 << 20  # blocks in all shards: what is kept of each of them takes no memory to speak of
 _HEADER = 128  # bytes of a file of checksums
+T = TypeVar("T")
+_MOST_BYTES = (1 << 63) - 1  # that a file can have
+_LEAST_BLOCK = 1 << 10  # bytes, where there are several; half of those that `make_grid` makes
+_MOST_BLOCK = 16 << 20  # bytes; 16 times those that `make_grid` makes
+_SUM = re.compile("([0-9a-f]{32})?")  # empty in an incomplete store
+_MOST_COMPARED = 1 << 53  # sets
+_FEW_SETS, _FEW_PRODUCTS = 1_000, 10_000_000  # condition numbers that are measured again
+FORMAT = "cec_mpi store"
+VERSION = 1
+MANIFEST = "manifest.json"
+MANIFEST_COPY = "manifest.copy.json"
+SOURCE = "source.json"  # of what and with which arguments a store was encoded
+INCOMPLETE = "incomplete.json"
+INCOMPLETE_MANIFEST = "incomplete.manifest.json"
+INCOMPLETE_SUMS = "incomplete.sums"
+INCOMPLETE_EXPONENTS = "incomplete.exponents"
+INCOMPLETE_SIZES = "incomplete.sizes"
+JOURNAL = (
+    INCOMPLETE,
+    INCOMPLETE_MANIFEST,
+    INCOMPLETE_SUMS,
+    INCOMPLETE_EXPONENTS,
+    INCOMPLETE_SIZES,
+)
+COLUMN_SIZES = "column-sizes.npy"
+ROW_EXPONENTS = "row-exponents.npy"
+CHECKSUM = "xxh3_64"
+CREATED_BY = f"cec_mpi {__version__}"
+DTYPES = ("float32", "float64")
+_NAMED = 5  # intervals of rows that a message names
 
 
 def check_sizes(directory: Path, manifest: Manifest, needed: bool = True) -> None:
@@ -77,16 +107,6 @@ def _size(path: Path) -> int | None:
         return path.stat().st_size
     except OSError:
         return None
-
-
-T = TypeVar("T")
-
-_MOST_BYTES = (1 << 63) - 1  # that a file can have
-_LEAST_BLOCK = 1 << 10  # bytes, where there are several; half of those that `make_grid` makes
-_MOST_BLOCK = 16 << 20  # bytes; 16 times those that `make_grid` makes
-_SUM = re.compile("([0-9a-f]{32})?")  # empty in an incomplete store
-_MOST_COMPARED = 1 << 53  # sets
-_FEW_SETS, _FEW_PRODUCTS = 1_000, 10_000_000  # condition numbers that are measured again
 
 
 def manifest_of(content: dict[str, Any]) -> Manifest:
@@ -297,30 +317,6 @@ def _header_like(manifest: Manifest) -> str:
     if (version, shape, fortran, dtype, rest) == ((1, 0), expected, False, little, b""):
         return manifest.header
     return shard_header(*expected, manifest.dtype)
-
-
-FORMAT = "cec_mpi store"
-VERSION = 1
-MANIFEST = "manifest.json"
-MANIFEST_COPY = "manifest.copy.json"
-SOURCE = "source.json"  # of what and with which arguments a store was encoded
-INCOMPLETE = "incomplete.json"
-INCOMPLETE_MANIFEST = "incomplete.manifest.json"
-INCOMPLETE_SUMS = "incomplete.sums"
-INCOMPLETE_EXPONENTS = "incomplete.exponents"
-INCOMPLETE_SIZES = "incomplete.sizes"
-JOURNAL = (
-    INCOMPLETE,
-    INCOMPLETE_MANIFEST,
-    INCOMPLETE_SUMS,
-    INCOMPLETE_EXPONENTS,
-    INCOMPLETE_SIZES,
-)
-COLUMN_SIZES = "column-sizes.npy"
-ROW_EXPONENTS = "row-exponents.npy"
-CHECKSUM = "xxh3_64"
-CREATED_BY = f"cec_mpi {__version__}"
-DTYPES = ("float32", "float64")
 
 
 def shard_name(machine: int) -> str:
@@ -556,9 +552,6 @@ def store_dtype(name: str | None, source: np.dtype[Any]) -> np.dtype[Any]:
     if name not in DTYPES:
         raise InputError(f"dtype {name!r}: expected one of {', '.join(DTYPES)}")
     return np.dtype(name)
-
-
-_NAMED = 5  # intervals of rows that a message names
 
 
 def rows_of(blocks: Iterable[int], manifest: Manifest) -> str:

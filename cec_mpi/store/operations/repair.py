@@ -39,6 +39,8 @@ from cec_mpi.store.rebuilding import (
 )
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
+_WAITING = ".waiting"  # after the name that a file is to have
+
 
 @dataclass
 class Piece:
@@ -147,9 +149,6 @@ def compare_and_rebuild(
         damaged = {n for piece in pieces for n in piece.linked}
         if not damaged:
             return pieces, replaced
-
-
-_WAITING = ".waiting"  # after the name that a file is to have
 
 
 @dataclass

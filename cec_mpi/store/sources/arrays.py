@@ -26,6 +26,8 @@ from cec_mpi.text import few, shown
 _WITH_COLUMNS = (("numpy", "ndarray"), ("h5py", "Dataset"), ("zarr", "Array"))  # and with threads
 _EXPECTED = "a path, or an array with a shape, a dtype and rows by slices"
 _shared: dict[str, ArraySource] = {}  # by their keys
+_LISTED = 5
+_BESIDE = 192 << 20  # bytes that encoding takes anyway
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -264,9 +266,6 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
-_LISTED = 5
-
-
 class FrameSource(ArraySource):
     """A DataFrame of pandas; what it misses is NaN, and found as that."""
 
@@ -336,9 +335,6 @@ def _number_dtype(dtype: Any) -> np.dtype[Any] | None:
 def _names(labels: Any) -> tuple[str, ...]:
     """Labels of columns, if all of them are text."""
     return tuple(map(str, labels)) if all(isinstance(label, str) for label in labels) else ()
-
-
-_BESIDE = 192 << 20  # bytes that encoding takes anyway
 
 
 class Chunks:

@@ -21,6 +21,7 @@ from cec_mpi.store.sources.base import FileSource, counted, fill, stamp, unreada
 from cec_mpi.text import plural
 
 _MOST_MAPPED = 32 << 20  # bytes of pages in memory at a time
+_TOGETHER_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,9 +187,6 @@ def parts_source(directory: Path) -> PartsSource:
 def _natural(path: Path) -> list[tuple[int, str]]:
     words = re.split(r"(\d+)", path.name)
     return [(int(word), "") if word.isdecimal() else (0, word) for word in words]
-
-
-_TOGETHER_BYTES = 8 << 20
 
 
 def check_finite(path: Path, rows: int) -> None:

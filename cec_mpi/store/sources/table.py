@@ -21,6 +21,13 @@ from cec_mpi.text import few, nearest, plural
 _SPACES = re.compile(r"\s+")
 _MISSING = {"", "?", "-", "--", ".", "na", "n/a", "#n/a", "null", "none", "missing"}
 _MOST_IN_QUOTES = 16 << 20  # bytes of one row with line breaks in quotes
+_DELIMITERS = {"comma": ",", "tab": "\t", r"\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_LISTED = 8
+_LONGEST = 40  # characters of a name
+_APART = 1 << 18  # bytes between two remembered places in the file, or a row where it is longer
+_SHOWN = 40  # characters of a cell
+_UNNAMED = ("", "Unnamed: 0")  # what pandas calls the column of an index, written once or twice
 
 
 def records(file: Iterable[bytes], delimiter: str) -> Iterator[tuple[bytes, int]]:
@@ -134,12 +141,6 @@ def _split(text: str, delimiter: str) -> tuple[list[str], bool]:
         if not found:
             return cells, False
         at = found.end()
-
-
-_DELIMITERS = {"comma": ",", "tab": "\t", r"\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
-_RANGE = re.compile(r"(\d+)-(\d+)")
-_LISTED = 8
-_LONGEST = 40  # characters of a name
 
 
 @dataclass(frozen=True)
@@ -319,11 +320,6 @@ def _what_there_is(text: str, names: tuple[str, ...]) -> str:
     if close := nearest(text, names) or next(alike, ""):
         return f"did you mean {close!r}?"
     return f"it has {few(names, _LISTED)}"
-
-
-_APART = 1 << 18  # bytes between two remembered places in the file, or a row where it is longer
-_SHOWN = 40  # characters of a cell
-_UNNAMED = ("", "Unnamed: 0")  # what pandas calls the column of an index, written once or twice
 
 
 @dataclass(frozen=True, kw_only=True)

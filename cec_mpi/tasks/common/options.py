@@ -16,6 +16,10 @@ from cec_mpi.errors import InputError, ScaleWarning, ToleranceWarning
 from cec_mpi.files.npy import open_npy
 from cec_mpi.tasks.common.units import divided
 
+_PROBES = 7  # random vectors: with 3, one of 25 to 40 wide X was warned of for nothing
+_FAR_APART = 300.0  # of scales, from where on solvers are slow or end too early
+_CONSTANT = 100.0  # accuracies of products: what varies less is rounding
+
 
 def whole(name: str, value: object, least: int) -> int:
     """A whole number of at least `least`."""
@@ -141,11 +145,6 @@ def warn_of_tolerance(X: Any, task: str, tol: float) -> None:
             "store of float64 has more digits)"
         )
         warnings.warn(text, ToleranceWarning, stacklevel=3)
-
-
-_PROBES = 7  # random vectors: with 3, one of 25 to 40 wide X was warned of for nothing
-_FAR_APART = 300.0  # of scales, from where on solvers are slow or end too early
-_CONSTANT = 100.0  # accuracies of products: what varies less is rounding
 
 
 def warn_of_scales(X: Any, task: str, *, centred: bool, exponent: int) -> None:

@@ -22,6 +22,8 @@ from cec_mpi.wire.orders import MASTER, Opening, Order, Reported
 _NUMBER = 8  # bytes
 _HEADER = len(Order._fields)
 ORDER_BYTES = _HEADER * _NUMBER
+_REPORT = Reported.size()
+Floats = NDArray[np.float64]
 
 
 class Sizes:
@@ -93,11 +95,6 @@ class Packet:
         longest = max(self._lengths)
         if longest != self._room:
             self._make(longest)
-
-
-_REPORT = Reported.size()
-
-Floats = NDArray[np.float64]
 
 
 class Layout:

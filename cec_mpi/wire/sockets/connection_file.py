@@ -34,6 +34,9 @@ _Z85 = f"{digits}{ascii_letters}.-:+=^!/*?&<>()[]{{}}@%$#"  # which are these, i
 _GROUP = 5  # of them are 32 bits
 _OWNER_ALONE = 0o600
 _KEYS = ("server_key", "public_key", "secret_key")
+ALL_ADDRESSES = ("", "0.0.0.0", "::")  # what stands for all addresses of a host
+MOST_PORT = (1 << 16) - 1
+_HOST_AND_PORT = re.compile(r"(?:\[([^\s\[\]]+)\]|([^\s\[\]:]*)):([0-9]{1,5})")
 
 
 class Keys(NamedTuple):
@@ -270,12 +273,6 @@ def _key(text: Any) -> bytes:
         if bits >> 32:
             raise ValueError
     return key
-
-
-ALL_ADDRESSES = ("", "0.0.0.0", "::")  # what stands for all addresses of a host
-MOST_PORT = (1 << 16) - 1
-
-_HOST_AND_PORT = re.compile(r"(?:\[([^\s\[\]]+)\]|([^\s\[\]:]*)):([0-9]{1,5})")
 
 
 def own_names() -> list[str]:

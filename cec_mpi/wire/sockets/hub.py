@@ -60,6 +60,10 @@ from cec_mpi.wire.sockets.messages import (
     together,
 )
 
+log = logging.getLogger(__name__)
+_MOST_AT_ONCE = 1000  # messages, before something else has a turn
+_MOST_TOLD = 10  # warnings of one kind
+
 
 class Shortage:
     """Says how many machines are missing, whenever that has changed.
@@ -104,12 +108,6 @@ class Shortage:
         self._said = missing
         more = plural(missing, "more shard" if shards else "more machine")
         say(f"waiting for {more} ({plural(len(here), 'machine')} here)")
-
-
-log = logging.getLogger(__name__)
-
-_MOST_AT_ONCE = 1000  # messages, before something else has a turn
-_MOST_TOLD = 10  # warnings of one kind
 
 
 class SocketHub:

@@ -47,6 +47,11 @@ from cec_mpi.wire.sockets.messages import (
     pieces,
 )
 
+log = logging.getLogger(__name__)
+_DOMAIN = "cec_mpi"  # whose keys they are
+_DESCRIPTORS = 26  # that ZeroMQ needs to listen, and a few more for modules and records
+_NOWHERE = logging.Logger("zmq.auth", logging.CRITICAL)  # pyzmq would log passwords
+
 
 @dataclass(eq=False)
 class Peer:
@@ -129,13 +134,6 @@ class Peer:
                     self.text = content
             case None:
                 self.is_ready = True
-
-
-log = logging.getLogger(__name__)
-
-_DOMAIN = "cec_mpi"  # whose keys they are
-_DESCRIPTORS = 26  # that ZeroMQ needs to listen, and a few more for modules and records
-_NOWHERE = logging.Logger("zmq.auth", logging.CRITICAL)  # pyzmq would log passwords
 
 
 class Listener:

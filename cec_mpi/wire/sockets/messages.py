@@ -58,6 +58,10 @@ _FIELDS = {
 }
 _MOST_TEXT = 1 << 16  # characters of what went wrong
 _NOTHING = "nothing that a machine says"
+_NUMBER = 8  # bytes
+_HEADER = len(Order._fields)
+_MOST_NAME = 255  # characters of a name
+_MOST_NUMBER = 1 << 62
 
 
 def first(kind: bytes, head: NDArray[Any] | bytes) -> bytes:
@@ -127,10 +131,6 @@ def _text(content: str) -> str:
     return printable(content[:_MOST_TEXT], kept="\n")
 
 
-_NUMBER = 8  # bytes
-_HEADER = len(Order._fields)
-
-
 def goes_with_order(content: NDArray[Any]) -> bool:
     """Whether what a job multiplies with goes with its order."""
     return content.nbytes <= SHORT_VECTOR
@@ -198,10 +198,6 @@ def shape_for(order: Multiply, opening: Opening) -> tuple[int, int]:
 def goes_with_report(values: NDArray[Any]) -> bool:
     """Whether answers go with their report."""
     return values.nbytes <= SHORT_ANSWERS
-
-
-_MOST_NAME = 255  # characters of a name
-_MOST_NUMBER = 1 << 62
 
 
 @dataclass(frozen=True)
