@@ -12,8 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from cec_mpi.commands.shared import add_json
-from cec_mpi.drawing.scene import letter
-from cec_mpi.drawing.shares import Shares
+from cec_mpi.drawing.shares import Shares, letter
 from cec_mpi.drawing.steps import steps_table
 from cec_mpi.drawing.typed import left_out, typed
 from cec_mpi.errors import InfeasibleError, InputError
@@ -45,7 +44,7 @@ def add_plan(commands: Any) -> None:
     add_option(p, Sharing, "scheme")
     add_flag(p, "--exact", "add the paper's fractions", default=False)
     add_flag(p, "--steps", "add what Algorithm 1 does, step by step", default=False)
-    add_flag(p, "--figure FILE", "write a picture, too: out.svg, out.pdf or out.png")
+    add_flag(p, "--figure FILE", "write a picture, too: out.svg, out.pdf or out.png (matplotlib)")
     add_flag(
         p,
         "--before LIST",
@@ -160,11 +159,11 @@ def _explained(
 def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
     from dataclasses import replace
 
-    from cec_mpi.drawing.filling import with_iterations
     from cec_mpi.drawing.lanes import draw
+    from cec_mpi.drawing.pictures import check_suffix, style, write_picture
     from cec_mpi.drawing.shares import new_rows
-    from cec_mpi.drawing.writing import write_scene
 
+    check_suffix(arguments.figure)
     machines = len(arguments.speeds)
     if machines > _MOST_DRAWN:
         raise InputError(
@@ -181,17 +180,16 @@ def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
     copies = arguments.recovery + arguments.stragglers
     some = f"{copies} of {machines} machines" if copies < machines else plural(machines, "machine")
     heading = f"{some} {'computes' if copies == 1 else 'compute'} each row"
-    scene = draw(panels, heading)
-    if "iterations" in plan:
-        scene = with_iterations(scene, plan["available"], plan["iterations"])
-    write_scene(scene, arguments.figure)
+    with style():
+        figure = draw(panels, heading, plan.get("iterations", ()))
+        write_picture(figure, arguments.figure, heading)
 
 
 def _shares(plan: dict[str, Any], speeds: Sequence[Fraction]) -> Shares:
     from cec_mpi.core.plan.assignment import Block
     from cec_mpi.text import few
 
-    labels = [f"{n} (speed {float(speed):g})" for n, speed in enumerate(speeds, start=1)]
+    labels = [f"{n} (speed {float(speed):.4g})" for n, speed in enumerate(speeds, start=1)]
     blocks = [Block(b["start"], b["stop"], tuple(b["machines"])) for b in plan["blocks"]]
     available = tuple(plan["available"])
     away = sorted(set(range(1, len(speeds) + 1)) - set(available))

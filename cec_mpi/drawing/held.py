@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cec_mpi.core.plan.assignment import Block
-from cec_mpi.drawing.scene import letter
-from cec_mpi.drawing.shares import Shares
+from cec_mpi.drawing.shares import Shares, letter
 
 
 def held_table(plan: Mapping[str, Any], speeds: Sequence[Any]) -> list[str]:

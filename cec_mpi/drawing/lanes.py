@@ -1,219 +1,249 @@
-"""Assignments as a scene, as the paper's Figure 1: a lane for each machine, its rows along it.
+"""Assignments as a picture, as the paper's Figure 1: a lane for each machine, its rows along it.
 
 All of a lane is what the machine stores; what it computes is in colour, block by block, each
-with its letter. Preempted machines are hatched.
+with its letter. Preempted machines are hatched. Below it, where they are asked for, the steps of
+Algorithm 1 as the paper's Figure 2: what machines are left to compute, from which blocks take
+their parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
 
-from cec_mpi.drawing.scene import Box, Scene, Words, letter, role_of, text_width
-from cec_mpi.drawing.shares import Shares
-from cec_mpi.text import few, listed, plural
+import numpy as np
 
-_WIDTH, _MARGIN = 640.0, 16.0
-_LANE, _LANES_HEIGHT, _LEAST_LANE = 27.0, 560.0, 0.4
-_SEPARATE = 6.0  # lanes that are as high have gaps, outlines and marks
-_LETTERED = 13.0  # and such have letters
-_LEAST_OUTLINED = 3.0  # width of a block
-_LABEL, _LONGEST_LABEL = 13.0, 22
-_SMALL = 12.0
-_LINE = 19.0
-_TICKS = 5
+from cec_mpi.drawing.pictures import BLOCKS, FAINT, STORED
+from cec_mpi.drawing.shares import Shares, letter
+from cec_mpi.text import few, plural, printable
+
+_WIDTH = 6.7  # inches, of a page
+_LANE, _LANES = 0.28, 5.6  # inches: of a lane at most, of all of them at most
+_ABOVE, _LINE, _RIGHT, _LETTER = 0.5, 0.2, 0.85, 0.075  # inches, the last of most letters
+_HIGH = 0.83  # of a lane that has a gap below it
+_SEPARATE = 60  # machines whose lanes have gaps, letters and marks
+_NAMED = 40  # lanes with a name
 _LISTED = 12  # blocks in a legend
-_DESCRIBED = 20  # machines in a description
+_LONGEST_LABEL = 22
+_MOST_STEPS, _MOST_MACHINES, _NUMBERED = 24, 24, 8
 
 
-def draw(panels: Sequence[Shares], heading: str) -> Scene:
-    """Assignments one below the other, along the same rows."""
-    boxes: list[Box] = []
-    words: list[Words] = []
-    x = _MARGIN + max(text_width(label, _LABEL) for p in panels for label in _labels(p)) + 8
-    right = _MARGIN + max(text_width(f"{p.rows}", _LABEL) for p in panels) * 1.07 + 8
-    x_end = _WIDTH - max(right, text_width("rows", _LABEL) + _MARGIN + 8)
-    y = _MARGIN + 16
-    words.append(Words(_MARGIN, y, heading, 15, bold=True))
-    y += 10
-    for panel in panels:
-        y = _panel(panel, x, x_end, y, boxes, words)
-    y = _meanings(panels, y, boxes, words)
-    description = " ".join(_described(panel) for panel in panels)
-    return Scene(_WIDTH, y + _MARGIN - 6, heading, description, boxes, words)
+def draw(panels: Sequence[Shares], heading: str, steps: Sequence[Mapping[str, Any]] = ()) -> Any:
+    """Assignments one below the other, along the same rows, in the style of `pictures`.
+
+    Parameters
+    ----------
+    panels : sequence of Shares
+    heading : str
+    steps : sequence of mapping
+        The iterations of `explain_plan` by which the last panel was made.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    from matplotlib.figure import Figure
+
+    heights = [_lane(p) * p.machines for p in panels]
+    above = [_ABOVE] * len(panels)
+    below = [0.55 + _LINE * _lines(p) for p in panels]
+    names = [_cut(label) for p in panels for label in p.labels]
+    if steps:
+        heights.append(0.31 * min(len(steps), _MOST_STEPS))
+        above.append(_ABOVE + _LINE)
+        below.append(0.3)
+        names += _step_names(steps)
+    left = 0.15 + _LETTER * max(map(len, names))
+    height = 0.3 + sum(above) + sum(heights) + sum(below) + 0.3
+    figure = Figure(figsize=(_WIDTH, height))
+    figure.text(0.01, 1 - 0.2 / height, printable(heading), fontsize=10.5, weight="bold")
+    top, axes = height - 0.3, []
+    for high, head, foot in zip(heights, above, below, strict=True):
+        top -= head + high
+        width = _WIDTH - left - _RIGHT
+        place = left / _WIDTH, top / height, width / _WIDTH, high / height
+        axes.append(figure.add_axes(place))
+        top -= foot
+    for panel, each in zip(panels, axes, strict=False):
+        _draw_panel(each, panel)
+    if steps:
+        _draw_steps(axes[-1], panels[-1].available, steps)
+    figure.legend(handles=_meanings(panels), loc="lower left", ncols=3)
+    return figure
 
 
-def _panel(
-    shares: Shares, x: float, x_end: float, y: float, boxes: list[Box], words: list[Words]
-) -> float:
-    """Draw one assignment from y down; returns where it ends."""
-    y += _LINE + 4
-    words.append(Words(_MARGIN, y, shares.title, 14))
-    words.append(Words(_MARGIN, y + 18, shares.subtitle, _SMALL, "faint"))
-    words.append(Words(_WIDTH - _MARGIN, y + 18, "rows", _SMALL, "faint", "end"))
-    y += 26
-    lane = max(_LEAST_LANE, min(_LANE, _LANES_HEIGHT / shares.machines))
-    scale = (x_end - x) / shares.rows
-    gap = 0.18 * lane if lane >= _SEPARATE else 0.0
-    separate = bool(gap)
-    away = shares.away
-    boxes += [
-        Box(x, y + (first - 1) * lane, x_end - x, count * lane - gap, role)
-        for role, machines in (("stored", shares.available), ("away", away))
-        for first, count in (_runs(machines) if not separate else [(n, 1) for n in machines])
-    ]
-    for f, block in sorted(enumerate(shares.blocks, start=1), key=lambda each: role_of(each[0])):
-        left, width = x + block.start * scale, (block.stop - block.start) * scale
-        name = letter(f)
-        for first, count in [(n, 1) for n in block.machines] if separate else _runs(block.machines):
-            top = y + (first - 1) * lane
-            outlined = separate and width >= _LEAST_OUTLINED
-            boxes.append(Box(left, top, width, count * lane - gap, role_of(f), outlined))
-            if lane >= _LETTERED and text_width(name, _SMALL) + 2 <= width:
-                middle = top + (lane - gap) / 2 + 3.4
-                words.append(Words(left + width / 2, middle, name, _SMALL, "on block", "middle"))
+def _lane(shares: Shares) -> float:
+    return min(_LANE, _LANES / shares.machines)
+
+
+def _lines(shares: Shares) -> int:
+    """Lines of a legend of blocks, which has two columns."""
+    return -(-min(len(shares.blocks), _LISTED) // 2) + (len(shares.blocks) > _LISTED)
+
+
+def _draw_panel(axes: Any, shares: Shares) -> None:
+    separate = shares.machines <= _SEPARATE
+    high = _HIGH if separate else 1.0
+    axes.set_title(f"{printable(shares.title)}\n{printable(shares.subtitle)}", fontsize="medium")
+    axes.barh(shares.available, shares.rows, high, color=STORED)
+    axes.barh(shares.away, shares.rows, high, color="white", edgecolor=FAINT, hatch="////", lw=0)
     if separate:
-        for n, spans in shares.new.items():
-            high = max(1.5, 0.12 * lane)
-            bottom = y + n * lane - gap - 0.08 * lane
-            boxes += [
-                Box(x + start * scale, bottom - high, (stop - start) * scale, high, "new")
-                for start, stop in spans
-            ]
-    _name_lanes(shares, x, x_end, y, lane, gap, boxes, words)
-    y += shares.machines * lane
-    y = _axis(shares.rows, x, x_end, y, boxes, words)
-    return _legend(shares, y, boxes, words)
+        _draw_blocks(axes, shares)
+    else:
+        _draw_image(axes, shares)
+    _name_lanes(axes, shares)
+    axes.set_xlim(0, shares.rows)
+    axes.set_ylim(shares.machines + 0.5, 0.5)
+    axes.text(1.01, 0, "row", transform=axes.transAxes, color=FAINT, va="top")
+    axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.tick_params(left=False, bottom=separate)
+    _list_blocks(axes, shares)
 
 
-def _name_lanes(
-    shares: Shares,
-    x: float,
-    x_end: float,
-    y: float,
-    lane: float,
-    gap: float,
-    boxes: list[Box],
-    words: list[Words],
-) -> None:
-    """Names of machines and rows that they compute, as many as there is room for."""
-    every = next(step for step in _round_numbers() if step * lane >= _LETTERED)
-    size = min(_LABEL, max(lane * 0.62, 10.5))
+def _draw_blocks(axes: Any, shares: Shares) -> None:
+    """Each block on each of its machines, with its letter where there is room."""
+    for f, block in enumerate(shares.blocks, start=1):
+        rows = block.stop - block.start
+        axes.barh(
+            block.machines,
+            rows,
+            _HIGH,
+            left=block.start,
+            color=_colour(f),
+            edgecolor="white",
+            lw=0.8,
+        )
+        if rows * 50 > shares.rows * len(letter(f)) and _lane(shares) > _LANE / 2:
+            for n in block.machines:
+                middle = block.start + rows / 2
+                axes.text(middle, n, letter(f), ha="center", va="center_baseline", clip_on=True)
+    for n, spans in shares.new.items():
+        axes.broken_barh([(a, b - a) for a, b in spans], (n + 0.3, 0.12), color="black", lw=0)
+
+
+def _draw_image(axes: Any, shares: Shares) -> None:
+    """All blocks as one image, where machines are many."""
+    from matplotlib.colors import ListedColormap
+
+    order = sorted(range(len(shares.blocks)), key=lambda k: shares.blocks[k].start)
+    cells = np.full((shares.machines, len(order)), np.nan)
+    for k, f in enumerate(order):
+        cells[np.array(shares.blocks[f].machines) - 1, k] = f % len(BLOCKS)
+    edges = [*(shares.blocks[f].start for f in order), shares.rows]
+    lanes = np.arange(shares.machines + 1) + 0.5
+    colours = ListedColormap(list(BLOCKS))
+    most = len(BLOCKS) - 0.5
+    axes.pcolormesh(edges, lanes, cells, cmap=colours, vmin=-0.5, vmax=most, rasterized=True)
+
+
+def _name_lanes(axes: Any, shares: Shares) -> None:
+    """Names of machines at the left, rows that they compute at the right, of as many as fit."""
+    every = -(-shares.machines // _NAMED)
+    named = range(every, shares.machines + 1, every)
+    axes.set_yticks(named, [_cut(shares.labels[n - 1]) for n in named])
+    right = axes.get_yaxis_transform()
+    axes.text(1.01, 1.01, "rows", transform=axes.transAxes, color=FAINT, va="bottom")
     loads, away = shares.loads(), set(shares.away)
-    for n, label in enumerate(_labels(shares), start=1):
-        if n % every:
-            continue
-        middle = y + (n - 1) * lane + (lane - gap) / 2 + 0.35 * size
-        words.append(Words(x - 8, middle, label, size, anchor="end"))
-        load = "" if n in away else str(loads[n - 1])
-        words.append(Words(_WIDTH - _MARGIN, middle, load, size, anchor="end"))
-        if n in away and lane >= _LETTERED:
-            width = text_width("preempted", _SMALL) + 8
-            centre = (x + x_end) / 2
-            boxes.append(Box(centre - width / 2, y + (n - 1) * lane, width, lane - gap, "paper"))
-            words.append(Words(centre, middle - 0.2, "preempted", _SMALL, "faint", anchor="middle"))
+    for n in named:
+        said = "preempted" if n in away else str(loads[n - 1])
+        axes.text(1.01, n, said, transform=right, va="center_baseline")
 
 
-def _axis(
-    rows: int, x: float, x_end: float, y: float, boxes: list[Box], words: list[Words]
-) -> float:
-    y += 3
-    boxes.append(Box(x, y, x_end - x, 1, "faint"))
-    for row in _ticks(rows, x_end - x):
-        place = x + row * (x_end - x) / rows
-        boxes.append(Box(place - 0.5, y, 1, 5, "faint"))
-        words.append(Words(place, y + 18, str(row), _SMALL, "faint", "middle"))
-    words.append(Words(x - 8, y + 18, "row", _SMALL, "faint", "end"))
-    return y + 24
+def _list_blocks(axes: Any, shares: Shares) -> None:
+    """Blocks, their rows and their machines."""
+    from matplotlib.patches import Patch
+    from matplotlib.transforms import blended_transform_factory
 
-
-def _legend(shares: Shares, y: float, boxes: list[Box], words: list[Words]) -> float:
-    """Blocks, their rows and their machines, in columns."""
-    entries = [
-        (f, f"{plural(block.stop - block.start, 'row')} on {_named(block.machines)}")
+    handles = [
+        Patch(
+            color=_colour(f),
+            label=f"{letter(f)}: {plural(block.stop - block.start, 'row')} on "
+            f"machine{'s' * (len(block.machines) > 1)} {few(block.machines, 3)}",
+        )
         for f, block in enumerate(shares.blocks[:_LISTED], start=1)
     ]
-    more = len(shares.blocks) - len(entries)
-    widest = max(text_width(text, _SMALL) for _, text in entries) + 28
-    columns = max(1, min(len(entries), 3, int((_WIDTH - 2 * _MARGIN) / widest)))
-    lines = -(-len(entries) // columns)
-    for k, (f, text) in enumerate(entries):
-        left = _MARGIN + (k // lines) * (_WIDTH - 2 * _MARGIN) / columns
-        base = y + (k % lines + 1) * _LINE
-        boxes.append(Box(left, base - 12, 22, 14, role_of(f), True))
-        words.append(Words(left + 11, base - 1.2, letter(f), _SMALL, "on block", "middle"))
-        words.append(Words(left + 28, base - 1, text, _SMALL))
-    y += lines * _LINE
+    more = len(shares.blocks) - len(handles)
     if more:
-        y += _LINE
-        words.append(Words(_MARGIN, y - 1, f"and {plural(more, 'block')} more", _SMALL, "faint"))
-    return y + 6
-
-
-def _named(machines: Sequence[int]) -> str:
-    return f"machine{'s' * (len(machines) > 1)} {few(machines, 3)}"
-
-
-def _meanings(panels: Sequence[Shares], y: float, boxes: list[Box], words: list[Words]) -> float:
-    """What the other marks mean."""
-    shown = [("stored", "stored, not computed")]
-    if any(panel.away for panel in panels):
-        shown.append(("away", "preempted"))
-    if any(box.role == "new" for box in boxes):
-        shown.append(("new", "new to the machine"))
-    x = _MARGIN
-    y += _LINE
-    for role, text in shown:
-        boxes.append(Box(x, y - 12, 22, 14, role if role != "new" else role_of(1), True))
-        if role == "new":
-            boxes.append(Box(x, y - 2.5, 22, 3, role))
-        words.append(Words(x + 28, y - 1, text, _SMALL))
-        x += 28 + text_width(text, _SMALL) + 20
-    return y + 6
-
-
-def _labels(shares: Shares) -> list[str]:
-    """Names of machines, cut where they are long."""
-    return [
-        label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 3]}..."
-        for label in shares.labels
-    ]
-
-
-def _runs(machines: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Neighbours among ascending machine numbers: the first of them, and how many."""
-    for _, pairs in groupby(enumerate(machines), lambda pair: pair[1] - pair[0]):
-        run = [n for _, n in pairs]
-        yield run[0], len(run)
-
-
-def _round_numbers() -> Iterator[int]:
-    """1, 2, 5, 10, 20, 50, .."""
-    power = 1
-    while True:
-        yield from (power, 2 * power, 5 * power)
-        power *= 10
-
-
-def _ticks(rows: int, width: float) -> list[int]:
-    """Round numbers of rows, and the last one, as many as have room."""
-    room = text_width(str(rows), _SMALL) * 1.07 + 14
-    most = min(_TICKS, max(1, int(width / room)))
-    step = next(each for each in _round_numbers() if each * most >= rows)
-    return [*(row for row in range(0, rows, step) if (rows - row) * width >= room * rows), rows]
-
-
-def _described(shares: Shares) -> str:
-    """What a panel shows, in words."""
-    away = shares.away
-    gone = set(away)
-    texts = [
-        f"machine {n} computes {plural(load, 'row')}"
-        for n, load in enumerate(shares.loads(), start=1)
-        if n not in gone
-    ]
-    rest = (
-        f" {plural(len(away), 'machine', 'is', 'are')} preempted: {few(away, 8)}." if away else ""
+        handles.append(Patch(color="none", label=f"and {plural(more, 'block')} more"))
+    axes.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(0, 0),
+        bbox_transform=blended_transform_factory(axes.figure.transFigure, axes.transAxes),
+        borderaxespad=3.2,  # in sizes of letters: below the numbers of the rows
+        ncols=2,
     )
-    of = f"Of {plural(shares.rows, 'row')} {listed(texts, _DESCRIBED)}."
-    return f"{shares.title}: {shares.subtitle}. {of}{rest}"
+
+
+def _meanings(panels: Sequence[Shares]) -> list[Any]:
+    """What the other marks mean."""
+    from matplotlib.patches import Patch
+
+    shown = [Patch(color=STORED, label="stored, not computed")]
+    if any(panel.away for panel in panels):
+        shown.append(Patch(facecolor="white", edgecolor=FAINT, hatch="////", label="preempted"))
+    if any(panel.new and panel.machines <= _SEPARATE for panel in panels):
+        shown.append(Patch(color="black", label="black line: new to the machine"))
+    return shown
+
+
+def _draw_steps(
+    axes: Any, available: Sequence[int], iterations: Sequence[Mapping[str, Any]]
+) -> None:
+    """A row for each iteration, a column for each machine: what it still has to be given."""
+    shown, machines = iterations[:_MOST_STEPS], available[:_MOST_MACHINES]
+    numbered = len(machines) <= _NUMBERED
+    whole = max(Fraction(load) for load in iterations[0]["loads"])
+    places = np.arange(len(machines))
+    right = axes.get_yaxis_transform()
+    for f, each in enumerate(shown, start=1):
+        loads = each["loads"][: len(machines)]
+        parts = [0.85 * float(Fraction(load) / whole) for load in loads]
+        part = 0.85 * float(Fraction(each["alpha"]) / whole)
+        taken = [part if n in each["machines"] else 0 for n in machines]
+        axes.barh([f + 0.18] * len(parts), parts, 0.32, left=places, color="#b6bec7")
+        axes.barh([f + 0.18] * len(parts), taken, 0.32, left=places, color=_colour(f))
+        axes.text(1.01, f, str(each["total"]), transform=right, va="center_baseline")
+        if numbered:
+            for place, load in zip(places, loads, strict=True):
+                axes.text(place, f - 0.05, str(load), va="bottom")
+    axes.set_yticks(range(1, len(shown) + 1), _step_names(shown))
+    every = -(-len(machines) // _NUMBERED)
+    axes.set_xticks(places[::every], [f"m[{n}]" for n in machines[::every]], ha="left")
+    axes.text(1.01, 1.01, "L'", transform=axes.transAxes, color=FAINT, va="bottom")
+    axes.set_xlim(0, len(machines))
+    axes.set_ylim(len(shown) + 0.6, 0.4)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.tick_params(left=False, bottom=False, top=False, labeltop=True, labelbottom=False)
+    unit = "fractions of a shard" if isinstance(iterations[0]["alpha"], str) else "rows"
+    axes.set_title(f"Algorithm 1 step by step\nm: {unit} left to be given; L': their sum", pad=18)
+    rest = [(len(iterations) - len(shown), "step"), (len(available) - len(machines), "machine")]
+    left_out = " and ".join(plural(count, word) for count, word in rest if count)
+    if left_out:
+        axes.set_xlabel(f"and {left_out} more", loc="left")
+
+
+def _step_names(iterations: Sequence[Mapping[str, Any]]) -> list[str]:
+    copies = len(iterations[0]["machines"])
+    return [
+        f"{letter(f)}: alpha = {each['alpha']} = {_reason(each, copies)}"
+        for f, each in enumerate(iterations[:_MOST_STEPS], start=1)
+    ]
+
+
+def _reason(each: Mapping[str, Any], copies: int) -> str:
+    """Which of the two bounds alpha_f is."""
+    if each["decided_by"] == "load":
+        return f"m[{each['smallest']}]"
+    return f"L'{'' if copies == 1 else f'/{copies}'} - m[{each['next_largest']}]"
+
+
+def _colour(f: int) -> str:
+    return BLOCKS[(f - 1) % len(BLOCKS)]
+
+
+def _cut(label: str) -> str:
+    label = printable(label)
+    return label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 3]}..."

@@ -56,6 +56,21 @@ class Shares:
         return rows
 
 
+def letter(number: int) -> str:
+    """The letter of block f: a for f = 1, .. z, aa, ab, ..
+
+    Examples
+    --------
+    >>> letter(1), letter(26), letter(27), letter(703)
+    ('a', 'z', 'aa', 'aaa')
+    """
+    letters = ""
+    while number > 0:
+        number, rest = divmod(number - 1, 26)
+        letters = chr(ord("a") + rest) + letters
+    return letters
+
+
 def new_rows(before: Iterable[Block], after: Iterable[Block]) -> dict[int, Intervals]:
     """Rows that machines compute after a change and did not before it, by machine.
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cec_mpi.drawing.scene import letter
-from cec_mpi.drawing.shares import Shares
+from cec_mpi.drawing.shares import Shares, letter
 from cec_mpi.text import plural
 
 LEAST, MOST = 8, 120  # columns of a lane

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import io
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from cec_mpi.core.plan.assignment import Block
 from cec_mpi.drawing.lanes import draw
-from cec_mpi.drawing.printed import printed
-from cec_mpi.drawing.scene import Scene
+from cec_mpi.drawing.pictures import saved, style
 from cec_mpi.drawing.shares import Shares
-from cec_mpi.drawing.svg import svg
-from cec_mpi.errors import InputError
 from cec_mpi.text import few
 
 _ASSIGNMENTS = 6  # of a run that are drawn
 _MOST_DRAWN = 2000  # machines
-_DOTS_PER_INCH = 200
 _LONGEST_NAME = 11  # of a host, beside its machine's number and speed
-_STYLE: Any = {
-    "svg.hashsalt": "cec_mpi",  # the same file each time
-    "svg.fonttype": "none",  # words stay words
-    "font.size": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-}
 
 
 def figures_of(data: Mapping[str, Any], steps: Iterable[int] = ()) -> dict[str, bytes]:
@@ -53,48 +39,36 @@ def figures_of(data: Mapping[str, Any], steps: Iterable[int] = ()) -> dict[str, 
     InputError
         There is no matplotlib.
     """
-    try:
-        from matplotlib import rc_context
-    except ImportError:
-        raise InputError("figures need matplotlib: pip install 'cec_mpi[plot]'") from None
-    with rc_context(_STYLE), warnings.catch_warnings():
-        # Letters of any script may be in names, and a font has not all of them.
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
-        return {f"{name}.{kind}": content for name, kind, content in _files(data, frozenset(steps))}
+    with style():
+        return {
+            f"{name}.{kind}": saved(figure, kind, name)
+            for name, figure in _figures(data, frozenset(steps))
+            for kind in ("svg", "png")
+        }
 
 
-def _files(data: Mapping[str, Any], steps: AbstractSet[int]) -> Iterator[tuple[str, str, bytes]]:
-    """Name, suffix and content of each file."""
+def _figures(data: Mapping[str, Any], steps: AbstractSet[int]) -> Iterator[tuple[str, Any]]:
+    """Each figure and its name."""
     from cec_mpi.report.exports import plots
 
     runs = data["runs"]
     for number, run in enumerate(runs, start=1):
         before = f"{number}-" if len(runs) > 1 else ""
-        for name, plot in (
-            ("availability", plots.availability),
-            ("makespan", plots.makespan),
-            ("speeds", plots.speeds),
-            ("parts", plots.parts),
-            ("progress", plots.progress),
+        for plot in (
+            plots.availability,
+            plots.makespan,
+            plots.speeds,
+            plots.parts,
+            plots.progress,
         ):
             figure = plot(run, data)
             if figure is not None:
-                yield from _plotted(before + name, figure)
+                yield before + plot.__name__, figure
         if run["machines"] <= _MOST_DRAWN:
             for each in chosen(run["assignments"], steps):
-                scene = _scene(run, each)
-                name = f"{before}assignment-{each['step']}"
-                yield name, "svg", svg(scene).encode()
-                yield name, "png", printed(scene, "png")
+                yield f"{before}assignment-{each['step']}", _assignment(run, each)
     if len(runs) > 1:
-        yield from _plotted("makespans", plots.makespans(data))
-
-
-def _plotted(name: str, figure: Any) -> Iterator[tuple[str, str, bytes]]:
-    for kind, undated in (("svg", {"Date": None}), ("png", {"Software": None})):
-        file = io.BytesIO()
-        figure.savefig(file, format=kind, dpi=_DOTS_PER_INCH, metadata=undated)
-        yield name, kind, file.getvalue()
+        yield "makespans", plots.makespans(data)
 
 
 def chosen(
@@ -118,7 +92,7 @@ def chosen(
     return [assignments[at] for at in sorted(drawn)]
 
 
-def _scene(run: Mapping[str, Any], each: Mapping[str, Any]) -> Scene:
+def _assignment(run: Mapping[str, Any], each: Mapping[str, Any]) -> Any:
     """An assignment as `plan --figure` draws it."""
     machines = run["machines"]
     available = tuple(each["available"])

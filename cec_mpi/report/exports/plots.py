@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.text import printable
+from cec_mpi.drawing.pictures import shortened
 
 Floats = NDArray[np.float64]
 Run = Mapping[str, Any]
@@ -20,7 +20,6 @@ _SHARES = 239
 _FEW, _ALL = "#d6e4f2", "#114477"  # of the rows of its shard
 _EDGE = "#888888"
 _LABELLED = 12  # machines with a line and a name each
-_LONGEST = 60
 _LINES = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
 _MAKESPANS = {
     "measured": ("#4477aa", "-", "measured"),
@@ -49,7 +48,7 @@ def availability(run: Run, data: Mapping[str, Any]) -> Any:
         if where.any():
             image[where] = colors.to_rgb(state["colour"])
             present.append(
-                Patch(facecolor=state["colour"], edgecolor=_EDGE, label=_text(state["words"]))
+                Patch(facecolor=state["colour"], edgecolor=_EDGE, label=shortened(state["words"]))
             )
     present.append(Patch(facecolor=_FEW, label="computed few rows"))
     present.append(Patch(facecolor=_ALL, label="computed the whole shard"))
@@ -163,7 +162,7 @@ def progress(run: Run, data: Mapping[str, Any]) -> Any:
             _numbers(each["value"]),
             color=_LINES[k % len(_LINES)],
             lw=1.2,
-            label=_text(each["name"]),
+            label=shortened(each["name"]),
         )
     if all(each.get("log") for each in found):
         axes.set_yscale("log")
@@ -196,7 +195,7 @@ def _curve(
         axes.fill_between(steps, low, high, color=colour, alpha=0.2, lw=0)
         words += " (median, least to most)"
     lines: list[Any] = axes.plot(
-        steps, middle, color=colour, linestyle=style, lw=1.2, label=_text(words)
+        steps, middle, color=colour, linestyle=style, lw=1.2, label=shortened(words)
     )
     return lines
 
@@ -230,7 +229,7 @@ def _mark(axes: Any, run: Run, data: Mapping[str, Any], on_machines: bool = Fals
             "color": kind["colour"],
             "markersize": 5,
             "clip_on": False,
-            "label": _text(kind["words"]),
+            "label": shortened(kind["words"]),
         }
         if on_machines:
             halo = withStroke(linewidth=2.5, foreground="white")
@@ -274,10 +273,3 @@ def _ends(run: Run) -> tuple[float, float]:
 def _numbers(values: Sequence[float | None]) -> Floats:
     """Numbers, with NaN where there is none."""
     return np.array(values, dtype=float)
-
-
-def _text(text: str) -> str:
-    """Text that came from outside: no formula, nothing that is obeyed, and not too long."""
-    text = printable(text)
-    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-    return text.replace("\\", "/").replace("$", r"\$").lstrip("_") or "(no name)"
