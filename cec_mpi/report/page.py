@@ -14,23 +14,15 @@ from typing import Any
 
 import orjson
 
+from cec_mpi.report.charts import charts_of
+from cec_mpi.report.summary import summary_of
+
 _STYLES = ("uPlot.min.css", "report.css")
 # In this order, since each uses what is before it.
-_SCRIPTS = (
-    "base.js",
-    "theme.js",
-    "view.js",
-    "frame.js",
-    "cells.js",
-    "map.js",
-    "chart.js",
-    "figures.js",
-    "speeds.js",
-    "summary.js",
-    "events.js",
-    "assignment.js",
-    "report.js",
-)
+_SCRIPTS = ("base.js", "steps.js", "chart.js", "map.js", "assignment.js", "events.js", "page.js")
+# Of a run: what is read as HTML, and what charts have taken.
+_READ = {"facts", "words", "sum", "comparisons", "longest", "warnings", "by_machine"}
+_CHARTED = {"series", "parts", "progress", "time"}
 _LARGE = 500_000  # characters
 # What would end the script that the data are in, or a line of it.
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
@@ -60,39 +52,37 @@ def page(data: dict[str, Any]) -> str:
     return Template(_asset("report.html")).substitute(
         policy=policy,
         title=html.escape(_writable(data["title"])),
+        made=f"Made {data['made'][:16].replace('T', ' ')} UTC",
         styles=styles,
-        words=_words(data["runs"]),
+        summary=_writable(summary_of(data)),
         data=packed,
         kind=kind,
         scripts=scripts,
     )
 
 
-def _words(runs: list[dict[str, Any]]) -> str:
-    """What is read where scripts do not run."""
-    lines = []
-    for run in runs:
-        lines.append(f"<h2>{html.escape(run['name'])}: {html.escape(run['state'])}</h2>")
-        said = [*run["words"], *run["warnings"]]
-        if run.get("sum"):
-            said.append(f"All of it took {run['sum']['whole']}:")
-            said += [f"{each['label']}: {each['text']}" for each in run["sum"]["parts"]]
-        for each in run.get("comparisons", ()):
-            said.append(f"{each['label']}: this run took {each['text']} in {each['steps']} steps.")
-        lines += [f"<p>{html.escape(text)}</p>" for text in said]
-    return _writable("\n".join([*lines, "<p>The pictures need JavaScript.</p>"]))
-
-
 def _packed(data: dict[str, Any]) -> tuple[str, str]:
     """The type of the data in the page, and the data: as text, or packed where they are large."""
+    drawn = data | {
+        "charts": charts_of(data["runs"]),
+        "runs": [_drawn(run) for run in data["runs"]],
+    }
     try:
-        text = orjson.dumps(data).decode()
+        text = orjson.dumps(drawn).decode()
     except TypeError:  # a name of a file that is no text
-        text = _writable(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+        text = _writable(json.dumps(drawn, ensure_ascii=False, separators=(",", ":")))
     if len(text) <= _LARGE:
         return "application/json", text.translate(_ESCAPES)
     packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
     return "application/gzip", base64.b64encode(packed).decode()
+
+
+def _drawn(run: dict[str, Any]) -> dict[str, Any]:
+    """What scripts draw of a run; of its machines, the one that cost most."""
+    table = run["by_machine"]
+    first = table["rows"][0][0] if table and table["rows"] else 1
+    kept = {key: value for key, value in run.items() if key not in _READ | _CHARTED}
+    return kept | {"costliest": first}
 
 
 def _writable(text: str) -> str:

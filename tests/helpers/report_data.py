@@ -195,6 +195,7 @@ def run(
         "bins": steps,
         "at": list(range(steps)),
         "time": time.round(6).tolist(),
+        "seconds": float(time[-1]),
         "series": {key: {"value": _digits(values)} for key, values in series.items()},
         "parts": {key: {"value": _digits(values)} for key, values in parts.items()},
         "map": {
@@ -307,6 +308,7 @@ def large_run(
         checkpoints=list(range(5000, steps, 5000)),
         resumes=[40_000],
     )
+    made["seconds"] = made["time"][-1]
     made["words"][0] = f"{steps:,} steps on {machines} machines took {made['time'][-1]:.0f} s."
     return made
 

@@ -230,8 +230,8 @@ def test_hostile_names_stay_text(make_run):
     assert "<script>alert" not in text
     (inside,) = re.findall(r'<script[^>]* id="data"[^>]*>(.*?)</script>', text, re.S)
     assert not set("<>&") & set(inside)
-    assert json.loads(inside) == json.loads(json.dumps(found))
     one = found["runs"][0]
+    assert json.loads(inside)["runs"][0]["events"] == [list(event) for event in one["events"]]
     assert one["names"] == [HOSTILE] * 4
     assert one["events"][0][3] == HOSTILE
     assert HOSTILE in one["events"][1][3]

@@ -1,298 +1,225 @@
 // Availability over time: machines by steps, load as shade, states in colours, events as marks.
 
-const STRIP = 18;
-const SMALL = 24; // machines that are shown all
-const TALL = 500;
-const FEWEST = 12; // machines that a zoomed map shows at the least
+const STRIP = 18; // above the machines, for what happened to none of them
+const FIRST_SHARE = 16; // cells below say a state, those from it on how much was computed
+let largestCell = FIRST_SHARE + 1;
+const seenStates = new Set();
+const shareOf = (cell) => (cell - FIRST_SHARE) / (255 - FIRST_SHARE);
 
-class MachineMap {
-  constructor(parent, run, index) {
-    this.run = run;
-    this.index = index;
-    this.cells = run.cells;
-    this.machine = 1;
-    this.low = 1;
-    this.count = run.machines;
-    this.height = STRIP + (run.machines <= SMALL ? 22 * run.machines : Math.max(TALL, run.machines)) + AXIS;
-    this.canvas = el("canvas", { "aria-hidden": "true" });
-    this.readout = el("p", { class: "readout" });
-    const name = RUNS.length > 1 ? ` of run ${LETTERS[index]}` : "";
-    this.element = el(
-      "div",
-      {
-        class: "map",
-        role: "slider",
-        tabindex: "0",
-        "aria-label": `Machines by steps${name}`,
-        "aria-describedby": "map-keys",
-        "aria-valuemin": view.first,
-        "aria-valuemax": view.last,
-        onkeydown: (event) => this.key(event),
-        onpointermove: (event) => this.point(event),
-        onpointerup: (event) => this.point(event, true),
-      },
-      this.canvas,
-    );
-    if (RUNS.length > 1) parent.append(el("h3", { text: `Run ${LETTERS[index]}: ${run.name}` }));
-    if (run.machines > SMALL) parent.append(this.bar());
-    parent.append(this.element, this.readout);
-    this.element.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
-    const overlay = frame(this.element, () => this.height - AXIS);
-    new ResizeObserver(() => (this.draw(), overlay())).observe(this.element);
-    when("window", () => this.draw());
-    when("step", () => this.tell());
-    when("hover", () => this.tell(false));
-    drawn(() => {
-      this.tiles = paintCells(run, this.cells);
-      this.draw();
-    });
-    this.show(1, run.machines);
-    this.tell(false);
+/** Colours of the 256 values that a cell can have: red, green and blue. */
+function cellColours() {
+  const canvas = el("canvas", { width: 256, height: 1 });
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  const shades = context.createLinearGradient(FIRST_SHARE, 0, largestCell, 0);
+  shades.addColorStop(0, colour("var(--load-none)"));
+  shades.addColorStop(1, colour("var(--load-all)"));
+  context.fillStyle = shades;
+  context.fillRect(0, 0, 256, 1);
+  DATA.states.forEach((state, i) => {
+    context.fillStyle = colour(given(state));
+    context.fillRect(i, 0, 1, 1);
+  });
+  return context.getImageData(0, 0, 256, 1).data;
+}
+
+/** Add the map of a run: pointer and keys pick a step, whose assignment is shown, and a machine. */
+function machineMap(run) {
+  const rowHeight = clamp(600 / run.machines, 1, 22);
+  const rows = rowHeight * run.machines;
+  const canvas = el("canvas", { "aria-hidden": "true" });
+  const readout = el("p", { class: "readout" });
+  const lane = el("div", { class: "mark lane", hidden: "" });
+  const said = { "aria-label": named(run, "Machines by steps"), "aria-describedby": "map-keys" };
+  const slider = { role: "slider", tabindex: "0", "aria-valuemin": first, "aria-valuemax": last };
+  const acts = {
+    onkeydown: pressed,
+    onpointermove: (event) => (pointed = machineAt(event)),
+    onpointerup: (event) => ((view.run = run), setMachine(machineAt(event))),
+  };
+  const element = el("div", { class: "map", ...slider, ...said, ...acts }, canvas, lane);
+  if (SEVERAL) byId("maps").append(el("h3", { text: `Run ${run.letter}: ${run.name}` }));
+  byId("maps").append(element, readout);
+  overlay(element, STRIP + rows);
+  let pointed = null; // the machine that is pointed at
+
+  function machineAt(event) {
+    const y = event.clientY - element.getBoundingClientRect().top - STRIP;
+    return clamp(Math.floor(y / rowHeight) + 1, 1, run.machines);
   }
 
-  get rowHeight() {
-    return (this.height - STRIP - AXIS) / this.count;
-  }
-
-  /** Where the row of a machine begins. */
-  top(machine) {
-    return STRIP + (machine - this.low) * this.rowHeight;
-  }
-
-  /** Buttons for which machines are shown. */
-  bar() {
-    this.shown = el("span", { class: "window" });
-    const button = (text, label, onclick) => el("button", { type: "button", text, "aria-label": label, onclick });
-    this.buttons = {
-      up: button("↑", "Machines with lower numbers", () => this.show(this.low - Math.ceil(this.count / 2), this.count)),
-      down: button("↓", "Machines with higher numbers", () => this.show(this.low + Math.ceil(this.count / 2), this.count)),
-      fewer: button("+", "Fewer machines, larger", () => this.zoom(0.5)),
-      more: button("−", "More machines, smaller", () => this.zoom(2)),
-      all: button("All machines", null, () => this.show(1, this.run.machines)),
-    };
-    return el("div", { class: "toolbar machines controls", role: "toolbar", "aria-label": "Machines shown" }, this.shown, el("span", { class: "buttons" }, ...Object.values(this.buttons)));
-  }
-
-  /** Show so many machines from this one on. */
-  show(low, count) {
-    const { run, buttons } = this;
-    if (run.machines <= SMALL) return;
-    this.count = clamp(Math.round(count), Math.min(FEWEST, run.machines), run.machines);
-    this.low = clamp(Math.round(low), 1, run.machines - this.count + 1);
-    const last = this.low + this.count - 1;
-    this.shown.textContent = `Machines ${whole(this.low)}–${whole(last)} of ${whole(run.machines)}`;
-    buttons.up.disabled = this.low === 1;
-    buttons.down.disabled = last === run.machines;
-    buttons.fewer.disabled = this.count <= FEWEST;
-    buttons.more.disabled = buttons.all.disabled = this.count === run.machines;
-    this.draw();
-  }
-
-  zoom(factor, centre = this.machine) {
-    const at = clamp(centre, this.low, this.low + this.count - 1);
-    const part = (at - this.low) / this.count;
-    const count = clamp(Math.round(this.count * factor), FEWEST, this.run.machines);
-    this.show(at - part * count, count);
-    say(this.shown?.textContent ?? "");
-  }
-
-  wheel(event) {
-    if (!event.altKey || this.run.machines <= SMALL) return;
-    event.preventDefault();
-    this.zoom(2 ** clamp((event.deltaY || event.deltaX) / 200, -1, 1), this.machineAt(event));
-  }
-
-  machineAt(event) {
-    const y = event.clientY - this.element.getBoundingClientRect().top - STRIP;
-    return Math.floor(y / this.rowHeight) + this.low;
-  }
-
-  draw() {
-    const width = this.element.clientWidth;
+  function draw() {
+    const width = element.clientWidth;
     if (!width) return;
-    const { rowHeight } = this;
-    const context = sharp(this.canvas, width, this.height);
-    context.clearRect(0, 0, width, this.height);
-    const inner = width - LEFT - RIGHT;
-    const rows = rowHeight * this.count;
-    context.save();
-    context.beginPath();
-    context.rect(LEFT, 0, inner, STRIP + rows);
-    context.clip();
-    this.drawCells(context, width, rows);
-    this.drawMoments(context, width, rows);
-    this.drawEvents(context, width);
-    context.restore();
-    this.drawAxes(context, width, rows);
+    const context = sharp(canvas, width, STRIP + rows + AXIS);
+    context.clearRect(0, 0, width, STRIP + rows + AXIS);
+    drawCells(context, Math.max(width - LEFT - RIGHT, 1));
+    drawMoments(context, width);
+    drawEvents(context, width);
+    drawAxes(context, width);
   }
 
-  drawCells(context, width, rows) {
-    const { run } = this;
-    const start = run.first - 0.5;
-    const perStep = (width - LEFT - RIGHT) / (view.to - view.from);
-    const mixed = perStep * run.bin < 1; // several bins on one pixel
-    context.imageSmoothingEnabled = this.rowHeight < 1;
-    for (const tile of this.tiles) {
-      const { begin, width: bins, canvas } = tile;
-      const from = clamp(Math.floor((view.from - start) / run.bin) - begin, 0, bins);
-      const to = clamp(Math.ceil((view.to - start) / run.bin) - begin, 0, bins);
-      if (to <= from) continue;
-      const x = xOf(start + (begin + from) * run.bin, width);
-      const wide = (to - from) * run.bin * perStep;
-      const [picture, left, across] = mixed ? mix(tile, from, to, wide) : [canvas, from, to - from];
-      context.drawImage(picture, left, this.low - 1, across, this.count, x, STRIP, wide, rows);
-    }
-    const end = xOf(lastOf(run) + 0.5, width); // the last bin can be shorter than the others
-    context.clearRect(end, STRIP, Math.max(width - end, 0), rows);
-    if (this.rowHeight >= 6) {
-      context.fillStyle = colour("panel");
-      for (let n = 1; n < this.count; n++) {
-        context.fillRect(LEFT, STRIP + n * this.rowHeight - 1, width, 2);
+  /** Steps that share a pixel are mixed, and never with those of other machines. */
+  function drawCells(context, across) {
+    const paint = cellColours();
+    const wide = (view.to - view.from) / across;
+    const bin = (pixel) => (view.from + pixel * wide + 0.5 - run.first) / run.bin;
+    const picture = new ImageData(across, run.machines);
+    for (let pixel = 0; pixel < across; pixel++) {
+      const from = Math.floor(bin(pixel));
+      const to = Math.min(Math.max(Math.floor(bin(pixel + 1)), from + 1), run.bins);
+      if (from < 0 || from >= to) continue;
+      for (let n = 0; n < run.machines; n++) {
+        const at = 4 * (n * across + pixel);
+        for (let k = from; k < to; k++) {
+          const cell = 4 * run.cells[n * run.bins + k];
+          for (let part = 0; part < 3; part++) picture.data[at + part] += paint[cell + part] / (to - from);
+        }
+        picture.data[at + 3] = 255;
       }
     }
+    const small = el("canvas", { width: across, height: run.machines });
+    small.getContext("2d").putImageData(picture, 0, 0);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(small, LEFT, STRIP, across, rows);
+    if (rowHeight < 6) return;
+    context.fillStyle = colour("var(--panel)");
+    for (let n = 1; n < run.machines; n++) context.fillRect(LEFT, STRIP + n * rowHeight - 1, across, 2);
   }
 
-  /** Checkpoints and the places where a run was resumed. */
-  drawMoments(context, width, rows) {
-    context.fillStyle = colour("muted");
-    for (const step of this.run.checkpoints) context.fillRect(xOf(step, width) - 0.5, STRIP - 6, 1, 6);
-    context.strokeStyle = colour("text");
-    context.setLineDash([4, 3]);
-    context.lineWidth = 1.5;
-    for (const step of this.run.resumes) {
-      const x = xOf(step - 0.5, width);
-      context.beginPath();
-      context.moveTo(x, 0);
-      context.lineTo(x, STRIP + rows);
-      context.stroke();
+  /** Checkpoints, and where a run was resumed. */
+  function drawMoments(context, width) {
+    const inside = (step) => step > view.from && step < view.to;
+    context.fillStyle = colour("var(--muted)");
+    for (const step of run.checkpoints.filter(inside)) context.fillRect(xOf(step, width), STRIP - 6, 1, 6);
+    context.fillStyle = colour("var(--text)");
+    for (const step of run.resumes.filter(inside)) {
+      for (let y = 0; y < STRIP + rows; y += 7) context.fillRect(xOf(step - 0.5, width) - 1, y, 1.5, 4);
     }
-    context.setLineDash([]);
   }
 
-  drawEvents(context, width) {
-    const last = this.low + this.count - 1;
-    const isShown = ([, index, machine]) => DATA.kinds[index] && (!machine || (machine >= this.low && machine <= last));
-    const shown = eventsBetween(this.run, Math.ceil(view.from), Math.floor(view.to)).filter(isShown);
-    const room = Math.sqrt(((width - LEFT - RIGHT) * this.height) / (shown.length + 1));
-    const size = clamp(Math.min(room / 3, Math.max(this.rowHeight * 0.6, 8)), 4, 11);
-    const ground = size > 6 ? colour("panel") : "transparent";
-    // Marks of one machine on one spot stand below each other, since none is to look as if it came
-    // later; a thousand of one kind look like one.
+  /** Marks of one machine on one spot stand below each other: none is to look as if it came later. */
+  function drawEvents(context, width) {
+    const shown = eventsBetween(run, Math.ceil(view.from), Math.floor(view.to));
+    const size = clamp(Math.sqrt((width * rows) / (shown.length + 1)) / 3, 4, 13);
     const spots = new Map();
-    for (const [step, index, machine] of shown) {
+    for (const [step, kind, machine] of shown) {
       const x = xOf(step, width);
       const place = `${machine} ${Math.round(x / size)}`;
-      const spot = spots.get(place) ?? { x, machine, kinds: new Set() };
-      spots.set(place, spot);
-      spot.kinds.add(index);
+      if (!spots.has(place)) spots.set(place, { x, machine, kinds: new Set() });
+      spots.get(place).kinds.add(kind);
     }
+    context.font = `${size}px sans-serif`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.lineWidth = 2.5;
+    context.strokeStyle = colour("var(--panel)");
     for (const { x, machine, kinds } of spots.values()) {
-      const middle = machine ? this.top(machine) + this.rowHeight / 2 : STRIP / 2;
-      const apart = Math.min(size + 1, Math.max(this.rowHeight - 1, 2) / kinds.size);
+      const middle = machine ? STRIP + (machine - 0.5) * rowHeight : STRIP / 2;
+      const apart = Math.min(size, Math.max(rowHeight - 1, 2) / kinds.size);
       [...kinds].forEach((index, i) => {
-        const kind = DATA.kinds[index];
-        drawMark(context, kind.mark, x, middle + (i - (kinds.size - 1) / 2) * apart, size, given(kind), ground);
+        const y = middle + (i - (kinds.size - 1) / 2) * apart;
+        context.fillStyle = colour(given(DATA.kinds[index]));
+        if (size > 8) context.strokeText(glyphOf(DATA.kinds[index]), x, y);
+        context.fillText(glyphOf(DATA.kinds[index]), x, y);
       });
     }
   }
 
-  drawAxes(context, width, rows) {
-    context.fillStyle = colour("muted");
+  function drawAxes(context, width) {
     context.font = FONT;
+    context.fillStyle = colour("var(--muted)");
     context.textBaseline = "middle";
     context.textAlign = "right";
     context.fillText("machine", LEFT - 8, STRIP / 2);
-    const every = Math.ceil(13 / this.rowHeight);
-    for (const n of ticks(this.low, this.low + this.count - 1, this.count / every)) {
-      const y = this.top(n) + this.rowHeight / 2;
-      context.fillStyle = n === this.machine ? colour("text") : colour("muted");
-      context.fillText(`${n}`, LEFT - 8, y);
+    for (const n of ticks(1, run.machines, (run.machines * rowHeight) / 13)) {
+      context.fillText(`${n}`, LEFT - 8, STRIP + (n - 0.5) * rowHeight);
     }
-    context.fillStyle = colour("muted");
     context.textBaseline = "top";
     context.textAlign = "center";
     for (const step of axisSteps(width)) {
-      const x = xOf(step, width);
-      context.fillText(whole(step), x, STRIP + rows + 7);
-      context.fillRect(x - 0.5, STRIP + rows + 1, 1, 4);
+      context.fillText(whole(step), xOf(step, width), STRIP + rows + 7);
+      context.fillRect(xOf(step, width) - 0.5, STRIP + rows + 1, 1, 4);
     }
-  }
-
-  point(event, pick = false) {
-    const machine = this.machineAt(event);
-    if (machine < 1 || machine > this.run.machines) return;
-    if (machine !== this.machine) changed("hover");
-    this.look(machine);
-    if (pick) setMachine(machine);
-  }
-
-  /** Show the values of this machine. */
-  look(machine) {
-    const its = clamp(machine, 1, this.run.machines);
-    if (its === this.machine) return;
-    this.machine = its;
-    if (its < this.low || its >= this.low + this.count) this.show(its - this.count / 2, this.count);
-    else this.draw();
   }
 
   /** What is at the step that is shown, in words beneath the map and for whoever listens. */
-  tell(aloud = true) {
+  function tell() {
     const step = shownStep();
-    if (hovered === null) this.look(view.machine);
-    this.readout.classList.toggle("empty", step === null);
-    if (step === null) {
-      this.readout.textContent = "Point at a step, or pick one with the arrow keys, to read its values here.";
-      this.element.setAttribute("aria-valuenow", view.first);
-      this.element.setAttribute("aria-valuetext", "no step picked");
-      return;
-    }
-    const words = this.words(step);
-    this.readout.textContent = words;
+    const machine = Math.min((hovered !== null && pointed) || (view.machine ?? 1), run.machines);
+    lane.hidden = view.machine === null || view.machine > run.machines;
+    lane.style.transform = `translateY(${STRIP + (view.machine - 1) * rowHeight}px)`;
+    lane.style.height = `${rowHeight}px`;
+    const words = step === null ? "Point at a step, or pick one, to read its values here." : wordsAt(step, machine);
+    readout.textContent = words;
     if (hovered !== null) return;
-    this.element.setAttribute("aria-valuenow", step);
-    this.element.setAttribute("aria-valuetext", words);
-    if (aloud && document.activeElement !== this.element) say(words);
+    element.setAttribute("aria-valuenow", step ?? first);
+    element.setAttribute("aria-valuetext", step === null ? "no step picked" : words);
   }
 
-  words(step) {
-    const { run } = this;
-    const bin = binOf(run, step);
-    if (bin < 0) return `Step ${whole(step)}: not in this run`;
-    const [first, last] = stepsOf(run, bin);
-    const value = this.cells[(this.machine - 1) * run.bins + bin];
-    const its = eventsBetween(run, first, last).filter(([, , machine]) => !machine || machine === this.machine);
-    const events = new Set(its.map(([at, index, , text]) => `${wordsOf(DATA.kinds[index])}${first === last ? "" : ` at ${whole(at)}`}${text ? ` (${text})` : ""}`));
+  function wordsAt(step, machine) {
+    const bin = placeOf(run.at, step + 1) - 1;
+    if (bin < 0 || step > lastOf(run)) return `Step ${whole(step)}: not in this run`;
+    const [from, to] = stepsOf(run, bin);
+    const cell = run.cells[(machine - 1) * run.bins + bin];
+    const its = eventsBetween(run, from, to).filter((event) => !event[2] || event[2] === machine);
+    const events = its.map(([at, kind, , text]) => {
+      const when = from === to ? "" : ` at ${whole(at)}`;
+      return `${wordsOf(DATA.kinds[kind])}${when}${text ? ` (${text})` : ""}`;
+    });
     // A cell whose state is that of an event says nothing more than the event.
-    const isSaid = its.some(([, index, machine]) => machine && DATA.kinds[index]?.kind === DATA.states[value]?.state);
-    const said = [...(isSaid ? [] : [cellWords(run, value)]), ...events].slice(0, 4);
-    let computing = 0;
-    for (let n = 0; n < run.machines; n++) computing += this.cells[n * run.bins + bin] >= FIRST_SHARE;
-    return `${stepWords(run, bin)} · ${computing} of ${run.machines} computed · ${machineName(run, this.machine)}: ${said.join("; ")}`;
+    const isSaid = its.some((event) => event[2] && DATA.kinds[event[1]].kind === DATA.states[cell]?.state);
+    const share = `${UNITS.percent(shareOf(cell))} of its shard's rows`;
+    const state = cell < FIRST_SHARE ? DATA.states[cell]?.words ?? "nothing known" : share;
+    const words = [...new Set([...(isSaid ? [] : [state]), ...events])].slice(0, 4);
+    const steps = from === to ? `Step ${whole(from)}` : `Steps ${whole(from)}–${whole(to)}`;
+    return `${steps} · machine ${machineName(run, machine)}: ${words.join("; ")}`;
   }
 
-  key(event) {
-    const { run } = this;
+  function pressed(event) {
     const from = view.step ?? Math.ceil(view.from);
-    const page = Math.max(1, Math.round((view.to - view.from) / 10));
+    const far = Math.max(1, Math.round((view.to - view.from) / 10));
     const moves = {
       ArrowLeft: () => setStep(from - run.bin),
       ArrowRight: () => setStep(view.step === null ? from : from + run.bin),
-      PageDown: () => setStep(from + page),
-      PageUp: () => setStep(from - page),
-      Home: () => setStep(view.first),
-      End: () => setStep(view.last),
-      ArrowUp: () => setMachine(clamp(this.machine - 1, 1, run.machines)),
-      ArrowDown: () => setMachine(clamp(this.machine + 1, 1, run.machines)),
+      PageDown: () => setStep(from + far),
+      PageUp: () => setStep(from - far),
+      Home: () => setStep(first),
+      End: () => setStep(last),
+      ArrowUp: () => setMachine((view.machine ?? 1) - 1),
+      ArrowDown: () => setMachine((view.machine ?? 1) + 1),
       "+": () => zoom(0.5),
-      "=": () => zoom(0.5),
       "-": () => zoom(2),
-      "[": () => this.zoom(0.5),
-      "]": () => this.zoom(2),
       0: showAll,
-      Escape: showAll,
     };
     if (!moves[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
+    view.run = run;
     moves[event.key]();
   }
+
+  tell();
+  when("step", tell);
+  when("window", draw);
+  redraws.push(draw);
+  new ResizeObserver(draw).observe(element);
+}
+
+/** What the map's colours and marks stand for. */
+function mapKey() {
+  for (const run of RUNS) {
+    run.cells = bytesOf(run.map.cells);
+    for (const cell of run.cells) {
+      if (cell > largestCell) largestCell = cell;
+      if (cell < FIRST_SHARE) seenStates.add(cell);
+    }
+  }
+  const item = (look, text) => byId("map-key").append(el("li", { class: "entry" }, look, text));
+  const sample = (kind, paint) => el("span", { class: `sample ${kind}`, colour: paint });
+  const used = new Set(RUNS.flatMap((run) => run.events.map((event) => event[1])));
+  const any = (name) => RUNS.some((run) => run[name].length);
+  DATA.states.forEach((state, i) => seenStates.has(i) && item(sample("layer", given(state)), state.words));
+  item(sample("shade"), `computed none to ${UNITS.percent(shareOf(largestCell))} of its shard's rows`);
+  DATA.kinds.forEach((kind, i) => used.has(i) && item(markOf(kind), wordsOf(kind)));
+  if (any("checkpoints")) item(sample("tick", "var(--muted)"), "checkpoint");
+  if (any("resumes")) item(sample("resumed", "var(--text)"), "resumed");
 }

@@ -1,0 +1,62 @@
+"""The top of a page as plain HTML: what is said, and that it stays text."""
+
+from html.parser import HTMLParser
+
+from cec_mpi.report.data import About, data_of
+from cec_mpi.report.gathered import Run
+from cec_mpi.report.summary import summary_of
+from helpers import report_data
+from helpers.made_runs import step_of
+
+
+class Read(HTMLParser):
+    """The tags of a text, the words in it, and where its links lead."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.words, self.links = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [value for name, value in attrs if name == "href"]
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_the_page_alone_says_who_held_up_who_left_and_what_it_cost(make_run):
+    three = {"rows": (80, 80, 40, 0), "seconds": (0.08, 0.08, 0.08, 0)}
+    steps = [step_of(0), step_of(1, **three, events=[{"lost": 4, "reason": "gone"}]), step_of(2)]
+    run = Run(str(make_run(steps)))
+    read = Read(summary_of(data_of([run], About("x"))))
+    said = " ".join(read.words)
+    assert "Machine 3 cost most" in said
+    assert "machine 4 in step 1 (lost), back in step 2" in said
+    assert "Computing took" in said
+    assert "By machine, the costliest first" in read.words
+    assert "machine 4 was lost" in read.words  # in the table of the longest steps
+    assert {"#step=1", "#machine=4"} <= set(read.links)
+
+
+def test_what_files_say_is_no_markup():
+    hostile = "<script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
+    data = report_data.report(report_data.hostile(hostile), report_data.hostile(hostile))
+    data["words"] = [hostile]
+    read = Read(summary_of(data))
+    assert {"script", "img"}.isdisjoint(read.tags)
+    assert read.words.count(hostile) > 5
+
+
+def test_a_run_without_a_step_has_words_alone(make_run):
+    run = Run(str(make_run([])))
+    read = Read(summary_of(data_of([run], About("x"))))
+    assert "No step has been recorded yet." in read.words
+    assert "table" not in read.tags
+
+
+def test_several_runs_have_links_to_their_own_steps():
+    data = report_data.report(report_data.run(steps=60), report_data.run(steps=20, losses=0))
+    read = Read(summary_of(data))
+    assert {"#run=1&step=3", "#run=2&step=3"} <= set(read.links)
+    assert "The runs compared" in read.words
