@@ -143,8 +143,10 @@ def _otherwise(comparisons: Iterable[Mapping[str, Any]]) -> Html:
             note.append(f"This run took {each['mine_of']}.")
         note.append(f"In {counted(each['steps'], 'step')} that tell.")
         times = tag("td", duration(each["theirs"])), tag("td", duration(each["mine"]))
-        name = tag("th", each["label"], tag("small", " ".join(note)), scope="row")
-        rows.append(tag("tr", name, *times, tag("td", each["text"])))
+        rows.append(
+            tag("tr", tag("th", each["label"], scope="row"), *times, tag("td", each["text"]))
+        )
+        rows.append(tag("tr", tag("td", " ".join(note), colspan=4), class_="note"))
     caption = "What computing would have taken otherwise, in the same steps"
     names = "Shared out otherwise", "Would have taken", "This run took", "That is"
     return _table(caption, names, rows, "otherwise")

@@ -33,7 +33,7 @@ function chart({ title, note = "", unit, lines, log = false, layers = false, hei
       currentTarget.setAttribute("aria-pressed", shown[i]);
       places[i].forEach((at) => uplot.setSeries(at, { show: shown[i] }));
     };
-    const look = layers ? "layer" : line.dash ? "dashed" : "";
+    const look = layers ? "layer" : line.dash ? (line.dash[0] < 3 ? "dotted" : "dashed") : "";
     const words = [el("span", { class: `sample ${look}`, colour: line.paint }), names[i], values[i]];
     if (layers) return el("span", { class: "entry" }, ...words);
     return el("button", { type: "button", class: "entry", "aria-pressed": shown[i], onclick: toggle }, ...words);
