@@ -27,6 +27,7 @@ PARTS = {
 """Parts of a step, in the order in which they are drawn on one another."""
 
 _SUM_COLOURS = {"talk": "collect", "outside": "announce"}
+_ENDLESS = {"tr", "th", "td"}  # HTML ends these by itself, and a page has thousands of them
 _HAPPENED = 4  # events of a step that are named
 
 
@@ -50,7 +51,7 @@ def tag(name: str, *parts: str, **attributes: object) -> Html:
         if value is not None
     )
     inner = "".join(part if isinstance(part, Html) else html.escape(part) for part in parts)
-    return Html(f"<{name}{written}>{inner}</{name}>")
+    return Html(f"<{name}{written}>{inner}" + ("" if name in _ENDLESS else f"</{name}>"))
 
 
 def summary_of(data: Mapping[str, Any]) -> str:
@@ -189,8 +190,7 @@ def _machines(run: Run, number: int, runs: int) -> Html:
             tag("td", _written(value, column["unit"]))
             for value, column in zip(values, its["columns"], strict=True)
         )
-        head = tag("th", link(name, runs, number, machine=machine), scope="row")
-        rows.append(tag("tr", head, *cells, data_machine=machine))
+        rows.append(tag("tr", tag("th", link(name, runs, number, machine=machine)), *cells))
     names = ["Machine", *(column["label"] for column in its["columns"])]
     note = tag("p", its["note"], class_="note")
     return tag("div", _table(its["caption"], names, rows), note, class_="by-machine")

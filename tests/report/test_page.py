@@ -296,6 +296,7 @@ def test_machines_are_listed_by_what_they_cost(browser):
     browser.click(".by-machine tbody tr:nth-child(2) a")
     machine = str(made["by_machine"]["rows"][1][0])
     browser.until(lambda: browser.find("#machine").get_attribute("value") == machine)
+    assert browser.text(".by-machine tr.picked th").startswith(f"{machine} · ")
 
 
 def test_events_are_found_by_machine_and_words(browser):

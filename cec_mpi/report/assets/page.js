@@ -47,8 +47,8 @@ function toolbar() {
     byId("zoom-out").disabled = byId("all").disabled = isWhole();
     byId("step").value = view.step ?? "";
     byId("machine").value = view.machine ?? "";
-    for (const each of document.querySelectorAll("tr[data-machine]")) {
-      each.classList.toggle("picked", +each.dataset.machine === view.machine);
+    for (const each of document.querySelectorAll(".by-machine a")) {
+      each.closest("tr").classList.toggle("picked", each.hash.endsWith(`machine=${view.machine}`));
     }
   };
   tell();
