@@ -100,7 +100,7 @@ class CheckpointFile:
         self._about = dict(about)
         self.steps = steps
         self._written = steps()
-        self._last: dict[str, NDArray[Any]] = {}
+        self._last: dict[str, NDArray[Any] | Callable[[], ArrayLike]] = {}
         self._newest_is_whole = bool(found.state) and not found.problem
 
     def __repr__(self) -> str:
@@ -108,9 +108,11 @@ class CheckpointFile:
         every = f"every {self.every} steps" if self.every < sys.maxsize else "where the run ends"
         return f"<checkpoint of {held} in {str(self._directory)!r}, written {every}>"
 
-    def save(self, **state: ArrayLike) -> None:
+    def save(self, **state: ArrayLike | Callable[[], ArrayLike]) -> None:
         """Take what is needed to go on from here, and write it when it is due."""
-        self._last = {name: np.array(value) for name, value in state.items()}
+        self._last = {
+            name: value if callable(value) else np.array(value) for name, value in state.items()
+        }
         if self.steps() - self._written >= self.every:
             self.write()
 
@@ -128,7 +130,8 @@ class CheckpointFile:
         if not self._last:
             return False
         newest = self._directory / CHECKPOINT
-        content = _content(self._about, self._last)
+        state = {k: np.asarray(v() if callable(v) else v) for k, v in self._last.items()}
+        content = _content(self._about, state)
         with writing(newest):
             self.before_writing()
             if self._newest_is_whole:

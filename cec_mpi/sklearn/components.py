@@ -29,13 +29,13 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstima
         n_components: int = 2,
         *,
         tol: float = 0.0,
-        max_restarts: int | None = None,
+        max_iter: int | None = None,
         random_state: Any = None,
         comm: Any = None,
     ) -> None:
         self.n_components = n_components
         self.tol = tol
-        self.max_restarts = max_restarts
+        self.max_iter = max_iter
         self.random_state = random_state
         self.comm = comm
 
@@ -52,13 +52,13 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstima
                 f"n_components {self.n_components}: expected from 1 to {most}, one less than the "
                 f"smaller side of a {rows} x {columns} matrix"
             )
-        if self.max_restarts is not None:
-            whole("max_restarts", self.max_restarts, 1)
+        if self.max_iter is not None:
+            whole("max_iter", self.max_iter, 1)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         return {
             "k": self.n_components,
             "tol": self.tol,
-            "iterations": self.max_restarts,
+            "iterations": self.max_iter,
             "seed": int(seed),
         }
 
@@ -81,8 +81,8 @@ class CodedPCA(_Components):
         From 1 to ``min(q, r) - 1``.
     tol : float
         Relative accuracy of the singular values; 0 is the best.
-    max_restarts : int, optional
-        The most restarts of ARPACK, of several products each; by default ``10 * min(q, r)``.
+    max_iter : int, optional
+        The most iterations, of two products each; by default ``100 * min(q, r)``.
     random_state : int, RandomState or None
         Of the first vector.
     comm : mpi4py.MPI.Intracomm, optional
@@ -98,6 +98,7 @@ class CodedPCA(_Components):
     mean_ : (r,) ndarray
     n_components_ : int
         k: less than `n_components` where some have not converged.
+    n_iter_ : int
     n_samples_, n_features_in_ : int
     feature_names_in_ : (r,) ndarray of str
         Only where the store has names of columns.
@@ -131,13 +132,14 @@ class CodedPCA(_Components):
 
         def work(operator: Any) -> dict[str, Any]:
             found = pca(operator, **self._options(operator))
-            self._warn_unless(found["converged"], "max_restarts")
+            self._warn_unless(found["converged"])
             return {
                 "components_": found["result"],
                 "explained_variance_": found["explained_variance"],
                 "singular_values_": found["singular_values"],
                 "mean_": found["mean"],
                 "n_components_": len(found["result"]),
+                "n_iter_": found["iterations"],
                 "n_samples_": operator.shape[0],
             }
 
@@ -181,7 +183,7 @@ class CodedTruncatedSVD(_Components):
     ----------
     n_components : int
         From 1 to ``min(q, r) - 1``.
-    tol, max_restarts, random_state, comm
+    tol, max_iter, random_state, comm
         As of `CodedPCA`.
 
     Attributes
@@ -191,7 +193,7 @@ class CodedTruncatedSVD(_Components):
         largest absolute value is positive. Fewer where some have not converged.
     singular_values_, explained_variance_ : (k,) ndarray
         The variance is that of the columns of ``transform(X)``.
-    n_features_in_ : int
+    n_iter_, n_features_in_ : int
     feature_names_in_ : (r,) ndarray of str
         Only where the store has names of columns.
     """
@@ -224,12 +226,13 @@ class CodedTruncatedSVD(_Components):
 
         def work(operator: Any) -> dict[str, Any]:
             found = svd(operator, **self._options(operator))
-            self._warn_unless(found["converged"], "max_restarts")
+            self._warn_unless(found["converged"])
             values, exponent = normalised(found["result"])
             variances = (found["u"] * values).var(axis=0)
             return {
                 "components_": found["vt"],
                 "singular_values_": found["result"],
+                "n_iter_": found["iterations"],
                 "explained_variance_": in_units(
                     "the largest variance", variances, 2 * exponent, {"X": exponent}
                 ),

@@ -85,10 +85,10 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             found = self.comm.bcast(found)
         return found
 
-    def _warn_unless(self, converged: bool, limit: str = "max_iter") -> None:
+    def _warn_unless(self, converged: bool) -> None:
         if not converged:
             warnings.warn(
-                f"{type(self).__name__} has not converged: {limit} was {getattr(self, limit)}",
+                f"{type(self).__name__} has not converged: max_iter was {self.max_iter}",
                 ConvergenceWarning,
                 stacklevel=2,
             )

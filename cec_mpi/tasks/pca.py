@@ -7,8 +7,8 @@ from typing import Any
 from cec_mpi.tasks.common.centred import centred
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.common.options import warn_of_tolerance
-from cec_mpi.tasks.common.units import in_units, scaled
-from cec_mpi.tasks.svd import check_options, leading_triplets
+from cec_mpi.tasks.common.units import in_units
+from cec_mpi.tasks.svd import begun, check_options, leading_triplets
 
 
 def pca(
@@ -31,8 +31,8 @@ def pca(
     tol : float
         Relative accuracy of the singular values, as for `svd`; 0 is the best.
     iterations : int, optional
-        The most iterations, which are restarts of ARPACK of several products each. By default
-        ``10 * min(q, r)``.
+        The most iterations, of one product with X and one with X' each, as for `svd`. One more
+        product with X' before them finds the mean.
     seed : int
         Of the first vector.
     checkpoint : Checkpoint
@@ -45,8 +45,8 @@ def pca(
         variance first, the entry of largest absolute value positive; ``mean``: (r,) ndarray, of
         the rows; ``explained_variance``: (k,) ndarray, of the projections on each component;
         ``singular_values``: (k,) ndarray, of X less the mean;
-        ``converged``: where this is False, only the components that have converged are there,
-        maybe none.
+        ``iterations``: how many were made; ``converged``: if this is False, only the components
+        that have converged are there, maybe none.
 
     Raises
     ------
@@ -75,9 +75,11 @@ def pca(
     """
     check_options(X, k, tol, iterations, seed)
     warn_of_tolerance(X, "pca", tol)
-    operator, of_X = scaled(X, "pca")
+    operator, of_X, state = begun(X, "pca", k, checkpoint)
     operator, mean = centred(operator)
-    _, s, components, converged = leading_triplets(operator, k, tol, iterations, seed, checkpoint)
+    _, s, components, ending = leading_triplets(
+        operator, of_X, k, tol, iterations, seed, state, checkpoint
+    )
     return {
         "result": components,
         "mean": in_units("the mean", mean, of_X, {"X": of_X}, zero=True),
@@ -85,5 +87,5 @@ def pca(
             "the largest variance", s**2 / (X.shape[0] - 1), 2 * of_X, {"X": of_X}
         ),
         "singular_values": in_units("the largest singular value", s, of_X, {"X": of_X}),
-        "converged": converged,
+        **ending,
     }

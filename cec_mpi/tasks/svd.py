@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
+from cec_mpi.tasks.common.lanczos import Lanczos, lanczos_state
 from cec_mpi.tasks.common.options import fraction, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import in_units, scaled
+from cec_mpi.tasks.common.units import divided, in_units, scaled
 
-# ARPACK hands out nothing before it is done: it is asked for little first, then for more.
-_LADDER = (1e-2, 1e-5)
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
 
 
 def svd(
@@ -25,7 +26,7 @@ def svd(
     seed: int = 0,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """The k largest singular values of X with their vectors, by ARPACK.
+    """The k largest singular values of X with their vectors, by a restarted Lanczos method.
 
     Parameters
     ----------
@@ -36,29 +37,29 @@ def svd(
     tol : float
         Relative accuracy of the singular values, as in SciPy's ``svds``; 0 is the best.
     iterations : int, optional
-        The most iterations, which are restarts of ARPACK of several products each. By default
-        ``10 * min(q, r)``. One product before tells how large X is.
+        The most iterations, of one product with X and one with X' each; after an earlier run at
+        least one more. By default ``100 * min(q, r)``. One product before tells how large X is,
+        and one with a block of k vectors ends the task.
     seed : int
         Of the first vector.
     checkpoint : Checkpoint
-        Keeps ``vectors``, (min(q, r), k), singular vectors on the shorter side of X, and
-        ``tol``, their tolerance. If one is wanted, tolerances 1e-2, 1e-5 and `tol` are met one
-        after the other, each from the vectors of the one before, unless the first ``every``
-        products are enough for `tol`: this takes more products, up to three times as many.
+        Keeps at most ``2 k + 20`` vectors on the shorter side of X, ``basis``, and X'X (or XX')
+        projected on them, ``projected``: the same iterations follow as without a break.
 
     Returns
     -------
     dict
         ``result``: (k,) ndarray, the singular values, the largest first; ``u``: (q, k) ndarray,
         left singular vectors; ``vt``: (k, r) ndarray, right singular vectors, in each the
-        entry of largest absolute value is positive; ``converged``: where this is False, only
-        the triplets that have converged are there, maybe none.
+        entry of largest absolute value is positive; ``iterations``: how many were made;
+        ``converged``: if this is False, only the triplets that have converged are there, maybe
+        none.
 
     Raises
     ------
     InputError
-        An option is out of range, ARPACK fails, the checkpoint does not fit, or the singular
-        values are too large or too small for float64.
+        An option is out of range, a product is not finite, the checkpoint does not fit, or the
+        singular values are too large or too small for float64.
 
     Warns
     -----
@@ -69,7 +70,12 @@ def svd(
     -----
     As in ``svds``, the vectors v on the shorter side of X are eigenvectors of X'X (or XX'), and
     values, and vectors on the other side, are those of ``X [v_1 ... v_k]``. Singular values
-    below 1e-8 of the largest are not accurate.
+    below 1e-8 of the largest are not accurate. Iterations end when the residual of each
+    eigenvector is below ``max(tol, 1.5e-8)**2`` times its eigenvalue, or as small as the errors
+    of products, which are measured on the way.
+
+    From one vector, the method finds one vector for each singular value. So that none is missed
+    that X has more than once, a few more iterations from a random vector look for what is left.
 
     Examples
     --------
@@ -80,10 +86,10 @@ def svd(
     """
     check_options(X, k, tol, iterations, seed)
     warn_of_tolerance(X, "svd", tol)
-    operator, of_X = scaled(X, "svd")
-    u, s, vt, converged = leading_triplets(operator, k, tol, iterations, seed, checkpoint)
+    operator, of_X, state = begun(X, "svd", k, checkpoint)
+    u, s, vt, ending = leading_triplets(operator, of_X, k, tol, iterations, seed, state, checkpoint)
     s = in_units("the largest singular value", s, of_X, {"X": of_X})
-    return {"result": s, "u": u, "vt": vt, "converged": converged}
+    return {"result": s, "u": u, "vt": vt, **ending}
 
 
 def check_options(X: Any, k: int, tol: float, iterations: int | None, seed: int) -> None:
@@ -101,64 +107,55 @@ def check_options(X: Any, k: int, tol: float, iterations: int | None, seed: int)
         whole("iterations", iterations, 1)
 
 
-def leading_triplets(
-    X: Any, k: int, tol: float, iterations: int | None, seed: int, checkpoint: Checkpoint
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], bool]:
-    """What `svd` returns, for an operator with block products: u, s, vt and ``converged``."""
-    from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh
+def begun(
+    X: Any, task: str, k: int, checkpoint: Checkpoint
+) -> tuple[LinearOperator, int, dict[str, NDArray[Any]] | None]:
+    """X divided by a power of two, its exponent, and the state of an earlier run.
 
-    size = min(X.shape)
-    random = np.random.default_rng(int(seed))
+    The exponent is part of the state: what is kept is of X divided by it.
+    """
+    state = lanczos_state(checkpoint, min(X.shape), k)
+    if state is None:
+        return *scaled(X, task), None
+    exponent = int(state["exponent"][0])
+    return divided(X, exponent), exponent, state
+
+
+def leading_triplets(
+    X: Any,
+    exponent: int,
+    k: int,
+    tol: float,
+    iterations: int | None,
+    seed: int,
+    state: dict[str, NDArray[Any]] | None,
+    checkpoint: Checkpoint,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], dict[str, Any]]:
+    """What `svd` returns, for an operator and a state of `begun`: u, s, vt and how it ended."""
     tall = X.shape[0] >= X.shape[1]
     product, adjoint = (X.matvec, X.rmatvec) if tall else (X.rmatvec, X.matvec)
-    gram = LinearOperator((size, size), matvec=lambda v: adjoint(product(v)), dtype=np.float64)
-    state = restored(checkpoint, vectors=(size, k), tol=())
-    start = random.standard_normal(size)
-    restarts = iterations or 10 * size
-    attempts = [(tol, restarts)]
-    if checkpoint.wanted:
-        attempts = [(rung, restarts) for rung in (*_LADDER, tol) if rung >= tol]
-        first = _restarts(size, k, checkpoint.every)
-        if first and not state:
-            attempts.insert(0, (tol, min(first, restarts)))
-    if state:
-        attempts = [each for each in attempts if each[0] < state["tol"]] or [(tol, restarts)]
-        start = start_of("vectors", state["vectors"]) @ random.standard_normal(k)
-    converged = True
-    for rung, most in attempts:
-        try:
-            _, vectors = eigsh(gram, k=k, v0=start, tol=rung**2, maxiter=most)
-        except ArpackNoConvergence as error:
-            if most < restarts:
-                continue  # it takes longer: up the ladder, then
-            vectors, converged = error.eigenvectors, False
-            break
-        except ArpackError as error:
-            if product(start).any():
-                raise InputError(f"no singular vectors found: {error}") from None
-            vectors = random.standard_normal((size, k))  # of X = 0 all are singular vectors
-        if rung == tol:
-            break
-        checkpoint.save(vectors=vectors, tol=rung)
-        checkpoint.progress(tolerance=rung)
-        start = vectors @ random.standard_normal(k)
-    vectors = np.linalg.qr(vectors).Q  # ARPACK's are orthonormal up to `rung` only
+    lanczos = Lanczos(min(X.shape), k, tol, seed, state)
+    most = max(iterations or 100 * min(X.shape), lanczos.iterations + 1)
+    while not lanczos.converged and lanczos.iterations < most:
+        lanczos.advance(_finite(adjoint(product(lanczos.vector))))
+        checkpoint.save(exponent=np.array([float(exponent)]), **lanczos.state())
+        checkpoint.progress(residual=lanczos.residual)
+    vectors = np.linalg.qr(lanczos.found()).Q
     block = np.empty((max(X.shape), 0))
     if vectors.size:
-        block = (X.matmat if tall else X.rmatmat)(vectors)
-    if not np.isfinite(block).all():  # not every version of ARPACK has complained
-        raise InputError("no singular vectors found: X v holds infinite numbers or NaN")
+        block = _finite((X.matmat if tall else X.rmatmat)(vectors))
     outer, s, turn = np.linalg.svd(block, full_matrices=False)
     inner = vectors @ turn.T
     u, vt = (outer, inner.T) if tall else (inner, outer.T)
     signs = _signs(vt)
-    return u * signs, s, vt * signs[:, np.newaxis], converged
+    ending = {"iterations": lanczos.iterations, "converged": lanczos.converged}
+    return u * signs, s, vt * signs[:, np.newaxis], ending
 
 
-def _restarts(size: int, k: int, products: int) -> int:
-    """Restarts of ARPACK that these many products with X and X' are enough for."""
-    basis = min(size, max(2 * k + 1, 20))  # as eigsh chooses it
-    return products // (2 * max(1, basis - k))
+def _finite(product: NDArray[Any]) -> NDArray[Any]:
+    if not np.isfinite(product).all():
+        raise InputError("no singular vectors found: a product holds infinite numbers or NaN")
+    return product
 
 
 def _signs(vt: NDArray[Any]) -> NDArray[np.float64]:

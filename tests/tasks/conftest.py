@@ -64,7 +64,8 @@ class Memory:
         self.said.append(numbers)
 
     def save(self, **state):
-        self.saves.append({name: np.array(array) for name, array in state.items()})
+        given = {name: value() if callable(value) else value for name, value in state.items()}
+        self.saves.append({name: np.array(array) for name, array in given.items()})
         if len(self.saves) == self.stop_at:
             raise Interrupted
 

@@ -132,7 +132,8 @@ TALL = RNG.standard_normal((40, 6))
 GRAM = TALL.T @ TALL
 VECTOR, CLASSES = RNG.standard_normal(40), np.arange(40) % 2
 X = {"x": np.ones(6), "iterations": np.array(1)}
-VECTORS = {"vectors": np.eye(6, 2), "tol": np.array(1e-3)}
+BASIS = {"basis": np.eye(3, 6), "projected": np.eye(3), "first": np.array(0)}
+BASIS |= {"noise": np.array(0.0), "iterations": np.array(2), "exponent": np.zeros(1)}
 SCORES = {"scores": np.full(6, 1 / 6), "degrees": np.ones(6), "accuracy": np.array(1e-12)}
 SCORES["iterations"] = np.array(1)
 STATES = [
@@ -142,8 +143,8 @@ STATES = [
     (ridge, TALL, {"y": VECTOR}, X),
     (logistic, TALL, {"y": CLASSES}, {**X, "x": np.ones(7)}),
     (logistic, TALL, {"y": CLASSES, "fit_intercept": False}, X),
-    (svd, TALL, {"k": 2}, VECTORS),
-    (pca, TALL, {"k": 2}, VECTORS),
+    (svd, TALL, {"k": 2}, BASIS),
+    (pca, TALL, {"k": 2}, BASIS),
     (pagerank, np.abs(GRAM), {}, SCORES),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,11 +34,12 @@ class Checkpoint(Protocol):
     def every(self) -> int:
         """Steps, which are products with X, between two writes."""
 
-    def save(self, **state: ArrayLike) -> None:
+    def save(self, **state: ArrayLike | Callable[[], ArrayLike]) -> None:
         """Hand over what is needed to go on from here: written when it is due.
 
-        Cheap enough to be called in each iteration. What is to be kept is copied before this
-        returns: a solver may change its arrays afterwards.
+        Cheap enough to be called in each iteration. Arrays are copied before this returns: a
+        solver may change them afterwards. A function is called when the state is written, and
+        returns an array: this is for large arrays that do not change.
         """
 
     def progress(self, **numbers: float) -> None:
@@ -54,7 +56,7 @@ class _NoCheckpoint:
     def state(self) -> dict[str, NDArray[Any]]:
         return {}
 
-    def save(self, **state: ArrayLike) -> None:
+    def save(self, **state: ArrayLike | Callable[[], ArrayLike]) -> None:
         pass
 
     def progress(self, **numbers: float) -> None:
@@ -67,14 +69,16 @@ class _NoCheckpoint:
 NO_CHECKPOINT: Checkpoint = _NoCheckpoint()
 
 
-def restored(checkpoint: Checkpoint, **shapes: tuple[int, ...]) -> dict[str, NDArray[Any]] | None:
+def restored(
+    checkpoint: Checkpoint, **shapes: tuple[int | None, ...]
+) -> dict[str, NDArray[Any]] | None:
     """The state to go on from, or None on a fresh start.
 
     Parameters
     ----------
     checkpoint : Checkpoint
-    **shapes : tuple of int
-        The shape of each array that the task hands over.
+    **shapes : tuple of int or None
+        The shape of each array that the task hands over; None stands for any length.
 
     Raises
     ------
@@ -86,7 +90,7 @@ def restored(checkpoint: Checkpoint, **shapes: tuple[int, ...]) -> dict[str, NDA
     if not state:
         return None
     found = {name: tuple(array.shape) for name, array in state.items()}
-    if found != shapes:
+    if found.keys() != shapes.keys() or not all(_fits(found[name], shapes[name]) for name in found):
         raise InputError(
             f"the checkpoint does not fit this task: it holds {_text(found)}: expected "
             f"{_text(shapes)}"
@@ -123,5 +127,11 @@ def start_of(name: str, values: NDArray[Any], exponent: int = 0) -> NDArray[Any]
     return start
 
 
-def _text(shapes: dict[str, tuple[int, ...]]) -> str:
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(wanted) and all(
+        other in (length, None) for length, other in zip(shape, wanted, strict=True)
+    )
+
+
+def _text(shapes: Mapping[str, tuple[int | None, ...]]) -> str:
     return ", ".join(f"{name} of shape {shape}" for name, shape in sorted(shapes.items()))

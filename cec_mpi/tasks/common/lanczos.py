@@ -1,0 +1,280 @@
+"""The largest eigenvalues of a symmetric positive semidefinite matrix, by its products alone.
+
+Thick-restarted Lanczos (Wu and Simon, SIAM Journal on Matrix Analysis and Applications 22, 2000).
+Unlike ARPACK, it can be stopped after any product: all that is needed to go on is a basis and the
+matrix projected on it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import InputError
+from cec_mpi.tasks.common.checkpoint import Checkpoint, restored, start_of
+
+_EXTRA = 20  # vectors in the basis, beside two for each that is looked for
+_ROUNDING = 8 * float(np.finfo(np.float64).eps)  # relative: what is smaller may be 0
+_BELOW_NOISE = 0.1  # of the measured errors of products: residuals need not be smaller
+_LUCK = 0.3  # of what a random vector has of a direction, relative to its root mean square
+
+Array = NDArray[np.float64]
+
+
+def lanczos_state(checkpoint: Checkpoint, size: int, k: int) -> dict[str, NDArray[Any]] | None:
+    """What `Lanczos.state` of an earlier run returned, and ``exponent``; None on a fresh start.
+
+    Raises
+    ------
+    InputError
+        It is of something else.
+    """
+    state = restored(
+        checkpoint,
+        basis=(None, size),
+        projected=(None, None),
+        first=(),
+        noise=(),
+        iterations=(),
+        exponent=(1,),
+    )
+    if state is None:
+        return None
+    start_of("basis", state["basis"])
+    start_of("projected", state["projected"])
+    rows, most = len(state["basis"]), _most_vectors(size, k)
+    first = int(state["first"])
+    whole = state["projected"].shape == (rows, rows) and (not first or k <= first < rows)
+    if not (0 < rows <= most and whole):
+        raise InputError(
+            f"the checkpoint does not fit this task: it holds {rows} vectors and a matrix of shape "
+            f"{state['projected'].shape}: expected at most {most} for k {k}"
+        )
+    return state
+
+
+class Lanczos:
+    """An orthonormal basis that grows by one vector with each product, and shrinks to its best.
+
+    Parameters
+    ----------
+    size : int
+        Of the matrix A.
+    k : int
+        How many eigenvalues: below `size`.
+    tol : float
+        Converged when the residuals of all k are below ``max(tol**2, eps)`` times their
+        eigenvalues, or as small as the errors of products.
+    seed : int
+    state : dict, optional
+        What `state` returned in an earlier run.
+
+    Attributes
+    ----------
+    converged : bool
+    iterations : int
+        Products so far.
+    residual : float
+        The largest ``||A v - value v||`` of the k first vectors, relative to the first value.
+
+    Notes
+    -----
+    ``projected`` has in its lower triangle what exact arithmetic would give: the values of the
+    vectors that were kept, and couplings of each vector to those before. Its last row couples the
+    basis to the next vector, so the norm of its product with an eigenvector of the rest is that
+    one's residual. What a product has of earlier vectors beyond that is an error, of the product
+    or of rounding.
+
+    Each distinct eigenvalue is found once: another eigenvector of the same one only grows from
+    rounding errors, and may come too late. So when k have converged, iterations from a random
+    vector that is orthogonal to the whole basis look for an eigenvector that the first vector had
+    no part in. If its eigenvalue is above the k-th, it shows after a few iterations.
+    """
+
+    def __init__(
+        self, size: int, k: int, tol: float, seed: int, state: dict[str, NDArray[Any]] | None
+    ) -> None:
+        self.converged = False
+        self.iterations = 0
+        self.residual = math.inf
+        self._size, self._k, self._seed = size, k, seed
+        self._tol = max(tol**2, float(np.finfo(np.float64).eps))
+        self._most = _most_vectors(size, k)
+        self._noise = 0.0
+        self._known = 0  # vectors whose products are projected; one more is in the basis
+        self._first = 0  # of the vectors that look for missed eigenvalues, if there are any
+        self._basis = np.zeros((self._most, size))
+        self._projected = np.zeros((self._most + 1, self._most + 1))
+        if state is None:
+            self._basis[0] = self._random()
+            return
+        rows = len(state["basis"])
+        self._known = rows - 1
+        self._first = int(state["first"])
+        self._noise = float(state["noise"])
+        self.iterations = int(state["iterations"])
+        self._basis[:rows] = state["basis"]
+        self._projected[:rows, :rows] = state["projected"]
+
+    @property
+    def vector(self) -> Array:
+        """What A is to be multiplied with next."""
+        vector: Array = self._basis[self._known]
+        return vector
+
+    def state(self) -> dict[str, Any]:
+        """What a later run goes on from; the basis as a function, since it is large."""
+        rows = self._known + 1
+        basis = self._basis[:rows]  # these rows do not change: a restart makes another array
+        return {
+            "basis": lambda: basis,
+            "projected": self._projected[:rows, :rows],
+            "first": self._first,
+            "noise": self._noise,
+            "iterations": self.iterations,
+        }
+
+    def found(self) -> Array:
+        """The first k eigenvectors, as columns; of these, only those that have converged."""
+        if self.converged:
+            return self._basis[: self._k].T
+        values, turn, residuals = self._pairs()
+        good = np.flatnonzero(residuals[: self._k] <= self._limits(values[: self._k]))
+        vectors: Array = self._basis[: self._known].T @ turn[:, good]
+        return vectors
+
+    def advance(self, product: Array) -> None:
+        """Take A times `vector`."""
+        new, first = self._known, self._first
+        along, rest = _split(product, self._basis[: new + 1])
+        errors = along[first:new] - self._projected[new, first:new]
+        self._noise = max(self._noise, float(np.abs(errors).max(initial=0.0)))
+        self._projected[new, :first] = along[:first]
+        self._projected[new, new] = along[new]
+        self._known = count = new + 1
+        self.iterations += 1
+        length = float(np.linalg.norm(rest))
+        following = None  # the basis spans what A makes of it
+        if length > self._least() and count < self._size:
+            following = rest / length
+            self._projected[count, new] = length
+        if first:
+            self._look_for_missed(following)
+        else:
+            self._improve(following)
+
+    def _improve(self, following: Array | None) -> None:
+        """Restart with the best vectors when the basis is full, and when they have converged."""
+        values, turn, residuals = self._pairs()
+        k, count = self._k, self._known
+        done = count >= k and (residuals[:k] <= self._limits(values[:k])).all()
+        self.residual = float(residuals[:k].max() / values[0]) if values[0] > 0 else 0.0
+        if done or count == self._size:
+            room = (self._most - k) // 2
+            self._keep(turn.T[: max(k, min(count, self._most - room))] @ self._basis[:count])
+            self._fill_diagonal(values)
+            self._first = self._known
+            self.converged = k == 1 or count == self._size
+            following = None
+        elif count == self._most:
+            better = (k + self._most) // 2
+            coupling = self._projected[count, :count] @ turn[:, :better]
+            self._keep(turn.T[:better] @ self._basis[:count])
+            self._fill_diagonal(values)
+            self._projected[better, :better] = coupling
+        if not self.converged:
+            self._append(following)
+
+    def _look_for_missed(self, following: Array | None) -> None:
+        """Accept the k eigenvectors, unless there is an eigenvalue above theirs."""
+        k, first, count = self._k, self._first, self._known
+        values, turn = _eigenpairs(self._projected[k:count, k:count])
+        of_basis = self._projected.diagonal()
+        least = max(of_basis[k - 1], 0.0)
+        if values[0] > least + max(self._tol * least, self._noise, self._least()):
+            missed = turn[:, 0] @ self._basis[k:count]
+            values = of_basis[:k].copy()
+            self._keep(self._basis[:k])
+            self._fill_diagonal(values)
+            self._first = 0
+            self._append(missed)
+            return
+        others, _ = _eigenpairs(self._projected[first:count, first:count])
+        enough = _steps_to_see(of_basis[k - 2], max(others[0], of_basis[first - 1]), self._size)
+        if following is None or count == self._most or count - first >= enough:
+            self.converged = True
+        else:
+            self._append(following)
+
+    def _keep(self, vectors: Array) -> None:
+        """Begin another basis with these vectors."""
+        self._basis = np.zeros((self._most, self._size))
+        self._known = len(vectors)
+        self._basis[: self._known] = vectors
+        self._projected[:] = 0
+
+    def _fill_diagonal(self, values: Array) -> None:
+        where = np.arange(self._known)
+        self._projected[where, where] = values[: self._known]
+
+    def _append(self, vector: Array | None) -> None:
+        """Multiply with this vector next, or with a random one."""
+        self._basis[self._known] = self._random() if vector is None else vector
+
+    def _pairs(self) -> tuple[Array, Array, Array]:
+        """Eigenvalues and eigenvectors of A projected, the largest first, and their residuals."""
+        count = self._known
+        values, turn = _eigenpairs(self._projected[:count, :count])
+        return values, turn, np.abs(self._projected[count, :count] @ turn)
+
+    def _limits(self, values: Array) -> Array:
+        """What residuals of converged eigenvectors are below."""
+        return np.maximum(self._tol * values, _BELOW_NOISE * self._noise)
+
+    def _least(self) -> float:
+        """What a vector less its part in the basis has to be longer than, to be one of its own."""
+        largest = float(self._projected.diagonal()[: self._known].max(initial=0.0))
+        return max(_ROUNDING * largest, self._noise)
+
+    def _random(self) -> Array:
+        """A random unit vector that is orthogonal to the basis: always the same one."""
+        random = np.random.default_rng([self._seed, self.iterations])
+        _, rest = _split(random.standard_normal(self._size), self._basis[: self._known])
+        return rest / np.linalg.norm(rest)
+
+
+def _most_vectors(size: int, k: int) -> int:
+    return min(size, 2 * k + _EXTRA)
+
+
+def _split(vector: Array, basis: Array) -> tuple[Array, Array]:
+    """How much of a vector lies along each of an orthonormal basis, and what is left of it."""
+    along = basis @ vector
+    rest = vector - along @ basis
+    again = basis @ rest  # the first time leaves rounding errors
+    return along + again, rest - again @ basis
+
+
+def _eigenpairs(symmetric: Array) -> tuple[Array, Array]:
+    """Eigenvalues, the largest first, and eigenvectors, by the lower triangle."""
+    values, vectors = np.linalg.eigh(symmetric)
+    return values[::-1], vectors[:, ::-1]
+
+
+def _steps_to_see(larger: float, smaller: float, size: int) -> float:
+    """After how many steps from a random vector an eigenvalue shows above all others.
+
+    The bound of Kaniel and Paige: with t the tangent of the angle between the vector and the
+    eigenvector, and g the gap relative to the others, half of the gap is filled when
+    ``T(1 + 2 g)**2 >= 2 t**2 / g``, T the Chebyshev polynomial of one degree less.
+    """
+    if smaller <= 0:
+        return 1
+    gap = (larger - smaller) / smaller
+    if gap <= 0:
+        return math.inf
+    needed = max(1.0, math.sqrt(2 * size / gap) / _LUCK)
+    return 1 + math.acosh(needed) / math.acosh(1 + 2 * gap)
