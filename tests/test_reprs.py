@@ -9,6 +9,7 @@ import cec_mpi
 from cec_mpi.availability.command import from_command
 from cec_mpi.availability.models import Listed, RandomAvailability
 from cec_mpi.errors import InfeasibleError
+from cec_mpi.options.values import Interval
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.run.checkpoints import CheckpointFile, Found
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT
@@ -69,12 +70,12 @@ def test_what_stores_and_plans_are(store):
 
 def test_what_a_task_gets_and_what_one_passes(tmp_path):
     found = Found({"w": np.ones(3), "done": np.array(4)})
-    checkpoint = CheckpointFile(tmp_path, {}, found, 50, False, lambda: 0)
+    checkpoint = CheckpointFile(tmp_path, {}, found, Interval(steps=50), lambda: 0)
     assert repr(checkpoint) == f"<checkpoint of done, w in '{tmp_path}', written every 50 steps>"
-    checkpoint = CheckpointFile(tmp_path, {}, Found({}), None, False, lambda: 0)
-    assert (
-        repr(checkpoint) == f"<checkpoint of nothing in '{tmp_path}', written where the run ends>"
-    )
+    checkpoint = CheckpointFile(tmp_path, {}, Found({}), Interval(seconds=60), lambda: 0)
+    assert repr(checkpoint) == f"<checkpoint of nothing in '{tmp_path}', written every 60 s>"
+    checkpoint = CheckpointFile(tmp_path, {}, Found({}), Interval(), lambda: 0)
+    assert repr(checkpoint).endswith("written when the run ends early>")
     assert repr(NO_CHECKPOINT) == "<no checkpoint>"
     assert repr(Recorder()) == "<Recorder, steps so far: 0>"
     assert repr(Listed([(1, 2)], repeat=True)) == "<availability listed for ticks 0..0, repeated>"

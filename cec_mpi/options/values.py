@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import csv
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, NamedTuple
 
 from cec_mpi.availability.numbers import read_machines
 from cec_mpi.machine.emulation import SpeedChange
@@ -46,6 +47,35 @@ def shape(text: str) -> tuple[int, int]:
     if len(words) != 2:
         raise argparse.ArgumentTypeError(f"{text!r}: expected rows and columns, as 1000,20")
     return positive(words[0]), positive(words[1])
+
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Interval(NamedTuple):
+    """What passes between two events: so many steps, or so many seconds."""
+
+    steps: float = math.inf
+    seconds: float = math.inf
+
+    def __str__(self) -> str:
+        return f"{self.steps:g} steps" if self.seconds == math.inf else f"{self.seconds:g} s"
+
+
+def interval(text: str) -> Interval:
+    """Steps, as ``50``, or a time, as ``60s``, ``5m`` or ``1h``."""
+    unit = _SECONDS.get(text[-1:])
+    try:
+        if unit is None:
+            return Interval(steps=positive(text))
+        seconds = unit * float(text[:-1])
+        if not 0 < seconds < math.inf:
+            raise ValueError
+    except (ValueError, argparse.ArgumentTypeError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a number of steps, as 50, or a time, as 60s, 5m or 1h"
+        ) from None
+    return Interval(seconds=seconds)
 
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.archive import DamagedError, packed, unpacked
 from cec_mpi.files.durable import publish, rename_copy
 from cec_mpi.files.saving import writing
+from cec_mpi.options.values import Interval
 from cec_mpi.records.directory import CHECKPOINT, PREVIOUS, has_checkpoint
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import shown
@@ -34,7 +37,6 @@ _VERSION = 2
 _ABOUT = "about"  # beside the task's arrays: version, task, options, shape of X
 _CHECKSUM = "checksum"  # xxh3_128 of the arrays and of the text `about`
 _ARRAY = "state."  # before their names
-_STEPS_BETWEEN = 200  # writes, where only the end of the time is known
 _SHARDS = "shards"  # checksums of the store's shards, and of what their rows were divided by
 _DIGITS = 16  # of a checksum
 
@@ -73,12 +75,12 @@ class CheckpointFile:
         What the arrays are of: a run with another one does not go on from them.
     found : Found
         What an earlier run left.
-    every : int or None
-        Steps between two writes; None writes only when the run ends early.
-    wanted : bool
-        Whether it is known beforehand when the run has to end.
+    interval : Interval
+        Between two writes; one without end writes only when the run ends early.
     steps : callable
         Steps made so far.
+    clock : callable
+        Seconds.
     """
 
     def __init__(
@@ -86,26 +88,41 @@ class CheckpointFile:
         directory: Path,
         about: Mapping[str, Any],
         found: Found,
-        every: int | None,
-        wanted: bool,
+        interval: Interval,
         steps: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.state = found.state
-        self.wanted = wanted or every is not None
-        self.every = every or (_STEPS_BETWEEN if wanted else sys.maxsize)
         self.before_writing: Callable[[], None] = lambda: None
         self.after_writing: Callable[[], None] = lambda: None
         self.progress: Callable[..., None] = lambda **numbers: None
         self._directory = directory
         self._about = dict(about)
         self.steps = steps
-        self._written = steps()
+        self._interval = interval
+        self._clock = clock
+        self._begin = self._written = steps(), clock()
         self._last: dict[str, NDArray[Any] | Callable[[], ArrayLike]] = {}
         self._newest_is_whole = bool(found.state) and not found.problem
 
+    @property
+    def wanted(self) -> bool:
+        """Whether checkpoints are written before the run ends."""
+        return self._interval != Interval()
+
+    @property
+    def every(self) -> int:
+        """Steps between two writes, or as many as are made in that time."""
+        if self._interval.steps < math.inf:
+            return int(self._interval.steps)
+        made, passed = self.steps() - self._begin[0], self._clock() - self._begin[1]
+        if made == 0 or passed <= 0 or not self.wanted:
+            return sys.maxsize
+        return max(1, int(self._interval.seconds * made / passed))
+
     def __repr__(self) -> str:
         held = ", ".join(sorted(self.state)) or "nothing"
-        every = f"every {self.every} steps" if self.every < sys.maxsize else "where the run ends"
+        every = f"every {self._interval}" if self.wanted else "when the run ends early"
         return f"<checkpoint of {held} in {str(self._directory)!r}, written {every}>"
 
     def save(self, **state: ArrayLike | Callable[[], ArrayLike]) -> None:
@@ -113,7 +130,9 @@ class CheckpointFile:
         self._last = {
             name: value if callable(value) else np.array(value) for name, value in state.items()
         }
-        if self.steps() - self._written >= self.every:
+        steps, moment = self._written
+        made, passed = self.steps() - steps, self._clock() - moment
+        if made >= self._interval.steps or passed >= self._interval.seconds:
             self.write()
 
     def write(self) -> bool:
@@ -140,7 +159,7 @@ class CheckpointFile:
         self.after_writing()
         log.info("checkpoint after %d steps", self.steps())
         self._newest_is_whole = True
-        self._written = self.steps()
+        self._written = self.steps(), self._clock()
         self._last = {}
         return True
 

@@ -40,10 +40,17 @@ class RunOptions:
     )
     overwrite: bool = option(False, "--overwrite", "replace the results in DIR", alone=True)
     resume: bool = option(
-        False, "--resume", "go on from the checkpoint in DIR, if there is one", alone=True
+        False,
+        "--resume",
+        "continue from the checkpoint in DIR; without one, start from the beginning and say so",
+        alone=True,
     )
-    every: int | None = option(
-        None, "--checkpoint-every T", "steps between checkpoints", values.positive
+    every: values.Interval | None = option(
+        None,
+        "--checkpoint-every T",
+        "write a checkpoint every T steps, as 50, or every so often, as 60s or 5m (default: 60s in "
+        "an elastic run or with a time limit; else only when the run ends early)",
+        values.interval,
     )
     time_limit: float | None = option(
         None,

@@ -20,6 +20,7 @@ from cec_mpi.files.saving import open_lines, writing
 from cec_mpi.linear_operator.coded_operator import CodedOperator
 from cec_mpi.live.steps import progress
 from cec_mpi.options.session import SessionOptions
+from cec_mpi.options.values import Interval
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.failing import as_cec_error
 from cec_mpi.processes.logs import log_file
@@ -60,6 +61,7 @@ from cec_mpi.text import plural, printable
 
 log = logging.getLogger(__name__)
 
+_USUAL_INTERVAL = Interval(seconds=60.0)  # where a run is likely to end early
 _END_OF_JOB = "SLURM_JOB_END_TIME"  # seconds since 1970
 _MARGIN = 60.0  # seconds before the end of a job in which a step may end and all leave
 _LEAST_PART = 0.1  # or this part of the time that the job has left, if that is less
@@ -105,7 +107,9 @@ class TaskRun:
             vectors = read_vectors(run.vectors, manifest, run.steps)
         self.limit = TimeLimit(run.time_limit)
         self.signals = signals
-        self.every = run.every
+        self.interval = run.every or Interval()
+        if run.every is None and (options.is_elastic or self.limit.is_known):
+            self.interval = _USUAL_INTERVAL
         self.shows_map = run.shows_map
         self.progress = run.progress
         prepare_directory(self.out, run.overwrite or run.resume)
@@ -118,6 +122,8 @@ class TaskRun:
         self.done = run.resume and self._is_done()
         if run.resume and not self.done:
             self.found = read_checkpoint(self.out, self.about)
+            if not self.found.state:
+                say(f"{printable(self.out)}: no checkpoint: the run starts from the beginning")
         if self.found.problem:
             warnings.warn(self.found.problem, stacklevel=2)
         self.outputs = Outputs(self.out, self.task_name)
@@ -265,8 +271,7 @@ class TaskRun:
             self.out,
             self.about,
             self.found,
-            self.every,
-            self.limit.is_known,
+            self.interval,
             lambda: recorder.steps,
         )
         checkpoint.before_writing = self.outputs.flush

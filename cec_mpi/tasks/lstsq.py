@@ -118,12 +118,13 @@ def lstsq(
     if damp:
         sizes["damp"] = exponent_of(damp) + of_X + excess
         system, right = _damped(operator, damp), np.append(target, np.zeros(columns))
-    length = max(_SHORTEST_ROUND, checkpoint.every // 2) if checkpoint.wanted else most
     reason = _LIMIT_REACHED
     while reason == _LIMIT_REACHED and made < most:
         if x is not None:
             checkpoint.save(x=in_units("x", x, exponent, sizes), iterations=made)
-        limit = min(length, most - made)
+        limit = most - made
+        if checkpoint.wanted:
+            limit = min(limit, max(_SHORTEST_ROUND, checkpoint.every // 2))
         x, reason, done, residual = _solve(solver, system, right, tol, conlim, limit, x)
         made += done
         checkpoint.progress(residual=float(np.ldexp(residual, of_b)))

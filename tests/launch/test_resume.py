@@ -283,6 +283,37 @@ def test_a_signal_ends_a_run_in_one_process_too(start, cec, slow_store, tmp_path
 
 
 @pytest.mark.any_mpi
+def test_singular_vectors_lose_no_iteration_to_a_signal(start, cec, slow_store, tmp_path):
+    words = ["run", slow_store.path, "--task", "svd", "--set", "k=3", "--serial", "--out"]
+    out = tmp_path / "out"
+    process = start(["cec-mpi", *words, out, *SLOWLY])
+    wait_for_steps(process, out, 8)
+    process.terminate()
+    assert process.wait(timeout=20) == 6
+    assert cec(*words, out, "--resume").returncode == 0
+    assert cec(*words, tmp_path / "alone").returncode == 0
+    found, alone = (
+        json.loads((each / "summary.json").read_text()) for each in (out, tmp_path / "alone")
+    )
+    assert found["iterations"] == alone["iterations"]
+    assert found["steps"] <= alone["steps"] + 1  # the first product of an iteration
+    np.testing.assert_allclose(
+        np.load(out / "result.npy"), np.load(tmp_path / "alone" / "result.npy"), rtol=1e-12
+    )
+
+
+@pytest.mark.any_mpi
+def test_an_elastic_run_writes_a_checkpoint_every_minute(cec, small_store, tmp_path):
+    task = "def shown(X, *, checkpoint):\n    print(checkpoint)\n    return {'result': [1]}\n"
+    (tmp_path / "own.py").write_text(task)
+    words = ["run", small_store.path, "--task", "own:shown", "--local", 3, "--out", "out"]
+    for more, expected in (((), "every 60 s"), (("--checkpoint-every", 50), "every 50 steps")):
+        done = cec(*words, "--overwrite", *more, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert f"written {expected}>" in done.stdout
+
+
+@pytest.mark.any_mpi
 def test_a_second_sigterm_within_a_step_is_not_blamed_on_the_task(cec, slow_store, tmp_path):
     task = "import signal\n\ndef mine(X, *, checkpoint):\n"
     (tmp_path / "own.py").write_text(task + 2 * "    signal.raise_signal(signal.SIGTERM)\n")

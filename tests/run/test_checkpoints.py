@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import rename_copy
 from cec_mpi.files.replacing import partial_name
+from cec_mpi.options.values import Interval
 from cec_mpi.records.directory import has_checkpoint
 from cec_mpi.run.checkpoints import CheckpointFile, Found, check_same, read_checkpoint
 from cec_mpi.tasks.common.checkpoint import restored
@@ -34,7 +35,7 @@ def state_of(step):
 
 
 def checkpoint_in(directory, found=None):
-    return CheckpointFile(directory, ABOUT, found or Found({}), None, False, lambda: 0)
+    return CheckpointFile(directory, ABOUT, found or Found({}), Interval(), lambda: 0)
 
 
 def write(checkpoint, *steps):
@@ -326,6 +327,40 @@ def test_wherever_a_write_is_killed_a_whole_checkpoint_is_left(tmp_path, monkeyp
         if left >= 0:
             break
     assert killed >= 5
+
+
+@pytest.mark.parametrize(
+    ("interval", "written"),
+    [
+        (Interval(), []),
+        (Interval(steps=4), [4, 8, 12]),
+        (Interval(seconds=60.0), [6, 12]),
+    ],
+)
+def test_a_checkpoint_is_written_when_its_interval_has_passed(tmp_path, interval, written):
+    moment = 0  # each step takes ten seconds
+    checkpoint = CheckpointFile(
+        tmp_path, ABOUT, Found({}), interval, lambda: moment, lambda: 10.0 * moment
+    )
+    steps = []
+    checkpoint.after_writing = lambda: steps.append(moment)
+    for moment in range(1, 14):
+        checkpoint.save(done=moment)
+    assert steps == written
+    assert checkpoint.wanted == bool(written)
+    if written:
+        assert checkpoint.every == written[0]
+
+
+def test_a_function_in_place_of_an_array_is_called_when_it_is_written(tmp_path):
+    checkpoint = checkpoint_in(tmp_path)
+    calls = []
+    for number in range(3):
+        checkpoint.save(done=lambda number=number: calls.append(number) or number)
+    assert calls == []
+    assert checkpoint.write()
+    assert calls == [2]
+    assert read_checkpoint(tmp_path, ABOUT).state["done"] == 2
 
 
 def test_a_run_that_is_done_leaves_none(tmp_path):

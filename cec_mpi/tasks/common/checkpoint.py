@@ -24,7 +24,7 @@ class Checkpoint(Protocol):
 
     @property
     def wanted(self) -> bool:
-        """Whether anything is ever written.
+        """Whether anything is written before the task ends.
 
         A solver that hands out nothing on its way is stopped and started again now and then
         only if this is true.
@@ -32,7 +32,7 @@ class Checkpoint(Protocol):
 
     @property
     def every(self) -> int:
-        """Steps, which are products with X, between two writes."""
+        """Steps, which are products with X, between two writes; it may change."""
 
     def save(self, **state: ArrayLike | Callable[[], ArrayLike]) -> None:
         """Hand over what is needed to go on from here: written when it is due.

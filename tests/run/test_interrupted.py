@@ -1,0 +1,117 @@
+"""Each task ends early and goes on: with the result that it has without a break."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.cli import main
+from cec_mpi.tasks import TASKS
+
+SIZE = 40
+RNG = np.random.default_rng(2)
+BASIS, _ = np.linalg.qr(RNG.standard_normal((SIZE, SIZE)))
+DEFINITE = BASIS * np.geomspace(1, 1e-2, SIZE) @ BASIS.T
+LINKS = np.where(RNG.random((SIZE, SIZE)) < 0.2, 1.0, 0.0) + np.eye(SIZE)
+
+# The matrix, options, and after how many steps the run ends early.
+CASES = {
+    "matvec": (DEFINITE, ("--vectors", "W.npy"), 30),
+    "power": (DEFINITE, (), 20),
+    "pagerank": (LINKS, ("--set", "tol=1e-12"), 12),
+    "svd": (DEFINITE, ("--set", "k=3"), 31),
+    "pca": (DEFINITE, ("--set", "k=3"), 31),
+    "lstsq": (DEFINITE, ("--set", "b=b.npy"), 130),
+    "ridge": (DEFINITE, ("--set", "y=b.npy", "--set", "alpha=1e-4"), 40),
+    "logistic": (DEFINITE, ("--set", "y=classes.npy", "--set", "tol=1e-8", "--set", "C=100"), 40),
+    "cg": (DEFINITE, ("--set", "b=b.npy", "--set", "tol=1e-10"), 31),
+}
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("stores")
+    for name, matrix in (("definite", DEFINITE), ("links", LINKS)):
+        cec_mpi.encode(matrix, directory / name, 3, 2)
+    return directory
+
+
+@pytest.fixture
+def run(stores, tmp_path, monkeypatch, capsys):
+    """Run a task, and return its exit code and what it printed."""
+    monkeypatch.chdir(tmp_path)
+    np.save("W.npy", RNG.standard_normal((60, SIZE)))
+    np.save("b.npy", np.cos(np.arange(SIZE)))
+    np.save("classes.npy", np.arange(SIZE) % 2)
+
+    def run(task, out, *words, store="definite"):
+        fixed = ["run", stores / store, "--serial", "--task", task, "--out", out]
+        code = main([str(word) for word in (*fixed, *words)])
+        return code, capsys.readouterr().out
+
+    return run
+
+
+def test_every_task_is_tried():
+    assert CASES.keys() == TASKS.keys()
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_a_task_that_ended_early_has_the_same_result_in_the_end(run, tmp_path, task):
+    matrix, options, steps = CASES[task]
+    store = "links" if matrix is LINKS else "definite"
+    (tmp_path / "only.json").write_text(json.dumps({"available": [[1, 2, 3]] * steps + [[1]]}))
+    words = [*options, "--checkpoint-every", 10]
+    assert run(task, "whole", *words, store=store)[0] == 0
+    assert run(task, "out", *words, "--availability", "only.json", store=store)[0] == 4
+    assert (tmp_path / "out" / "checkpoint.npz").exists()
+    code, said = run(task, "out", *words, "--resume", store=store)
+    assert code == 0
+    assert "no checkpoint" not in said
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary.get("converged", True)
+    result, whole = (np.load(tmp_path / out / "result.npy") for out in ("out", "whole"))
+    assert np.allclose(result, whole, rtol=1e-5, atol=1e-6 * np.abs(whole).max())
+    if task in ("matvec", "power", "pagerank", "svd", "pca"):
+        alone = json.loads((tmp_path / "whole" / "summary.json").read_text())
+        assert summary.get("iterations") == alone.get("iterations")
+
+
+def test_resuming_without_a_checkpoint_says_that_the_run_starts_from_the_beginning(run, tmp_path):
+    code, said = run("power", "out", "--resume")
+    assert code == 0
+    assert said.startswith("out: no checkpoint: the run starts from the beginning\n")
+    assert (tmp_path / "out" / "summary.json").exists()
+    _, said = run("power", "out", "--resume")
+    assert said == "out holds the results of this task: nothing to resume\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), "when the run ends early"),
+        (("--time-limit", 3600), "every 60 s"),
+        (("--checkpoint-every", 50), "every 50 steps"),
+        (("--checkpoint-every", "5m"), "every 300 s"),
+        (("--time-limit", 3600, "--checkpoint-every", "1.5h"), "every 5400 s"),
+    ],
+)
+def test_how_often_checkpoints_are_written(run, tmp_path, monkeypatch, words, expected):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "shown.py").write_text(
+        "def task(X, *, checkpoint):\n    print(checkpoint)\n    return {'result': [1]}\n"
+    )
+    code, said = run("shown:task", "out", *words)
+    assert code == 0
+    assert re.search(r"written (.*)>", said)[1] == expected
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "s", "0s", "-3m", "infs", "nans", "5d", ""])
+def test_an_interval_that_is_none_is_refused(capsys, text):
+    words = ["run", "store", "--out", "out", f"--checkpoint-every={text}"]
+    assert main(words) == 2
+    assert "expected a number of steps, as 50, or a time, as 60s" in capsys.readouterr().err
