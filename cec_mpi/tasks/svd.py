@@ -138,7 +138,8 @@ def leading_triplets(
     most = max(iterations or 100 * min(X.shape), lanczos.iterations + 1)
     while not lanczos.converged and lanczos.iterations < most:
         lanczos.advance(_finite(adjoint(product(lanczos.vector))))
-        checkpoint.save(exponent=np.array([float(exponent)]), **lanczos.state())
+        if not lanczos.converged:
+            checkpoint.save(exponent=np.array([float(exponent)]), **lanczos.state())
         checkpoint.progress(residual=lanczos.residual)
     vectors = np.linalg.qr(lanczos.found()).Q
     block = np.empty((max(X.shape), 0))

@@ -99,7 +99,7 @@ class Lanczos:
     ) -> None:
         self.converged = False
         self.iterations = 0
-        self.residual = math.inf
+        self.residual = 0.0
         self._size, self._k, self._seed = size, k, seed
         self._tol = max(tol**2, float(np.finfo(np.float64).eps))
         self._most = _most_vectors(size, k)
@@ -126,7 +126,7 @@ class Lanczos:
         return vector
 
     def state(self) -> dict[str, Any]:
-        """What a later run goes on from; the basis as a function, since it is large."""
+        """What a later run goes on from, unless all have converged. The basis is a function."""
         rows = self._known + 1
         basis = self._basis[:rows]  # these rows do not change: a restart makes another array
         return {
