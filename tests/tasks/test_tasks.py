@@ -133,7 +133,12 @@ GRAM = TALL.T @ TALL
 VECTOR, CLASSES = RNG.standard_normal(40), np.arange(40) % 2
 X = {"x": np.ones(6), "iterations": np.array(1)}
 BASIS = {"basis": np.eye(3, 6), "projected": np.eye(3), "first": np.array(0)}
-BASIS |= {"noise": np.array(0.0), "iterations": np.array(2), "exponent": np.zeros(1)}
+BASIS |= {
+    "noise": np.array(0.0),
+    "repeated": np.array(0),
+    "iterations": np.array(2),
+    "exponent": np.zeros(1),
+}
 SCORES = {"scores": np.full(6, 1 / 6), "degrees": np.ones(6), "accuracy": np.array(1e-12)}
 SCORES["iterations"] = np.array(1)
 STATES = [

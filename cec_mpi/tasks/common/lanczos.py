@@ -19,7 +19,10 @@ from cec_mpi.tasks.common.checkpoint import Checkpoint, restored, start_of
 _EXTRA = 20  # vectors in the basis, beside two for each that is looked for
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)  # relative: what is smaller may be 0
 _BELOW_NOISE = 0.1  # of the measured errors of products: residuals need not be smaller
-_LUCK = 0.3  # of what a random vector has of a direction, relative to its root mean square
+# What a random vector has of a direction, relative to its root mean square: at least this is relied
+# on, and less where A has been seen to have repeated eigenvalues.
+_LUCK, _LUCK_REPEATED = 0.3, 0.003
+_NEAR = 1e-8  # relative: eigenvalues that are no further apart may be the same
 
 Array = NDArray[np.float64]
 
@@ -38,6 +41,7 @@ def lanczos_state(checkpoint: Checkpoint, size: int, k: int) -> dict[str, NDArra
         projected=(None, None),
         first=(),
         noise=(),
+        repeated=(),
         iterations=(),
         exponent=(1,),
     )
@@ -104,6 +108,7 @@ class Lanczos:
         self._tol = max(tol**2, float(np.finfo(np.float64).eps))
         self._most = _most_vectors(size, k)
         self._noise = 0.0
+        self._repeated = False  # A seems to have repeated eigenvalues
         self._known = 0  # vectors whose products are projected; one more is in the basis
         self._first = 0  # of the vectors that look for missed eigenvalues, if there are any
         self._basis = np.zeros((self._most, size))
@@ -115,6 +120,7 @@ class Lanczos:
         self._known = rows - 1
         self._first = int(state["first"])
         self._noise = float(state["noise"])
+        self._repeated = bool(state["repeated"])
         self.iterations = int(state["iterations"])
         self._basis[:rows] = state["basis"]
         self._projected[:rows, :rows] = state["projected"]
@@ -134,6 +140,7 @@ class Lanczos:
             "projected": self._projected[:rows, :rows],
             "first": self._first,
             "noise": self._noise,
+            "repeated": int(self._repeated),
             "iterations": self.iterations,
         }
 
@@ -161,6 +168,8 @@ class Lanczos:
         if length > self._least() and count < self._size:
             following = rest / length
             self._projected[count, new] = length
+        else:
+            self._repeated = True
         if first:
             self._look_for_missed(following)
         else:
@@ -200,10 +209,17 @@ class Lanczos:
             self._keep(self._basis[:k])
             self._fill_diagonal(values)
             self._first = 0
+            self._repeated = True
             self._append(missed)
             return
+        near = max(self._tol, _NEAR) * of_basis[0]
+        self._repeated |= bool((of_basis[: k - 1] - of_basis[1:k] <= near).any())
         others, _ = _eigenpairs(self._projected[first:count, first:count])
-        enough = _steps_to_see(of_basis[k - 2], max(others[0], of_basis[first - 1]), self._size)
+        enough = _steps_to_see(
+            of_basis[k - 2],
+            max(others[0], of_basis[first - 1]),
+            math.sqrt(self._size) / (_LUCK_REPEATED if self._repeated else _LUCK),
+        )
         if following is None or count == self._most or count - first >= enough:
             self.converged = True
         else:
@@ -264,8 +280,8 @@ def _eigenpairs(symmetric: Array) -> tuple[Array, Array]:
     return values[::-1], vectors[:, ::-1]
 
 
-def _steps_to_see(larger: float, smaller: float, size: int) -> float:
-    """After how many steps from a random vector an eigenvalue shows above all others.
+def _steps_to_see(larger: float, smaller: float, tangent: float) -> float:
+    """After how many steps from a vector an eigenvalue shows above all others.
 
     The bound of Kaniel and Paige: with t the tangent of the angle between the vector and the
     eigenvector, and g the gap relative to the others, half of the gap is filled when
@@ -276,5 +292,5 @@ def _steps_to_see(larger: float, smaller: float, size: int) -> float:
     gap = (larger - smaller) / smaller
     if gap <= 0:
         return math.inf
-    needed = max(1.0, math.sqrt(2 * size / gap) / _LUCK)
+    needed = max(1.0, math.sqrt(2 / gap) * tangent)
     return 1 + math.acosh(needed) / math.acosh(1 + 2 * gap)
