@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
-from cec_mpi.commands.shared import add_json, column_line, described
+from cec_mpi.commands.shared import add_json, column_line
+from cec_mpi.processes.launcher import detect_launcher
+from cec_mpi.tables import facts_table
 from cec_mpi.terminal import put
-from cec_mpi.text import plural, printable
+from cec_mpi.text import plural
 
 if TYPE_CHECKING:
     from cec_mpi.store import Store
@@ -37,47 +41,70 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _text(name: str, manifest: Manifest) -> str:
-    measured, grid = manifest.code.conditioning, manifest.grid
+    code, measured, grid = manifest.code, manifest.code.conditioning, manifest.grid
     which = "a sample of " if not measured.complete else "all " if measured.measured > 1 else ""
-    lines = [
-        f"{printable(name)}: {described(manifest)}",
-        *([column_line(manifest)] if manifest.column_names else []),
-        f"condition numbers: measured on {which}{plural(measured.measured, 'set')} of machines"
-        + ("" if measured.complete else f"; the worst of {measured.searched} that were compared"),
+    compared = "" if measured.complete else f", the worst of {measured.searched} that were compared"
+    columns = f"; {column_line(manifest)}" if manifest.column_names else ""
+    family = f"{'systematic ' if code.systematic else ''}{code.family}"
+    worst = f"{'worst' if measured.complete else 'worst found'} {measured.worst:.1f}"
+    size = plural(sum(shard.bytes for shard in manifest.shards), "byte")
+    facts = [
+        ("store", name),
+        ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}{columns}"),
+        ("machines", f"{code.machines}, any {code.recovery} of them enough"),
+        (
+            "code",
+            f"{family}, condition number {measured.median:.1f} ({worst}), measured on "
+            f"{which}{plural(measured.measured, 'set')} of machines{compared}",
+        ),
         *_wrong_answers(manifest),
-        f"rows: {'as they are' if manifest.row_exponents is None else 'divided by powers of two'}",
-        f"shards: {plural(sum(shard.bytes for shard in manifest.shards), 'byte')} in all; each in "
-        f"{plural(grid.count, 'block')} of {grid.block_rows} x {grid.block_columns} with a "
-        "checksum",
+        (
+            "scaling",
+            "none" if manifest.row_exponents is None else "rows are divided by powers of two",
+        ),
+        (
+            "shards",
+            f"{plural(manifest.rows_per_shard, 'row')} each; {size} in all, each shard in "
+            f"{plural(grid.count, 'block')} of {grid.block_rows} x {grid.block_columns} with a "
+            "checksum",
+        ),
     ]
     for shard in manifest.shards:
-        lines += [
-            f"{shard.file}: rows {rows.start}..{rows.stop - 1} were computed from other "
-            f"shards, error at most {rows.error_bound:.1e} of the largest entry of X there"
+        facts += [
+            (
+                shard.file,
+                f"rows {rows.start}..{rows.stop - 1} were computed from other shards, error at "
+                f"most {rows.error_bound:.1e} of the largest entry of X there",
+            )
             for rows in shard.rebuilt
         ]
-    return "\n".join(lines)
+    # Under a launcher rank 0 may have a terminal that nobody sees.
+    is_seen = sys.stdout is not None and sys.stdout.isatty() and detect_launcher() is None
+    return facts_table(facts, shutil.get_terminal_size().columns if is_seen else None)
 
 
-def _wrong_answers(manifest: Manifest) -> list[str]:
+def _wrong_answers(manifest: Manifest) -> list[tuple[str, str]]:
     """How small an error in an answer is seen; nothing where that was not measured."""
     seen = _seen_errors(manifest)
     if seen is None:
         return []
     recovery = manifest.code.recovery
-    if manifest.code.machines == recovery:
-        return ["wrong answers: not seen, since all machines are needed"]
     some = (
         "" if seen["complete"] else f"; a sample of {plural(seen['measured'], 'set')} was measured"
     )
-    if seen["error"] is None:
-        return [f"wrong answers: not seen by some {recovery + 1} machines{some}"]
-    who = f"; any {seen['named_by']} say whose it is" if seen["named_by"] else ""
-    return [
-        f"wrong answers: any {seen['seen_by']} machines see an error of {seen['error']:.1e} of "
-        f"what the terms of a row add up to (half of all sets {seen['median_error']:.1e}){who}"
-        f"{some}"
-    ]
+    if manifest.code.machines == recovery:
+        text = "not seen, since all machines are needed"
+    elif seen["error"] is None:
+        text = f"not seen by some {recovery + 1} machines{some}"
+    else:
+        text = (
+            f"any {seen['seen_by']} machines see an error above {seen['error']:.1e} times the sum "
+            f"of the absolute terms of a row (half of all sets: {seen['median_error']:.1e})"
+        )
+        if seen["named_by"]:
+            text += f"; any {seen['named_by']} machines tell which answer is wrong"
+        text += some
+    return [("wrong answers", text)]
 
 
 def _seen_errors(manifest: Manifest) -> dict[str, Any] | None:

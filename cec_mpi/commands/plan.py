@@ -20,6 +20,7 @@ from cec_mpi.options import values
 from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.options.sharing import Sharing
+from cec_mpi.tables import aligned
 from cec_mpi.terminal import put
 from cec_mpi.text import plural
 
@@ -104,27 +105,8 @@ def _plan_of_holding(arguments: argparse.Namespace, available: Sequence[int]) ->
     if arguments.exact and arguments.stragglers:
         raise InputError("--exact with --shards-per-machine: expected it without --stragglers")
     plan = _explained(arguments, available, counts)
-    put(json.dumps(plan, allow_nan=False) if arguments.json else _text_of_holding(arguments, plan))
+    put(json.dumps(plan, allow_nan=False) if arguments.json else _text(arguments, plan))
     return 0
-
-
-def _text_of_holding(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
-    from cec_mpi.drawing.held import held_blocks, held_shares, held_table
-
-    drawn = _is_seen() if arguments.draw is None else arguments.draw == "yes"
-    lines, notes = held_table(plan, arguments.speeds), list[str]()
-    if drawn:
-        width = shutil.get_terminal_size().columns
-        lines, notes = _with_lanes(lines, held_shares(plan), width, "each shard")
-    lines += ["", *held_blocks(plan, lettered=drawn), *notes, ""]
-    if "copies" in plan:
-        shards = plural(plan["copies"], "shard")
-        lines.append(f"each row: {shards}, at most {plan['most_shards']} of a machine")
-    lines.append(_makespan(plan))
-    without = plan.get("bound_without_stragglers")
-    if without is not None:
-        lines[-1] += f"; without --stragglers none is below {without:g}"
-    return "\n".join([*lines, *_fractions(plan)])
 
 
 def _fractions(plan: dict[str, Any]) -> list[str]:
@@ -200,13 +182,21 @@ def _shares(plan: dict[str, Any], speeds: Sequence[Fraction]) -> Shares:
 
 def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
     """A plan for people: machines, then blocks in the order of the rows."""
-    seen = _is_seen()
-    width = shutil.get_terminal_size().columns
+    seen, width = _is_seen(), shutil.get_terminal_size().columns
     drawn = seen if arguments.draw is None else arguments.draw == "yes"
     lines, notes = _machines(plan, arguments.speeds), list[str]()
-    if drawn:
+    if drawn and "shards" in plan:
+        lines, notes = _with_lanes(lines, _shares_of_shards(plan), width, "each shard")
+    elif drawn:
         lines, notes = _with_lanes(lines, _shares(plan, arguments.speeds), width)
-    lines += ["", *_blocks(plan, lettered=drawn), *notes, "", _makespan(plan)]
+    lines += ["", *_blocks(plan, lettered=drawn), *notes, ""]
+    if "copies" in plan:
+        shards = plural(plan["copies"], "shard")
+        lines.append(f"each row: {shards}, at most {plan['most_shards']} of a machine")
+    lines.append(_makespan(plan))
+    without = plan.get("bound_without_stragglers")
+    if without is not None:
+        lines[-1] += f"; without --stragglers none is below {without:g}"
     lines += _fractions(plan)
     if "iterations" in plan:
         lines += ["", *steps_table(plan["available"], plan["iterations"], width if seen else None)]
@@ -214,22 +204,41 @@ def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
 
 
 def _machines(plan: dict[str, Any], speeds: Sequence[Fraction]) -> list[str]:
-    available = set(plan["available"])
-    lines = ["machine  speed  rows"]
-    for n, (speed, rows) in enumerate(zip(speeds, plan["loads"], strict=True), start=1):
-        state = rows if n in available else "preempted"
-        lines.append(f"{n:7}  {float(speed):5g}  {state}")
-    return lines
+    """What each machine computes, and below its name what of each of several shards."""
+    available, shards = set(plan["available"]), plan.get("shards")
+    head, rows = ["machine", "speed", "rows"], list[list[str]]()
+    for n, (speed, load) in enumerate(zip(speeds, plan["loads"], strict=True), start=1):
+        there = n in available
+        name = [str(n), f"{float(speed):g}", str(load) if there else "preempted"]
+        if shards is None:
+            rows.append(name)
+        for shard in shards[n - 1] if shards is not None else ():
+            part = str(plan["shard_loads"][shard - 1]) if there else ""
+            rows.append([*name, str(shard), part])
+            name = ["", "", ""]
+    head += [] if shards is None else ["shard", "of it"]
+    return aligned(head, rows, ["machine", "speed", "shard"])
 
 
 def _blocks(plan: dict[str, Any], lettered: bool) -> list[str]:
-    lines = [f"{'block  ' * lettered}rows           machines"]
-    blocks = sorted(enumerate(plan["blocks"], start=1), key=lambda each: int(each[1]["start"]))
-    for f, block in blocks:
+    """The blocks in the order of the rows: their shards, if machines have several, and machines."""
+    shown = ["shards", "machines"] if "shards" in plan else ["machines"]
+    rows = []
+    for f, block in enumerate(plan["blocks"], start=1):
+        members = [" ".join(map(str, block[name])) for name in shown]
         span = f"{block['start']}..{block['stop'] - 1}"
-        name = f"{letter(f):5}  " if lettered else ""
-        lines.append(f"{name}{span:13}  {' '.join(map(str, block['machines']))}")
-    return lines
+        rows.append((block["start"], [letter(f)] * lettered + [span, *members]))
+    return aligned(["block"] * lettered + ["rows", *shown], [row for _, row in sorted(rows)])
+
+
+def _shares_of_shards(plan: dict[str, Any]) -> Shares:
+    """What a picture in letters shows of machines with several shards: a lane for each shard."""
+    from cec_mpi.core.plan.assignment import Block
+
+    shards = max(shard for mine in plan["shards"] for shard in mine)
+    there = tuple(shard for n in plan["available"] for shard in plan["shards"][n - 1])
+    blocks = [Block(b["start"], b["stop"], tuple(b["shards"])) for b in plan["blocks"]]
+    return Shares(shards, plan["rows"], there, blocks, "", "", [])
 
 
 def _with_lanes(

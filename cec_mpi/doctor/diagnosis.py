@@ -1,6 +1,6 @@
 """What doctor makes of what it has seen: findings, and what the machine is good for.
 
-Pure: facts in, text and plain values out.
+Facts in, text and plain values out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from cec_mpi.doctor.facts import Facts
 from cec_mpi.processes.findings import Finding, find_crowds, unseen_shards, wrong_ranks
 from cec_mpi.processes.library import maker_of
 from cec_mpi.processes.places import by_node
-from cec_mpi.text import plural
+from cec_mpi.tables import aligned, facts_table
+from cec_mpi.text import plural, printable
+
+_WIDTH = 120  # columns: a launcher hides how wide the terminal is
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -80,33 +83,30 @@ def _of_store(facts: Facts) -> Iterator[Finding]:
 
 def report(facts: Facts) -> str:
     """All of it in lines: a table of nodes, what was found, what the machine is good for."""
-    lines = [f"{name:12} {version}" for name, version in facts.versions[0].items()]
     launcher = facts.launcher.name if facts.launcher else "none (one process alone)"
-    lines += [f"{'launcher':12} {launcher}", f"{'mpirun':12} {facts.mpirun}"]
+    pairs = [*facts.versions[0].items(), ("launcher", launcher), ("mpirun", facts.mpirun)]
     if facts.continuity is not None:
-        lines.append(f"{'losses':12} {facts.continuity}")
+        pairs.append(("losses", str(facts.continuity)))
     if facts.srun is not None:
-        lines.append(f"{'srun --mpi':12} {', '.join(facts.srun)}")
-    lines += ["", *_table(facts)]
-    lines += ["", *_good_for(facts), ""] if facts.wires or facts.manifest else [""]
+        pairs.append(("srun --mpi", ", ".join(facts.srun)))
+    lines = [facts_table(pairs, _WIDTH), "", *map(printable, _nodes(facts)), ""]
+    if facts.wires or facts.manifest:
+        lines += [facts_table(_good_for(facts), _WIDTH), ""]
     found = findings(facts)
-    lines += [f"{finding.kind}: {finding.text}" for finding in found]
+    lines += [printable(f"{finding.kind}: {finding.text}", kept="\n") for finding in found]
     if not found:
         lines.append("These fit together.")
     if len(facts.places) == 1:
         ranks = facts.machines + 1 if facts.machines else 7
-        lines.append(f"One process alone: try also mpirun -n {ranks} cec-mpi doctor {facts.store}")
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+        store = printable(facts.store)
+        lines.append(f"One process alone: try also mpirun -n {ranks} cec-mpi doctor {store}")
+    return "\n".join(lines)
 
 
-def _table(facts: Facts) -> Iterator[str]:
+def _nodes(facts: Facts) -> list[str]:
     """A line for each node; the wire from rank 0, the worst of its ranks, and their products."""
-    width = max(12, *(len(place.host) for place in facts.places))
-    yield (
-        f"{'node':{width}}  ranks  cores  NUMA  threads  {'latency':>9}  {'woken':>9}  "
-        f"{'bandwidth':>10}  "
-        f"{'X w':>10}"
-    )
+    numbers = ["ranks", "cores", "NUMA", "threads", "latency", "woken", "bandwidth", "X w"]
+    rows = []
     for node, ranks in by_node(facts.places).items():
         threads = min(facts.threads[rank] for rank in ranks)
         wires = [facts.wires[rank - 1] for rank in ranks if rank]
@@ -117,13 +117,12 @@ def _table(facts: Facts) -> Iterator[str]:
             bandwidth = bandwidth_text(min(wire.bandwidth for wire in wires))
         if rate := sum(facts.products[rank] for rank in ranks):
             product = bandwidth_text(rate)
-        yield (
-            f"{node.host:{width}}  {len(ranks):5}  {node.cores:5}  {node.domains:4}  {threads:7}  "
-            f"{latency:>9}  {waking:>9}  {bandwidth:>10}  {product:>10}"
-        )
+        counts = map(str, [len(ranks), node.cores, node.domains, threads])
+        rows.append([node.host, *counts, latency, waking, bandwidth, product])
+    return aligned(["node", *numbers], rows, numbers)
 
 
-def _good_for(facts: Facts) -> Iterator[str]:
+def _good_for(facts: Facts) -> Iterator[tuple[str, str]]:
     costs, manifest = facts.costs, facts.manifest
     if costs is not None:
         n = costs.even()
@@ -131,18 +130,18 @@ def _good_for(facts: Facts) -> Iterator[str]:
         seconds = costs.computation(n, n) + costs.overhead(n, n)
         messages = terms_of(costs.machines, costs.recovery, n, n).messages
         yield (
-            f"{'good for':12} X of {n} x {n} ({_size(BYTES * n * n)}) or more: a step "
-            f"of {several} takes {_time(seconds)} there, half of it computing"
-        )
-        yield (
-            f"{'':12} (bytes of X / {bandwidth_text(costs.rate)}, against rank 0's work, "
-            f"{messages:.0f} x {1e3 * costs.latency:.3f} ms, w and rows "
-            f"/ {bandwidth_text(costs.bandwidth)}, and decoding)"
+            "good for",
+            f"X of {n} x {n} ({_size(BYTES * n * n)}) or more: a step of {several} takes "
+            f"{_time(seconds)} there, half of it computing (bytes of X / "
+            f"{bandwidth_text(costs.rate)}, against rank 0's work, {messages:.0f} x "
+            f"{1e3 * costs.latency:.3f} ms, w and rows / {bandwidth_text(costs.bandwidth)}, and "
+            "decoding)",
         )
         few = costs.fewest_columns()
         yield (
-            f"{'bottleneck':12} rank 0, for X of fewer than {plural(few, 'column')}; of {n} x {n} "
-            f"with more than {plural(costs.most_machines(n, n), 'machine')}"
+            "bottleneck",
+            f"rank 0, for X of fewer than {plural(few, 'column')}; of {n} x {n} with more than "
+            f"{plural(costs.most_machines(n, n), 'machine')}",
         )
     if manifest is not None:
         rows, columns = manifest.rows, manifest.columns
@@ -153,7 +152,7 @@ def _good_for(facts: Facts) -> Iterator[str]:
             compute = _time(costs.computation(rows, columns))
             says += f": a step takes {compute} of computing and "
             says += f"{_time(costs.overhead(rows, columns))} of all else"
-        yield f"{'store':12} {says}"
+        yield "store", says
 
 
 def _time(seconds: float) -> str:

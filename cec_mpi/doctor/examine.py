@@ -34,7 +34,6 @@ from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import node_directory, remembered_stage, staged_file
 from cec_mpi.terminal import put
-from cec_mpi.text import printable
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -104,8 +103,7 @@ def examine(
         placement,
         present_continuity(),
     )
-    text = json.dumps(to_json(facts), indent=2) if as_json else report(facts).removesuffix("\n")
-    put(printable(text, kept="\n"))
+    put(json.dumps(to_json(facts), indent=2) if as_json else report(facts))
     return 2 if any(finding.kind == "error" for finding in findings(facts)) else 0
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cec_mpi.tables import aligned
+
 _BETWEEN = "  "
 
 
@@ -50,11 +52,11 @@ def steps_table(
     left = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
     right = [max(len(row[k]) for row in [columns, *loads]) for k in range(len(columns))]
     kept = _fitting(left, right, width)
-    lines = []
-    for words, numbers in zip([head, *rows], [columns, *loads], strict=True):
-        texts = [word.ljust(size) for word, size in zip(words, left, strict=True)]
-        texts += [numbers[k].rjust(right[k]) for k in kept]
-        lines.append(_BETWEEN.join(texts).rstrip())
+    shown = [columns[k] for k in kept]
+    cells = [
+        [*words, *(numbers[k] for k in kept)] for words, numbers in zip(rows, loads, strict=True)
+    ]
+    lines = aligned([*head, *shown], cells, shown)
     missing = len(columns) - len(kept)
     if missing:
         lines.append(f"(m of {missing} more machines: in a wider terminal, a pipe, or --json)")

@@ -185,7 +185,7 @@ def test_a_terminal_gets_a_picture_as_wide_as_it_is():
     assert max(map(len, lanes)) == 72
     assert lanes[1].endswith("a" * 18 + "\u00b7" * 27)
     assert lanes[4].endswith("\u2571" * 45)
-    assert "a      0..167         1 5 6\n" in plain
+    assert "a      0..167    1 5 6\n" in plain
     assert re.search(r"^\(m of \d more machines: ", plain, re.MULTILINE)
 
 

@@ -81,8 +81,8 @@ def test_what_a_machine_is_good_for_is_said_with_how_it_is_computed():
     facts = facts_of(4, 1)
     costs = facts.costs
     n = costs.even()
-    told = report(facts)
-    assert f"good for     X of {n} x {n} (" in told
+    told = " ".join(report(facts).split())
+    assert f"good for X of {n} x {n} (" in told
     assert "(bytes of X / 30 GB/s, against rank 0's work, 3 x 0.050 ms, w and rows / " in told
     assert f"of 3 machines takes {2e3 * costs.overhead(n, n):.2g}"[:-1] in told
     assert f"for X of fewer than {costs.fewest_columns()} columns; of {n} x {n} with " in told
@@ -92,10 +92,10 @@ def test_what_a_machine_is_good_for_is_said_with_how_it_is_computed():
 def test_a_store_is_estimated_for_its_own_machines_only(manifest):
     with_store = facts_of(4, 1, manifest=manifest, store="S")
     told = report(with_store)
-    assert "store        40 x 10 float32 on 3 machines: a step takes " in told
+    assert "store 40 x 10 float32 on 3 machines: a step takes " in " ".join(told.split())
     assert texts(with_store, "error") == []
     few = facts_of(3, 1, manifest=manifest, store="S")
-    assert "store        40 x 10 float32 on 3 machines\n" in report(few)
+    assert "store 40 x 10 float32 on 3 machines " in " ".join(report(few).split())
     assert texts(few, "error")[0].startswith("3 ranks were started: the store needs 4")
 
 
@@ -103,7 +103,9 @@ def test_machines_with_several_shards(manifest):
     placed = {"manifest": manifest, "store": "S", "placement": Placement((2, 1), 3)}
     seen = [Seen(n, "node01", f"/S/shard-000{k}.npy", shard=k) for n, k in ((1, 1), (1, 2), (2, 3))]
     facts = facts_of(3, 1, seen=seen, **placed)
-    assert "store        40 x 10 float32 on 2 machines with 2, 1 shards: a step" in report(facts)
+    assert "store 40 x 10 float32 on 2 machines with 2, 1 shards: a step" in " ".join(
+        report(facts).split()
+    )
     assert texts(facts, "error") == []
     store = json.loads(json.dumps(to_json(facts)))["store"]
     assert (store["machines"], store["shards_of_machine"]) == (2, [[1, 2], [3]])
@@ -120,7 +122,7 @@ def test_machines_with_several_shards(manifest):
 
 def test_a_process_alone_is_told_how_to_go_on(manifest):
     told = report(facts_of(1, 1, manifest=manifest, store="S"))
-    assert told.endswith("One process alone: try also mpirun -n 4 cec-mpi doctor S\n")
+    assert told.endswith("One process alone: try also mpirun -n 4 cec-mpi doctor S")
     assert "These fit together." in told
     assert "good for" not in told
 
@@ -148,7 +150,7 @@ def test_an_mpirun_of_another_mpi_on_path():
 def test_a_slurm_that_cannot_start_this_mpi(kinds, said):
     facts = facts_of(1, 1, srun=kinds)
     assert len(texts(facts, "advice")) == said
-    assert f"srun --mpi   {', '.join(kinds)}\n" in report(facts)
+    assert f"srun --mpi  {', '.join(kinds)}\n" in report(facts)
 
 
 def test_a_slurm_that_cannot_load_what_it_lists():
@@ -170,7 +172,7 @@ def test_a_slurm_that_cannot_load_what_it_lists():
 def test_what_happens_to_the_others_when_a_process_is_killed(continuity, said):
     facts = facts_of(2, 1, continuity=continuity)
     told = [line for line in report(facts).splitlines() if line.startswith("losses ")]
-    assert told == ([f"losses       {said}"] if said else [])
+    assert told == ([f"losses    {said}"] if said else [])
     expected = {"continues": continuity.continues, "remedy": continuity.remedy} if said else None
     assert to_json(facts)["continuity"] == expected
 

@@ -331,7 +331,7 @@ def test_encode_says_which_columns_it_found(table, tmp_path):
         "2 columns: age, size, cm",
         f"{tmp_path / 'y.npy'}: column score, 3 numbers",
     ]
-    assert "2 columns: age, size, cm\n" in cec("info", tmp_path / "store").stdout
+    assert "; 2 columns: age, size, cm\n" in cec("info", tmp_path / "store").stdout
 
 
 @pytest.mark.usefixtures("no_launcher")
