@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from cec_mpi._version import __version__
-from cec_mpi.commands.parser import Parser, Processes
+from cec_mpi.commands.parser import ALL_HELP, Parser, Processes
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.options.elastic import Elastic, implies_elastic
 from cec_mpi.options.option import add_option
@@ -76,9 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parallel = processes is Processes.RANKS or (processes is Processes.SHARED and several)
     words = {word.partition("=")[0] for word in argv}
     elastic = processes is Processes.RANKS and (not several or implies_elastic(words))
-    parallel = parallel and not elastic and not {"-h", "--help", "--serial"} & words
+    asks_help = bool({"-h", "--help", ALL_HELP} & words)
+    parallel = parallel and not elastic and not asks_help and "--serial" not in words
     first = launcher is None or launcher.rank == 0
-    each = processes is Processes.EACH or (elastic and not {"-h", "--help"} & words)
+    each = processes is Processes.EACH or (elastic and not asks_help)
     if not parallel and not first and not each:
         return 0  # these commands are one process's work, and print once
     try:
@@ -213,8 +214,8 @@ def _add_verbosity(parser: argparse.ArgumentParser) -> None:
     """How much a command says; before or after its name."""
     much = parser.add_mutually_exclusive_group()
     for flags, level, text in (
-        (("-q", "--quiet"), QUIET, "print errors, and what the command is asked for, alone"),
-        (("-v", "--verbose"), VERBOSE, "print what happens, when it happens"),
+        (("-q", "--quiet"), QUIET, "print only results and errors"),
+        (("-v", "--verbose"), VERBOSE, "print events as they happen"),
     ):
         much.add_argument(
             *flags,

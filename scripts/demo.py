@@ -84,8 +84,8 @@ def demonstrate(arguments: argparse.Namespace, directory: Path) -> int:
         out = directory / scheme
         options = ["--emulate-base", repr(base)] if base else []
         cec_mpi(
-            *("run", store, "--out", out, "--overwrite", "--task", "matvec"),
-            *("--vectors", directory / "W.npy", "--availability", availability),
+            *("run", store, "--out", out, "--overwrite", "matvec"),
+            *(f"vectors={directory / 'W.npy'}", "--availability", availability),
             *("--speeds", listed(SPEEDS), "--emulate-speeds", listed(SPEEDS)),
             *("--scheme", scheme, *options),
             ranks=len(SPEEDS) + 1,

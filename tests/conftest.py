@@ -97,7 +97,7 @@ def until_told(tmp_path):
 
     def words(store):
         np.save(tmp_path / "X.npy", store.X)
-        return ["--task", "until_told:products"]
+        return ["until_told:products"]
 
     def tell():
         (tmp_path / ENOUGH).touch()

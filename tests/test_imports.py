@@ -97,8 +97,8 @@ def test_what_one_process_does_never_starts_mpi(tmp_path):
         ["encode", X, store, "--machines", 3, "--recovery", 2],
         ["info", store],
         ["verify", store],
-        ["run", store, "--out", out, "--serial", "--task", "power"],
-        ["run", store, "--out", out, "--local", 2, "--task", "power", "--overwrite"],
+        ["run", store, "--out", out, "--serial", "power"],
+        ["run", store, "--out", out, "--local", 2, "power", "--overwrite"],
     ):
         assert "mpi4py.MPI" not in loaded_after(COMMAND, *words)
 

@@ -36,9 +36,9 @@ decode store again.npy
 add-machine store
 stage store staged
 plan --speeds 1,1,2 --recovery 2 --rows 9 --exact
-run store --serial --out a --vectors X.npy
-run store --serial --out b --task power
-run store --serial --out c --task svd --set k=2
+run store --serial --out a vectors=X.npy
+run store --serial --out b power
+run store --serial --out c svd k=2
 slurm run store --out d
 hostfile --format mpich a:2
 doctor store"""

@@ -48,8 +48,8 @@ def made(tmp_path_factory):
     np.save(directory / "W.npy", np.ones((2, 30)))
     cec_mpi.encode(directory / "X.npy", directory / "store", 3, 2)
     for out, words in (
-        ("products", ["--vectors", directory / "W.npy", "--emulate-speeds", "1,1,2"]),
-        ("power", ["--task", "power", "--iterations", 9, "--checkpoint-every", 2]),
+        ("products", [f"vectors={directory / 'W.npy'}", "--emulate-speeds", "1,1,2"]),
+        ("power", ["power", "iterations=9", "--checkpoint-every", 2]),
     ):
         command = ["run", directory / "store", "--serial", "-q", "--out", directory / out, *words]
         assert main([str(word) for word in command]) == 0

@@ -78,7 +78,7 @@ def hostfile_text(format: str, hosts: Sequence[Host]) -> str:
     ranks = sum(host.ranks for host in hosts)
     comments = (
         f"{kind.library}: one line per host, {kind.means}.",
-        f"  {kind.starts} THIS_FILE -n {ranks} cec-mpi run STORE --out DIR --vectors W.npy",
+        f"  {kind.starts} THIS_FILE -n {ranks} cec-mpi run STORE matvec vectors=W.npy --out DIR",
         "Rank 0, the master, runs on the first host; ranks 1, 2, .. are machines 1, 2, ..",
         "Each host must see the store under the same path.",
     )

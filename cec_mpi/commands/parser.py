@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NoReturn
 
@@ -14,6 +14,7 @@ from cec_mpi.text import closest
 
 _NUMBER = re.compile(r"-\.?\d")
 _HELP = ("-h", "--help")
+ALL_HELP = "--help-all"
 
 
 class Processes(Enum):
@@ -36,6 +37,8 @@ class Parser(argparse.ArgumentParser):
         By their names, where it has any.
     processes : Processes
         Of the command that it is the parser of.
+    common : set of str
+        Names of the options that ``--help`` shows, if there is a ``--help-all`` for the others.
     special_help : callable
         Given the values of options, says what to print in place of the usual help, or nothing.
     hint : callable
@@ -46,8 +49,27 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
         self.commands: dict[str, Parser] = {}
         self.processes = Processes.ONE
+        self.common: set[str] = set()
         self.special_help: Callable[[Mapping[str, str]], str] = lambda given: ""
         self.hint: Callable[[str, Mapping[str, str]], str] = lambda option, given: ""
+
+    def show_common(self, names: Iterable[str]) -> None:
+        """Have ``--help`` show only these options, and ``--help-all`` all of them."""
+        self.add_argument(ALL_HELP, action="help", help="show all options, in groups, and exit")
+        self.common = {*names, "help", "help_all", "verbosity"}
+
+    def short_help(self) -> str:
+        """The help with the common options alone."""
+        others = [
+            each for each in self._actions if each.option_strings and each.dest not in self.common
+        ]
+        texts = [each.help for each in others]
+        for each in others:
+            each.help = argparse.SUPPRESS
+        text = self.format_help()
+        for each, told in zip(others, texts, strict=True):
+            each.help = told
+        return text
 
     def named(self, name: str = "") -> Iterator[tuple[str, Parser]]:
         """Its own name, by default none, and all commands below with theirs."""
@@ -83,6 +105,9 @@ class Parser(argparse.ArgumentParser):
             if text:
                 put(text)
                 self.exit()
+            if self.common and not read.wants_all:
+                put(self.short_help().removesuffix("\n"))
+                self.exit()
             return super().parse_known_args(["--help"], namespace)
         if read.unknown:
             word, before = read.unknown
@@ -110,36 +135,43 @@ class _Read:
     Attributes
     ----------
     words : list of str
-        The same, with an option and a value that begins with - as one word.
+        The same, with an option and a value that begins with - as one word; what is the value of no
+        option comes first, so that it may stand anywhere.
     given : dict of str to str
-        Values of options, and of the first argument without one under its name in the help.
+        Values of options, and of arguments without one under their names in the help.
     unknown : tuple of str, optional
         The first unknown option, and the one before it that still has no value, or nothing.
-    wants_help : bool
+    wants_help, wants_all : bool
+        Any help, and that with all options.
     """
 
     def __init__(self, parser: argparse.ArgumentParser, words: list[str]) -> None:
         self.words: list[str] = []
         self.given: dict[str, str] = {}
         self.unknown: tuple[str, str] | None = None
-        self.wants_help = False
+        self.wants_help = self.wants_all = False
         self._actions = parser._option_string_actions
         # What comes after a command, and after the first of the remaining words, is for others.
         ends = any(
             action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in parser._actions
         )
-        positional = [str(each.metavar) for each in parser._actions if not each.option_strings]
+        names = [str(each.metavar) for each in parser._actions if not each.option_strings]
+        placed: list[str] = []
         waiting = ""
         while words:
             word = words.pop(0)
             is_option = word.startswith("-") and word != "-" and not _NUMBER.match(word)
             if word == "--" or (ends and not is_option):
                 self.words += [word, *words]
-                return
-            self.words.append(word)
-            if not is_option and positional:
-                self.given.setdefault(positional[0], word)
-            waiting = self._option(word, words, waiting) if is_option else ""
+                break
+            if is_option:
+                self.words.append(word)
+                waiting = self._option(word, words, waiting)
+                continue
+            placed.append(word)
+            waiting = ""
+        self.words[:0] = placed
+        self.given |= dict(zip(names, placed, strict=False))
 
     def _option(self, word: str, words: list[str], before: str) -> str:
         """Take an option and its value; returns the option where it still wants one."""
@@ -150,13 +182,14 @@ class _Read:
             if not short:
                 self.unknown = self.unknown or (word, before)
             return ""
-        self.wants_help = self.wants_help or name in _HELP
+        self.wants_all = self.wants_all or name == ALL_HELP
+        self.wants_help = self.wants_help or self.wants_all or name in _HELP
         if equals:
             self.given[name] = value
             return ""
         if action.nargs == "?":  # only what = gives it is its value
             self.words[-1] = f"{name}={action.const}"
-        if action.nargs not in (None, "+"):
+        if action.nargs is not None:
             return ""
         following = words[0] if words else "--"
         if following.startswith("--") or following.partition("=")[0] in self._actions:

@@ -12,12 +12,12 @@ from cec_mpi.commands.task import option_of_task, task_text
 from cec_mpi.errors import InputError
 from cec_mpi.options import values
 from cec_mpi.options.elastic import if_removed
-from cec_mpi.options.option import add_options, from_flags
+from cec_mpi.options.option import add_options, common_options, from_flags
 from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.together import run_together
-from cec_mpi.run.options import JoinOptions, RunOptions
+from cec_mpi.run.options import DEFAULT, NAMES, JoinOptions, RunOptions, is_setting, with_task
 
 
 def add_run(commands: Any) -> None:
@@ -25,14 +25,36 @@ def add_run(commands: Any) -> None:
     p = commands.add_parser(
         "run",
         help="compute with a store",
-        description="Compute with a store. cec-mpi run STORE --out DIR starts machines on this "
-        "computer and continues if some are lost. Under mpirun -n N+1 all ranks make each step "
-        "together by MPI; with --elastic the run continues without lost machines there, too.",
+        usage="%(prog)s STORE [TASK] [KEY=VALUE ...] --out DIR [OPTIONS]",
+        description="Compute with a store, for example: cec-mpi run STORE svd k=5 --out DIR. This "
+        "starts machines on this computer and continues if some are lost. Under mpirun -n N+1 all "
+        "ranks make each step together by MPI; with --elastic the run continues without lost "
+        "machines there, too.",
     )
-    p.special_help = lambda given: task_text(given["--task"]) if "--task" in given else ""
+    p.special_help = _help_of_task
     p.hint = _hint
-    p.add_argument("store", metavar="STORE", help="{host} in it is the name of each node")
-    for group in (RunOptions, *GROUPS, SessionOptions):
+    groups = (RunOptions, SessionOptions, *GROUPS)
+    p.show_common(name for group in groups for name in common_options(group))
+    p.add_argument(
+        "store",
+        metavar="STORE",
+        help="a directory that encode made; {host} in it is the name of each node",
+    )
+    p.add_argument(
+        "task",
+        nargs="?",
+        metavar="TASK",
+        default=DEFAULT,
+        help=f"{', '.join(NAMES)}, or my_module:function (default: {DEFAULT})",
+    )
+    p.add_argument(
+        "settings",
+        nargs="*",
+        metavar="KEY=VALUE",
+        default=[],
+        help="options of the task: cec-mpi task TASK lists them",
+    )
+    for group in groups:
         add_options(p, group)
     p.processes = Processes.RANKS
     p.set_defaults(command=_run)
@@ -60,6 +82,12 @@ def add_join(commands: Any) -> None:
     p.set_defaults(command=_join)
 
 
+def _help_of_task(given: Mapping[str, str]) -> str:
+    """What the task takes, where the words name one."""
+    task = given.get("TASK", "")
+    return task_text(task) if task and not is_setting(task) else ""
+
+
 def _hint(option: str, given: Mapping[str, str]) -> str:
     """What an unknown option may have been meant to be."""
     return if_removed(option) or option_of_task(option, given)
@@ -79,6 +107,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from cec_mpi.run.ranks import read_ahead, run_alone, run_elastic, run_in_lockstep
 
     run, options = from_flags(RunOptions, arguments), from_flags(SessionOptions, arguments)
+    run = with_task(run)
     launcher = detect_launcher()
     if launcher is not None and launcher.size == 1:  # srun --pty bash, for example
         launcher = None

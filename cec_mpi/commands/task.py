@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cec_mpi.terminal import put
 
+if TYPE_CHECKING:
+    from cec_mpi.tasks.common.description import Description
+
 _WIDTH = 100
-_ALSO = {"iterations": "--iterations T", "seed": "--seed I"}  # of run
-_OF_MATVEC = {"vectors": "--vectors W.npy"}  # which run gives it instead of --set
 
 
 def add_task(commands: Any) -> None:
@@ -50,33 +51,21 @@ def task_text(name: str) -> str:
     InputError
         There is no such task, or its module cannot be imported.
     """
+    from cec_mpi.run.settings import OF_MATVEC
     from cec_mpi.tasks import TASKS, find_task, options_of
     from cec_mpi.tasks.common.description import describe
 
     task = find_task(name)
     options_of(task)  # which refuses what has no signature
     found = describe(task)
-    of_run = _OF_MATVEC if task is TASKS["matvec"] else {}
-    lines = [f"cec-mpi run STORE --out DIR --task {name} ...", ""]
+    lines = [f"cec-mpi run STORE {name} [NAME=VALUE ...] --out DIR", ""]
     if found.summary:
         lines += [*_wrapped(found.summary, ""), ""]
-    options = [each for each in found.options if not of_run or each.name in of_run]
-    lines.append("options:" if of_run else "options, as --set NAME=VALUE:")
-    for option in options:
-        facts = [option.kind]
-        if option.is_required:
-            facts.append("required")
-        elif option.default:
-            facts.append(f"default {option.default}")
-        if option.name in _ALSO:
-            facts.append(f"also {_ALSO[option.name]}")
-        title = of_run.get(option.name, option.name)
-        lines.append(f"  {title:<15}  {'; '.join(filter(None, facts))}".rstrip())
-        lines += _wrapped(option.text, " " * 19)
-    if found.takes_any:
-        lines.append("  any other")
-    if not (options or found.takes_any):
-        lines.append("  none")
+    lines.append("options, as NAME=VALUE:")
+    if task is TASKS["matvec"]:
+        lines += [f"  {option:<15}  {text}" for option, text in OF_MATVEC.items()]
+    else:
+        lines += _options(found)
     lines += ["", "results, arrays as NAME.npy in DIR, all else in its summary.json:"]
     for title, meaning in found.results or [("result", "")]:
         first, *others = _wrapped(f"  {title:<15}  {meaning}" if title else f"  {meaning}", "")
@@ -84,15 +73,33 @@ def task_text(name: str) -> str:
     return "\n".join(lines)
 
 
+def _options(found: Description) -> list[str]:
+    """What a task takes, line by line."""
+    lines = []
+    for option in found.options:
+        facts = [option.kind]
+        if option.is_required:
+            facts.append("required")
+        elif option.default:
+            facts.append(f"default {option.default}")
+        if option.name == "seed":
+            facts.append("also --seed I")
+        lines.append(f"  {option.name:<15}  {'; '.join(filter(None, facts))}".rstrip())
+        lines += _wrapped(option.text, " " * 19)
+    if found.takes_any:
+        lines.append("  any other")
+    return lines or ["  none"]
+
+
 def option_of_task(option: str, given: Mapping[str, str]) -> str:
     """How an unknown option of run is given, where the task has one of that name."""
+    from cec_mpi.run.settings import OF_MATVEC
     from cec_mpi.tasks import TASKS, options_of
 
     name = option.lstrip("-").replace("-", "_")
-    task = TASKS.get(given.get("--task", "matvec"))
-    if task is None or task is TASKS["matvec"] or name not in (options_of(task) or ()):
-        return ""
-    return f" (an option of the task is given as --set {name}=VALUE)"
+    task = TASKS.get(given.get("TASK", "matvec"))
+    known = OF_MATVEC if task is TASKS["matvec"] else options_of(task) if task else None
+    return f" (an option of the task is given as {name}=VALUE)" if name in (known or ()) else ""
 
 
 def _wrapped(text: str, indent: str) -> list[str]:

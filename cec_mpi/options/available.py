@@ -12,7 +12,7 @@ from cec_mpi.availability.models import Availability, RandomAvailability
 from cec_mpi.availability.numbers import read_machines
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
-from cec_mpi.options.option import Group, option, real_number, several, whole_number
+from cec_mpi.options.option import STUDIES, Group, option, real_number, several, whole_number
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
@@ -25,25 +25,32 @@ class AvailabilityFlags:
     """What the flags of a command say of who is available."""
 
     availability: tuple[str, ...] = option(
-        (), "--availability FILE", "JSON or CSV, one tick a step", nargs="+", alone=True
+        (),
+        "--availability FILE",
+        "JSON or CSV file that says who is available at each step (or tick); given several times, "
+        "one after the other",
+        alone=True,
     )
     available_probability: float | None = option(
         None,
         "--available-probability P",
-        "each machine is up with this probability at each tick",
+        "each machine is available with this probability at each step (or tick)",
         values.number,
         alone=True,
     )
     availability_command: str | None = option(
-        None, "--availability-command CMD", "prints the numbers of those that are up", alone=True
+        None,
+        "--availability-command CMD",
+        "a command that prints the numbers of the machines that are available",
+        alone=True,
     )
     availability_every: float | None = option(
         None,
         "--availability-every SECONDS",
-        "that an answer of the command holds, by default 1",
+        "how often the command is asked (default: 1)",
         values.seconds,
     )
-    repeat: bool = option(False, "--repeat", "start the availability file again")
+    repeat: bool = option(False, "--repeat", "start the availability file again at its end")
     seed: int = field(default=0, compare=False)
 
     def source(self, machines: int) -> Availability:
@@ -71,27 +78,27 @@ class Available(Group):
         Who is available (see `as_availability`); by default all machines, always.
     tick_seconds : float, optional
         Wall-clock length of a tick of availability; by default each step is a tick.
-    wait : bool
-        Wait for the next tick when too few machines are available.
     machines : iterable of int or str, optional
         Machines that take part, also as text, ``"1-3,5"``; the others are preempted for good.
         By default all.
     """
 
-    title = "who is available"
+    title = STUDIES
 
     availability: Any = option(None, flags_of=AvailabilityFlags)
-    tick_seconds: float | None = option(None, "--tick SECONDS", "wall-clock ticks", values.number)
-    wait: bool = option(False, "--wait", "wait while too few are available")
+    tick_seconds: float | None = option(
+        None,
+        "--tick SECONDS",
+        "seconds for which each line of the availability holds (default: one step)",
+        values.number,
+    )
     machines: tuple[int, ...] | None = option(
-        None, "--machines LIST", "start only these, as 1-3,5", values.machines
+        None, "--machines LIST", "run with these machines only, such as 1-3,5", values.machines
     )
 
     def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
         """Check these options against a store."""
         total = placement.machines
-        if not isinstance(self.wait, bool):
-            raise InputError(f"wait {self.wait!r}: expected True or False")
         tick = self.tick_seconds
         if tick is not None and not 1e-6 <= real_number("tick_seconds", tick) < float("inf"):
             raise InputError(f"tick {tick}: expected a positive number of seconds, at least 1e-6")

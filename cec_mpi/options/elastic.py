@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cec_mpi.errors import InputError
-from cec_mpi.machine.faults import read_faults
 from cec_mpi.options import values
 from cec_mpi.options.option import (
     Group,
@@ -142,92 +141,97 @@ class Elastic(Group):
         any one machine, or three.
         With "sample" this holds for four random rows of the shards in each step. With both,
         each machine's term of X' V is compared with its answer to a random vector.
-    inject : str
-        Faults of machines, as ``kill:3@10`` (see `read_faults`).
+    wait : bool
+        Wait while too few machines are available.
     """
 
-    title = "late, lost and joining machines"
+    title = "machines that are late, are lost or join"
 
     start_timeout: float | None = option(
         None,
         "--start-timeout SECONDS",
-        "seconds that all processes have to start and meet (default: 60, and 1 more for each)",
+        "how long all processes may take to start and meet (default: 60, and 1 more for each "
+        "process)",
         values.seconds,
     )
     elastic: bool = option(
         False,
         "--elastic",
-        "use sockets in place of MPI: continue without late and lost machines, and let others "
-        "join with cec-mpi join DIR/connection.json; the options below imply it",
+        "continue without machines that are late or lost, let others join at any time with cec-mpi "
+        "join DIR/connection.json, and write checkpoints; the default without a launcher",
         elastic=True,
+        is_common=True,
     )
     local: int | None = option(
         None,
         "--local N",
-        "start N machines on this computer (default without a launcher: as many as it has cores, "
-        "at least as many as a step needs)",
+        "start N machines on this computer; implies --elastic (default without a launcher: one for "
+        "each core, at least one more than a step needs)",
         values.positive,
         elastic=True,
+        is_common=True,
     )
     stragglers: int = option(
         0,
         "--stragglers S",
-        "compute each row on L + S machines, of which the first L count",
+        "compute each row on L + S machines and use the first L answers, so that S slow machines "
+        "delay no step; implies --elastic (default: 0)",
         values.whole,
         elastic=True,
+        is_common=True,
     )
     deadline: float | str | Deadline | None = option(
         None,
         "--deadline SECONDS|x1.5",
-        "stop waiting for a machine after this many seconds, or this multiple of its expected time",
+        "stop waiting for a machine after this many seconds, or this multiple of its expected "
+        "time; implies --elastic (default: x10, at least 2 seconds)",
         elastic=True,
     )
     adopt: bool = option(
         False,
         "--adopt",
-        "have machines take over shards of those that are away where too few are left",
+        "let machines read the shards of absent ones if too few are left; implies --elastic",
         elastic=True,
     )
     accept: str | None = option(
         None,
         "--accept FILE",
-        "write FILE, with which machines join (cec-mpi join FILE), and wait for them whenever "
-        "there are too few",
+        "write FILE, with which machines on any computer join (cec-mpi join FILE), and wait "
+        "whenever there are too few; implies --elastic",
         values.path,
         elastic=True,
+        is_common=True,
     )
     listen: str | None = option(
         None,
         "--listen HOST:PORT",
-        "listen there, and take the key from the environment variable CEC_MPI_KEY in place of a "
-        "connection file",
+        "listen at this address, with the key in the environment variable CEC_MPI_KEY, in place "
+        "of a connection file; implies --elastic",
         elastic=True,
     )
     encryption: bool = option(
         True,
         "--no-encryption",
-        "do not encrypt between hosts: faster, for trusted networks; machines still need the key",
+        "do not encrypt between hosts; faster, for trusted networks (machines still need the key)",
     )
     interface: str | None = option(
         None,
         "--interface NAME|ADDRESS",
-        "network card of rank 0's host at which it listens, such as eth0 or 10.0.0.0/8",
+        "network interface on which rank 0 listens, such as eth0 or 10.0.0.0/8 (default: all)",
     )
     ports: tuple[int, int] | None = option(
-        None, "--ports A-B", "ports at which rank 0 may listen (default: any)", values.ports
+        None, "--ports A-B", "ports on which rank 0 may listen (default: any)", values.ports
     )
     check: Check = option(
         "none",
         "--check",
-        "compare one answer more than needed, of all rows or of a few, and replace wrong ones",
+        "find wrong answers and replace them: compare one more answer than needed for all rows "
+        "(parity) or for four random rows (sample); implies --elastic (default: none)",
         choices=get_args(Check),
         elastic=True,
     )
-    inject: str = option(
-        "",
-        "--inject FAULTS",
-        "faults for tests: kill:3@10,stop:2@20,slow:5@30x4,corrupt:1@40,nan:1@45,leave:4@50 or "
-        "random:0.01",
+    wait: bool = option(
+        False, "--wait", "wait while too few machines are available, instead of ending"
     )
 
     @property
@@ -246,6 +250,8 @@ class Elastic(Group):
 
     def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
         """Check these options against a store."""
+        if not isinstance(self.wait, bool):
+            raise InputError(f"wait {self.wait!r}: expected True or False")
         seconds_to_meet(self.start_timeout, placement.machines)
         check_choices(Elastic, self)
         if not isinstance(self.adopt, bool):
@@ -289,9 +295,6 @@ class Elastic(Group):
                 f"check {self.check}: expected machines any one of which can be missing, so that "
                 f"answers can be compared: the others have fewer than {recovery} shards"
             )
-        if not isinstance(self.inject, str):
-            raise InputError(f"inject {shown(self.inject)}: expected text, as kill:3@10")
-        read_faults(self.inject, placement.machines, 0)
 
     def check_listening(self) -> None:
         """Raise if it is unclear where rank 0 listens.

@@ -1,4 +1,4 @@
-"""Emulation of slower machines: options of a session."""
+"""Emulation of slower machines, and of faults: options of a session."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.machine.emulation import SpeedChange
+from cec_mpi.machine.faults import read_faults
 from cec_mpi.options import values
-from cec_mpi.options.option import Group, option, real_number, several
+from cec_mpi.options.option import STUDIES, Group, option, real_number, several
 from cec_mpi.options.sharing import checked_speeds
-from cec_mpi.text import plural
+from cec_mpi.text import plural, shown
 
 if TYPE_CHECKING:
     from cec_mpi.core.placement.placement import Placement
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Emulated(Group):
-    """Emulation of slower machines.
+    """Emulation of slower machines, and of faults.
 
     Attributes
     ----------
@@ -30,31 +31,45 @@ class Emulated(Group):
     emulate_noise : float
         Standard deviation of the logarithm of each machine's speed in each step.
     emulate_changes : iterable of SpeedChange
+    inject : str
+        Faults of machines, such as ``kill:3@10`` (see `read_faults`).
     """
 
-    title = "emulation of slower machines"
+    title = STUDIES
 
     emulate_speeds: tuple[float, ...] | None = option(
-        None, "--emulate-speeds LIST", "of machines 1 to N, as 2,2,3", values.speeds
+        None,
+        "--emulate-speeds LIST",
+        "slow machines 1 to N down to these relative speeds, such as 2,2,3",
+        values.speeds,
     )
     emulate_base: float | None = option(
-        None, "--emulate-base B", "rows per second of speed 1", values.number
+        None, "--emulate-base B", "rows per second of speed 1 (default: measured)", values.number
     )
     emulate_noise: float = option(
         0.0,
         "--emulate-noise SIGMA",
-        "standard deviation of the logarithm of each speed in each step",
+        "standard deviation of the logarithm of each speed in each step (default: 0)",
         values.number,
     )
     emulate_changes: tuple[SpeedChange, ...] = option(
         (),
         "--emulate-change STEP:MACHINE:FACTOR",
-        "from this step on a machine is so many times as fast",
+        "multiply a machine's speed by FACTOR from this step on",
         values.change,
+    )
+    inject: str = option(
+        "",
+        "--inject FAULTS",
+        "faults of machines, KIND:MACHINE@STEP or random:PROBABILITY, such as "
+        "kill:3@10,stop:2@20,slow:5@30x4,corrupt:1@40,nan:1@45,leave:4@50",
     )
 
     def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
         """Check these options against a store."""
+        if not isinstance(self.inject, str):
+            raise InputError(f"inject {shown(self.inject)}: expected text, such as kill:3@10")
+        read_faults(self.inject, placement.machines, 0)
         total, base = placement.machines, self.emulate_base
         speeds = self.emulate_speeds
         changes = several("emulate_changes", self.emulate_changes, "several SpeedChange")

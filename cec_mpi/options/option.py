@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+STUDIES = "for tests and studies: simulated availability, speeds and faults"
+"""Title of the options that make a run behave as if machines came and went."""
+
 
 def option(
     default: Any,
@@ -29,6 +32,8 @@ def option(
     *,
     alone: bool = False,
     elastic: bool = False,
+    is_common: bool = False,
+    below: str = "",
     flags_of: type[Any] | None = None,
     **more: Any,
 ) -> Any:
@@ -44,11 +49,16 @@ def option(
         Excludes the other flags of its group that say so.
     elastic : bool
         Another value than the default makes a run elastic.
+    is_common : bool
+        The short help of a command shows it.
+    below : str
+        The title in the help, if it is not that of the group.
     flags_of : type, optional
         The group whose flags say together what this one keyword says.
     """
     shown = {"flag": flag, "text": text, "parse": parse, **more}
-    marks = {"alone": alone, "elastic": elastic, "flags_of": flags_of, "shown": shown}
+    marks: dict[str, Any] = {"alone": alone, "elastic": elastic, "flags_of": flags_of}
+    marks |= {"is_common": is_common, "below": below, "shown": shown}
     return field(default=default, metadata=marks)
 
 
@@ -119,10 +129,10 @@ def add_option(parser: Any, group: type[Any], name: str, **other: Any) -> None:
 
 
 def add_options(parser: Any, group: type[Any]) -> None:
-    """Give a command the flags of all options of a group, below its title if it has one."""
-    below = parser.add_argument_group(group.title) if getattr(group, "title", "") else parser
+    """Give a command the flags of all options of a group, below their titles if they have any."""
     alone = None
     for each in own_options(group):
+        below = _titled(parser, each.metadata["below"] or getattr(group, "title", ""))
         if each.metadata["flags_of"] is not None:
             add_options(below, each.metadata["flags_of"])
         elif each.metadata["alone"]:
@@ -130,6 +140,17 @@ def add_options(parser: Any, group: type[Any]) -> None:
             add_option(alone, group, each.name)
         else:
             add_option(below, group, each.name)
+
+
+def _titled(parser: Any, title: str) -> Any:
+    """The part of a command's help with this title; the command itself without one."""
+    found = [part for part in parser._action_groups if part.title == title]
+    return found[0] if found else parser.add_argument_group(title) if title else parser
+
+
+def common_options(group: type[Any]) -> Iterator[str]:
+    """Names of the options of a group that the short help of a command shows."""
+    return (each.name for each in own_options(group) if each.metadata["is_common"])
 
 
 def from_flags(group: type[T], arguments: argparse.Namespace) -> T:

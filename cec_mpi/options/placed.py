@@ -37,16 +37,20 @@ class Placed(Group):
         room are on no machine.
     """
 
-    title = "what machines have of a store"
+    title = "speeds, threads and shards of machines"
 
     shards_per_machine: ShardsOption = option(
         None,
         "--shards-per-machine K|LIST|auto",
-        "as 2, or 4,2,2, or all in proportion to speeds that are given; by default 1",
+        "how many shards each machine holds: 2, or 4,2,2, or auto, which follows --speeds and the "
+        "memory of nodes (default: 1)",
         values.shards_per_machine,
     )
     memory_per_machine: int | None = option(
-        None, "--memory-per-machine SIZE", "of shards on each machine at most, as 64G", values.size
+        None,
+        "--memory-per-machine SIZE",
+        "at most so many bytes of shards on each machine, such as 64G",
+        values.size,
     )
 
     def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:

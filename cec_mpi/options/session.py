@@ -19,7 +19,7 @@ from cec_mpi.options.emulated import Emulated
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.options.option import option, own_options, whole_number
 from cec_mpi.options.placed import Placed, further_placement
-from cec_mpi.options.sharing import Sharing, SpeedsOption, as_speeds
+from cec_mpi.options.sharing import Reading, Sharing, SpeedsOption, as_speeds
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-GROUPS = (Available, Placed, Sharing, Elastic, Emulated)
+GROUPS = (Elastic, Sharing, Placed, Available, Emulated, Reading)
 
 _UNSEEN = 1e-3  # error of an answer, relative to X w, that every check has to show
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionOptions(Emulated, Elastic, Sharing, Placed, Available):
+class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
     """How steps are made: the options of all groups, and one more.
 
     Attributes
@@ -47,7 +47,7 @@ class SessionOptions(Emulated, Elastic, Sharing, Placed, Available):
 
     title = ""
 
-    seed: int = option(0, "--seed", "of everything random", values.whole)
+    seed: int = option(0, "--seed I", "seed of everything random (default: 0)", values.whole)
 
     @property
     def is_checked(self) -> bool:

@@ -1,4 +1,4 @@
-"""How work is shared out among machines, and how they do it: options of a session."""
+"""How rows are shared out among machines, and how these read theirs: options of a session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from cec_mpi.core.plan.scheme import SCHEMES, Scheme, check_scheme
 from cec_mpi.errors import InputError
 from cec_mpi.options import values
-from cec_mpi.options.option import Group, check_choices, option, whole_number
+from cec_mpi.options.option import STUDIES, Group, check_choices, option, whole_number
 from cec_mpi.store.shard import Holding, Precision, Verify
 from cec_mpi.text import plural, shown
 
@@ -22,19 +22,61 @@ SpeedsOption = Sequence[float] | Mapping[str, float] | Literal["learn"]
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing(Group):
-    """How work is shared out among machines, and how they do it.
+    """How rows are shared out among machines.
 
     Attributes
     ----------
     speeds : sequence of float, mapping of str to float, or "learn"
         Relative speed of machines 1..N, or of hosts by their names, for each machine there;
         by default they are learned from the times that machines measure.
+    threads : int, optional
+        BLAS threads per rank; by default its share of the node's cores.
     scheme : {"heterogeneous", "cyclic"}
+        Rows in proportion to speeds, or the same number for all machines.
+    """
+
+    title = "speeds, threads and shards of machines"
+
+    speeds: SpeedsOption = option(
+        "learn",
+        "--speeds LIST|learn",
+        "relative speeds, such as 2,2,3, or by host, such as node01=2,node02=1 (default: learned "
+        "from measured times)",
+        values.speeds_or_learn,
+        is_common=True,
+    )
+    threads: int | None = option(
+        None,
+        "--threads K",
+        "BLAS threads of each machine (default: its share of the cores)",
+        values.positive,
+        is_common=True,
+    )
+    scheme: Scheme = option(
+        "heterogeneous",
+        "--scheme",
+        "share rows out by speed, or equally (cyclic) for comparison (default: heterogeneous)",
+        choices=SCHEMES,
+        below=STUDIES,
+    )
+
+    def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
+        """Check these options against a store."""
+        check_scheme(self.scheme)
+        if self.threads is not None and whole_number("threads", self.threads) < 1:
+            raise InputError(f"threads {self.threads}: expected at least 1")
+        return {"speeds": as_speeds(self.speeds, placement.machines)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(Group):
+    """How machines read their shards, and in what they compute.
+
+    Attributes
+    ----------
     precision : {"double", "shard"}
         What vectors travel, and products are computed, in: float64, or the dtype of the shards,
         which is faster where that is float32, and loses digits of every vector.
-    threads : int, optional
-        BLAS threads per rank; by default its share of the node's cores.
     shards : {"mmap", "ram"}
         Whether machines compute with rows in the page cache or in memory of their own.
     verify : {"first-read", "never"}
@@ -44,44 +86,40 @@ class Sharing(Group):
         default where the store was staged to last. Empty: nowhere.
     """
 
-    title = "how it is shared out"
+    title = "reading and arithmetic (rarely needed)"
 
-    speeds: SpeedsOption = option(
-        "learn",
-        "--speeds LIST|learn",
-        "relative, as 2,2,3, or by host, as node01=2,node02=1; by default learned from "
-        "measured times",
-        values.speeds_or_learn,
-    )
-    scheme: Scheme = option(
-        "heterogeneous", "--scheme", "rows by speed, or as many for all", choices=SCHEMES
-    )
     precision: Precision = option(
         "double",
         "--precision",
-        "products in float64, or in the dtype of the shards",
+        "compute products in float64 (double), or in the dtype of the shards (shard), which is "
+        "faster and less exact if that is float32 (default: double)",
         choices=get_args(Precision),
     )
-    threads: int | None = option(None, "--threads K", "BLAS threads per rank", values.positive)
     shards: Holding = option(
-        "mmap", "--shards", "rows in the page cache, or in memory", choices=get_args(Holding)
+        "mmap",
+        "--shards",
+        "read rows through the page cache (mmap), or copy them into memory (ram) (default: mmap)",
+        choices=get_args(Holding),
     )
     verify: Verify = option(
-        "first-read", "--verify", "when rows are checked", choices=get_args(Verify)
+        "first-read",
+        "--verify",
+        "compare blocks with their checksums when they are first read, or never (default: "
+        "first-read)",
+        choices=get_args(Verify),
     )
     staged: str | None = option(
-        None, "--staged DIR", "copies of the shards, by default where stage put them"
+        None,
+        "--staged DIR",
+        "where nodes have copies of the shards (default: where cec-mpi stage put them)",
     )
 
     def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
         """Check these options against a store."""
-        check_scheme(self.scheme)
-        check_choices(Sharing, self)
-        if self.threads is not None and whole_number("threads", self.threads) < 1:
-            raise InputError(f"threads {self.threads}: expected at least 1")
+        check_choices(Reading, self)
         if self.staged is not None and not isinstance(self.staged, str):
             raise InputError(f"staged {self.staged!r}: expected text")
-        return {"speeds": as_speeds(self.speeds, placement.machines)}
+        return {}
 
 
 def as_speeds(given: SpeedsOption | None, total: int) -> SpeedsOption:

@@ -140,7 +140,7 @@ def closing_warnings(ending: Ending, limited: bool) -> list[str]:
     """
     found = []
     if ending.converged is False:
-        remedy = "; more --iterations with --resume go on" if limited else ""
+        remedy = "; more iterations=... with --resume continue" if limited else ""
         found.append(
             f"{ending.task} did not converge: {ending.out / RESULT} is what it had in the "
             f"end{remedy}"

@@ -2,68 +2,96 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from cec_mpi.errors import InputError
 from cec_mpi.live.shown import AUTO, CHOICES
 from cec_mpi.options import values
 from cec_mpi.options.option import option
 
+NAMES = ("matvec", "power", "pagerank", "svd", "pca", "lstsq", "ridge", "logistic", "cg")
+"""Of the tasks; `cec_mpi.tasks.TASKS` has them, and SciPy with it."""
+
+
+DEFAULT = NAMES[0]
+
+
+def is_setting(word: str) -> bool:
+    """Whether a word is KEY=VALUE, an option of a task."""
+    key, equals, _ = word.partition("=")
+    return bool(equals) and key.isidentifier()
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What is to be done with a store, and where its results go."""
+    """What is done with a store, and where its results go."""
 
     store: str
-    out: str = option("", "--out DIR", "for the results", values.path, required=True)
-    task: str = option(
-        "matvec",
-        "--task",
-        "matvec, power, pagerank, svd, pca, lstsq, ridge, logistic, cg, or "
-        "my_module:function; with --help: what that task takes and returns",
+    task: str
+    settings: tuple[str, ...]
+    out: str = option(
+        "",
+        "--out DIR",
+        "directory for results, checkpoint, records and logs",
+        values.path,
+        required=True,
+        is_common=True,
     )
-    settings: tuple[str, ...] = option(
-        (), "--set KEY=VALUE", "an option of the task: cec-mpi task NAME lists them"
+    overwrite: bool = option(
+        False, "--overwrite", "replace the results in DIR", alone=True, is_common=True
     )
-    vectors: str | None = option(None, "--vectors W.npy", "for matvec: (T, r), one step a row")
-    steps: int | None = option(
-        None,
-        "--steps T",
-        "for matvec: only the first T vectors; for other tasks as --iterations",
-        values.positive,
-    )
-    iterations: int | None = option(
-        None, "--iterations T", "for other tasks: the most, as --set iterations=T", values.positive
-    )
-    serial: bool = option(False, "--serial", "all machines in one process, no MPI")
-    shows_map: bool = option(
-        False, "--map", "print which machine runs where and reads its shard from where, then go on"
-    )
-    overwrite: bool = option(False, "--overwrite", "replace the results in DIR", alone=True)
     resume: bool = option(
         False,
         "--resume",
         "continue from the checkpoint in DIR; without one, start from the beginning and say so",
         alone=True,
+        is_common=True,
+    )
+    serial: bool = option(False, "--serial", "keep all machines in this process, without MPI")
+    shows_map: bool = option(
+        False, "--map", "print where each machine runs and what it reads, then continue"
     )
     every: values.Interval | None = option(
         None,
         "--checkpoint-every T",
-        "write a checkpoint every T steps, as 50, or every so often, as 60s or 5m (default: 60s in "
-        "an elastic run or with a time limit; else only when the run ends early)",
+        "write a checkpoint every T steps, such as 50, or after a time, such as 60s or 5m (default: "
+        "60s in an elastic run or with a time limit; else only when the run ends early)",
         values.interval,
+        is_common=True,
     )
     time_limit: float | None = option(
         None,
         "--time-limit SECONDS",
-        "then write a checkpoint and leave with exit code 6",
+        "end after this time with a checkpoint and exit code 6",
         values.seconds,
+        is_common=True,
     )
     progress: str = option(
         AUTO,
         "--progress HOW",
-        "auto (on a terminal as it changes, elsewhere a line now and then), plain (lines) or off",
+        "auto (a display that changes on a terminal, else a line every few seconds), plain (lines) "
+        "or off (default: auto)",
         choices=CHOICES,
     )
+
+
+def with_task(run: RunOptions) -> RunOptions:
+    """The same with its words told apart: options of the task may come before its name.
+
+    Raises
+    ------
+    InputError
+        A word is neither the name of the task nor an option of it.
+    """
+    words = (run.task, *run.settings)
+    settings = tuple(word for word in words if is_setting(word))
+    names = [word for word in words if not is_setting(word)]
+    if len(names) > 1:
+        raise InputError(
+            f"{names[1]!r} after task {names[0]!r}: expected options of the task, KEY=VALUE (a "
+            "value of several words in quotes, a list without spaces)"
+        )
+    return replace(run, task=names[0] if names else DEFAULT, settings=settings)
 
 
 @dataclass(frozen=True, kw_only=True)

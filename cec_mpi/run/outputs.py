@@ -83,5 +83,5 @@ def check_products(path: Path, products: NDArray[Any], shape: tuple[int, int]) -
     if products.shape != shape or products.dtype != np.float64:
         raise InputError(
             f"{path} has shape {products.shape}, this run makes {shape}: --resume "
-            "goes on with the same --steps, --overwrite starts anew"
+            "continues with the same iterations, --overwrite starts again"
         )

@@ -1,4 +1,4 @@
-"""What a task is given: options, also of ``--set key=value``, and the vectors of ``matvec``."""
+"""What a task is given: its options, ``key=value``, and the vectors of ``matvec``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from cec_mpi.files.npy import open_npy
 from cec_mpi.run.options import RunOptions
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.tasks import TASKS, Task, options_of
+from cec_mpi.tasks.common.options import whole
 from cec_mpi.text import closest
+
+OF_MATVEC = {
+    "vectors": "a .npy file of shape (T, r), one vector in each row; required",
+    "iterations": "only the first T vectors",
+}
 
 
 def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
@@ -27,29 +33,19 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
     InputError
         It has no such option.
     """
-    known = options_of(task)
     options = _parsed(run.settings)
-    if task is TASKS["matvec"]:
-        if options:
-            raise InputError(f"--set {next(iter(options))}: task matvec has no such option")
-        if run.iterations is not None:
-            raise InputError("--iterations: task matvec has none, expected --steps T")
-        return {}
-    if run.vectors is not None:
-        raise InputError(f"--vectors: task {run.task} takes none, only matvec does")
-    if run.steps is not None and run.iterations is not None:
-        raise InputError("--steps and --iterations: for this task they say the same, expected one")
-    most = run.iterations if run.steps is None else run.steps
-    if most is not None:
-        options.setdefault("iterations", most)
-    if known is None or "seed" in known:
+    known = set(OF_MATVEC) if task is TASKS["matvec"] else options_of(task)
+    if task is not TASKS["matvec"] and (known is None or "seed" in known):
         options.setdefault("seed", seed)
     if known is not None and not known >= set(options):
         wrong = sorted(set(options) - known)[0]
         raise InputError(
-            f"--set {wrong}: task {run.task} takes {', '.join(sorted(known))}"
-            f"{closest(wrong, known)}"
+            f"{wrong}: task {run.task} takes {', '.join(sorted(known))}{closest(wrong, known)}"
         )
+    if task is TASKS["matvec"]:
+        if "iterations" in options:
+            whole("iterations", options["iterations"], 1)
+        return options
     _check_call(task, run.task, options)
     return options
 
@@ -60,7 +56,7 @@ def _check_call(task: Task, name: str, options: Mapping[str, Any]) -> None:
     others = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     missing = [p.name for p in others if p.default is p.empty and p.name not in options]
     if wanted := [each for each in missing if each != "checkpoint"]:
-        expected = " ".join(f"--set {each}=..." for each in wanted)
+        expected = " ".join(f"{each}=..." for each in wanted)
         raise InputError(f"task {name} needs {', '.join(wanted)}: expected {expected}")
     try:
         inspect.signature(task).bind(None, checkpoint=None, **options)
@@ -76,23 +72,23 @@ def _parsed(settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         key, value = _parse_setting(setting)
         if key in options:
-            raise InputError(f"--set {setting}: {key} was {options[key]!r} before, expected one")
+            raise InputError(f"{setting}: {key} was {options[key]!r} before, expected one")
         options[key] = value
     return options
 
 
 def _parse_setting(setting: str) -> tuple[str, Any]:
-    key, equals, text = setting.partition("=")
-    if not equals or not key.isidentifier() or key == "checkpoint":
-        raise InputError(f"--set {setting}: expected key=value")
+    key, _, text = setting.partition("=")
+    if key == "checkpoint":
+        raise InputError(f"{setting}: expected an option of the task")
     try:
         return key, ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return key, text
 
 
-def read_vectors(path: str | None, manifest: Manifest, steps: int | None) -> NDArray[Any]:
-    """The vectors of ``matvec``, memory-mapped.
+def read_vectors(path: str | None, manifest: Manifest, most: int | None) -> NDArray[Any]:
+    """The vectors of ``matvec``, memory-mapped, of which the first `most` are used, or all.
 
     Raises
     ------
@@ -103,11 +99,11 @@ def read_vectors(path: str | None, manifest: Manifest, steps: int | None) -> NDA
 
     columns = manifest.columns
     if path is None:
-        raise InputError("task matvec needs --vectors W.npy")
+        raise InputError("task matvec needs vectors: expected vectors=W.npy")
     vectors = open_npy(Path(path))
     if vectors.ndim != 2 or vectors.shape[1] != columns or not len(vectors):
         raise InputError(f"{path} has shape {vectors.shape}: expected (T, {columns}), T at least 1")
-    check_finite(Path(path), len(vectors) if steps is None else steps)
+    check_finite(Path(path), len(vectors) if most is None else most)
     return vectors
 
 

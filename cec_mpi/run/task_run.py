@@ -100,11 +100,14 @@ class TaskRun:
         self.task_name = run.task
         self.task: Task = find_task(self.task_name)
         self.task_options = task_options(self.task, run, options.seed)
-        vectors = None
+        vectors, most = None, None
         self.vectors_file: WatchedVectors | None = None
         if self.task is TASKS["matvec"]:
-            self.vectors_file = WatchedVectors.at(run.vectors)
-            vectors = read_vectors(run.vectors, manifest, run.steps)
+            given, self.task_options = self.task_options, {}
+            path, most = given.get("vectors"), given.get("iterations")
+            path = None if path is None else str(path)  # a name may read as a number
+            self.vectors_file = WatchedVectors.at(path)
+            vectors = read_vectors(path, manifest, most)
         self.limit = TimeLimit(run.time_limit)
         self.signals = signals
         self.interval = run.every or Interval()
@@ -116,7 +119,7 @@ class TaskRun:
         self.about = describe_run(self.task_name, self.task_options, manifest, vectors)
         self.products: tuple[int, int] | None = None  # shape, of matvec
         if vectors is not None:
-            vectors = self.task_options["vectors"] = vectors[: run.steps]
+            vectors = self.task_options["vectors"] = vectors[:most]
             self.products = len(vectors), manifest.rows
         self.found = Found({})
         self.done = run.resume and self._is_done()

@@ -65,7 +65,7 @@ def of_run(options: Any, directory: Path) -> list[Figure]:
     sizes = options.rows, options.columns, options.machines, options.recovery
     store = measure.store_of(directory, *sizes, options.seed)
     np.save(directory / "W.npy", np.ones((1, options.columns)))
-    words = ["run", store, "--out", directory / "out", "--vectors", directory / "W.npy"]
+    words = ["run", store, "--out", directory / "out", f"vectors={directory / 'W.npy'}"]
     ranks, peaks = options.machines + 1, []
     programs = {
         "bare": lambda: measure.run([sys.executable, "-c", BARE], ranks),

@@ -135,12 +135,12 @@ class Campaign:
     def _words(self, way: str, task: str, out: Path, has_faults: bool) -> list[Any]:
         store = {"matvec": "X", "power": "S", "lstsq": "A"}[task]
         words: list[Any] = ["cec-mpi", "run", self._directory / store, "--out", out, "-q"]
-        words += ["--task", task, *SLOWLY, "--checkpoint-every", 20]
+        words += [task, *SLOWLY, "--checkpoint-every", 20]
         words += ["--adopt"] if self._given.adopt else []
         of_task: dict[str, list[Any]] = {
-            "matvec": ["--vectors", self._directory / "W.npy"],
-            "power": ["--set", "tol=1e-9", "--set", "iterations=20000", "--set", "seed=0"],
-            "lstsq": ["--set", f"b={self._directory / 'b.npy'}", "--set", "iterations=20000"],
+            "matvec": [f"vectors={self._directory / 'W.npy'}"],
+            "power": ["tol=1e-9", "iterations=20000", "seed=0"],
+            "lstsq": [f"b={self._directory / 'b.npy'}", "iterations=20000"],
         }
         words += of_task[task]
         if has_faults:

@@ -38,10 +38,10 @@ from helpers.mpi_at_hand import ONE_HOST_ONLY, library
 LIMIT = 60  # seconds for a run that takes three
 MACHINES, RECOVERY, RANKS = 7, 3, 8  # two ranks on each of four nodes
 SCRIPTS = ROOT / "scripts"
-PRODUCTS = ("X", "--vectors", "{}/W.npy")
+PRODUCTS = ("X", "vectors={}/W.npy")
 TASKS: dict[str, tuple[Any, ...]] = {
     "lockstep": PRODUCTS,
-    "power, preempted": ("S", "--task", "power", "--available-probability", 0.8, "--wait"),
+    "power, preempted": ("S", "power", "--available-probability", 0.8, "--wait"),
     "elastic": (*PRODUCTS, "--elastic"),
     "machine 3 killed": (*PRODUCTS, "--elastic", "--inject", "kill:3@5"),
     "machine 3 leaves": (*PRODUCTS, "--elastic", "--inject", "leave:3@5"),

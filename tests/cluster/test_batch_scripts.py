@@ -21,13 +21,13 @@ from helpers import ROOT
 
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLES = ROOT / "scripts" / "slurm"
-RUN = "run '/data/my store' --out \"it's\" --task ridge --set y=y.npy"
+RUN = "run '/data/my store' --out \"it's\" ridge y=y.npy"
 WRITTEN = {  # which words write which file
     "plain": f"--ntasks 7 {RUN}",
     "quoted": '--ntasks 7 --job-name "it\'s 5 * $HOME" --time 1-12:00:00 --nodes 3 '
     "--cpus-per-task 4 --partition low --account 'a b' --sbatch mem=4G --sbatch exclusive "
     "--setup 'module load openmpi' --setup '. venv/bin/activate' run '$store' --out '`out`' "
-    "--task 'my_tasks:f' --set 'name=a \"b\" $(c) ; d' --set empty=",
+    "'my_tasks:f' 'name=a \"b\" $(c) ; d' empty=",
     "hydra-preemptible": f"--launcher hydra --ntasks 7 --preemptible --warning 300 --restarts 3 "
     f"--time 60 {RUN}",
     "mpirun-elastic": f"--ntasks 9 {RUN} --elastic",
@@ -149,7 +149,7 @@ def test_scripts_that_somebody_has_changed_are_not_replaced(slurm, tmp_path, mon
     machines = Path("cec-mpi-machines.sbatch")
     machines.write_text(machines.read_text().replace("1-2", "1-3"))
     master = Path("cec-mpi-master.sbatch").read_text()
-    code, _, err = slurm("--elastic", 2, *words, "--set", "k=4")
+    code, _, err = slurm("--elastic", 2, *words, "k=4")
     assert code == 2
     assert ".sbatch: is there and differs, expected another --job-name" in err
     assert "1-3" in machines.read_text()
@@ -251,10 +251,10 @@ def test_a_rank_of_mpirun_may_use_more_than_one_core(said, options, words):
 
 
 def test_each_task_of_an_array_has_its_own_options_and_directory(said):
-    script = batch_script(["s"], "out", parameters=[["--set", "a=1"], ["--set", "b=x y"]])
+    script = batch_script(["s"], "out", parameters=[["a=1"], ["b=x y"]])
     for number, option in (("1", "a=1"), ("2", "b=x y")):
         words = said(script, SLURM_ARRAY_TASK_ID=number)
-        assert words[3:] == ["cec-mpi", "run", f"--out=out/{number}", "s", "--set", option]
+        assert words[3:] == ["cec-mpi", "run", f"--out=out/{number}", "s", option]
 
 
 @pytest.mark.parametrize("number", ["0", "3"])
@@ -430,7 +430,7 @@ BAD = [
     ("run --out o", "STORE"),
     ("run nothing", "--out"),
     (f"{STORE} --serial", "--serial"),
-    (f"{STORE} --steps 0", "--steps"),
+    (f"{STORE} --local 0", "--local"),
     (f"{STORE} --stepps 3", "--stepps"),
     (f"--ntasks 7 --time soon {STORE}", "--time 'soon'"),
     (f"--ntasks 7 --preemptible {STORE} --overwrite", "--overwrite"),
@@ -450,7 +450,7 @@ BAD = [
     (f"--ntasks 7 --sbatch n=3 {STORE}", "'n': expected a long option"),
     (f"--ntasks 7 --job-name 'a\nb' {STORE}", "one line"),
     (f"--ntasks 7 --setup 'a\nb' {STORE}", "one line"),
-    (f"--ntasks 7 {STORE} --set 'a=\n'", "one line"),
+    (f"--ntasks 7 {STORE} 'a=\n'", "one line"),
     (f"--ntasks 7 --array absent.txt {STORE}", "absent.txt"),
     (f"--ntasks 7 --array empty.txt {STORE}", "no line of options"),
     (f"--ntasks 7 --array open.txt {STORE}", "open.txt, line 2: No closing quotation"),
@@ -488,8 +488,8 @@ BAD = [
 def test_bad_input_gets_one_message(slurm, tmp_path, monkeypatch, line, names):
     monkeypatch.chdir(tmp_path)
     Path("empty.txt").write_text("# nothing\n\n")
-    Path("open.txt").write_text("--seed 1\n--set 'a=1\n")
-    Path("wrong.txt").write_text("--steps none\n")
+    Path("open.txt").write_text("--seed 1\n'a=1\n")
+    Path("wrong.txt").write_text("--local none\n")
     Path("out.txt").write_text("--seed 1 --out there\n")
     Path("bytes.txt").write_bytes(b"\xff\xfe")
     Path("ranks.txt").write_text("--machines 1,2\n--machines 1,2,3\n")

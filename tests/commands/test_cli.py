@@ -376,8 +376,8 @@ def test_one_machine_is_no_machines(cec, made, tmp_path):
     (tmp_path / "who.json").write_text('{"available": [[]]}')
     (tmp_path / "who.csv").write_text("1,0\n")
     store, out = tmp_path / "single", tmp_path / "out"
-    run = ["run", store, "--serial", "--out", out, "--vectors", tmp_path / "W.npy", "--overwrite"]
-    two = ["run", made / "store", "--serial", "--out", out, "--vectors", made / "W.npy"]
+    run = ["run", store, "--serial", "--out", out, f"vectors={tmp_path / 'W.npy'}", "--overwrite"]
+    two = ["run", made / "store", "--serial", "--out", out, f"vectors={made / 'W.npy'}"]
     two.append("--overwrite")
     plan = ["plan", "--recovery", 1, "--rows", 1, "--speeds"]
     for code, line in (
@@ -409,8 +409,9 @@ def test_one_machine_is_no_machines(cec, made, tmp_path):
 
 PLAN = "plan --recovery 2 --rows 20 --speeds "
 ENCODE = "encode {}/X.npy {}/new --machines 4 --recovery 2 "
-RUN = "run {}/store --serial --out {}/out --vectors {}/W.npy "
-POWER = "run {}/square --serial --out {}/out --task power "
+RUN = "run {}/store --serial --out {}/out vectors={}/W.npy "
+SQUARE = "run {}/square --serial --out {}/out "
+POWER = SQUARE + "power "
 BAD = [
     (2, ""),
     (2, "--nonsense"),
@@ -484,40 +485,39 @@ BAD = [
     (5, "verify {}/cut"),
     (2, "run --serial"),
     (2, "run {}/store --serial"),
-    (2, "run {}/store --serial --out {}/out --vectors {}/W.npy --start-timeout 5"),
+    (2, "run {}/store --serial --out {}/out vectors={}/W.npy --start-timeout 5"),
     (2, RUN + "--elastic"),
     (2, RUN + "--local 2"),
     (2, RUN + "--stragglers 1"),
     (2, RUN + "--on-loss continue"),
     (2, RUN + "--spares 1"),
     (2, RUN + "--replace spawn"),
-    (2, "run {}/absent --serial --out {}/out --vectors {}/W.npy"),
-    (5, "run {}/cut --serial --out {}/out --vectors {}/W.npy"),
-    (3, "run {}/hurt --serial --out {}/out --vectors {}/W.npy"),
-    (2, "run {}/store --serial --out {}/file --vectors {}/W.npy"),
+    (2, "run {}/absent --serial --out {}/out vectors={}/W.npy"),
+    (5, "run {}/cut --serial --out {}/out vectors={}/W.npy"),
+    (3, "run {}/hurt --serial --out {}/out vectors={}/W.npy"),
+    (2, "run {}/store --serial --out {}/file vectors={}/W.npy"),
     (2, "run {}/store --serial --out {}/out"),
-    (2, "run {}/store --serial --out {}/out --vectors {}/absent.npy"),
-    (2, "run {}/store --serial --out {}/out --vectors {}/garbage.npy"),
-    (2, "run {}/store --serial --out {}/out --vectors {}/archive.npz"),
-    (2, "run {}/store --serial --out {}/out --vectors {}/short.npy"),
-    (2, "run {}/store --serial --out {}/out --vectors {}/none.npy"),
-    (2, "run {}/store --serial --out {}/out --vectors {}/complex.npy"),
-    (2, "run {}/store --serial --out {}/out --vectors {}/nan.npy"),
-    (2, "run {}/store --serial --out {}/out --task power"),
-    (2, RUN + "--steps 0"),
-    (2, RUN + "--iterations 3"),
-    (2, POWER + "--iterations 0"),
-    (2, POWER + "--steps 3 --iterations 3"),
-    (2, POWER + "--set maxiter=3"),
+    (2, "run {}/store --serial --out {}/out vectors={}/absent.npy"),
+    (2, "run {}/store --serial --out {}/out vectors={}/garbage.npy"),
+    (2, "run {}/store --serial --out {}/out vectors={}/archive.npz"),
+    (2, "run {}/store --serial --out {}/out vectors={}/short.npy"),
+    (2, "run {}/store --serial --out {}/out vectors={}/none.npy"),
+    (2, "run {}/store --serial --out {}/out vectors={}/complex.npy"),
+    (2, "run {}/store --serial --out {}/out vectors={}/nan.npy"),
+    (2, "run {}/store --serial --out {}/out power"),
+    (2, RUN + "iterations=0"),
+    (2, POWER + "iterations=0"),
+    (2, POWER + "iterations=3 iterations=3"),
+    (2, POWER + "maxiter=3"),
     (2, RUN + "--seed -1"),
-    (2, RUN + "--set tol=3"),
+    (2, RUN + "tol=3"),
     (2, RUN + "--resum"),
     (2, RUN + "--availability"),
     (2, RUN + "--availability {}/absent.json"),
     (2, RUN + "--availability {}/bad.json"),
     (2, RUN + "--availability {}/bad.csv"),
     (2, RUN + "--availability {}/broken.json"),
-    (2, RUN + "--availability {}/few.json {}/few.json"),
+    (2, RUN + "--availability {}/few.json --availability {}/few.json"),
     (2, RUN + "--availability {}/few.json --available-probability 0.5"),
     (4, RUN + "--availability {}/few.json"),
     (2, RUN + "--availability-command echo --availability {}/few.json"),
@@ -560,29 +560,29 @@ BAD = [
     (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-change 1:1:0"),
     (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-change 1:1:nan"),
     (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-change -1:1:0.5"),
-    (2, RUN + "--task nonsense"),
-    (2, POWER + "--vectors {}/W.npy"),
-    (2, POWER + "--set tol"),
-    (2, POWER + "--set tol=2"),
-    (2, POWER + "--set tol=abc"),
-    (2, POWER + "--set tol="),
-    (2, POWER + "--set iterations=abc"),
-    (2, POWER + "--set iterations=0"),
-    (2, POWER + "--set seed=-1"),
-    (2, POWER + "--set unknown=1"),
-    (2, POWER + "--set checkpoint=1"),
+    (2, RUN + "nonsense"),
+    (2, POWER + "vectors={}/W.npy"),
+    (2, POWER + "tol"),
+    (2, POWER + "tol=2"),
+    (2, POWER + "tol=abc"),
+    (2, POWER + "tol="),
+    (2, POWER + "iterations=abc"),
+    (2, POWER + "iterations=0"),
+    (2, POWER + "seed=-1"),
+    (2, POWER + "unknown=1"),
+    (2, POWER + "checkpoint=1"),
     (2, POWER + "--set =1"),
-    (2, POWER + "--task no_such_module:f"),
-    (2, POWER + "--task .relative:f"),
-    (2, POWER + "--task tasks_of_the_cli_test:absent"),
-    (2, POWER + "--task tasks_of_the_cli_test:NUMBER"),
-    (2, POWER + "--task tasks_of_the_cli_test:needs"),
-    (2, POWER + "--task tasks_of_the_cli_test:needs --set j=1"),
-    (2, POWER + "--task tasks_of_the_cli_test:takes --set checkpoint=1"),
-    (2, POWER + "--task tasks_of_the_cli_test:takes --set X=1"),
-    (2, POWER + "--task tasks_of_the_cli_test:forgets"),
-    (2, POWER + "--task tasks_of_the_cli_test:empty"),
-    (2, POWER + "--task tasks_of_the_cli_test:leaves"),
+    (2, SQUARE + "no_such_module:f"),
+    (2, SQUARE + ".relative:f"),
+    (2, SQUARE + "tasks_of_the_cli_test:absent"),
+    (2, SQUARE + "tasks_of_the_cli_test:NUMBER"),
+    (2, SQUARE + "tasks_of_the_cli_test:needs"),
+    (2, SQUARE + "tasks_of_the_cli_test:needs j=1"),
+    (2, SQUARE + "tasks_of_the_cli_test:takes checkpoint=1"),
+    (2, SQUARE + "tasks_of_the_cli_test:takes X=1"),
+    (2, SQUARE + "tasks_of_the_cli_test:forgets"),
+    (2, SQUARE + "tasks_of_the_cli_test:empty"),
+    (2, SQUARE + "tasks_of_the_cli_test:leaves"),
 ]
 
 
@@ -616,20 +616,23 @@ def test_bad_input_gets_one_message(cec, made, tmp_path, monkeypatch, expected, 
         ("plan --speeds 1,2 --recovery 1", ["--rows"]),
         ("plan --speeds 1,2 --recovery 1 --rows 3 --available 7", ["7", "2 speeds"]),
         ("encode {}/complex.npy {}/new --machines 4 --recovery 2", ["complex.npy"]),
-        ("run {}/store --serial --out {}/out", ["--vectors"]),
-        (RUN + "--vectors {}/short.npy", ["short.npy", "(3, 79)", "(T, 80)"]),
-        (RUN + "--vectors {}/nan.npy", ["nan"]),
+        ("run {}/store --serial --out {}/out", ["vectors=W.npy"]),
+        (
+            "run {}/store --serial --out {}/out vectors={}/short.npy",
+            ["short.npy", "(3, 79)", "(T, 80)"],
+        ),
+        ("run {}/store --serial --out {}/out vectors={}/nan.npy", ["nan"]),
         (RUN + "--machines 3", ["1 machine takes part", "2"]),
         (RUN + "--machines 1,5", ["5", "1..4"]),
         (RUN + "--availability {}/few.json", ["tick 0", "needs 2", "--wait"]),
         (RUN + "--speeds 1,2,3", ["speeds", "3", "4"]),
         (RUN + "--tick 0", ["tick", "0", "positive"]),
-        (RUN + "--task nonsense", ["'nonsense'", "matvec", "power", "my_module:function"]),
-        (POWER + "--set unknown=1", ["unknown", "tol", "iterations", "seed"]),
-        (POWER + "--set iteration=1", ["iteration", "did you mean iterations?"]),
-        (POWER + "--steps 3 --iterations 3", ["--steps", "--iterations"]),
-        (POWER + "--task powr", ["did you mean power?"]),
-        (POWER + "--task tasks_of_the_cli_test:leaves", ["sys.exit(0)", "a dict"]),
+        (RUN + "nonsense", ["'nonsense'", "matvec", "power", "my_module:function"]),
+        (POWER + "unknown=1", ["unknown", "tol", "iterations", "seed"]),
+        (POWER + "iteration=1", ["iteration", "did you mean iterations?"]),
+        (POWER + "iterations=3 iterations=4", ["iterations=4: iterations was 3 before"]),
+        (SQUARE + "powr", ["did you mean power?"]),
+        (SQUARE + "tasks_of_the_cli_test:leaves", ["sys.exit(0)", "a dict"]),
         ("encode {}/X.npy {}/new --machine 6", ["--machine ", "did you mean --machines?"]),
         ("encode --machine=6", ["--machine ", "did you mean --machines?"]),
         ("encod {}/X.npy {}/new", ["'encod'", "did you mean encode?"]),
@@ -644,13 +647,13 @@ def test_bad_input_gets_one_message(cec, made, tmp_path, monkeypatch, expected, 
         (RUN + "--availability -who.json", ["-who.json", "no such file"]),
         (RUN + "--tresume", ["did you mean --resume?"]),
         (RUN + "--availability-comand date", ["did you mean --availability-command?"]),
-        (RUN + "--availability-command cat who.txt", ["'who.txt'", "in quotes"]),
-        (POWER + "k=5", ["'k=5' belongs to no option"]),
+        (RUN + "matvec --availability-command cat who.txt", ["'who.txt'", "in quotes"]),
+        (POWER + "k=5", ["k: task power takes"]),
         ("encode {}/X.npy {}/new --machines 4 --recovery 2 --drop a b", ["'b'", "commas"]),
         (RUN + "--scheme cyclik", ["did you mean cyclic?"]),
         ("slurm --ntask 3 run {}/store --out {}/out", ["did you mean --ntasks?"]),
         ("slurm --sbatch --mem=4G run {}/store --out {}/out", ["--sbatch=--mem=4G"]),
-        ("slurm --time 5 run {}/store --out {}/out --tasc x", ["did you mean --task?"]),
+        ("slurm --time 5 run {}/store --out {}/out --overwrit", ["did you mean --overwrite?"]),
         ("info {}/store --memry", ["--memry"]),
         ("hostfile --formt mpich", ["did you mean --format?"]),
         ("--vesion", ["did you mean --version?"]),
@@ -706,7 +709,7 @@ def test_under_a_launcher_only_rank_0_speaks(cec, monkeypatch, made, size, rank)
 def test_serial_under_a_launcher_of_many_is_refused(cec, monkeypatch, made, tmp_path):
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "5")
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
-    words = ["--serial", "--out", tmp_path / "out", "--vectors", made / "W.npy"]
+    words = ["--serial", "--out", tmp_path / "out", f"vectors={made / 'W.npy'}"]
     code, _, err = cec("run", made / "store", *words)
     assert code == 2
     assert "5 processes" in err
@@ -784,7 +787,7 @@ def test_machines_may_be_written_as_ranges(cec, words):
 
 
 def test_help_comes_before_what_is_wrong(cec):
-    for line in ("run --seri --help", "run --help --steps x", "encode -h --machine 6"):
+    for line in ("run --seri --help", "run --help --local x", "encode -h --machine 6"):
         code, out, err = cec(*line.split())
         assert (code, err) == (0, "")
         assert out.startswith("usage: ")
@@ -792,7 +795,7 @@ def test_help_comes_before_what_is_wrong(cec):
 
 def test_values_may_begin_with_a_minus_sign(cec, made, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = ["--serial", "--vectors", made / "W.npy", "--out", "-results"]
+    words = ["--serial", f"vectors={made / 'W.npy'}", "--out", "-results"]
     code, _, err = cec("run", made / "store", *words)
     assert (code, err) == (0, "")
     assert (tmp_path / "-results" / "result.npy").exists()
@@ -807,7 +810,7 @@ def test_options_cannot_be_abbreviated(cec, line):
 
 def test_what_a_task_of_ones_own_raises_ends_with_one_message(cec, made, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(made)])
-    task = ["--task", "tasks_of_the_cli_test:raises"]
+    task = ["tasks_of_the_cli_test:raises"]
     code, _, err = cec("run", made / "store", "--serial", "--out", tmp_path / "out", *task)
     assert code == 1
     assert err.startswith("Traceback")

@@ -222,7 +222,7 @@ def swapped_shards(store: Path) -> None:
 
 # The cases ---------------------------------------------------------------------------------
 
-NOT_MATRICES: dict[str, Any] = {  # nothing of the kind that encode and --vectors read
+NOT_MATRICES: dict[str, Any] = {  # nothing of the kind that encode and matvec read
     "an empty file": b"",
     "garbage": bytes(range(256)) * 4,
     "text": "1 2 3\n4 5 6\n",
@@ -387,16 +387,17 @@ def infinite(X, *, checkpoint): return {"result": X.rmatvec(np.full(X.shape[0], 
 """
 
 RUN = "run {good}/store --out {here}/out"
-WITH_W = RUN + " --vectors {good}/W.npy"
-POWER = "run {good}/square --out {here}/out --task power"
+WITH_W = RUN + " vectors={good}/W.npy"
+POWER = "run {good}/square --out {here}/out power"
 
 RUN_OPTIONS: dict[str, tuple[str, int]] = {  # options of run, and the exit code
     "an unknown option": ("--speed-up 3", 2),
     "too many words": ("another", 2),
-    "--steps 0": ("--steps 0", 2),
-    "--steps -3": ("--steps -3", 2),
-    "--steps of 2.5": ("--steps 2.5", 2),
-    "--steps without a value": ("--steps", 2),
+    "0 iterations": ("iterations=0", 2),
+    "-3 iterations": ("iterations=-3", 2),
+    "2.5 iterations": ("iterations=2.5", 2),
+    "iterations without a value": ("iterations=", 2),
+    "two tasks": ("power svd", 2),
     "--seed -1": ("--seed -1", 2),
     "--seed of a word": ("--seed one", 2),
     "--speeds with 0": ("--speeds 1,0,1", 2),
@@ -472,19 +473,19 @@ RUN_OPTIONS: dict[str, tuple[str, int]] = {  # options of run, and the exit code
     "--emulate-change by 0": ("--emulate-speeds 1,1,1 --emulate-change 1:1:0", 2),
     "--emulate-change by NaN": ("--emulate-speeds 1,1,1 --emulate-change 1:1:nan", 2),
     "--emulate-change at step -1": ("--emulate-speeds 1,1,1 --emulate-change=-1:1:2", 2),
-    "--task unknown": ("--task inverse", 2),
-    "--task of an unknown module": ("--task no_such_module:f", 2),
-    "--task of an unknown function": ("--task json:no_such_function", 2),
-    "--task of a module": ("--task json", 2),
-    "--task without a module": ("--task :f", 2),
-    "--task without a function": ("--task json:", 2),
-    "--task that is text": ("--task os:sep", 2),
-    "--task that takes nothing": ("--task os:getcwd", 2),
-    "--task without a signature": ("--task builtins:max", 2),
-    "--set without a value": ("--set tol", 2),
-    "--set of no name": ("--set =3", 2),
-    "--set of an unknown option": ("--set tol=1e-3", 2),
-    "--set of the vectors": ("--set vectors=3", 2),
+    "task unknown": ("inverse", 2),
+    "task of an unknown module": ("no_such_module:f", 2),
+    "task of an unknown function": ("json:no_such_function", 2),
+    "task of a module": ("json", 2),
+    "task without a module": (":f", 2),
+    "task without a function": ("json:", 2),
+    "task that is text": ("os:sep", 2),
+    "task that takes nothing": ("os:getcwd", 2),
+    "task without a signature": ("builtins:max", 2),
+    "an option of the task without a value": ("tol", 2),
+    "an option of the task without a name": ("=3", 2),
+    "an option that the task has not": ("tol=1e-3", 2),
+    "vectors twice": ("vectors=3", 2),
 }
 
 ELASTIC_OPTIONS: dict[str, tuple[str, int]] = {  # of run, that are refused before it listens
@@ -516,18 +517,18 @@ ELASTIC_OPTIONS: dict[str, tuple[str, int]] = {  # of run, that are refused befo
 }
 
 POWER_OPTIONS: dict[str, str] = {
-    "an unknown option": "--set tolerance=1e-3",
-    "a tol of 2": "--set tol=2",
-    "a tol of 0": "--set tol=0",
-    "a tol of words": "--set tol=small",
-    "a tol that is a list": "--set tol=[1]",
-    "a checkpoint": "--set checkpoint=1",
-    "0 iterations": "--set iterations=0",
-    "iterations of words": "--set iterations=many",
-    "iterations that are nothing": "--set iterations=None",
-    "a seed of -1": "--set seed=-1",
-    "a seed of words": "--set seed=one",
-    "vectors": "--vectors {good}/W.npy",
+    "an unknown option": "tolerance=1e-3",
+    "a tol of 2": "tol=2",
+    "a tol of 0": "tol=0",
+    "a tol of words": "tol=small",
+    "a tol that is a list": "tol=[1]",
+    "a checkpoint": "checkpoint=1",
+    "0 iterations": "iterations=0",
+    "iterations of words": "iterations=many",
+    "iterations that are nothing": "iterations=None",
+    "a seed of -1": "seed=-1",
+    "a seed of words": "seed=one",
+    "vectors": "vectors={good}/W.npy",
 }
 
 PLAN = "--speeds 2,2,3 --recovery 2 --rows 12"
@@ -783,29 +784,29 @@ def _store_cases() -> Iterator[Case]:
 
 def _run_cases() -> Iterator[Case]:
     for name, (words, code) in RUN_OPTIONS.items():
-        task = RUN if "--task" in words else WITH_W
+        task = RUN if name.startswith("task ") else WITH_W
         yield from _both(name, f"{task} {words}", code)
     for name, (words, code) in ELASTIC_OPTIONS.items():
         yield Case(f"run: {name} (no launcher)", f"{WITH_W} {words}", code)
         yield Case(f"run: {name} (mpirun)", f"{WITH_W} {words}", code, RANKS)
     for name, words in POWER_OPTIONS.items():
         yield from _both(f"power with {name}", f"{POWER} {words}")
-    yield from _both("power of a matrix that is not square", RUN + " --task power")
+    yield from _both("power of a matrix that is not square", RUN + " power")
     for function in ("NUMBER", "no_dict", "no_result", "words", "infinite"):
-        words = f"{RUN} --task my_task:{function}"
+        words = f"{RUN} my_task:{function}"
         yield from _both(f"my task {function}", words, make=put("my_task.py", MODULE))
     yield from _both("no vectors", RUN)
-    yield from _both("missing vectors", RUN + " --vectors {here}/none.npy")
-    yield from _both("a directory of vectors", RUN + " --vectors {good}")
+    yield from _both("missing vectors", RUN + " vectors={here}/none.npy")
+    yield from _both("a directory of vectors", RUN + " vectors={good}")
     for name, content in NOT_MATRICES.items():
         make = put("W.npy", content)
-        yield from _both(f"vectors {name}", RUN + " --vectors {here}/W.npy", make=make)
+        yield from _both(f"vectors {name}", RUN + " vectors={here}/W.npy", make=make)
     yield from _both(
-        "vectors too short", RUN + " --vectors {here}/W.npy", make=put("W.npy", np.ones((3, 4)))
+        "vectors too short", RUN + " vectors={here}/W.npy", make=put("W.npy", np.ones((3, 4)))
     )
     yield from _both(
         "vectors that are not finite",
-        "run {good}/single --out {here}/out --vectors {here}/W.npy",
+        "run {good}/single --out {here}/out vectors={here}/W.npy",
         make=put("W.npy", np.full((3, 5), np.inf)),
     )
     for name, (file, content) in NOT_AVAILABILITIES.items():
@@ -887,12 +888,12 @@ def _rank_cases() -> Iterator[Case]:
         ("a directory that is no store", "{good}", None),
         ("a store of another version", "{here}/S", with_entry("version", 2)),
     ):
-        words = f"run {words} --out {{here}}/out --vectors {{good}}/W.npy"
+        words = f"run {words} --out {{here}}/out vectors={{good}}/W.npy"
         yield from _both(name, words, make=make)
-    damaged = "run {here}/S --out {here}/out --vectors {good}/W.npy"
+    damaged = "run {here}/S --out {here}/out vectors={good}/W.npy"
     yield from _both("a damaged manifest", damaged, 5, make=with_entry("shards", ...))
     for name, make in DAMAGED.items():
-        words = "run {here}/S --out {here}/out --vectors {good}/W.npy"
+        words = "run {here}/S --out {here}/out vectors={good}/W.npy"
         yield Case(f"run: a shard {name} (serial)", words + " --serial", 3, make=make)
         yield Case(f"run: a shard {name} (mpirun)", words, 3, RANKS, make)
 
@@ -905,7 +906,7 @@ def _both(name: str, words: str, code: int = 2, make: Make | None = None) -> Ite
 
 def _special_cases() -> Iterator[Case]:
     """FIFOs, sockets and devices where files are expected: who waits for them waits for ever."""
-    run = "run {here}/S --out {here}/out --vectors {good}/W.npy"
+    run = "run {here}/S --out {here}/out vectors={good}/W.npy"
     here = run.replace("{here}/S", "{good}/store")
     fifo_manifest, fifo_shard = (
         copied(special(name)) for name in ("manifest.json", "shard-0002.npy")
@@ -959,7 +960,7 @@ def _absurd_cases() -> Iterator[Case]:
         "decode": ("decode {here}/S {here}/Y.npy", 5),
         "add-machine": ("add-machine {here}/S", 5),
         "stage": ("stage {here}/S {here}/copies", 5),
-        "run": ("run {here}/S --out {here}/out --task pca --serial", 5),
+        "run": ("run {here}/S --out {here}/out pca --serial", 5),
     }
     for rows in (2**50, 2**62, 10**30):
         for name, (words, code) in commands.items():
@@ -1037,7 +1038,7 @@ def _cut_matrix(rng: random.Random, name: str) -> Case:
 def _cut_vectors(rng: random.Random, name: str) -> Case:
     data = npy(np.ones((3, 5)))
     cut = rng.randrange(len(data))
-    words = RUN + " --vectors {here}/W.npy"
+    words = RUN + " vectors={here}/W.npy"
     make = put("W.npy", data[:cut])
     return Case(f"{name}: vectors cut to {cut} bytes", words, ranks=RANKS, make=make)
 
@@ -1045,7 +1046,7 @@ def _cut_vectors(rng: random.Random, name: str) -> Case:
 def _cut_shard(rng: random.Random, name: str) -> Case:
     share, machine = rng.random(), rng.randint(1, 3)
     make = with_shard(lambda data: data[: int(share * len(data))], machine)
-    words = "run {here}/S --out {here}/out --vectors {good}/W.npy"
+    words = "run {here}/S --out {here}/out vectors={good}/W.npy"
     return Case(f"{name}: shard {machine} cut to {share:.0%}", words, 3, RANKS, make)
 
 
@@ -1075,7 +1076,7 @@ def _wrong_value(rng: random.Random, name: str) -> Case:
     path = rng.choice((*paths, "code", "code.generator", "code.conditioning", "shards"))
     value = rng.choice((None, [], {}, "x", -1))
     make = with_entry(path, value)
-    words = "run {here}/S --out {here}/out --vectors {good}/W.npy"
+    words = "run {here}/S --out {here}/out vectors={good}/W.npy"
     name = f"{name}: {path} of a manifest is {value!r}"
     return Case(name, words, 2 if path == "version" else 5, RANKS, make)
 

@@ -220,7 +220,7 @@ def multiply(start, made, tmp_path):
 
     def multiply(*words, store=made.store, code=0, **options):
         out = tmp_path / "out"
-        done = start("run", store, "--out", out, "--vectors", made.vectors, *words, **options)
+        done = start("run", store, "--out", out, f"vectors={made.vectors}", *words, **options)
         assert code in (None, done.returncode), done.stderr
         if not code:
             np.testing.assert_allclose(np.load(out / "result.npy"), made.expected, atol=1e-9)

@@ -35,7 +35,7 @@ def test_power_iteration_with_preemption(start, tmp_path):
     X = basis * np.append(np.linspace(-2, 2, 59), 9) @ basis.T
     np.save(tmp_path / "X.npy", X)
     cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 6, 3)
-    words = ["run", tmp_path / "store", "--out", tmp_path / "out", "--task", "power"]
+    words = ["run", tmp_path / "store", "--out", tmp_path / "out", "power"]
     done = start(*words, "--available-probability", 0.7, "--wait", "--seed", 2)
     assert done.returncode == 0, done.stderr
     found = np.load(tmp_path / "out" / "result.npy")
@@ -49,7 +49,7 @@ def test_a_long_vector_is_passed_on_from_host_to_host(start, tmp_path):
     np.save(tmp_path / "W.npy", W)
     cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 6, 3)
     words = ["run", tmp_path / "store", "--out", tmp_path / "out"]
-    done = start(*words, "--vectors", tmp_path / "W.npy")
+    done = start(*words, f"vectors={tmp_path / 'W.npy'}")
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), W @ X.T, atol=1e-8)
 

@@ -26,7 +26,7 @@ def steps_of(two_hosts, start, tmp_path):
 
     def steps_of(name):
         out = tmp_path / name
-        words = ["run", tmp_path / "store", "--out", out, "--vectors", tmp_path / "W.npy"]
+        words = ["run", tmp_path / "store", "--out", out, f"vectors={tmp_path / 'W.npy'}"]
         done = start(*words, "--speeds", "1,1", ranks=(1, 2), on=two_hosts)
         assert done.returncode == 0, done.stderr
         assert np.allclose(np.load(out / "result.npy"), W @ X.T)

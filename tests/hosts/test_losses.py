@@ -201,7 +201,7 @@ def test_a_host_that_is_gone_ends_the_job_and_others_go_on_with_it(
 ):
     """What the launcher returns is its own; what tells is that the summary is missing."""
     out = tmp_path / "out"
-    words = ["run", made.store, "--out", out, "--vectors", made.vectors, "--checkpoint-every", 2]
+    words = ["run", made.store, "--out", out, f"vectors={made.vectors}", "--checkpoint-every", 2]
     slowly = ["--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 400]
     thread = when((out / "checkpoint.npz").exists, lambda: two_hosts.off("node2"))
     start(*words, *slowly, ranks=(4, 3), on=two_hosts)

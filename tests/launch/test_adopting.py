@@ -34,7 +34,7 @@ def test_a_shard_that_is_gone_too_is_rebuilt_or_left_out(run, store, tmp_path):
     try:
         np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((20, 60)))
         words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--local", 6]
-        words += ["--vectors", tmp_path / "W.npy", "--adopt", "-q"]
+        words += [f"vectors={tmp_path / 'W.npy'}", "--adopt", "-q"]
         words += ["--inject", "kill:2@3,kill:1@5,kill:6@7,kill:4@9"]
         done = run(words)
     finally:
@@ -52,7 +52,7 @@ def test_masks_that_leave_too_few_do_not_stop_a_run(run, store, tmp_path):
     ticks = [[2], [2, 5], [1, 2, 3, 4, 5, 6], [6], [1, 2], [3], [4, 5, 6], [2]]
     (tmp_path / "ticks.json").write_text(json.dumps({"available": ticks}))
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--adopt", "-q"]
-    words += ["--vectors", tmp_path / "W.npy", "--availability", tmp_path / "ticks.json"]
+    words += [f"vectors={tmp_path / 'W.npy'}", "--availability", tmp_path / "ticks.json"]
     done = run([*words, "--local", 6])
     assert done.returncode == 0, done.stderr
     _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
@@ -65,7 +65,7 @@ def test_what_machines_have_no_memory_for_ends_a_run_with_one_message(run, store
     np.save(tmp_path / "W.npy", np.ones((8, 60)))
     (tmp_path / "ticks.json").write_text(json.dumps({"available": [[2]]}))
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--adopt", "-q"]
-    words += ["--vectors", tmp_path / "W.npy", "--availability", tmp_path / "ticks.json"]
+    words += [f"vectors={tmp_path / 'W.npy'}", "--availability", tmp_path / "ticks.json"]
     done = run([*words, "--local", 6, "--memory-per-machine", "150K"])
     assert done.returncode == 4, done.stderr
     assert (
@@ -76,7 +76,7 @@ def test_what_machines_have_no_memory_for_ends_a_run_with_one_message(run, store
 def test_two_machines_start_alone_and_take_over_the_shards_of_the_others(run, store, tmp_path):
     np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((8, 60)))
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "-q", "--machines", "2,5"]
-    words += ["--vectors", tmp_path / "W.npy"]
+    words += [f"vectors={tmp_path / 'W.npy'}"]
     done = run([*words, "--local", 2])
     assert done.returncode == 4, done.stderr
     assert "2 machines take part: a step needs 4 of this store" in done.told

@@ -34,7 +34,7 @@ def test_times_go_on_evenly_when_the_clock_is_set(cec, small_store, tmp_path):
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "PYTHONPATH": str(tmp_path),
     }
-    words = ["run", small_store.path, "--out", "out", "--serial", "--task", "tasks:sets_the_clock"]
+    words = ["run", small_store.path, "--out", "out", "--serial", "tasks:sets_the_clock"]
     done = cec(*words, "--time-limit", 3600, cwd=tmp_path, variables=variables)
     assert done.returncode == 0, done.stderr
 

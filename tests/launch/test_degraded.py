@@ -36,7 +36,7 @@ def multiply(run, store, whole, tmp_path):
 
     def multiply(*options, before=(), code=0):
         out = tmp_path / "out"
-        words = ["cec-mpi", "run", store, "--out", out, "--vectors", tmp_path / "W.npy"]
+        words = ["cec-mpi", "run", store, "--out", out, f"vectors={tmp_path / 'W.npy'}"]
         done = run([*before, *words, "--speeds", "1,1,1,1,1,1", *options])
         assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr

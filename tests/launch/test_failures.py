@@ -44,7 +44,7 @@ def multiply(cec, small_store, tmp_path):
     np.save(tmp_path / "W.npy", np.ones((4, small_store.columns)))
 
     def multiply(*options, store=small_store.path, ranks=4, **variables):
-        words = ["run", store, "--out", tmp_path / "out", "--vectors", tmp_path / "W.npy"]
+        words = ["run", store, "--out", tmp_path / "out", f"vectors={tmp_path / 'W.npy'}"]
         words += ["--speeds", "1,1,1"]
         return cec(*words, *options, ranks=ranks, cwd=tmp_path, variables=variables)
 
@@ -128,7 +128,7 @@ def test_an_exception_outside_a_computation_ends_the_job(multiply, faulty, fault
 def test_a_lost_rank_that_mpi_reports_is_one_message(run, small_store, faulty, tmp_path, machine):
     np.save(tmp_path / "W.npy", np.ones((4, small_store.columns)))
     words = ["mpirun", "--with-ft", "ulfm", "-n", 4, "cec-mpi", "run", small_store.path]
-    words += ["--out", tmp_path / "out", "--vectors", tmp_path / "W.npy", "--speeds", "1,1,1"]
+    words += ["--out", tmp_path / "out", f"vectors={tmp_path / 'W.npy'}", "--speeds", "1,1,1"]
     fault = faulty("os.kill(os.getpid(), signal.SIGKILL)", machines=(machine,))
     done = run(words, cwd=tmp_path, variables=fault)
     assert done.returncode == 3
@@ -257,7 +257,7 @@ def stops(X, *, checkpoint):
 )
 def test_a_task_that_raises_is_shown_once(cec, small_store, tmp_path, function, shown):
     (tmp_path / "my_tasks.py").write_text(TASKS)
-    words = ["run", small_store.path, "--out", "out", "--task", f"my_tasks:{function}"]
+    words = ["run", small_store.path, "--out", "out", f"my_tasks:{function}"]
     done = cec(*words, ranks=4, cwd=tmp_path)
     assert done.returncode == 1
     assert done.told.count("Traceback") == 1
@@ -268,7 +268,7 @@ def test_a_task_that_raises_is_shown_once(cec, small_store, tmp_path, function, 
 @pytest.mark.any_mpi
 def test_a_task_that_leaves_is_told_what_it_has_to_return(cec, small_store, tmp_path):
     (tmp_path / "my_tasks.py").write_text(TASKS)
-    words = ["run", small_store.path, "--out", "out", "--task", "my_tasks:stops"]
+    words = ["run", small_store.path, "--out", "out", "my_tasks:stops"]
     done = cec(*words, ranks=4, cwd=tmp_path)
     assert done.returncode == 2
     assert done.told == (
@@ -280,7 +280,7 @@ def test_a_task_that_leaves_is_told_what_it_has_to_return(cec, small_store, tmp_
 @pytest.mark.any_mpi
 def test_a_task_that_cannot_be_imported_ends_the_job(cec, small_store, tmp_path):
     (tmp_path / "my_tasks.py").write_text("1 / 0\n")
-    words = ["run", small_store.path, "--out", "out", "--task", "my_tasks:f"]
+    words = ["run", small_store.path, "--out", "out", "my_tasks:f"]
     done = cec(*words, ranks=4, cwd=tmp_path)
     assert done.returncode in (1, 2)
     assert "division by zero" in done.told
@@ -310,7 +310,7 @@ def test_a_run_that_never_began_leaves_no_results(multiply, tmp_path):
 def running(start, small_store, tmp_path):
     """A run that has made steps, and would make more for seconds."""
     np.save(tmp_path / "W.npy", np.ones((10_000, small_store.columns)))
-    words = ["run", small_store.path, "--out", "out", "--vectors", "W.npy"]
+    words = ["run", small_store.path, "--out", "out", "vectors=W.npy"]
     words += ["--emulate-speeds", "1,1,1", "--emulate-base", 500]
     process = start(["mpirun", "-n", 4, "cec-mpi", *words])
     steps = tmp_path / "out" / "steps.jsonl"
@@ -349,7 +349,7 @@ def test_ranks_end_when_mpirun_is_killed(running):
 def test_processes_of_another_launcher_say_so_once(start, small_store, command, size, rank):
     words = [command]
     if command == "run":
-        words += [small_store.path, "--out", "out", "--vectors", "W.npy"]
+        words += [small_store.path, "--out", "out", "vectors=W.npy"]
     processes = [start(["cec-mpi", *words], variables={size: "3", rank: str(n)}) for n in range(3)]
     told = [process.communicate(timeout=30)[1] for process in processes]
     assert [process.returncode for process in processes] == [2, 2, 2]

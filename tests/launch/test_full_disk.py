@@ -56,7 +56,7 @@ def out_of(files):
 
 @pytest.mark.parametrize("ranks", [0, 4])
 def test_no_room_for_records_in_mid_run(on_small_disk, files, ranks):
-    done = on_small_disk("60k", "cec --vectors many.npy || code=$?", ranks=ranks)
+    done = on_small_disk("60k", "cec vectors=many.npy || code=$?", ranks=ranks)
     assert done.returncode == 3
     assert done.told == (
         f"cec-mpi: error: {SMALL}/out/steps.jsonl cannot be written: No space left on device"
@@ -67,7 +67,7 @@ def test_no_room_for_records_in_mid_run(on_small_disk, files, ranks):
 
 @pytest.mark.parametrize("ranks", [0, 4])
 def test_no_room_for_the_result(on_small_disk, files, ranks):
-    done = on_small_disk("24k", "cec --vectors many.npy || code=$?", ranks=ranks)
+    done = on_small_disk("24k", "cec vectors=many.npy || code=$?", ranks=ranks)
     assert done.returncode == 2
     assert done.told == (
         f"cec-mpi: error: {SMALL}/out/result.npy cannot be written: No space left on device"
@@ -78,7 +78,7 @@ def test_no_room_for_the_result(on_small_disk, files, ranks):
 
 def test_no_room_for_logs(on_small_disk, files):
     lines = ["mkdir -p small/out/logs", "mount -t tmpfs -o size=4k none small/out/logs"]
-    lines += ["head -c 4096 /dev/zero > small/out/logs/fill", "cec --vectors few.npy || code=$?"]
+    lines += ["head -c 4096 /dev/zero > small/out/logs/fill", "cec vectors=few.npy || code=$?"]
     done = on_small_disk("1m", *lines)
     assert done.returncode == 3
     assert done.told.startswith(f"cec-mpi: error: {SMALL}/out/logs/machine-0001.log cannot be ")
@@ -88,8 +88,8 @@ def test_no_room_for_logs(on_small_disk, files):
 
 
 def test_results_of_an_earlier_run_stay(on_small_disk, files):
-    lines = ["cec --vectors few.npy", "fill 200k || true"]
-    lines += ["cec --vectors many.npy --overwrite || code=$?"]
+    lines = ["cec vectors=few.npy", "fill 200k || true"]
+    lines += ["cec vectors=many.npy --overwrite || code=$?"]
     done = on_small_disk("64k", *lines, ranks=0)
     assert done.returncode == 2
     assert done.told.count("cec-mpi: error: ") == 1
@@ -99,7 +99,7 @@ def test_results_of_an_earlier_run_stay(on_small_disk, files):
 
 
 def test_results_of_an_earlier_run_stay_in_mid_run_too(on_small_disk, files):
-    lines = ["cec --vectors few.npy", "fill 8k", "cec --vectors many.npy --overwrite || code=$?"]
+    lines = ["cec vectors=few.npy", "fill 8k", "cec vectors=many.npy --overwrite || code=$?"]
     done = on_small_disk("96k", *lines, ranks=0)
     assert done.returncode == 3
     assert f"{SMALL}/out/steps.jsonl cannot be written" in done.told
@@ -117,7 +117,7 @@ def test_no_room_for_a_checkpoint_at_a_time_limit(on_small_disk, files):
         "        checkpoint.save(state=np.zeros(20_000))\n"
     )
     slowly = "--emulate-speeds 1,1,1 --emulate-base 105 --time-limit 1"
-    line = f"cec --task tasks:big {slowly} || code=$?"
+    line = f"cec tasks:big {slowly} || code=$?"
     done = on_small_disk("80k", line, ranks=0)
     assert done.returncode == 3
     assert done.told.startswith("cec-mpi: error: stopped after the time limit of 1 second, after ")
@@ -134,7 +134,7 @@ def test_no_room_for_an_array_leaves_a_checkpoint_and_no_part_of_the_array(on_sm
         "    checkpoint.save(state=X @ np.ones(X.shape[1]))\n"
         "    return {'result': np.zeros(20_000)}\n"
     )
-    done = on_small_disk("80k", "cec --task tasks:big || code=$?", ranks=0)
+    done = on_small_disk("80k", "cec tasks:big || code=$?", ranks=0)
     assert done.returncode == 3
     assert done.told.startswith(f"cec-mpi: error: {SMALL}/out/result.npy cannot be written: ")
     assert done.told.count("cec-mpi: error: ") == 1
@@ -145,7 +145,7 @@ def test_no_room_for_an_array_leaves_a_checkpoint_and_no_part_of_the_array(on_sm
 def test_arrays_stay_where_only_the_summary_has_no_room(on_small_disk, files):
     (files / "tasks.py").write_text(FILLS)
     few = "mount -o remount,nr_inodes=40 small"
-    done = on_small_disk("1m", few, "cec --task tasks:fills || code=$?", ranks=0)
+    done = on_small_disk("1m", few, "cec tasks:fills || code=$?", ranks=0)
     assert done.returncode == 3
     assert done.told == (
         f"cec-mpi: error: {SMALL}/out/summary.json cannot be written: No space left on device"
@@ -156,8 +156,8 @@ def test_arrays_stay_where_only_the_summary_has_no_room(on_small_disk, files):
 
 def test_results_of_an_earlier_run_make_room_for_the_summary(on_small_disk, files):
     (files / "tasks.py").write_text(FILLS)
-    lines = ["cec --vectors few.npy", "mount -o remount,nr_inodes=40 small"]
-    lines += ["cec --task tasks:fills --overwrite || code=$?"]
+    lines = ["cec vectors=few.npy", "mount -o remount,nr_inodes=40 small"]
+    lines += ["cec tasks:fills --overwrite || code=$?"]
     done = on_small_disk("1m", *lines, ranks=0)
     assert done.returncode == 0, done.stderr
     summary = json.loads((out_of(files) / "summary.json").read_text())
@@ -177,7 +177,7 @@ def test_encode_names_the_store_that_has_no_room(run, files, files_more):
 
 def test_a_directory_that_cannot_be_written(on_small_disk):
     lines = ["mkdir -p small/out/logs", "mount -o remount,ro small"]
-    done = on_small_disk("1m", *lines, "cec --vectors few.npy || code=$?")
+    done = on_small_disk("1m", *lines, "cec vectors=few.npy || code=$?")
     assert done.returncode == 2
     says = "cannot be used for results: it cannot be written"
     assert done.told == f"cec-mpi: error: {SMALL}/out {says}"

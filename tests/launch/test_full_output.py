@@ -15,7 +15,7 @@ SAYS = "standard output cannot be written: No space left on device"
 
 def test_a_run_is_done(run, small_store, tmp_path):
     np.save(tmp_path / "W.npy", np.ones((3, small_store.columns)))
-    words = ["run", small_store.path, "--out", tmp_path / "out", "--vectors", tmp_path / "W.npy"]
+    words = ["run", small_store.path, "--out", tmp_path / "out", f"vectors={tmp_path / 'W.npy'}"]
     done = run([*FULL, *words])
     assert (done.returncode, done.told) == (0, f"cec-mpi: warning: {SAYS}")
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["steps"] == 3

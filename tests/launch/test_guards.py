@@ -24,7 +24,7 @@ ONE_CORE = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
 def words(small_store, tmp_path):
     """Of a short run on the store of three machines."""
     np.save(tmp_path / "W.npy", np.ones((3, small_store.columns)))
-    options = ["--out", tmp_path / "out", "--vectors", tmp_path / "W.npy"]
+    options = ["--out", tmp_path / "out", f"vectors={tmp_path / 'W.npy'}"]
     return ["cec-mpi", "run", small_store.path, *options]
 
 
@@ -166,7 +166,7 @@ def elsewhere(small_store, tmp_path, command):
 @pytest.mark.any_mpi
 def test_shards_that_a_node_does_not_see(run, small_store, tmp_path):
     np.save(tmp_path / "W.npy", np.ones((3, small_store.columns)))
-    command = ["cec-mpi", "run", "store", "--out", tmp_path / "o", "--vectors", tmp_path / "W.npy"]
+    command = ["cec-mpi", "run", "store", "--out", tmp_path / "o", f"vectors={tmp_path / 'W.npy'}"]
     told = the_error(run(elsewhere(small_store, tmp_path, command)))
     assert told.startswith("machines 2 and 3 on ")
     assert (

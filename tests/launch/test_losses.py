@@ -51,7 +51,7 @@ def multiply(run, store, tmp_path):
 
     def multiply(*options, machines=6, launched=False, code=0, **variables):
         out, (before, how) = tmp_path / "out", started(launched, machines)
-        words = ["cec-mpi", "run", store.path, "--out", out, "--vectors", tmp_path / "W.npy"]
+        words = ["cec-mpi", "run", store.path, "--out", out, f"vectors={tmp_path / 'W.npy'}"]
         done = run([*before, *words, *how, *options], variables=variables)
         killed = launched and ("kill:" in f"{options}" or "stop:" in f"{options}")
         assert done.returncode == (code_with_kills(code) if killed else code), done.stderr
@@ -147,7 +147,7 @@ def test_a_process_that_is_killed_at_any_moment(start, store, tmp_path, launched
     W = np.random.default_rng(5).standard_normal((10, 60))
     np.save(tmp_path / "W.npy", W)
     before, how = started(launched, 4)
-    words = ["run", store.path, "--out", "out", "--vectors", "W.npy", "--start-timeout", 20]
+    words = ["run", store.path, "--out", "out", "vectors=W.npy", "--start-timeout", 20]
     process = start([*before, "cec-mpi", *words, *how])
     due = time.monotonic() + LIMIT
     while rank not in (processes := processes_of(process)):
@@ -175,7 +175,7 @@ def test_a_process_that_is_killed_at_any_moment(start, store, tmp_path, launched
 def test_machines_leave_when_the_master_is_killed(start, run, store, tmp_path, launched):
     np.save(tmp_path / "W.npy", np.ones((200, 60)))
     out, (before, how) = tmp_path / "out", started(launched, 6)
-    words = ["cec-mpi", "run", store.path, "--out", out, "--vectors", tmp_path / "W.npy"]
+    words = ["cec-mpi", "run", store.path, "--out", out, f"vectors={tmp_path / 'W.npy'}"]
     words += ["--checkpoint-every", 5, *how]
     process = start([*before, *words, "--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", 1000])
     deadline = time.monotonic() + LIMIT
@@ -325,8 +325,8 @@ def solve(run, store, tmp_path):
 
     def solve(*options):
         out = tmp_path / "out"
-        words = ["cec-mpi", "run", store.path, "--out", out, "--task", "ridge"]
-        words += ["--set", "alpha=1", "--set", f"y={tmp_path / 'y.npy'}"]
+        words = ["cec-mpi", "run", store.path, "--out", out, "ridge"]
+        words += ["alpha=1", f"y={tmp_path / 'y.npy'}"]
         done = run([*words, *options])
         assert done.returncode == 0, done.stderr
         mean = store.X.mean(axis=0)

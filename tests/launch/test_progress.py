@@ -33,7 +33,7 @@ def slow_run(small_store, tmp_path):
     """The words of a run of some seconds: each of 40 steps takes 0.1 s."""
     np.save(tmp_path / "W.npy", np.ones((40, small_store.columns)))
     slowly = ["--speeds", "1,1,1", "--emulate-speeds", "1,1,1", "--emulate-base", "105"]
-    words = ["--out", str(tmp_path / "out"), "--vectors", str(tmp_path / "W.npy"), *slowly]
+    words = ["--out", str(tmp_path / "out"), f"vectors={tmp_path / 'W.npy'!s}", *slowly]
     launcher = ["mpirun", "-n", str(small_store.machines + 1)]
     return [*launcher, "cec-mpi", "run", str(small_store.path), *words]
 
@@ -48,8 +48,8 @@ def on_a_terminal(start, tmp_path):
         os.write(terminal.end, b"$ a command\n")  # as a shell leaves it
         variables = {"TERM": "xterm-256color", "PYTHONPATH": str(tmp_path)}
         streams = {"stdout": terminal.end, "stderr": terminal.end}
-        words = [word for word in words if word not in ("--vectors", str(tmp_path / "W.npy"))]
-        words = [*words, "--task", "talking:task"]
+        words = [word for word in words if word not in (f"vectors={tmp_path / 'W.npy'!s}")]
+        words = [*words, "talking:task"]
         process = start(words, cwd=tmp_path, variables=variables, **streams)
         os.close(terminal.end)
         terminal.end = -1

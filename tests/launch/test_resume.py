@@ -57,7 +57,7 @@ def wait_for_steps(process, out, steps):
 
 def test_a_killed_run_goes_on_with_other_machines(start, cec, slow_store, tmp_path):
     out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
+    words = ["run", slow_store.path, "--out", out, "power", "tol=1e-9"]
     words += ["--checkpoint-every", 5]
     command = ["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY]
     process = start(command)
@@ -97,7 +97,7 @@ def test_products_go_on_at_the_next_row(start, cec, small_store, tmp_path):
     W = np.random.default_rng(7).standard_normal((60, 12))
     np.save(tmp_path / "W.npy", W)
     out = tmp_path / "out"
-    words = ["run", small_store.path, "--out", out, "--vectors", tmp_path / "W.npy"]
+    words = ["run", small_store.path, "--out", out, f"vectors={tmp_path / 'W.npy'}"]
     words += ["--checkpoint-every", 4]
     slowly = ("--emulate-speeds", "2,3,4", "--emulate-base", 20)  # 0.3 s a step
     process = start(["mpirun", "-n", 4, "cec-mpi", *words, *slowly])
@@ -112,8 +112,8 @@ def test_products_go_on_at_the_next_row(start, cec, small_store, tmp_path):
 
     np.save(tmp_path / "others.npy", np.vstack((W[:-1], W[:1])))
     for other, says in (
-        (["--vectors", tmp_path / "others.npy"], "has vectors"),
-        (["--steps", 50], "result.npy has shape (60, "),
+        ([f"vectors={tmp_path / 'others.npy'}"], "has vectors"),
+        (["iterations=50"], "result.npy has shape (60, "),
     ):
         refused = cec(*words, *other, "--resume", "--serial")
         assert refused.returncode == 2
@@ -136,7 +136,7 @@ def test_a_killed_run_does_not_go_on_from_what_it_was_to_overwrite(
     start, cec, slow_store, tmp_path, end, only
 ):
     out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "--task", "power"]
+    words = ["run", slow_store.path, "--out", out, "power"]
     stopped = cec(*words, *only(20), "--serial")
     assert stopped.returncode == 4
     earlier = (out / "checkpoint.npz").read_bytes()
@@ -160,7 +160,7 @@ def test_a_killed_run_does_not_go_on_from_what_it_was_to_overwrite(
 
 def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path):
     out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
+    words = ["run", slow_store.path, "--out", out, "power", "tol=1e-9"]
     stopped = cec(*words, *SLOWLY, "--time-limit", 5, ranks=4)
     assert stopped.returncode == 6
     assert stopped.told.count("cec-mpi: error:") == 1
@@ -181,9 +181,9 @@ def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path):
 
 @pytest.mark.any_mpi
 def test_the_end_of_a_slurm_job_is_a_time_limit(cec, slow_store, tmp_path):
-    words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "power"]
+    words = ["run", slow_store.path, "--out", tmp_path / "out", "power"]
     end = {"SLURM_JOB_END_TIME": str(int(time.time()) + 3)}
-    done = cec(*words, *SLOWLY, "--set", "tol=1e-12", ranks=4, variables=end)
+    done = cec(*words, *SLOWLY, "tol=1e-12", ranks=4, variables=end)
     assert done.returncode == 6
     assert "time of the job is nearly over" in done.told
 
@@ -234,7 +234,7 @@ def warn_all_twice(process):
 )
 def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_path, warn, name, how):
     out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
+    words = ["run", slow_store.path, "--out", out, "power", "tol=1e-9"]
     process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY, *how])
     wait_for_steps(process, out, 3)
     warn(process)
@@ -271,7 +271,7 @@ def test_a_signal_to_a_machine_alone_does_not_end_the_run(start, small_store, un
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_ends_a_run_in_one_process_too(start, cec, slow_store, tmp_path, number):
     out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "--task", "power", "--serial"]
+    words = ["run", slow_store.path, "--out", out, "power", "--serial"]
     process = start(["cec-mpi", *words, *SLOWLY])
     wait_for_steps(process, out, 3)
     process.send_signal(number)
@@ -319,7 +319,7 @@ def test_an_elastic_run_writes_a_checkpoint_every_minute(cec, small_store, tmp_p
 def test_a_second_sigterm_within_a_step_is_not_blamed_on_the_task(cec, slow_store, tmp_path):
     task = "import signal\n\ndef mine(X, *, checkpoint):\n"
     (tmp_path / "own.py").write_text(task + 2 * "    signal.raise_signal(signal.SIGTERM)\n")
-    words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "own:mine", "--serial"]
+    words = ["run", slow_store.path, "--out", tmp_path / "out", "own:mine", "--serial"]
     done = cec(*words, cwd=tmp_path)
     assert done.returncode == 128 + signal.SIGTERM
     assert done.stderr == ""
@@ -330,7 +330,7 @@ def test_a_signal_ends_a_run_that_waits_for_machines(start, slow_store, tmp_path
     ticks = [[1, 2, 3], *([[1]] * 1000), [1, 2, 3]]
     (tmp_path / "a.json").write_text(json.dumps({"available": ticks}))
     out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "--task", "power", "--serial", *SLOWLY]
+    words = ["run", slow_store.path, "--out", out, "power", "--serial", *SLOWLY]
     words += ["--availability", tmp_path / "a.json", "--wait", "--tick", 1]
     process = start(["cec-mpi", *words])
     wait_for_steps(process, out, 1)
@@ -345,7 +345,7 @@ def test_a_signal_ends_a_run_that_waits_for_machines(start, slow_store, tmp_path
 def test_a_second_sigterm_ends_a_run_at_once(start, slow_store, tmp_path):
     """The first step does not end: machine 3 stops itself in it, and says so before."""
     out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "--task", "power", "--inject", "stop:3@0"]
+    words = ["run", slow_store.path, "--out", out, "power", "--inject", "stop:3@0"]
     process = start(["mpirun", "-n", 4, "cec-mpi", *words])
     log, deadline = out / "logs" / "machine-0003.log", time.monotonic() + 60
     while not (log.exists() and "stop, as ordered" in log.read_text()):
@@ -373,7 +373,7 @@ def test_too_few_machines_leave_a_checkpoint_too(cec, slow_store, tmp_path, task
     ticks = [[1, 2, 3]] * 25 + [[1]]
     (tmp_path / "a.json").write_text(json.dumps({"available": ticks}))
     out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "--task", task, "--set", setting]
+    words = ["run", slow_store.path, "--out", out, task, setting]
     words += ["--checkpoint-every", 2]
     failed = cec(*words, "--availability", tmp_path / "a.json", ranks=4, cwd=tmp_path)
     assert failed.returncode == 4, failed.stderr
@@ -386,13 +386,13 @@ def test_too_few_machines_leave_a_checkpoint_too(cec, slow_store, tmp_path, task
 def test_a_checkpoint_of_something_else_is_refused(cec, slow_store, make_store, tmp_path, only):
     out = tmp_path / "out"
     other = make_store(2 * slow_store.X, 3, 2)
-    words = ["--out", out, "--task", "power"]
+    words = ["--out", out, "power"]
     stopped = cec("run", slow_store.path, *words, *only(20), "--serial")
     assert stopped.returncode == 4
     kept = (out / "checkpoint.npz").read_bytes()
     for others, says in (
-        (["run", slow_store.path, *words, "--set", "tol=1e-3"], "options"),
-        (["run", slow_store.path, "--out", out, "--task", "svd"], "task 'power', this run 'svd'"),
+        (["run", slow_store.path, *words, "tol=1e-3"], "options"),
+        (["run", slow_store.path, "--out", out, "svd"], "task 'power', this run 'svd'"),
         (["run", other.path, *words], "another matrix"),
     ):
         refused = cec(*others, "--resume", "--serial")
@@ -415,7 +415,7 @@ def damage(path):
 @pytest.mark.any_mpi
 def test_a_damaged_checkpoint_leaves_the_one_before(cec, slow_store, tmp_path, only):
     out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
+    words = ["run", slow_store.path, "--out", out, "power", "tol=1e-9"]
     words += ["--checkpoint-every", 5]
     assert cec(*words, *only(12), "--serial").returncode == 4
     damage(out / "checkpoint.npz")
@@ -436,7 +436,7 @@ def test_products_after_a_damaged_checkpoint_are_made_again(cec, large_store, tm
     ticks = [[1, 2, 3, 4, 5, 6]] * 25 + [[1]]
     (tmp_path / "a.json").write_text(json.dumps({"available": ticks}))
     out = tmp_path / "out"
-    words = ["run", large_store.path, "--out", out, "--vectors", tmp_path / "W.npy", "--serial"]
+    words = ["run", large_store.path, "--out", out, f"vectors={tmp_path / 'W.npy'}", "--serial"]
     words += ["--checkpoint-every", 10]
     assert cec(*words, "--availability", tmp_path / "a.json").returncode == 4
     damage(out / "checkpoint.npz")  # of 25 products; the one before is of 20
@@ -451,9 +451,9 @@ def test_products_after_a_damaged_checkpoint_are_made_again(cec, large_store, tm
 
 @pytest.mark.any_mpi
 def test_with_nothing_to_resume_a_run_begins(cec, slow_store, tmp_path):
-    words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "power", "--resume"]
+    words = ["run", slow_store.path, "--out", tmp_path / "out", "power", "--resume"]
     assert cec(*words, ranks=4).returncode == 0
-    other = cec(*words[:5], "svd", "--set", "k=2", "--resume", "--serial")
+    other = cec(*words[:5], "svd", "k=2", "--resume", "--serial")
     assert other.returncode == 2
     assert "summary.json has task 'power', this run 'svd'" in other.told
 
@@ -461,8 +461,8 @@ def test_with_nothing_to_resume_a_run_begins(cec, slow_store, tmp_path):
 @pytest.mark.any_mpi
 def test_a_solver_that_did_not_converge_goes_on(cec, slow_store, tmp_path):
     out = tmp_path / "out"
-    words = ["run", slow_store.path, "--out", out, "--task", "power", "--set", "tol=1e-9"]
-    assert cec(*words, "--iterations", 20, "--serial").returncode == 0
+    words = ["run", slow_store.path, "--out", out, "power", "tol=1e-9"]
+    assert cec(*words, "iterations=20", "--serial").returncode == 0
     assert json.loads((out / "summary.json").read_text())["converged"] is False
     done = cec(*words, "--resume", ranks=4)
     assert done.returncode == 0, done.stderr
@@ -490,7 +490,7 @@ def count(X, *, checkpoint, upto=20):
 def test_a_task_of_the_users_goes_on_too(cec, slow_store, tmp_path):
     (tmp_path / "mine.py").write_text(TASK)
     (tmp_path / "a.json").write_text(json.dumps({"available": [[1, 2, 3]] * 12 + [[1]]}))
-    words = ["run", slow_store.path, "--out", tmp_path / "out", "--task", "mine:count"]
+    words = ["run", slow_store.path, "--out", tmp_path / "out", "mine:count"]
     failed = cec(*words, "--availability", tmp_path / "a.json", "--serial", cwd=tmp_path)
     assert failed.returncode == 4
     done = cec(*words, "--resume", ranks=4, cwd=tmp_path)

@@ -40,7 +40,7 @@ def multiply(cec, tmp_path):
 
     def multiply(store, *options, ranks=None, steps=6, name="out"):
         W = vectors(tmp_path, steps, store.columns)
-        words = ["run", store.path, "--out", tmp_path / name, "--vectors", tmp_path / "W.npy"]
+        words = ["run", store.path, "--out", tmp_path / name, f"vectors={tmp_path / 'W.npy'}"]
         done = cec(*words, *options, ranks=store.machines + 1 if ranks is None else ranks)
         assert done.returncode == 0, done.stderr
         assert done.told == ""
@@ -58,7 +58,7 @@ def paper_run(cec, large_store, tmp_path_factory):
     (directory / "a.json").write_text(json.dumps({"available": ticks}))
     speeds = ",".join(map(str, SPEEDS))
     done = cec(
-        *("run", large_store.path, "--out", directory / "out", "--vectors", directory / "W.npy"),
+        *("run", large_store.path, "--out", directory / "out", f"vectors={directory / 'W.npy'}"),
         *("--availability", directory / "a.json", "--threads", 1),
         *("--speeds", speeds, "--emulate-speeds", speeds, "--emulate-base", 1000),
         ranks=7,
@@ -155,8 +155,8 @@ def test_random_availability_and_waiting(multiply, large_store):
 @pytest.mark.any_mpi
 def test_power_iteration_with_preemption(cec, square_store, tmp_path):
     done = cec(
-        *("run", square_store.path, "--out", tmp_path / "out", "--task", "power"),
-        *("--available-probability", 0.7, "--wait", "--set", "tol=1e-10", "--seed", 1),
+        *("run", square_store.path, "--out", tmp_path / "out", "power"),
+        *("--available-probability", 0.7, "--wait", "tol=1e-10", "--seed", 1),
         ranks=4,
     )
     assert done.returncode == 0, done.stderr
@@ -266,7 +266,7 @@ def test_a_file_says_who_is_up_while_a_run_goes_on(start, large_store, tmp_path)
     np.save(tmp_path / "W.npy", np.ones((5000, large_store.columns)))  # for a minute or two
     up, path = tmp_path / "up.txt", tmp_path / "out" / "steps.jsonl"
     up.write_text("1 2\n")
-    words = ["run", large_store.path, "--out", "out", "--vectors", "W.npy", "--wait"]
+    words = ["run", large_store.path, "--out", "out", "vectors=W.npy", "--wait"]
     words += ["--availability-command", "cat up.txt", "--availability-every", 0.1]
     words += ["--emulate-speeds", "2,2,3,3,4,4", "--emulate-base", 5000]
     process = start(["mpirun", "-n", 7, "cec-mpi", *words])

@@ -28,7 +28,7 @@ def test_machines_are_killed_one_by_one_until_one_is_left(store):
 def test_a_run_says_which_shards_are_left_when_it_cannot_go_on(run, store, tmp_path):
     np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((30, 60)))
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "-q"]
-    words += ["--vectors", tmp_path / "W.npy", "--local", 4]
+    words += [f"vectors={tmp_path / 'W.npy'}", "--local", 4]
     words += ["--shards-per-machine", "3,2,2,5", "--inject", "kill:2@5,kill:4@9,kill:1@12"]
     done = run(words)
     assert done.returncode == 4, done.stderr

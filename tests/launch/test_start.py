@@ -52,7 +52,7 @@ def command(small_store, tmp_path):
     np.save(tmp_path / "W.npy", np.ones((3, 12)))
     store = small_store.path
     words = {
-        "run": ["run", store, "--out", tmp_path / "out", "--vectors", tmp_path / "W.npy"],
+        "run": ["run", store, "--out", tmp_path / "out", f"vectors={tmp_path / 'W.npy'}"],
         "doctor": ["doctor", store],
         "verify": ["verify", store],
         "stage": ["stage", store, tmp_path / "staged"],
@@ -233,9 +233,9 @@ def test_a_run_that_too_few_machines_come_to_ends_with_one_message(run, command,
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["run", "no/such", "--out", "out", "--task", "power", "--elastic"], "no/such: "),
-        (["run", "{store}", "--out", "out/no", "--task", "nope", "--elastic"], "task 'nope'"),
-        (["run", "{store}", "--out", "out", "--task", "power", "--stragglers", "7"], "stragglers"),
+        (["run", "no/such", "--out", "out", "power", "--elastic"], "no/such: "),
+        (["run", "{store}", "--out", "out/no", "nope", "--elastic"], "task 'nope'"),
+        (["run", "{store}", "--out", "out", "power", "--stragglers", "7"], "stragglers"),
     ],
 )
 def test_what_rank_0_refuses_ends_all_with_one_message(run, small_store, tmp_path, words, told):

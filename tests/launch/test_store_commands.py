@@ -115,7 +115,7 @@ def test_decode_refuses_a_name_of_no_format_once(cec, store, tmp_path):
 @pytest.mark.any_mpi
 def test_an_added_machine_takes_part_in_the_next_job(cec, matrix, copy, tmp_path):
     assert cec("add-machine", copy).returncode == 0
-    words = ("run", copy, "--out", tmp_path / "out", "--vectors", matrix / "W.npy")
+    words = ("run", copy, "--out", tmp_path / "out", f"vectors={matrix / 'W.npy'}")
     done = cec(*words, ranks=7)
     assert done.returncode == 0, done.stderr
     expected = np.load(matrix / "W.npy") @ np.load(matrix / "X.npy").T
@@ -166,7 +166,7 @@ def steps(out):
 def test_the_record_says_what_the_first_step_costs(
     cec, matrix, store, tmp_path, holding, verify, ranks
 ):
-    words = ("--vectors", matrix / "W.npy", "--shards", holding, "--verify", verify)
+    words = (f"vectors={matrix / 'W.npy'}", "--shards", holding, "--verify", verify)
     words += () if ranks else ("--serial",)
     words += ("--speeds", "1,1,1,1,1")  # learned ones may give a machine rows that are new to it
     done = cec("run", store, "--out", tmp_path / "out", *words, ranks=ranks)
@@ -187,7 +187,7 @@ def test_the_record_says_what_the_first_step_costs(
 def test_a_damaged_block_is_named_by_the_run_that_reads_it(cec, matrix, copy, tmp_path, ranks):
     for row in (0, 20_000):
         spoil(copy, 2, row)
-    words = ("run", copy, "--out", tmp_path / "out", "--vectors", matrix / "W.npy")
+    words = ("run", copy, "--out", tmp_path / "out", f"vectors={matrix / 'W.npy'}")
     words += () if ranks else ("--serial",)
     done = cec(*words, ranks=ranks)
     assert done.returncode == 3
@@ -208,7 +208,7 @@ def test_staged_shards_are_found_and_checked(cec, matrix, copy, tmp_path):
         assert (node / name).read_bytes() == (copy / name).read_bytes()
     assert "machine 3 on" in cec("stage", copy, pattern).stdout
     spoil(copy, 3, 0)  # what nobody reads any more
-    words = ("run", copy, "--vectors", matrix / "W.npy", "--out")
+    words = ("run", copy, f"vectors={matrix / 'W.npy'}", "--out")
     assert cec(*words, tmp_path / "staged", ranks=6).returncode == 0
     header = steps(tmp_path / "staged")[0]
     assert header["staged"] == str(pattern)

@@ -21,11 +21,9 @@ import pytest
 def test_options_that_a_task_cannot_use_are_told_once(
     cec, small_store, tmp_path, task, settings, says
 ):
-    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    words = [word for name, value in settings.items() for word in (f"{name}={value}")]
     out = tmp_path / "out"
-    done = cec(
-        *("run", small_store.path, "--out", out, "--task", task), *words, ranks=4, cwd=tmp_path
-    )
+    done = cec(*("run", small_store.path, "--out", out, task), *words, ranks=4, cwd=tmp_path)
     assert done.returncode == 2
     assert done.told.count("cec-mpi: error:") == 1
     assert says in done.told
@@ -41,7 +39,7 @@ def test_options_that_a_task_cannot_use_are_told_once(
 )
 def test_a_module_that_ends_itself_is_told_once(cec, small_store, tmp_path, text, says):
     (tmp_path / "ends.py").write_text(text)
-    words = ["run", small_store.path, "--out", "out", "--task", "ends:mine"]
+    words = ["run", small_store.path, "--out", "out", "ends:mine"]
     done = cec(*words, ranks=4, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
@@ -52,7 +50,7 @@ def test_a_module_that_ends_itself_is_told_once(cec, small_store, tmp_path, text
 
 @pytest.mark.any_mpi
 def test_ranks_run_without_docstrings(cec, square_store, tmp_path):
-    words = ["run", square_store.path, "--out", tmp_path / "out", "--task", "power"]
+    words = ["run", square_store.path, "--out", tmp_path / "out", "power"]
     done = cec(*words, ranks=4, variables={"PYTHONOPTIMIZE": "2"})
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["converged"]

@@ -26,7 +26,7 @@ from cec_mpi.run.options import RunOptions
 # What no other function of Python has: the first three say what to open, and for whom.
 NOT_OPTIONS = {"store", "comm", "recorder"}
 # Flags that are not the session's; those of availability say one keyword together.
-OF_THE_COMMAND = {"help", "verbosity"}
+OF_THE_COMMAND = {"help_all", "help", "verbosity"}
 TOGETHER = {each.name for each in own_options(AvailabilityFlags)}
 
 
@@ -215,7 +215,7 @@ def open_noted(self, store, options, recorder, open_store=Session.open):
 
 seen, Session.open = [], open_noted
 store, out = sys.argv[1:]
-assert main(["run", store, "--out", out, "--serial", "--task", "power", "--made-up", "7"]) == 0
+assert main(["run", store, "--out", out, "--serial", "power", "--made-up", "7"]) == 0
 with cec_mpi.open_operator(store, None, made_up=8):
     pass
 assert "made_up" in cec_mpi.open_operator.__doc__

@@ -80,7 +80,7 @@ def multiply(run, write, here):
 
     def multiply(store, *words, steps=6):
         W = np.random.default_rng(5).standard_normal((steps, store.columns))
-        return run(store, "--vectors", write(here / "W.npy", W), *words), W
+        return run(store, f"vectors={write(here / 'W.npy', W)}", *words), W
 
     return multiply
 
@@ -160,7 +160,7 @@ def test_single_precision(multiply, cec_make_store):
 
 def test_vectors_of_another_layout_and_dtype(run, write, here, small):
     W = np.asfortranarray(np.arange(36).reshape(3, 12))
-    out = run(small, "--vectors", write(here / "W.npy", W), "--steps", 2)
+    out = run(small, f"vectors={write(here / 'W.npy', W)}", "iterations=2")
     assert relative_error(result_of(out), W[:2] @ small.X.T) < 1e-10
 
 
@@ -190,7 +190,7 @@ def test_an_availability_file_is_obeyed(multiply, write, here, small, name, text
 def test_groups_of_counts_add_up_and_repeat(multiply, write, here, small):
     one = write(here / "a.json", '{"metadata": {"gap_seconds": 60}, "data": [1, 2]}')
     other = write(here / "b.json", '{"metadata": {"gap_seconds": 60}, "data": [1]}')
-    out, _ = multiply(small, "--availability", one, other, "--repeat", steps=4)
+    out, _ = multiply(small, "--availability", one, "--availability", other, "--repeat", steps=4)
     assert available(out) == [(1, 2), (1, 2, 3)] * 2
 
 
@@ -213,8 +213,8 @@ def test_ticks_of_wall_clock_time(multiply, write, here, small):
 
 def test_results_are_replaced_only_when_asked(run, write, here, small):
     W = np.random.default_rng(5).standard_normal((2, small.columns))
-    words = ("--vectors", write(here / "W.npy", W))
-    out = run(small, *words, "--steps", 1)
+    words = f"vectors={write(here / 'W.npy', W)}"
+    out = run(small, *words, "iterations=1")
     with pytest.raises(InputError, match="--overwrite"):
         run(small, *words)
     assert result_of(out).shape == (1, 31)
@@ -233,8 +233,8 @@ def solve(run, write, here):
         words = []
         for name, value in settings.items():
             given = write(here / f"{name}.npy", value) if isinstance(value, np.ndarray) else value
-            words += ["--set", f"{name}={given}"]
-        out = run(store, "--task", task, *words, *MASK)
+            words += [f"{name}={given}"]
+        out = run(store, task, *words, *MASK)
         summary = summary_of(out)
         assert summary.get("converged", True)
         assert len(set(available(out))) > 1
@@ -321,7 +321,7 @@ def test_power_iteration(solve, square):
 
 
 def test_a_solver_that_does_not_converge_says_so(run, square):
-    out = run(square, "--task", "power", "--iterations", 2, warns="power did not converge")
+    out = run(square, "power", "iterations=2", warns="power did not converge")
     assert summary_of(out)["converged"] is False
 
 
@@ -339,7 +339,7 @@ def richardson(X, *, checkpoint, shift, rounds=60):
 
 def test_a_task_of_the_users_own(run, write, here, square):
     write(here / "my_solvers_on_ranks.py", OWN)
-    out = run(square, "--task", "my_solvers_on_ranks:richardson", "--set", "shift=10")
+    out = run(square, "my_solvers_on_ranks:richardson", "shift=10")
     expected = np.linalg.solve(square.X + 10 * np.eye(20), np.ones(20))
     assert relative_error(result_of(out), expected) < 1e-8
     assert np.load(out / "history.npy").tolist() == list(range(60))
@@ -359,9 +359,9 @@ def test_a_task_of_the_users_own(run, write, here, square):
 )
 def test_options_that_a_task_cannot_use(run, write, here, small, task, settings, says):
     write(here / "b.npy", np.ones(31))
-    words = [word for setting in settings for word in ("--set", setting)]
+    words = [word for setting in settings for word in (setting)]
     with pytest.raises(InputError, match=says):
-        run(small, "--task", task, *words)
+        run(small, task, *words)
     assert not (here / "out" / "result.npy").exists()
 
 
@@ -377,4 +377,4 @@ def test_options_that_a_task_cannot_use(run, write, here, small, task, settings,
 def test_a_module_that_ends_itself(run, write, here, small, name, text, says):
     write(here / f"{name}_on_ranks.py", text)
     with pytest.raises(InputError, match=says):
-        run(small, "--task", f"{name}_on_ranks:mine")
+        run(small, f"{name}_on_ranks:mine")

@@ -345,7 +345,7 @@ def test_two_runs_have_common_axes_and_the_ratio_of_their_times(browser):
 
 def test_the_reports_that_the_docs_show(browser, run, cec, square_store, tmp_path):
     options = ("--available-probability", 0.8, "--seed", 2, "--wait")
-    words = ("run", square_store.path, "--out", "results", "--serial", "--task", "power", *options)
+    words = ("run", square_store.path, "--out", "results", "--serial", "power", *options)
     done = cec(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for name in ("first", "second"):

@@ -21,7 +21,7 @@ def made(tmp_path):
     np.save(tmp_path / "X.npy", np.random.default_rng(0).standard_normal((2100, 20)))
     cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 7, 3)
     words = ["run", str(tmp_path / "store"), "--out", str(tmp_path / "out"), "--serial", "-q"]
-    more = ["--shards-per-machine", "4,2,1", "--speeds", "2,1,1", "--task", "svd", "--set", "k=2"]
+    more = ["--shards-per-machine", "4,2,1", "--speeds", "2,1,1", "svd", "k=2"]
     assert main([*words, *more]) == 0
     return tmp_path / "out"
 

@@ -92,7 +92,7 @@ def test_what_a_user_should_act_on():
     assert closing_warnings(ending(converged=True), limited=True) == []
     (text,) = closing_warnings(ending(converged=False), limited=True)
     assert "cg did not converge" in text
-    assert "more --iterations with --resume" in text
+    assert "more iterations=... with --resume" in text
     assert "--resume" not in closing_warnings(ending(converged=False), limited=False)[0]
     (text,) = closing_warnings(ending(events=Counter({("lost", 3): 2})), limited=True)
     assert text.startswith("machine 3 was lost")
@@ -130,9 +130,9 @@ def words(store, tmp_path):
     """The words of a run; by default of a solver."""
 
     def words(*options, task="lstsq"):
-        given = ["--vectors", store.parent / "W.npy"]
+        given = [f"vectors={store.parent / 'W.npy'}"]
         if task != "matvec":
-            given = ["--task", task, "--set", f"b={store.parent / 'b.npy'}"]
+            given = [task, f"b={store.parent / 'b.npy'}"]
         run = ["run", store, "--out", tmp_path / "out", "--serial", *given]
         return list(map(str, [*run, *options]))
 
@@ -164,7 +164,7 @@ def test_a_run_ends_with_what_it_did(run, tmp_path):
 
 
 def test_a_solver_that_did_not_converge_is_a_warning_and_done(run, tmp_path):
-    code, out, err = run("--set", "iterations=1")
+    code, out, err = run("iterations=1")
     assert code == 0
     assert out[0].startswith("lstsq did not converge in 1 iteration: ")
     (warning,) = err
@@ -231,14 +231,14 @@ def test_a_warning_of_a_users_task_is_shown_and_kept(words, tmp_path):
 
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_a_quiet_run_says_nothing(words, capsys, tmp_path, place):
-    given = words("--set", "iterations=1")
+    given = words("iterations=1")
     assert main(["-q", *given] if place == "before" else [*given, "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
     assert "did not converge" in summary_in(tmp_path)["warnings"][0]
 
 
 def test_a_quiet_run_says_its_error(words, capsys):
-    assert main(["-q", *words("--set", "iterations=no")]) == 2
+    assert main(["-q", *words("iterations=no")]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
 
@@ -302,9 +302,7 @@ def test_a_reader_that_has_seen_enough_does_not_make_a_run_fail(words, tmp_path)
     assert summary_in(tmp_path)["converged"] is True
 
 
-@pytest.mark.parametrize(
-    ("options", "code"), [(["--set", "iterations=1"], 0), (["--set", "a=1"], 2)]
-)
+@pytest.mark.parametrize(("options", "code"), [(["iterations=1"], 0), (["a=1"], 2)])
 def test_full_standard_error_changes_no_exit_code(words, options, code):
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, no path
         done = in_a_process(words(*options), stderr=full)
@@ -313,7 +311,7 @@ def test_full_standard_error_changes_no_exit_code(words, options, code):
 
 
 def test_closed_output_changes_no_exit_code(words, tmp_path):
-    command = [sys.executable, "-m", "cec_mpi", *words("--set", "iterations=1")]
+    command = [sys.executable, "-m", "cec_mpi", *words("iterations=1")]
     closing = ["bash", "-c", '"$@" >&- 2>&-', "bash", *command]
     assert subprocess.run(closing, timeout=60, check=False).returncode == 0
     assert summary_in(tmp_path)["converged"] is False

@@ -25,9 +25,7 @@ def store(request, tmp_path_factory):
 
 
 def multiply(store, out, vectors, *words):
-    return main(
-        ["run", str(store), "--serial", "--out", str(out), "--vectors", str(vectors), *words]
-    )
+    return main(["run", str(store), "--serial", "--out", str(out), f"vectors={vectors!s}", *words])
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -54,7 +52,7 @@ def test_results_of_an_earlier_run_stay(store, tmp_path):
     np.save(tmp_path / "bad.npy", W)
     np.save(tmp_path / "y.npy", np.where(np.arange(ROWS) == 7, np.nan, 1.0))
     assert multiply(store, tmp_path / "out", tmp_path / "bad.npy", "--overwrite") == 2
-    words = ["--serial", "--overwrite", "--task", "ridge", "--set", f"y={tmp_path / 'y.npy'}"]
+    words = ["--serial", "--overwrite", "ridge", f"y={tmp_path / 'y.npy'}"]
     assert main(["run", str(store), "--out", str(tmp_path / "out"), *words]) == 2
     after = {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
     assert after == before
@@ -64,8 +62,8 @@ def test_only_the_vectors_that_are_used_count(store, tmp_path):
     W = np.ones((3, COLUMNS))
     W[2, 0] = np.nan
     np.save(tmp_path / "W.npy", W)
-    assert multiply(store, tmp_path / "out", tmp_path / "W.npy", "--steps", "2") == 0
-    assert multiply(store, tmp_path / "more", tmp_path / "W.npy", "--steps", "9") == 2
+    assert multiply(store, tmp_path / "out", tmp_path / "W.npy", "iterations=2") == 0
+    assert multiply(store, tmp_path / "more", tmp_path / "W.npy", "iterations=9") == 2
 
 
 def test_vectors_may_be_larger_than_what_the_store_can_hold(store, tmp_path):
@@ -86,7 +84,7 @@ def test_vectors_may_be_larger_than_what_the_store_can_hold(store, tmp_path):
 def test_a_file_that_an_option_names_is_named(store, tmp_path, capsys, task, option, size):
     path = tmp_path / "given.npy"
     np.save(path, np.where(np.arange(size) == 7, np.inf, 1.0))
-    words = ["--serial", "--task", task, "--set", f"{option}={path}"]
+    words = ["--serial", task, f"{option}={path}"]
     assert main(["run", str(store), "--out", str(tmp_path / "out"), *words]) == 2
     error = capsys.readouterr().err
     assert f"{option} ({path}) holds inf at entry 7 (counted from 0)" in error

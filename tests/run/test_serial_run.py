@@ -69,8 +69,9 @@ def run(made, tmp_path, capsys):
     """Start a run and read what it left; by default the products with W."""
 
     def start(*words, store="float64", task="matvec", out="out"):
-        vectors = ["--vectors", made / "W.npy"] if task == "matvec" else []
-        words = ["--serial", "--out", tmp_path / out, "--task", task, *vectors, *words]
+        given = any(str(word).startswith("vectors=") for word in words)
+        vectors = [f"vectors={made / 'W.npy'}"] if task == "matvec" and not given else []
+        words = ["--serial", "--out", tmp_path / out, task, *vectors, *words]
         code = main(["run", str(made / store), *map(str, words)])
         _, err = capsys.readouterr()
         return Run(code, err, tmp_path / out)
@@ -108,20 +109,19 @@ def test_products_are_right_whoever_is_available(run, store, accuracy, scheme):
 def test_vectors_of_other_dtypes(run, made, tmp_path, store, dtype):
     vectors = (3 * W).astype(dtype)
     np.save(tmp_path / "vectors.npy", vectors)
-    done = run("--vectors", tmp_path / "vectors.npy", store=store)
+    done = run(f"vectors={tmp_path / 'vectors.npy'}", store=store)
     assert relative_error(done.result, vectors.astype(float) @ X.T) < 1e-4
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(1, 1), (5, 5), (STEPS + 3, STEPS)])
 def test_no_more_steps_than_asked_for(run, steps, expected):
-    done = run("--steps", steps)
+    done = run(f"iterations={steps}")
     assert relative_error(done.result, W[:expected] @ X.T) < 1e-12
     assert done.summary["steps"] == len(done.steps) == expected
 
 
 def test_power_iteration_finds_the_dominant_eigenpair(run):
     done = run(
-        "--set",
         "tol=1e-9",
         "--available-probability",
         0.8,
@@ -139,19 +139,17 @@ def test_power_iteration_finds_the_dominant_eigenpair(run):
 
 
 def test_power_iteration_that_does_not_converge_says_so_and_is_done(run):
-    done = run("--iterations", 4, store="symmetric", task="power")
+    done = run("iterations=4", store="symmetric", task="power")
     assert done.code == 0
     assert done.summary["converged"] is False
     assert done.summary["iterations"] == len(done.steps) == 4
 
 
 def test_iterations_seed_and_settings_reach_the_task(run):
-    words = ["--iterations", 3, "--seed", 8]
+    words = ["iterations=3", "--seed", 8]
     first = run(*words, store="symmetric", task="power")
-    second = run(
-        "--set", "iterations=3", "--set", "seed=8", store="symmetric", task="power", out="b"
-    )
-    third = run("--iterations", 3, store="symmetric", task="power", out="c")
+    second = run("iterations=3", "seed=8", store="symmetric", task="power", out="b")
+    third = run("iterations=3", store="symmetric", task="power", out="c")
     assert np.allclose(first.result, second.result, rtol=1e-9)
     assert not np.allclose(first.result, third.result, rtol=1e-3)
 
@@ -186,7 +184,7 @@ def module(tmp_path, monkeypatch):
 
 
 def test_arrays_of_a_users_task_are_saved_and_numbers_summed_up(run, module):
-    done = run("--set", "times=3", task=f"{module}:three")
+    done = run("times=3", task=f"{module}:three")
     assert done.code == 0
     assert relative_error(done.result, np.outer([1, 2, 3], X.sum(axis=1))) < 1e-12
     assert np.array_equal(np.load(done.out / "first.npy"), done.result[0])
@@ -197,7 +195,7 @@ def test_arrays_of_a_users_task_are_saved_and_numbers_summed_up(run, module):
 
 def test_settings_are_numbers_lists_or_text(run, module):
     words = ["a=3", "b=2.5", "c=text", "d=[1, 2]", "e=None", "f='3'", "g=x=y", "h=True", "i="]
-    done = run(*(word for each in words for word in ("--set", each)), task=f"{module}:told")
+    done = run(*words, task=f"{module}:told")
     found = {name: done.summary[name] for name in "abcefghi"}
     assert found == {
         "a": 3,
@@ -215,14 +213,13 @@ def test_settings_are_numbers_lists_or_text(run, module):
 @pytest.mark.parametrize(
     ("task", "words", "said"),
     [
-        ("ridge", [], "task ridge needs y: expected --set y=..."),
-        ("ridge", ["y=1", "y=2"], "--set y=2: y was 1 before, expected one"),
+        ("ridge", [], "task ridge needs y: expected y=..."),
+        ("ridge", ["y=1", "y=2"], "y=2: y was 1 before, expected one"),
         ("{module}:bare", [], "by name, checkpoint and its options"),
     ],
 )
 def test_what_a_task_cannot_be_called_with_is_told(run, module, task, words, said):
-    settings = (word for each in words for word in ("--set", each))
-    done = run(*settings, task=task.format(module=module))
+    done = run(*words, task=task.format(module=module))
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert said in done.err
 
@@ -244,7 +241,7 @@ def test_what_cannot_be_saved_is_saved_somehow_or_refused_in_a_sentence(run, mod
 
 def test_the_papers_example_step_by_step(run, tmp_path):
     path = written(tmp_path, {"gap_seconds": 600, "available": PAPER_AVAILABLE})
-    done = run("--availability", path, "--speeds", "2,2,3,3,4,4", "--steps", 6)
+    done = run("--availability", path, "--speeds", "2,2,3,3,4,4", "iterations=6")
     assert done.of_steps("available") == [list(PAPER_AVAILABLE[min(t, 3)]) for t in range(6)]
     assert done.of_steps("rows") == [
         [140, 140, 210, 210, 280, 280],
@@ -267,7 +264,7 @@ def test_the_cyclic_scheme_gives_every_machine_as_much(run, tmp_path):
 
 def test_a_file_can_start_again(run, tmp_path):
     path = written(tmp_path, {"available": [[1, 2, 3], [4, 5, 6]]})
-    done = run("--availability", path, "--repeat", "--steps", 5)
+    done = run("--availability", path, "--repeat", "iterations=5")
     assert done.of_steps("available") == [[1, 2, 3], [4, 5, 6]] * 2 + [[1, 2, 3]]
 
 
@@ -276,14 +273,14 @@ def test_counts_of_two_groups_are_added(run, tmp_path):
         written(tmp_path, {"metadata": {"gap_seconds": 1}, "data": data}, f"{n}.json")
         for n, data in enumerate([[3, 2], [2, 2, 9]])
     ]
-    done = run("--availability", *paths, "--steps", 3)
+    done = run(*(f"--availability={path}" for path in paths), "iterations=3")
     assert [len(available) for available in done.of_steps("available")] == [5, 4, 6]
 
 
 def test_ticks_with_too_few_machines_are_waited_for(run, tmp_path):
     sets = [[1, 2], [], [1, 2, 3], [4], [4, 5, 6]]
     path = written(tmp_path, {"available": sets})
-    done = run("--availability", path, "--wait", "--steps", 4)
+    done = run("--availability", path, "--wait", "iterations=4")
     assert done.of_steps("tick") == [2, 4, 5, 6]
     assert done.of_steps("waited_ticks") == [2, 1, 0, 0]
     assert done.summary["waited_ticks"] == 3
@@ -376,7 +373,7 @@ def test_wall_clock_ticks_pass_by_themselves(run, tmp_path):
 
 def test_wall_clock_ticks_are_slept_through(run, tmp_path):
     path = written(tmp_path, {"available": [[], [], [], [1, 2, 3]]})
-    done = run("--availability", path, "--tick", 0.02, "--wait", "--steps", 2)
+    done = run("--availability", path, "--tick", 0.02, "--wait", "iterations=2")
     assert done.of_steps("tick")[0] == done.of_steps("waited_ticks")[0] == 3
     assert done.of_steps("available") == [[1, 2, 3]] * 2
 
@@ -450,7 +447,7 @@ def test_the_header_says_what_was_run(run):
 
 def test_a_map_says_where_each_machine_reads_its_shard(made, tmp_path, capsys):
     store, vectors = str(made / "float64"), str(made / "W.npy")
-    words = ["run", store, "--out", str(tmp_path / "out"), "--vectors", vectors]
+    words = ["run", store, "--out", str(tmp_path / "out"), f"vectors={vectors}"]
     assert main([*words, "--serial", "--map"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["machine", "rank", "host", "cores", "threads", "shard"]
@@ -495,7 +492,7 @@ def test_a_shard_that_cannot_be_read_is_told_with_what_helps(run, made, tmp_path
         assert words in done.err
 
 
-@pytest.mark.parametrize("option", ["--speeds=1,2", "--machines=7,8,9", "--set=a=1", "--task=no"])
+@pytest.mark.parametrize("option", ["--speeds=1,2", "--machines=7,8,9", "a=1", "no"])
 def test_options_that_do_not_fit_leave_no_directory(run, option):
     done = run(option)
     assert done.code == 2
@@ -506,11 +503,11 @@ def test_results_are_refused_or_replaced(run, tmp_path):
     assert run().code == 0
     kept = {path: path.read_bytes() for path in tmp_path.glob("out/*.*")}
     assert {path.name for path in kept} == {"result.npy", "steps.jsonl", "summary.json"}
-    refused = run("--steps", 2)
+    refused = run("iterations=2")
     assert refused.code == 2
     assert "--overwrite" in refused.err
     assert {path: path.read_bytes() for path in tmp_path.glob("out/*.*")} == kept
-    replaced = run("--steps", 2, "--overwrite")
+    replaced = run("iterations=2", "--overwrite")
     assert replaced.code == 0
     assert replaced.result.shape == (2, ROWS)
     assert len(replaced.steps) == replaced.summary["steps"] == 2
@@ -545,7 +542,7 @@ def test_an_emulated_machine_takes_at_least_its_time(run):
 
 
 def test_the_base_is_measured_where_none_is_given(run):
-    done = run("--emulate-speeds", "2,2,3,3,4,4", "--steps", 3)
+    done = run("--emulate-speeds", "2,2,3,3,4,4", "iterations=3")
     base = done.header["emulation"]["base"]
     assert base > 0
     assert_no_faster_than(Emulation(SPEEDS, base), done.steps)
@@ -694,7 +691,7 @@ def test_vectors_that_are_written_to_in_mid_run_end_it(run, made, tmp_path):
     vectors.write_bytes((made / "W.npy").read_bytes())
     change = f"[ $CEC_TICK != 1 ] || printf 'x' | dd of={vectors} bs=1 seek=900 conv=notrunc"
     asks = ["--availability-command", f'sh -c "{change}; echo 1-4"', "--availability-every", 1e-9]
-    done = run("--vectors", vectors, *asks)
+    done = run(f"vectors={vectors}", *asks)
     assert done.code == 2
     assert f"{vectors} was written to while the run read it" in done.err
     assert 1 <= len(done.steps) <= 2
@@ -738,7 +735,7 @@ def test_machines_of_an_operator_may_be_written_as_ranges(made):
 @pytest.fixture
 def unfinished(run):
     """A solver that made three iterations, and could make more."""
-    done = run("--set", "iterations=3", store="symmetric", task="power")
+    done = run("iterations=3", store="symmetric", task="power")
     assert done.code == 0
     return done.out
 
@@ -782,8 +779,8 @@ def test_what_is_gone_on_with_and_broken_is_one_message(made, unfinished, capsys
     spoil, says = SPOILED[name]
     spoil(unfinished)
     before = {path.name: path.read_bytes() for path in unfinished.iterdir() if path.is_file()}
-    words = ["run", made / "symmetric", "--serial", "--out", unfinished, "--task", "power"]
-    assert main([*map(str, words), "--resume", "--set", "iterations=9"]) == 2
+    words = ["run", made / "symmetric", "--serial", "--out", unfinished, "power"]
+    assert main([*map(str, words), "--resume", "iterations=9"]) == 2
     _, err = capsys.readouterr()
     assert err.startswith("cec-mpi: error: ")
     assert err.count("\n") == 1
@@ -795,7 +792,7 @@ def test_what_is_gone_on_with_and_broken_is_one_message(made, unfinished, capsys
 @pytest.mark.parametrize("summary", [[], "power", 3, {"run": []}])
 def test_a_summary_that_is_none_does_not_end_a_run(run, unfinished, summary):
     (unfinished / "summary.json").write_text(json.dumps(summary))
-    assert run("--resume", "--set", "iterations=9", store="symmetric", task="power").code == 0
+    assert run("--resume", "iterations=9", store="symmetric", task="power").code == 0
 
 
 @pytest.mark.parametrize("change", [-1, 8])

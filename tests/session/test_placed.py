@@ -165,7 +165,7 @@ def test_a_run_says_who_has_what(made, tmp_path, monkeypatch, capsys):
     X, store = made
     monkeypatch.chdir(tmp_path)
     np.save("W.npy", np.random.default_rng(4).standard_normal((3, COLUMNS)))
-    words = ["run", str(store), "--out", "out", "--serial", "--vectors", "W.npy", "--map"]
+    words = ["run", str(store), "--out", "out", "--serial", "vectors=W.npy", "--map"]
     assert main([*words, "--shards-per-machine", "3"]) == 0
     said = capsys.readouterr().out
     lines = [line.split() for line in said.splitlines() if " in " in line]
@@ -209,7 +209,7 @@ def test_a_node_stages_what_its_machines_have(made, tmp_path):
 
 @pytest.mark.parametrize(("way", "said"), [("auto", True), ("1,1,5", False)])
 def test_what_was_shared_out_is_said_in_one_line(made, tmp_path, capsys, way, said):
-    words = ["run", str(made[1]), "--out", str(tmp_path / "out"), "--serial", "--task", "svd"]
-    more = ["--set", "k=2", "--speeds", "1,1,4", "--shards-per-machine", way]
+    words = ["run", str(made[1]), "--out", str(tmp_path / "out"), "--serial", "svd"]
+    more = ["k=2", "--speeds", "1,1,4", "--shards-per-machine", way]
     assert main([*words, *more]) == 0
     assert ("shards per machine: 1, 1, 5\n" in capsys.readouterr().out) is said

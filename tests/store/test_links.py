@@ -253,7 +253,7 @@ def run(path, tmp_path):
     np.save(tmp_path / "W.npy", np.ones((2, COLUMNS)))
 
     def run(*words):
-        out = ["--out", str(tmp_path / "out"), "--vectors", str(tmp_path / "W.npy")]
+        out = ["--out", str(tmp_path / "out"), f"vectors={tmp_path / 'W.npy'!s}"]
         return main(["run", str(path), *out, "--serial", *words])
 
     (tmp_path / "out" / "logs").mkdir(parents=True)

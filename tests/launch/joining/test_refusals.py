@@ -43,7 +43,7 @@ TOO = "expected an elastic run (--elastic)"
 )
 def test_what_a_run_refuses(run, store, tmp_path, words, expected):
     np.save(tmp_path / "W.npy", np.zeros((2, 60)))
-    given = ["cec-mpi", "run", store.path, "--out", "out", "--vectors", "W.npy", *words]
+    given = ["cec-mpi", "run", store.path, "--out", "out", "vectors=W.npy", *words]
     done = run(given, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("cec-mpi: error: ") == done.stderr.count("\n") == 1, done.stderr
@@ -54,7 +54,7 @@ def test_what_a_run_refuses(run, store, tmp_path, words, expected):
 def test_a_key_that_is_too_short_is_told(run, store, tmp_path):
     np.save(tmp_path / "W.npy", np.zeros((2, 60)))
     short = {"CEC_MPI_KEY": "short"}
-    words = ["run", store.path, "--out", "out", "--vectors", "W.npy", *LISTEN]
+    words = ["run", store.path, "--out", "out", "vectors=W.npy", *LISTEN]
     for command in (words, ["join", LISTEN[1]]):
         done = run(["cec-mpi", *command], cwd=tmp_path, variables=short)
         assert done.returncode == 2, done.stderr
@@ -66,7 +66,7 @@ def test_a_port_that_is_taken_is_told(run, store, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         words = ["--accept", "conn", "--ports", port, "--interface", "127.0.0.1"]
-        given = ["cec-mpi", "run", store.path, "--out", "out", "--vectors", "W.npy", *words]
+        given = ["cec-mpi", "run", store.path, "--out", "out", "vectors=W.npy", *words]
         done = run(given, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert (
@@ -77,7 +77,7 @@ def test_a_port_that_is_taken_is_told(run, store, tmp_path):
 @pytest.mark.parametrize("most", [10, 16, 22])
 def test_a_run_with_too_few_file_descriptors_to_listen(run, store, conn, tmp_path, most):
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
-    words += ["--task", "power"]
+    words += ["power"]
     done = run(["sh", "-c", f'ulimit -n {most} && exec "$@"', "sh", *words])
     assert done.returncode == 2
     says = f"this process has all {most} file descriptors in use that it may have"

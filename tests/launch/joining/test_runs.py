@@ -22,7 +22,7 @@ def test_who_cannot_open_a_shard_is_followed_by_one_that_opens_another(store, st
     for number in (1, 3, 4, 5):
         (tmp_path / "left" / f"shard-{number:04d}.npy").unlink()
     np.save(tmp_path / "W.npy", np.zeros((2, 60)))
-    words = ["--out", "out", "--vectors", "W.npy", "--accept", "conn"]
+    words = ["--out", "out", "vectors=W.npy", "--accept", "conn"]
     master = start(["cec-mpi", "run", "left", *words])
     assert "listening" in master.stdout.readline()
     first = start(["cec-mpi", "join", "conn"])
@@ -36,7 +36,7 @@ def test_who_cannot_open_a_shard_is_followed_by_one_that_opens_another(store, st
 
 def test_the_file_of_a_run_that_goes_on_is_left_alone(accepting, store, join, conn, run, tmp_path):
     np.save(tmp_path / "W.npy", np.zeros((2, 60)))
-    words = ["--out", tmp_path / "out", "--vectors", tmp_path / "W.npy", "--accept", conn]
+    words = ["--out", tmp_path / "out", f"vectors={tmp_path / 'W.npy'}", "--accept", conn]
     with accepting(store) as made:
         processes = join(3)
         done = run(["cec-mpi", "run", store.path, *words])
@@ -49,7 +49,7 @@ def test_the_file_of_a_run_that_goes_on_is_left_alone(accepting, store, join, co
 def test_of_two_runs_in_one_directory_one_is_right_and_one_is_refused(start, store, tmp_path):
     W = np.random.default_rng(5).standard_normal((10, 60))
     np.save(tmp_path / "W.npy", W)
-    words = ["cec-mpi", "run", store.path, "--out", "out", "--vectors", "W.npy", "--local", 3]
+    words = ["cec-mpi", "run", store.path, "--out", "out", "vectors=W.npy", "--local", 3]
     runs = [start(words) for _ in range(2)]
     assert sorted(codes(runs)) == [0, 2]
     assert [run.communicate()[1].count("cec-mpi: error: ") for run in runs if run.returncode] == [1]
@@ -61,7 +61,7 @@ def test_of_two_runs_in_one_directory_one_is_right_and_one_is_refused(start, sto
 def test_the_file_is_gone_when_the_end_of_a_run_is_interrupted(start, store, tmp_path):
     """While it waits for a machine to leave that is stopped."""
     np.save(tmp_path / "W.npy", np.zeros((10, 60)))
-    words = ["cec-mpi", "run", store.path, "--out", "out", "--vectors", "W.npy", "--local", 4]
+    words = ["cec-mpi", "run", store.path, "--out", "out", "vectors=W.npy", "--local", 4]
     run = start([*words, "--inject", "stop:4@2", "--deadline", 0.2])
     due = time.monotonic() + LIMIT
     while not (tmp_path / "out" / "summary.json").exists():
@@ -109,7 +109,7 @@ def test_machines_join_again_when_a_run_is_resumed(start, store, join, conn, unt
 def test_a_run_that_is_stopped_lets_its_machines_go(start, store, join, conn, tmp_path):
     np.save(tmp_path / "W.npy", np.zeros((10, 60)))
     run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
-    process = start([*run, "--vectors", tmp_path / "W.npy"])
+    process = start([*run, f"vectors={tmp_path / 'W.npy'}"])
     machines = join(2, "--retry", 30)
     assert all(_has_joined(machine) for machine in machines)
     process.terminate()
@@ -128,7 +128,7 @@ def test_why_no_machine_can_join_is_told_where_the_run_waits(
     for n in (1, 2):
         (store.path / f"shard-000{n}.npy").unlink()
     run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
-    master = start([*run, "--task", "power", "--wait"])
+    master = start([*run, "power", "--wait"])
     for _ in range(2):
         (machine,) = join(1, "--retry", 30)
         assert codes([machine]) == [3], told(machine)
@@ -143,7 +143,7 @@ def test_why_no_machine_can_join_is_told_where_the_run_waits(
 def test_a_run_that_is_interrupted_says_so_to_its_machines(start, store, join, conn, tmp_path):
     np.save(tmp_path / "W.npy", np.zeros((10, 60)))
     run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
-    process = start([*run, "--vectors", tmp_path / "W.npy"])
+    process = start([*run, f"vectors={tmp_path / 'W.npy'}"])
     due = time.monotonic() + LIMIT
     while not conn.exists():
         assert time.monotonic() < due
@@ -164,7 +164,7 @@ def _has_joined(machine):
 def test_a_run_that_compares_answers_says_that_it_waits_for_one_more(start, store, join, tmp_path):
     np.save(tmp_path / "W.npy", np.zeros((10, 60)))
     run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", tmp_path / "conn"]
-    run += ["--vectors", tmp_path / "W.npy", "--check", "parity", "--stragglers", 1]
+    run += [f"vectors={tmp_path / 'W.npy'}", "--check", "parity", "--stragglers", 1]
     process = start(list(map(str, run)))
     assert any("waiting for 4 more machines (0 machines" in line for line in process.stdout)
     machines = join(3, "-q")
@@ -177,7 +177,7 @@ def test_a_machine_says_what_it_waits_for(start, store, join, conn, tmp_path):
     (machine,) = join(1, "--retry", 30)
     assert machine.stdout.readline() == f"{conn}: missing; waiting 30 s at most\n"
     run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
-    process = start([*run, "--vectors", tmp_path / "W.npy"])
+    process = start([*run, f"vectors={tmp_path / 'W.npy'}"])
     others = join(2, "--retry", 30, "-q")
     assert machine.stdout.readline().startswith("joined the run of")
     assert codes([process, machine, *others]) == [0] * 4

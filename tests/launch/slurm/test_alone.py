@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
 )
 def test_a_run_starts_its_machines_itself(run, cluster, symmetric, tmp_path, words):
     out = tmp_path / "out"
-    command = ["cec-mpi", "run", symmetric.path, "--out", out, "--task", "power"]
+    command = ["cec-mpi", "run", symmetric.path, "--out", out, "power"]
     done = run([*words, *command, "--inject", "kill:1@2"], variables=cluster)
     assert done.returncode == 0, done.stderr
     _, steps = read_steps(out / "steps.jsonl")
@@ -31,7 +31,7 @@ def test_a_run_starts_its_machines_itself(run, cluster, symmetric, tmp_path, wor
 
 
 def test_a_run_and_a_program_in_one_process(run, cluster, symmetric, tmp_path):
-    command = ["cec-mpi", "run", symmetric.path, "--out", tmp_path / "out", "--task", "power"]
+    command = ["cec-mpi", "run", symmetric.path, "--out", tmp_path / "out", "power"]
     done = run(["srun", "-n", 1, *command, "--serial"], variables=cluster)
     assert done.returncode == 0, done.stderr
     program = tmp_path / "program.py"

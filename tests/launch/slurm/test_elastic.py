@@ -31,7 +31,7 @@ class Story:
             shutil.copy(file, desk.directory)
         own = "--master-sbatch partition=high --master-sbatch nodelist=n1"
         own += " --cpus-per-task 2 --sbatch exclude=n1 --time 5 --warning 60"
-        task = f"--task until_told:products --checkpoint-every 5 {SLOWLY}"
+        task = f"until_told:products --checkpoint-every 5 {SLOWLY}"
         said = desk.run(
             "cec-mpi",
             "slurm",

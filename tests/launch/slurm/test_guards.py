@@ -22,7 +22,7 @@ TOLD = "srun without --mpi started 4 processes, but "
 def test_a_command(run, cluster, small_store, tmp_path, command):
     words = [command, *(() if command == "doctor" else (small_store.path,))]
     if command == "run":
-        words += ["--out", tmp_path / "out", "--task", "power"]
+        words += ["--out", tmp_path / "out", "power"]
     done = run([*SRUN, "cec-mpi", *words], variables=cluster)
     assert done.returncode == 2
     messages = [line for line in done.stderr.splitlines() if "cec-mpi: " in line]

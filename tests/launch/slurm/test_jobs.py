@@ -19,7 +19,7 @@ from helpers.jobs import Job
 EXAMPLES = ROOT / "scripts" / "slurm"
 pytestmark = [pytest.mark.needs("slurm"), pytest.mark.timeout(300)]  # several jobs, one by one
 # About 150 steps, which take long enough for something to happen meanwhile.
-SLOWLY = ("--task", "power", "--set", "tol=1e-9")
+SLOWLY = ("power", "tol=1e-9")
 SLOWLY += ("--emulate-speeds", "2,2,3,3,4,4", "--emulate-base", "200")
 # That start processes in a job, for the MPIs of which they do it well.
 LAUNCHERS = [
@@ -70,7 +70,7 @@ def test_mpiexec_hydra(desk, symmetric):
 def run_products(desk, symmetric, script):
     W = np.random.default_rng(8).standard_normal((9, 60))
     np.save(desk.directory / "W.npy", W)
-    job = desk.submit(script, symmetric.path, "o u t", "--vectors", "W.npy")
+    job = desk.submit(script, symmetric.path, "o u t", "vectors=W.npy")
     assert job.wait() == "COMPLETED", job.output()
     result = np.load(desk.directory / "o u t" / "result.npy")
     np.testing.assert_allclose(result, W @ symmetric.X.T, atol=1e-11)
@@ -79,7 +79,7 @@ def run_products(desk, symmetric, script):
 def test_an_array_as_it_is(desk, symmetric):
     y = np.random.default_rng(7).standard_normal(60)
     np.save(desk.directory / "y.npy", y)
-    words = ["--task", "ridge", "--set", "y=y.npy", "--set", "fit_intercept=False"]
+    words = ["ridge", "y=y.npy", "fit_intercept=False"]
     job = desk.submit(EXAMPLES / "array.sbatch", symmetric.path, "out", *words)
     for task in (1, 2, 3):
         part = Job(desk, f"{job.number}_{task}")
@@ -93,7 +93,7 @@ def test_an_array_as_it_is(desk, symmetric):
 
 @pytest.mark.needs("own-mpirun")
 def test_bad_input_fails_the_job_with_its_exit_code(desk, symmetric):
-    job = desk.submit(EXAMPLES / "mpirun.sbatch", symmetric.path, "out", "--vectors", "none.npy")
+    job = desk.submit(EXAMPLES / "mpirun.sbatch", symmetric.path, "out", "vectors=none.npy")
     assert job.wait() == "FAILED"
     assert job.says("ExitCode") == "2:0"
     assert job.output().count("cec-mpi: error: ") == 1

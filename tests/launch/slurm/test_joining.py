@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.needs("slurm"), pytest.mark.timeout(200)]
 def test_machines_of_another_job_serve_a_run(desk, symmetric, launcher, ranks):
     W = np.random.default_rng(8).standard_normal((9, 60))
     np.save(desk.directory / "W.npy", W)
-    run = f"cec-mpi run {symmetric.path} --out out --vectors W.npy --accept conn"
+    run = f"cec-mpi run {symmetric.path} --out out vectors=W.npy --accept conn"
     jobs = []
     for name, command in (
         ("run", f"{launcher} {run}"),

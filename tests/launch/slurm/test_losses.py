@@ -31,7 +31,7 @@ def command(store, tmp_path):
     W = np.random.default_rng(5).standard_normal((30, 60))
     np.save(tmp_path / "W.npy", W)
     words = ("cec-mpi", "run", store.path, "--out", tmp_path / "out", *SLOW)
-    return *words, "--vectors", tmp_path / "W.npy", "--elastic"
+    return *words, f"vectors={tmp_path / 'W.npy'}", "--elastic"
 
 
 @pytest.fixture

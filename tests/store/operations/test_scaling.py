@@ -353,7 +353,7 @@ def test_commands_say_so_in_one_line_with_code_5(store, capsys):
     for words in (
         ["repair", store],
         ["decode", store, store.parent / "X.npy"],
-        ["run", store, "--serial", "--task", "power", "--out", store.parent / "out"],
+        ["run", store, "--serial", "power", "--out", store.parent / "out"],
     ):
         assert main([*map(str, words), "-q"] if words[0] == "run" else [*map(str, words)]) == 5
         said = capsys.readouterr().err
