@@ -11,7 +11,8 @@
     │   └── DismissedError      exit code 7   a run asks this machine no more
     ├── ResultsError            exit code 3   results or records cannot be written any more
     ├── InfeasibleError         exit code 4   too few machines for a plan (also a ValueError)
-    └── StoppedError            exit code 6   stopped by a time limit or a signal, to be resumed
+    ├── StoppedError            exit code 6   stopped by a time limit or a signal, to be resumed
+    └── ConvergenceError        exit code 8   a solver did not converge; its results are saved
 
     UserWarning
     ├── ScaleWarning            columns of X differ so much that a solver does badly
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 __all__ = [
     "CecError",
+    "ConvergenceError",
     "DamagedStoreError",
     "DismissedError",
     "InfeasibleError",
@@ -99,6 +101,12 @@ class StoppedError(CecError):
     """The run was stopped before it was done; it can be resumed."""
 
     exit_code = 6
+
+
+class ConvergenceError(CecError):
+    """A solver did not converge; what it had in the end is saved."""
+
+    exit_code = 8
 
 
 class ScaleWarning(UserWarning):

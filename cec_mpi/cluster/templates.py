@@ -171,6 +171,7 @@ AFTER = r"""# After a loss, launchers return 0, 137 or 255, whether the run has 
 after=$(summary)
 if [ -n "$after" ] && { [ "$code" = 0 ] || [ "$after" != "$before" ]; }; then
     code=0
+    ! grep -q '^  "converged": false' "$out/summary.json" || code=8
 elif is_ending; then
     code=6
 elif [ "$code" = 0 ] || [ "$code" -gt 6 ]; then

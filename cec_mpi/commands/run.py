@@ -17,7 +17,7 @@ from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.together import run_together
-from cec_mpi.run.options import DEFAULT, NAMES, JoinOptions, RunOptions, is_setting, with_task
+from cec_mpi.run.options import DEFAULT, NAMES, JoinOptions, RunOptions, is_setting, run_options
 
 
 def add_run(commands: Any) -> None:
@@ -106,8 +106,7 @@ def _join(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     from cec_mpi.run.ranks import read_ahead, run_alone, run_elastic, run_in_lockstep
 
-    run, options = from_flags(RunOptions, arguments), from_flags(SessionOptions, arguments)
-    run = with_task(run)
+    run, options = run_options(arguments), from_flags(SessionOptions, arguments)
     launcher = detect_launcher()
     if launcher is not None and launcher.size == 1:  # srun --pty bash, for example
         launcher = None

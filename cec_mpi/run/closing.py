@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.records.directory import RESULT
+from cec_mpi.records.directory import SUMMARY
 from cec_mpi.records.events import KIND_OF
 from cec_mpi.records.recorder import Recorder, counts_of
 from cec_mpi.terminal import say, unwritten, warn
@@ -47,6 +47,8 @@ class Ending:
         What the task said.
     left : str
         What is in `out` when it did not come to its end.
+    files : tuple of str
+        Those of the results, beside the summary.
     """
 
     task: str
@@ -60,6 +62,7 @@ class Ending:
     converged: bool | None = None
     iterations: int | None = None
     left: str = ""
+    files: tuple[str, ...] = ()
 
 
 def ending_of(
@@ -69,6 +72,7 @@ def ending_of(
     earlier: int,
     seconds: float,
     outcome: Mapping[str, Any] | None,
+    arrays: Sequence[str] = (),
     left: str = "",
 ) -> Ending:
     """How a run ended, by its records and by what its task returned, if it did.
@@ -82,6 +86,8 @@ def ending_of(
         Steps of the runs that this one goes on from.
     seconds : float
     outcome : mapping or None
+    arrays : sequence of str
+        Names of what it returned that has files.
     left : str
         As of `Ending`.
     """
@@ -99,6 +105,7 @@ def ending_of(
         bool(converged) if isinstance(converged, bool | np.bool_) else None,
         int(iterations) if isinstance(iterations, int | np.integer) else None,
         left,
+        tuple(f"{name}.npy" for name in arrays),
     )
 
 
@@ -120,7 +127,8 @@ def closing_lines(ending: Ending) -> list[str]:
     if what := _happened(ending.events):
         lines.append(f"machines: {what}")
     if ending.finished:
-        lines.append(f"results: {printable(ending.out)} ({RESULT}, summary.json)")
+        files = ", ".join([*ending.files, SUMMARY])
+        lines.append(f"results: {printable(ending.out)} ({files})")
     else:
         lines.append(f"{printable(ending.out)}: {ending.left}")
     if ending.steps:
@@ -129,8 +137,8 @@ def closing_lines(ending: Ending) -> list[str]:
     return lines
 
 
-def closing_warnings(ending: Ending, limited: bool) -> list[str]:
-    """What a user should act on, though the task came to its end.
+def unconverged(ending: Ending, limited: bool) -> str:
+    """Say that a solver did not converge, and what continues it.
 
     Parameters
     ----------
@@ -138,13 +146,13 @@ def closing_warnings(ending: Ending, limited: bool) -> list[str]:
     limited : bool
         Whether the task takes a number of iterations.
     """
+    remedy = "; --resume with more iterations=... continues" if limited else ""
+    return f"{ending.task} did not converge; its last results are saved in {ending.out}{remedy}"
+
+
+def closing_warnings(ending: Ending) -> list[str]:
+    """Return what a user should act on, though the task came to its end."""
     found = []
-    if ending.converged is False:
-        remedy = "; more iterations=... with --resume continue" if limited else ""
-        found.append(
-            f"{ending.task} did not converge: {ending.out / RESULT} is what it had in the "
-            f"end{remedy}"
-        )
     lost = sorted({machine for kind, machine in ending.events if kind == "lost"})
     if lost:
         who = f"machine {lost[0]} was" if len(lost) == 1 else f"machines {listed(lost, _MOST)} were"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from cec_mpi.errors import InputError
 from cec_mpi.live.shown import AUTO, CHOICES
 from cec_mpi.options import values
-from cec_mpi.options.option import option
+from cec_mpi.options.option import from_flags, option
+
+if TYPE_CHECKING:
+    import argparse
 
 NAMES = ("matvec", "power", "pagerank", "svd", "pca", "lstsq", "ridge", "logistic", "cg")
 """Of the tasks; `cec_mpi.tasks.TASKS` has them, and SciPy with it."""
@@ -75,14 +79,15 @@ class RunOptions:
     )
 
 
-def with_task(run: RunOptions) -> RunOptions:
-    """The same with its words told apart: options of the task may come before its name.
+def run_options(arguments: argparse.Namespace) -> RunOptions:
+    """Return what the flags say, and the words: options of the task may come before its name.
 
     Raises
     ------
     InputError
         A word is neither the name of the task nor an option of it.
     """
+    run = from_flags(RunOptions, arguments)
     words = (run.task, *run.settings)
     settings = tuple(word for word in words if is_setting(word))
     names = [word for word in words if not is_setting(word)]

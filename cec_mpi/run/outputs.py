@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import pickle
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from cec_mpi.files.saving import writing
 from cec_mpi.records.directory import RESULT
 
 SAVED = object()  # in the place of an output that has a file of its own
+RESULT_NAME = Path(RESULT).stem
 
 
 class Outputs:
@@ -50,32 +55,117 @@ class Outputs:
         if self._mapped is not None:
             self._mapped.flush()
 
-    def save(self, name: object, value: object) -> object:
-        """Save an array under its name; return a number or text for the summary."""
-        if not isinstance(name, str) or not name.isidentifier():
-            raise InputError(f"task {self._task} returned {name!r}: expected names of arrays")
+    def save(self, outcome: Mapping[str, Any], in_summary: Collection[str]) -> Saved:
+        """Save what a task returned: all that can be, whatever is wrong with the rest.
+
+        Parameters
+        ----------
+        outcome : mapping
+            As `as_outcome` makes it.
+        in_summary : collection of str
+            Names that the summary has itself: numbers of these names get a file, too.
+
+        Returns
+        -------
+        Saved
+        """
+        saved = Saved()
+        for name, value in outcome.items():
+            try:
+                number = self._saved(name, value, name in in_summary, saved.warnings)
+            except (InputError, pickle.PicklingError, AttributeError, TypeError) as error:
+                kind = type(value).__name__
+                saved.lost.append(f"{name!r}, which is a {kind} and cannot be saved ({error})")
+                continue
+            if number is SAVED:
+                saved.arrays.append(name)
+            else:
+                saved.numbers[name] = number
+        return saved
+
+    def _saved(self, name: str, value: object, is_taken: bool, warnings: list[str]) -> object:
+        """Save a value in a file of its own; return a number or text for the summary."""
         if self._mapped is not None and value is self._mapped:
             self.flush()
             return SAVED
         try:
             array = np.asarray(value)
-        except ValueError as error:
-            raise InputError(f"task {self._task} returned no array {name!r}: {error}") from None
-        if array.dtype.kind == "O" and value is not None:
-            raise InputError(f"task {self._task} returned {type(value).__name__} as {name!r}")
+        except ValueError:  # rows of different lengths
+            array = _as_object(value)
         plain = array.dtype.kind in "biufU" or value is None
-        if array.ndim == 0 and plain and name != "result":
+        if array.ndim == 0 and plain and name != RESULT_NAME and not is_taken:
             number = array.item()
             finite = not isinstance(number, float) or math.isfinite(number)
             return number if finite else str(number)
         path = self._directory / f"{name}.npy"
+        if array.dtype.hasobject:
+            array = _as_object(value)
+            warnings.append(
+                f"task {self._task} returned {type(value).__name__} as {name!r}, which is no array "
+                f"of numbers: numpy.load reads {path} with allow_pickle=True"
+            )
         with (
             writing(path),
             replacing(path) as (descriptor, _),
             open(descriptor, "wb", closefd=False) as file,
         ):
-            np.save(file, array, allow_pickle=False)
+            np.save(file, array)
         return SAVED
+
+
+@dataclass
+class Saved:
+    """What has become of the values that a task returned.
+
+    Attributes
+    ----------
+    arrays : list of str
+        Names of those that have files.
+    numbers : dict
+        Those for the summary.
+    warnings : list of str
+        What a user should know of the files.
+    lost : list of str
+        What could not be saved, and why.
+    """
+
+    arrays: list[str] = field(default_factory=list)
+    numbers: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+
+def as_outcome(returned: object) -> dict[str, Any]:
+    """Return what a task returned, by names that can be those of files.
+
+    A mapping keeps its names, a tuple has those of its fields or result_0, result_1, ...; all else
+    is the result.
+
+    Examples
+    --------
+    >>> as_outcome(3.5), as_outcome((1, 2)), as_outcome({"a b": 1})
+    ({'result': 3.5}, {'result_0': 1, 'result_1': 2}, {'a_b': 1})
+    """
+    if isinstance(returned, Mapping):
+        named = list(returned.items())
+    elif isinstance(returned, tuple):
+        fields = getattr(returned, "_fields", [f"{RESULT_NAME}_{k}" for k in range(len(returned))])
+        named = list(zip(fields, returned, strict=True))
+    else:
+        named = [] if returned is None else [(RESULT_NAME, returned)]
+    outcome: dict[str, Any] = {}
+    for key, value in named:
+        name = re.sub(r"\W", "_", str(key)) or "_"
+        while name in outcome:
+            name += "_"
+        outcome[name] = value
+    return outcome
+
+
+def _as_object(value: object) -> NDArray[Any]:
+    array = np.empty((), dtype=object)
+    array[()] = value
+    return array
 
 
 def check_products(path: Path, products: NDArray[Any], shape: tuple[int, int]) -> None:

@@ -19,6 +19,7 @@ from cec_mpi.tasks import TASKS, Task, options_of
 from cec_mpi.tasks.common.options import whole
 from cec_mpi.text import closest
 
+CHECKPOINT = "checkpoint"
 OF_MATVEC = {
     "vectors": "a .npy file of shape (T, r), one vector in each row; required",
     "iterations": "only the first T vectors",
@@ -51,20 +52,25 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
 
 
 def _check_call(task: Task, name: str, options: Mapping[str, Any]) -> None:
-    """Refuse a task that cannot be called with its checkpoint and these options."""
+    """Refuse a task that cannot be called with X and these options."""
     parameters = list(inspect.signature(task).parameters.values())[1:]
     others = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     missing = [p.name for p in others if p.default is p.empty and p.name not in options]
-    if wanted := [each for each in missing if each != "checkpoint"]:
+    if wanted := [each for each in missing if each != CHECKPOINT]:
         expected = " ".join(f"{each}=..." for each in wanted)
         raise InputError(f"task {name} needs {', '.join(wanted)}: expected {expected}")
     try:
-        inspect.signature(task).bind(None, checkpoint=None, **options)
+        inspect.signature(task).bind(None, **of_run(task, checkpoint=None), **options)
     except TypeError as error:
         raise InputError(
-            f"task {name} cannot be called as a task is, with X and then, by name, checkpoint and "
-            f"its options: {error}"
+            f"task {name} cannot be called with X and its options by name: {error}"
         ) from None
+
+
+def of_run(task: Task, **given: Any) -> dict[str, Any]:
+    """Those of the things that a run gives to tasks which this task has a parameter for."""
+    parameters = inspect.signature(task).parameters
+    return {name: value for name, value in given.items() if name in parameters}
 
 
 def _parsed(settings: Sequence[str]) -> dict[str, Any]:
@@ -79,7 +85,7 @@ def _parsed(settings: Sequence[str]) -> dict[str, Any]:
 
 def _parse_setting(setting: str) -> tuple[str, Any]:
     key, _, text = setting.partition("=")
-    if key == "checkpoint":
+    if key == CHECKPOINT:
         raise InputError(f"{setting}: expected an option of the task")
     try:
         return key, ast.literal_eval(text)

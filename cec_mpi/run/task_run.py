@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from cec_mpi.core.speeds.given import Speeds
-from cec_mpi.errors import InputError, MachineError, ResultsError, StoppedError
+from cec_mpi.errors import (
+    ConvergenceError,
+    InputError,
+    MachineError,
+    ResultsError,
+    StoppedError,
+)
 from cec_mpi.files.durable import locked, publish
 from cec_mpi.files.npy import open_npy
 from cec_mpi.files.saving import open_lines, writing
@@ -47,17 +53,18 @@ from cec_mpi.run.closing import (
     noting_warnings,
     print_closing,
     stop_words,
+    unconverged,
 )
 from cec_mpi.run.options import RunOptions
-from cec_mpi.run.outputs import SAVED, Outputs, check_products
-from cec_mpi.run.settings import WatchedVectors, read_vectors, task_options
+from cec_mpi.run.outputs import Outputs, as_outcome, check_products
+from cec_mpi.run.settings import WatchedVectors, of_run, read_vectors, task_options
 from cec_mpi.session.header import placement_table
 from cec_mpi.session.session import Session
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import node_directory
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
 from cec_mpi.terminal import WARNED, put, say, warn
-from cec_mpi.text import plural, printable
+from cec_mpi.text import listed, plural, printable
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +139,8 @@ class TaskRun:
         self.outputs = Outputs(self.out, self.task_name)
         self.warned: list[str] = [self.found.problem] if self.found.problem else []
         self.outcome: dict[str, Any] | None = None  # when it is saved
-        self._has_arrays = False
+        self.arrays: list[str] | None = None  # that have files, when it is saved
+        self.problem = ""  # with the outcome
         self._has_log = False
 
     def run(self, session: Session) -> None:
@@ -205,7 +213,7 @@ class TaskRun:
         finally:
             made = recorder.steps - before
             is_nothing = not made or (unwritten and has_earlier(self.out))
-            if not self._has_arrays and not resumed and is_nothing:
+            if self.arrays is None and not resumed and is_nothing:
                 restore_results(self.out)
                 left = "as it was before"
             else:
@@ -213,11 +221,14 @@ class TaskRun:
                 left = "no checkpoint: --resume begins again"
                 if has_checkpoint(self.out):
                     left = "a checkpoint, from which the same command with --resume goes on"
-                if self._has_arrays:
-                    left = f"{RESULT} is complete, {SUMMARY} is missing; {left}"
+                if self.arrays:
+                    files = ", ".join(f"{name}.npy" for name in self.arrays)
+                    left = f"{files} saved, {SUMMARY} is missing; {left}"
             if made or self.outcome is not None:
                 about = self.task_name, self.out, recorder, before, time.perf_counter() - begin
-                print_closing(ending_of(*about, self.outcome, left))
+                print_closing(ending_of(*about, self.outcome, self.arrays or (), left))
+        if self.problem:
+            raise ConvergenceError(self.problem)
 
     def _do_without_log(self, problem: str) -> None:
         """Refuse to begin without a log, and go on where its disk is full later."""
@@ -245,7 +256,8 @@ class TaskRun:
     def _do(self, X: CodedOperator, checkpoint: CheckpointFile) -> dict[str, Any]:
         """Call the task; whatever ends it early, a later run can go on."""
         try:
-            outcome = self.task(X, checkpoint=checkpoint, **self.task_options)
+            given = of_run(self.task, checkpoint=checkpoint)
+            return as_outcome(self.task(X, **given, **self.task_options))
         except BaseException as error:
             try:
                 written = checkpoint.write()
@@ -262,12 +274,9 @@ class TaskRun:
             if isinstance(error, SystemExit) and not self.signals.end:
                 raise InputError(
                     f"task {self.task_name} left with sys.exit({error.code!r}): expected it to "
-                    "return a dict with an array 'result'"
+                    "return its results"
                 ) from None
             raise
-        if not isinstance(outcome, dict) or outcome.get("result") is None:
-            raise InputError(f"task {self.task_name} returned no dict with an array 'result'")
-        return outcome
 
     def _work(self, X: CodedOperator, recorder: Recorder, speeds: Speeds) -> None:
         checkpoint = CheckpointFile(
@@ -285,7 +294,7 @@ class TaskRun:
             outcome = self._do(X, checkpoint)
         try:
             ending = self._save(outcome, recorder, before, time.perf_counter() - begin, speeds)
-        except ResultsError:
+        except (InputError, ResultsError):
             with suppress(ResultsError):
                 checkpoint.write()
             raise
@@ -300,20 +309,25 @@ class TaskRun:
         """Write the arrays that a task returned, then the summary."""
         own = {"version": SUMMARY_VERSION, "task": self.task_name, "seconds": seconds}
         own |= recorder.summary() | {"rows_per_second_per_speed": of.scale, "run": self.about}
-        if taken := sorted({*own, "arrays", "warnings"} & set(outcome)):
-            raise InputError(f"task {self.task_name} returned {taken[0]!r}, a name of the summary")
-        outputs = {name: self.outputs.save(name, value) for name, value in outcome.items()}
-        self._has_arrays = True
+        saved = self.outputs.save(outcome, {*own, "arrays", "warnings"})
+        self.arrays = own["arrays"] = saved.arrays
+        if saved.lost or not outcome:
+            what = listed(saved.lost) if outcome else "nothing"
+            raise InputError(f"task {self.task_name} returned {what}: expected arrays or numbers")
         keep_results(self.out)  # an earlier run's go first, so that there is room for the summary
-        own["arrays"] = [name for name, value in outputs.items() if value is SAVED]
-        numbers = {name: value for name, value in outputs.items() if value is not SAVED}
-        ending = ending_of(self.task_name, self.out, recorder, before, seconds, outcome)
-        for text in closing_warnings(ending, "iterations" in (options_of(self.task) or ())):
+        ending = ending_of(
+            self.task_name, self.out, recorder, before, seconds, outcome, saved.arrays
+        )
+        for text in (*saved.warnings, *closing_warnings(ending)):
             warn(text)
             log.warning("%s", text, extra=WARNED)
             self.warned.append(text)
+        if ending.converged is False:
+            limited = "iterations" in (options_of(self.task) or ())
+            self.problem = unconverged(ending, limited)
+            self.warned.append(self.problem)
         own["warnings"] = self.warned
-        text = json.dumps(numbers | own, indent=2, allow_nan=False)
+        text = json.dumps(saved.numbers | own, indent=2, allow_nan=False)
         with writing(self.out / SUMMARY):
             publish(self.out / SUMMARY, f"{text}\n".encode())
         self.outcome = outcome

@@ -1,7 +1,8 @@
 """What is computed with X: functions of a SciPy ``LinearOperator`` or its like.
 
 A task is called as ``task(X, checkpoint=..., **options)`` and returns a dict of arrays
-and numbers, among them an array ``"result"``. It hands its state over to the `Checkpoint`.
+and numbers. It hands its state over to the `Checkpoint`. A task of a user's own may also return an
+array, a number or a tuple, and need not take a checkpoint.
 
 None of them knows MPI.
 """

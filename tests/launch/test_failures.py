@@ -272,8 +272,8 @@ def test_a_task_that_leaves_is_told_what_it_has_to_return(cec, small_store, tmp_
     done = cec(*words, ranks=4, cwd=tmp_path)
     assert done.returncode == 2
     assert done.told == (
-        "cec-mpi: error: task my_tasks:stops left with sys.exit(0): expected it to return a dict "
-        "with an array 'result'"
+        "cec-mpi: error: task my_tasks:stops left with sys.exit(0): expected it to return its "
+        "results"
     )
 
 

@@ -97,8 +97,8 @@ def test_products_go_on_at_the_next_row(start, cec, small_store, tmp_path):
     W = np.random.default_rng(7).standard_normal((60, 12))
     np.save(tmp_path / "W.npy", W)
     out = tmp_path / "out"
-    words = ["run", small_store.path, "--out", out, f"vectors={tmp_path / 'W.npy'}"]
-    words += ["--checkpoint-every", 4]
+    run = ["run", small_store.path, "--out", out, "--checkpoint-every", 4]
+    words = [*run, f"vectors={tmp_path / 'W.npy'}"]
     slowly = ("--emulate-speeds", "2,3,4", "--emulate-base", 20)  # 0.3 s a step
     process = start(["mpirun", "-n", 4, "cec-mpi", *words, *slowly])
     wait_for_steps(process, out, 6)
@@ -112,10 +112,10 @@ def test_products_go_on_at_the_next_row(start, cec, small_store, tmp_path):
 
     np.save(tmp_path / "others.npy", np.vstack((W[:-1], W[:1])))
     for other, says in (
-        ([f"vectors={tmp_path / 'others.npy'}"], "has vectors"),
-        (["iterations=50"], "result.npy has shape (60, "),
+        ([*run, f"vectors={tmp_path / 'others.npy'}"], "has vectors"),
+        ([*words, "iterations=50"], "result.npy has shape (60, "),
     ):
-        refused = cec(*words, *other, "--resume", "--serial")
+        refused = cec(*other, "--resume", "--serial")
         assert refused.returncode == 2
         assert says in refused.told
     again = cec(*words, "--resume", "--serial")
@@ -453,7 +453,7 @@ def test_products_after_a_damaged_checkpoint_are_made_again(cec, large_store, tm
 def test_with_nothing_to_resume_a_run_begins(cec, slow_store, tmp_path):
     words = ["run", slow_store.path, "--out", tmp_path / "out", "power", "--resume"]
     assert cec(*words, ranks=4).returncode == 0
-    other = cec(*words[:5], "svd", "k=2", "--resume", "--serial")
+    other = cec(*words[:4], "svd", "k=2", "--resume", "--serial")
     assert other.returncode == 2
     assert "summary.json has task 'power', this run 'svd'" in other.told
 
@@ -462,7 +462,7 @@ def test_with_nothing_to_resume_a_run_begins(cec, slow_store, tmp_path):
 def test_a_solver_that_did_not_converge_goes_on(cec, slow_store, tmp_path):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "power", "tol=1e-9"]
-    assert cec(*words, "iterations=20", "--serial").returncode == 0
+    assert cec(*words, "iterations=20", "--serial").returncode == 8
     assert json.loads((out / "summary.json").read_text())["converged"] is False
     done = cec(*words, "--resume", ranks=4)
     assert done.returncode == 0, done.stderr

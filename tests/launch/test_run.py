@@ -241,7 +241,7 @@ def test_other_commands_print_once(cec, small_store, tmp_path, ranks):
 
     info = cec("info", small_store.path, ranks=ranks)
     assert info.returncode == 0
-    assert info.stdout.count("31 x 12 float64 on 3 machines") == 1
+    assert info.stdout.count("31 x 12 float64\n") == 1
 
     verify = cec("verify", small_store.path, ranks=ranks)
     assert verify.returncode == 0

@@ -21,7 +21,7 @@ import pytest
 def test_options_that_a_task_cannot_use_are_told_once(
     cec, small_store, tmp_path, task, settings, says
 ):
-    words = [word for name, value in settings.items() for word in (f"{name}={value}")]
+    words = [f"{name}={value}" for name, value in settings.items()]
     out = tmp_path / "out"
     done = cec(*("run", small_store.path, "--out", out, task), *words, ranks=4, cwd=tmp_path)
     assert done.returncode == 2

@@ -15,12 +15,12 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from cec_mpi.cli import build_parser
-from cec_mpi.errors import InputError
+from cec_mpi.errors import ConvergenceError, InputError
 from cec_mpi.options.option import from_flags
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.records.recorder import read_steps
-from cec_mpi.run.options import RunOptions
+from cec_mpi.run.options import run_options
 from cec_mpi.run.ranks import run_in_lockstep
 
 pytestmark = pytest.mark.mpi(min_size=4)
@@ -51,7 +51,7 @@ def run(comm, here, capsys):
         arguments = build_parser("run").parse_args(line)
         options = from_flags(SessionOptions, arguments)
         with NotedSignals() as signals:
-            code = run_in_lockstep(comm, from_flags(RunOptions, arguments), options, signals)
+            code = run_in_lockstep(comm, run_options(arguments), options, signals)
         comm.Barrier()  # all look at the results
         assert code == 0
         told = capsys.readouterr().err
@@ -213,7 +213,7 @@ def test_ticks_of_wall_clock_time(multiply, write, here, small):
 
 def test_results_are_replaced_only_when_asked(run, write, here, small):
     W = np.random.default_rng(5).standard_normal((2, small.columns))
-    words = f"vectors={write(here / 'W.npy', W)}"
+    words = [f"vectors={write(here / 'W.npy', W)}"]
     out = run(small, *words, "iterations=1")
     with pytest.raises(InputError, match="--overwrite"):
         run(small, *words)
@@ -320,9 +320,11 @@ def test_power_iteration(solve, square):
     assert abs(found["result"] @ eigenvectors[:, -1]) == pytest.approx(1, abs=1e-9)
 
 
-def test_a_solver_that_does_not_converge_says_so(run, square):
-    out = run(square, "power", "iterations=2", warns="power did not converge")
-    assert summary_of(out)["converged"] is False
+def test_a_solver_that_does_not_converge_is_an_error_with_results(run, square, here):
+    with pytest.raises(ConvergenceError, match="power did not converge"):
+        run(square, "power", "iterations=2")
+    assert summary_of(here / "out")["converged"] is False
+    assert (here / "out" / "result.npy").exists()
 
 
 OWN = """
@@ -359,7 +361,7 @@ def test_a_task_of_the_users_own(run, write, here, square):
 )
 def test_options_that_a_task_cannot_use(run, write, here, small, task, settings, says):
     write(here / "b.npy", np.ones(31))
-    words = [word for setting in settings for word in (setting)]
+    words = settings
     with pytest.raises(InputError, match=says):
         run(small, task, *words)
     assert not (here / "out" / "result.npy").exists()
