@@ -91,6 +91,23 @@ def tell(line: str) -> None:
         drop(sys.stderr)
 
 
+def tell_terminal(line: str) -> None:
+    """Write a line to the terminal that this process was started from, if there is any.
+
+    For what a launcher that is ending drops: ranks of Open MPI's mpirun keep its terminal.
+    """
+    try:
+        descriptor = os.open("/dev/tty", os.O_WRONLY | os.O_NOCTTY)
+    except OSError:
+        return
+    try:
+        os.write(descriptor, f"\r{one_message(line)}\r\n".encode(errors="backslashreplace"))
+    except OSError:
+        pass  # it has vanished
+    finally:
+        os.close(descriptor)
+
+
 def warn(text: object) -> None:
     """Tell what a user should act on, unless this process is quiet."""
     if verbosity() > QUIET:

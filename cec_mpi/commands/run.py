@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from cec_mpi.commands.parser import Processes
@@ -104,7 +105,13 @@ def _join(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from cec_mpi.run.ranks import read_ahead, run_alone, run_elastic, run_in_lockstep
+    from cec_mpi.run.ranks import (
+        read_ahead,
+        run_alone,
+        run_elastic,
+        run_in_lockstep,
+        tell_ending,
+    )
 
     run, options = run_options(arguments), from_flags(SessionOptions, arguments)
     launcher = detect_launcher()
@@ -122,8 +129,11 @@ def _run(arguments: argparse.Namespace) -> int:
         perform = run_alone if run.serial else run_elastic
         with NotedSignals(second_ends=True, with_hangup=launcher is None) as signals:
             return perform(run, options, signals)
-    with NotedSignals(second_ends=launcher.rank == 0) as signals:
-        if launcher.rank == 0:
+    is_first = launcher.rank == 0
+    # mpirun of Open MPI passes Ctrl-C on as SIGTERM, and drops what ranks print after that.
+    tell = partial(tell_ending, run.out) if is_first and launcher.maker == "Open MPI" else None
+    with NotedSignals(second_ends=is_first, at_first=tell) as signals:
+        if is_first:
             read_ahead()
 
         def together(comm: Any) -> int:

@@ -499,6 +499,8 @@ class NotedSignals:
         A second SIGTERM does what the first would have done without this.
     with_hangup : bool
         SIGHUP is noted too, unless it is ignored: the terminal is gone.
+    at_first : callable, optional
+        Is called with the first signal, in its handler.
 
     Attributes
     ----------
@@ -515,8 +517,14 @@ class NotedSignals:
     'SIGTERM'
     """
 
-    def __init__(self, second_ends: bool = False, with_hangup: bool = False) -> None:
+    def __init__(
+        self,
+        second_ends: bool = False,
+        with_hangup: bool = False,
+        at_first: Callable[[signal.Signals], None] | None = None,
+    ) -> None:
         self.received: signal.Signals | None = None
+        self._at_first = at_first
         self.end = False
         self._second_ends = second_ends
         self._noted: tuple[signal.Signals, ...] = _WARNINGS
@@ -537,7 +545,10 @@ class NotedSignals:
             signal.signal(*self._before.popitem())
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        self.received = self.received or signal.Signals(number)
+        if self.received is None:
+            self.received = signal.Signals(number)
+            if self._at_first is not None:
+                self._at_first(self.received)
         self._terms += number == signal.SIGTERM
         if self._second_ends and self._terms > 1:
             self.end = True

@@ -6,6 +6,7 @@ longer than all else that a machine does before its first step.
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING
 from cec_mpi.options.elastic import CONNECTION
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending import NotedSignals
+from cec_mpi.records.directory import has_checkpoint
 from cec_mpi.run.options import RunOptions
 from cec_mpi.session.gathering import gathered
+from cec_mpi.terminal import tell_terminal
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -23,6 +26,19 @@ if TYPE_CHECKING:
 def read_ahead() -> None:
     """Read what rank 0 will need, before MPI has all ranks wait for each other."""
     import cec_mpi.run.task_run  # noqa: F401
+
+
+def tell_ending(out: str, received: signal.Signals) -> None:
+    """Tell the terminal what a lockstep run that mpirun is ending leaves, and what continues it."""
+    if received is not signal.SIGTERM:
+        return
+    left = "no checkpoint: the same command with --resume begins again"
+    if has_checkpoint(Path(out)):
+        left = "a checkpoint: the same command with --resume continues"
+    tell_terminal(
+        f"cec-mpi: mpirun ends the run: {out} has {left}; mpirun --with-ft ulfm with --elastic "
+        "continues without a lost process"
+    )
 
 
 def run_in_lockstep(

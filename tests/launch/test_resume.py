@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
+import subprocess
 import time
 from contextlib import suppress
 
@@ -90,6 +92,24 @@ def test_a_killed_run_goes_on_with_other_machines(start, cec, slow_store, tmp_pa
     np.testing.assert_allclose(
         np.load(out / "result.npy"), np.load(tmp_path / "alone" / "result.npy"), atol=1e-9
     )
+
+
+@pytest.mark.needs("openmpi")  # whose mpirun drops what ranks say while it ends
+@pytest.mark.parametrize("end", ["ctrl-c", "a lost machine"])
+def test_the_terminal_says_how_to_continue(start, slow_store, tmp_path, end):
+    out = tmp_path / "out"
+    words = ["cec-mpi", "run", slow_store.path, "power", "--out", out, "--checkpoint-every", 5]
+    line = shlex.join(map(str, ["exec", "mpirun", "-n", 4, *words, *SLOWLY]))
+    process = start(["script", "-qec", line, "/dev/null"], stdin=subprocess.PIPE)
+    wait_for_steps(process, out, 8)
+    if end == "ctrl-c":
+        process.stdin.write("\x03")
+        process.stdin.flush()
+    else:
+        ranks_of(process)[3].kill()
+    told = process.communicate(timeout=30)[0]
+    assert f"{out} has a checkpoint: the same command with --resume continues" in told
+    assert "mpirun --with-ft ulfm with --elastic" in told
 
 
 @pytest.mark.any_mpi
