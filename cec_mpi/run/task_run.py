@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import time
+import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import Any
 
 from cec_mpi.core.speeds.given import Speeds
 from cec_mpi.errors import (
+    CecError,
     ConvergenceError,
     InputError,
     MachineError,
@@ -28,7 +30,7 @@ from cec_mpi.live.steps import progress
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.options.values import Interval
 from cec_mpi.processes.ending import NotedSignals
-from cec_mpi.processes.failing import as_cec_error
+from cec_mpi.processes.failing import as_cec_error, shortage_of
 from cec_mpi.processes.logs import log_file
 from cec_mpi.processes.places import Place, place_here
 from cec_mpi.records.directory import (
@@ -63,7 +65,7 @@ from cec_mpi.session.session import Session
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import node_directory
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
-from cec_mpi.terminal import WARNED, put, say, warn
+from cec_mpi.terminal import WARNED, put, say, tell, warn
 from cec_mpi.text import listed, plural, printable
 
 log = logging.getLogger(__name__)
@@ -276,6 +278,8 @@ class TaskRun:
                     f"task {self.task_name} left with sys.exit({error.code!r}): expected it to "
                     "return its results"
                 ) from None
+            if isinstance(error, Exception) and self.task not in TASKS.values():
+                raise shown_as_task_error(self.task_name, error) from None
             raise
 
     def _work(self, X: CodedOperator, recorder: Recorder, speeds: Speeds) -> None:
@@ -332,6 +336,27 @@ class TaskRun:
             publish(self.out / SUMMARY, f"{text}\n".encode())
         self.outcome = outcome
         return ending
+
+
+def shown_as_task_error(name: str, error: Exception) -> Exception:
+    """Show where a user's task raised, without frames that are not the user's own.
+
+    Returns
+    -------
+    Exception
+        To raise: one that is told in a sentence. Errors that are told so anyway stay as they are.
+    """
+    if isinstance(error, CecError | OSError) or shortage_of(error) is not None:
+        return error
+    log.error("task %s raised", name, exc_info=error, extra=WARNED)
+    package = str(Path(__file__).parents[1])
+    found = traceback.extract_tb(error.__traceback__)
+    frames = [each for each in found if not each.filename.startswith((package, "<frozen"))]
+    own = [each for each in frames if "site-packages" not in each.filename] or frames
+    lines = ["Traceback of the task (most recent call last):\n", *traceback.format_list(own)]
+    tell(printable("".join(lines).rstrip(), kept="\n\t"))
+    words = f": {error}" if str(error) else ""
+    return CecError(f"task {name} raised {type(error).__name__}{words}")
 
 
 class TimeLimit:
