@@ -58,8 +58,8 @@ class RunOptions:
     every: values.Interval | None = option(
         None,
         "--checkpoint-every T",
-        "write a checkpoint every T steps, such as 50, or after a time, such as 60s or 5m (default: "
-        "60s in an elastic run or with a time limit; else only when the run ends early)",
+        "write a checkpoint every T steps, such as 50, or after a time, such as 60s or 5m "
+        "(default: 60s in an elastic run or with a time limit; else only when the run ends early)",
         values.interval,
         is_common=True,
     )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from cec_mpi.options.elastic import CONNECTION
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending import NotedSignals
-from cec_mpi.records.directory import has_checkpoint
 from cec_mpi.run.options import RunOptions
 from cec_mpi.session.gathering import gathered
 from cec_mpi.terminal import tell_terminal
@@ -30,6 +29,8 @@ def read_ahead() -> None:
 
 def tell_ending(out: str, received: signal.Signals) -> None:
     """Tell the terminal what a lockstep run that mpirun is ending leaves, and what continues it."""
+    from cec_mpi.records.directory import has_checkpoint
+
     if received is not signal.SIGTERM:
         return
     left = "no checkpoint: the same command with --resume begins again"

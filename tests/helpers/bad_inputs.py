@@ -380,8 +380,6 @@ NOT_AVAILABILITIES: dict[str, tuple[str, Any]] = {
 MODULE = """
 import numpy as np
 NUMBER = 3
-def no_dict(X, *, checkpoint): return np.zeros(3)
-def no_result(X, *, checkpoint): return {"answer": np.zeros(3)}
 def words(X, *, checkpoint): return {"result": X.matvec(np.full(X.shape[1], "one"))}
 def infinite(X, *, checkpoint): return {"result": X.rmatvec(np.full(X.shape[0], np.inf))}
 """
@@ -792,7 +790,7 @@ def _run_cases() -> Iterator[Case]:
     for name, words in POWER_OPTIONS.items():
         yield from _both(f"power with {name}", f"{POWER} {words}")
     yield from _both("power of a matrix that is not square", RUN + " power")
-    for function in ("NUMBER", "no_dict", "no_result", "words", "infinite"):
+    for function in ("NUMBER", "words", "infinite"):
         words = f"{RUN} my_task:{function}"
         yield from _both(f"my task {function}", words, make=put("my_task.py", MODULE))
     yield from _both("no vectors", RUN)

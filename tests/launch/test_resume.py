@@ -304,7 +304,7 @@ def test_a_signal_ends_a_run_in_one_process_too(start, cec, slow_store, tmp_path
 
 @pytest.mark.any_mpi
 def test_singular_vectors_lose_no_iteration_to_a_signal(start, cec, slow_store, tmp_path):
-    words = ["run", slow_store.path, "--task", "svd", "--set", "k=3", "--serial", "--out"]
+    words = ["run", slow_store.path, "svd", "k=3", "--serial", "--out"]
     out = tmp_path / "out"
     process = start(["cec-mpi", *words, out, *SLOWLY])
     wait_for_steps(process, out, 8)
@@ -328,7 +328,7 @@ def test_singular_vectors_lose_no_iteration_to_a_signal(start, cec, slow_store, 
 def test_an_elastic_run_writes_a_checkpoint_every_minute(cec, small_store, tmp_path):
     task = "def shown(X, *, checkpoint):\n    print(checkpoint)\n    return {'result': [1]}\n"
     (tmp_path / "own.py").write_text(task)
-    words = ["run", small_store.path, "--task", "own:shown", "--local", 3, "--out", "out"]
+    words = ["run", small_store.path, "own:shown", "--local", 3, "--out", "out"]
     for more, expected in (((), "every 60 s"), (("--checkpoint-every", 50), "every 50 steps")):
         done = cec(*words, "--overwrite", *more, cwd=tmp_path)
         assert done.returncode == 0, done.stderr

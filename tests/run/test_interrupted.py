@@ -18,15 +18,15 @@ LINKS = np.where(RNG.random((SIZE, SIZE)) < 0.2, 1.0, 0.0) + np.eye(SIZE)
 
 # The matrix, options, and after how many steps the run ends early.
 CASES = {
-    "matvec": (DEFINITE, ("--vectors", "W.npy"), 30),
+    "matvec": (DEFINITE, ("vectors=W.npy",), 30),
     "power": (DEFINITE, (), 20),
-    "pagerank": (LINKS, ("--set", "tol=1e-12"), 12),
-    "svd": (DEFINITE, ("--set", "k=3"), 31),
-    "pca": (DEFINITE, ("--set", "k=3"), 31),
-    "lstsq": (DEFINITE, ("--set", "b=b.npy"), 130),
-    "ridge": (DEFINITE, ("--set", "y=b.npy", "--set", "alpha=1e-4"), 40),
-    "logistic": (DEFINITE, ("--set", "y=classes.npy", "--set", "tol=1e-8", "--set", "C=100"), 40),
-    "cg": (DEFINITE, ("--set", "b=b.npy", "--set", "tol=1e-10"), 31),
+    "pagerank": (LINKS, ("tol=1e-12",), 12),
+    "svd": (DEFINITE, ("k=3",), 31),
+    "pca": (DEFINITE, ("k=3",), 31),
+    "lstsq": (DEFINITE, ("b=b.npy",), 130),
+    "ridge": (DEFINITE, ("y=b.npy", "alpha=1e-4"), 40),
+    "logistic": (DEFINITE, ("y=classes.npy", "tol=1e-8", "C=100"), 40),
+    "cg": (DEFINITE, ("b=b.npy", "tol=1e-10"), 31),
 }
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
@@ -49,7 +49,7 @@ def run(stores, tmp_path, monkeypatch, capsys):
     np.save("classes.npy", np.arange(SIZE) % 2)
 
     def run(task, out, *words, store="definite"):
-        fixed = ["run", stores / store, "--serial", "--task", task, "--out", out]
+        fixed = ["run", stores / store, "--serial", task, "--out", out]
         code = main([str(word) for word in (*fixed, *words)])
         return code, capsys.readouterr().out
 
