@@ -21,7 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from cec_mpi.records.events import Event
 
 WARNED = "it was warned that it has to leave"  # why it has `Left`
 _ANY_NUMBER = 1 << 62  # of shards
@@ -33,16 +36,16 @@ class Gone:
 
     machine: int
     reason: str
-    word: ClassVar[str]  # of records
+    word: ClassVar[Literal["lost", "given up", "left", "excluded"]]  # of records
     said: ClassVar[str]  # to people
 
     def __str__(self) -> str:
         return f"machine {self.machine} {self.said}: {self.reason}"
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Event:
         """As an event in the records."""
-        return {self.word: self.machine, "reason": self.reason}
+        return {self.word: self.machine, "reason": self.reason}  # type: ignore[misc]
 
 
 class Lost(Gone):
@@ -58,15 +61,15 @@ class GivenUp(Gone):
 
 
 class Left(Gone):
-    """A machine is asked no more, since its process is to end."""
+    """A machine has left: it is asked no more, since its process is to end."""
 
-    word, said = "leaving", "is asked no more"
+    word, said = "left", "has left"
 
 
 class Excluded(Gone):
     """A machine is asked no more, since its answers are wrong."""
 
-    word, said = "excluded", "is asked no more"
+    word, said = "excluded", "is excluded"
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,10 @@ class Joined:
         return f"rank {self.rank}{where} is machine {self.machine} now"
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Event:
         """As an event in the records."""
-        where = {"host": self.host} if self.host else {}
-        return {"joined": self.machine, "rank": self.rank} | where
+        found: Event = {"joined": self.machine, "rank": self.rank}
+        return {**found, "host": self.host} if self.host else found
 
 
 Change = Gone | Joined
@@ -196,6 +199,8 @@ class Roster:
         Machines that have lost their process, and have no other yet, the first first.
     there : set of int
         Machines that who plans steps can count on.
+    gone : dict of int to Gone
+        Machines that were there and are not any more, and what was told of them last.
     hosts : mapping of int to str
         Where machines are, as far as it is known; another mapping when one joins elsewhere.
     """
@@ -207,6 +212,7 @@ class Roster:
         self._next_rank = 1
         self.vacant: list[int] = []
         self.there: set[int] = set()
+        self.gone: dict[int, Gone] = {}
         self.hosts: Mapping[int, str] = {}
 
     def __getitem__(self, rank: int) -> Process:
@@ -285,8 +291,7 @@ class Roster:
     def give_up(self, rank: int, reason: str) -> None:
         """A machine counts as lost, until it answers."""
         process = self._change(rank, State.GIVEN_UP, State.COMPUTING, State.LATE)
-        self.there.discard(process.machine)
-        self._tell(GivenUp(process.machine, reason))
+        self._take_away(GivenUp(process.machine, reason))
 
     def hand_over(self, rank: int) -> None:
         """The machine of a process that was given up is vacant."""
@@ -325,6 +330,7 @@ class Roster:
         if process.machine in self.there:
             return
         self.there.add(process.machine)
+        self.gone.pop(process.machine, None)
         if process.host and self.hosts.get(process.machine) != process.host:
             self.hosts = {**self.hosts, process.machine: process.host}
         if not quietly:
@@ -337,9 +343,13 @@ class Roster:
             return
         process.state, process.since = state, self._clock()
         if process.machine:
-            self.there.discard(process.machine)
-            self._tell(change(process.machine, reason))
+            self._take_away(change(process.machine, reason))
             self._vacate(process)
+
+    def _take_away(self, change: Gone) -> None:
+        self.there.discard(change.machine)
+        self.gone[change.machine] = change
+        self._tell(change)
 
     def _vacate(self, process: Process) -> None:
         self.vacant.append(process.machine)

@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 from dataclasses import fields
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from cec_mpi.machine.emulation import Emulation, SpeedChange
 from cec_mpi.records.directory import SUMMARY_VERSION
 from cec_mpi.records.events import KIND_OF
 from cec_mpi.records.recorder import Recorder
-from cec_mpi.records.step import VERSION, StepRecord
+from cec_mpi.records.step import FIELDS, VERSION, Why
 from cec_mpi.run import checkpoints
 from helpers import ROOT
 
@@ -78,7 +79,8 @@ def test_each_field_of_a_header_is_described(made):
 
 def test_each_field_of_a_step_is_described(made):
     described = first_cells(section("Steps"), "field")
-    assert sorted(described) == sorted(each.name for each in fields(StepRecord))
+    assert sorted(described) == sorted(FIELDS)
+    assert sorted(first_cells(section("Steps"), "why")) == sorted(get_args(Why))
     step = lines_of(made / "power", "step")[0]
     assert set(step) - {"kind"} <= set(described)
     (parts,) = re.findall(r"^\| `bytes` \|(.*)$", section("Steps"), re.MULTILINE)

@@ -10,6 +10,9 @@ from statistics import median
 from typing import Any
 
 from cec_mpi.live.words import event_words
+from cec_mpi.records.events import kind_and_machine
+from cec_mpi.records.reading import Header, Line, Progress
+from cec_mpi.records.step import StepRecord
 
 _RECENT = 64  # steps that medians are of
 _TIMES = 4096  # steps that a rate is of, at the most
@@ -33,12 +36,10 @@ class Seen:
     header : mapping
     made : int
         Steps since that header.
-    last : mapping or None
-        The last step, by the names of `StepRecord`.
+    last : StepRecord or None
+        The last step.
     event : tuple of (int, str) or None
         The step of the last event, counted from 1, and what happened.
-    gone : dict of int to str
-        Machines that are away for good so far, and what happened to them.
     happened : dict of int to (int, str)
         The same as `event` for each machine.
     is_over : bool
@@ -62,49 +63,37 @@ class Seen:
         """A part of a run begins, with a header of its own."""
         self.header = header
         self.made = 0
-        self.gone: dict[int, str] = {}
         self._settled: dict[int, str] = {}  # the host of each that joined
-        self.last: Mapping[str, Any] | None = None
-        self.recent: deque[Mapping[str, Any]] = deque(maxlen=_RECENT)
+        self.last: StepRecord | None = None
+        self.recent: deque[StepRecord] = deque(maxlen=_RECENT)
         self.known: dict[str, float] = {}
         self._times: deque[str] = deque(maxlen=_TIMES)
 
-    def read(self, line: dict[str, Any]) -> None:
+    def read(self, line: Line) -> None:
         """Take a line of the records, whatever it says."""
-        if line["kind"] == "header":
-            self.begin(line)
-        elif line["kind"] == "step":
+        if isinstance(line, Header):
+            self.begin(line.about)
+        elif isinstance(line, StepRecord):
             self.take(line)
-        elif line["kind"] == "progress":
-            self.known.update(line["known"])
+        elif isinstance(line, Progress):
+            self.known.update(line.known)
 
-    def take(self, step: Mapping[str, Any]) -> None:
+    def take(self, step: StepRecord) -> None:
         """Take the next step."""
         self.made += 1
         self.last = step
         self.recent.append(step)
-        self._times.append(step["time"])
-        if step["events"]:
-            self._note(step)
+        self._times.append(step.time)
+        for event in step.events:
+            kind, machine = kind_and_machine(event)
+            self.event = self.happened[machine] = step.step, event_words(event)
+            if kind == "joined" and "host" in event:
+                self._settled[machine] = event["host"]
 
     def wait(self, seconds: float) -> None:
         """So many seconds have passed since the last step."""
         self.waiting = seconds
         self.is_slow = self.is_slow or seconds >= _LONG
-
-    def _note(self, step: Mapping[str, Any]) -> None:
-        for event in step["events"]:
-            kind, machine = next(iter(event.items()), ("", 0))
-            self.event = step["step"], event_words(event)
-            if type(machine) is not int:
-                continue
-            self.happened[machine] = self.event
-            if kind in ("lost", "given up", "leaving", "excluded"):
-                self.gone[machine] = kind
-            elif kind == "joined":
-                self.gone.pop(machine, None)
-                if isinstance(event.get("host"), str):
-                    self._settled[machine] = event["host"]
 
     @property
     def planned(self) -> int | None:
@@ -115,7 +104,7 @@ class Seen:
     @property
     def machines(self) -> int:
         """Of the store."""
-        return len(self.last["rows"]) if self.last is not None else 0
+        return len(self.last.rows) if self.last is not None else 0
 
     @property
     def taking_part(self) -> Sequence[int]:
@@ -153,15 +142,15 @@ class Seen:
     @property
     def makespan(self) -> float | None:
         """The median of late, in seconds."""
-        return median(step["measured_makespan"] for step in self.recent) if self.recent else None
+        return median(step.measured_makespan for step in self.recent) if self.recent else None
 
     @property
     def regret(self) -> float | None:
         """How far makespans of late are above the best in hindsight: the median ratio - 1."""
         ratios = [
-            step["measured_makespan"] / step["hindsight_makespan"] - 1
+            step.measured_makespan / step.hindsight_makespan - 1
             for step in self.recent
-            if step["hindsight_makespan"]
+            if step.hindsight_makespan
         ]
         return median(ratios) if ratios else None
 
@@ -181,15 +170,15 @@ class Seen:
 
     def availability(self, machine: int) -> float:
         """The part of the steps of late in which a machine was available."""
-        there = sum(machine in step["available"] for step in self.recent)
+        there = sum(machine in step.available for step in self.recent)
         return there / len(self.recent) if self.recent else 0.0
 
     def rows_per_second(self, machine: int) -> float | None:
         """What a machine computes in a second: the median of late."""
         rates = [
-            step["rows"][machine - 1] / step["seconds"][machine - 1]
+            step.rows[machine - 1] / step.seconds[machine - 1]
             for step in self.recent
-            if len(step["rows"]) >= machine and step["seconds"][machine - 1] > 0
+            if len(step.rows) >= machine and step.seconds[machine - 1] > 0
         ]
         return median(rates) if rates else None
 

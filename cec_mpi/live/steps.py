@@ -13,22 +13,27 @@ from cec_mpi.live.seen import Seen
 from cec_mpi.live.shown import shown
 from cec_mpi.live.words import available_words, clock, duration, frequency
 from cec_mpi.records import StepRecord
+from cec_mpi.records.events import kind_and_machine
 from cec_mpi.text import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _LOADS, _PLAIN_LOADS = "▁▂▃▄▅▆▇█", "-=#"
-PREEMPTED, IDLE, WORKS, LATE, GONE = "preempted", "idle", "works", "late", "gone"
-SILENT = "no answer yet"
+IDLE, WORKS, WRONG, LOST = "idle", "works", "wrong", "lost"
 STATES = {  # from the one that matters least: the mark, in plain letters, and the style
     IDLE: ("_", "_", "green"),
     WORKS: ("", "", "green"),  # a height
-    PREEMPTED: ("·", ".", "dim"),
-    SILENT: ("?", "?", "yellow"),
-    LATE: ("!", "!", "bold yellow"),
-    GONE: ("x", "x", "bold red"),
+    "preempted": ("·", ".", "dim"),
+    "not joined": ("·", ".", "dim"),
+    "left": ("·", ".", "dim"),
+    "late": ("?", "?", "yellow"),
+    WRONG: ("!", "!", "bold yellow"),
+    "excluded": ("x", "x", "bold red"),
+    "given up": ("x", "x", "bold red"),
+    LOST: ("x", "x", "bold red"),
 }
+AT_WORK = WORKS, WRONG
 _RANK = {state: rank for rank, state in enumerate(STATES)}
 
 Mark = tuple[str, str]
@@ -41,41 +46,20 @@ _HIGH = 6  # lines from which there is room for more than one
 
 
 def states_of(seen: Seen) -> dict[int, str]:
-    """What each machine that takes part is in the last step."""
-    step: Mapping[str, Any] = seen.last or {"available": (), "events": (), "rows": ()}
-    available = set(step["available"])
-    late = [event.get(kind) for event in step["events"] for kind in ("late", "wrong")]
-    gone_now = [
-        event.get(kind) for event in step["events"] for kind in ("lost", "given up", "excluded")
-    ]
-    silent = _silent(seen, {machine for machine in seen.taking_part if machine not in available})
-    found = {}
-    for machine in seen.taking_part:
-        is_there = machine in available and 1 <= machine <= len(step["rows"])
-        if machine in gone_now or (not is_there and seen.gone.get(machine, "leaving") != "leaving"):
-            found[machine] = GONE
-        elif not is_there:
-            found[machine] = SILENT if machine in silent else PREEMPTED
-        elif machine in late:
-            found[machine] = LATE
-        else:
-            found[machine] = WORKS if step["rows"][machine - 1] else IDLE
-    return found
-
-
-def _silent(seen: Seen, away: set[int]) -> set[int]:
-    """Which machines that are away had not answered what they were asked for last."""
-    found = set()
-    for step in reversed(seen.recent):
-        if not away:
-            break
-        late = {event.get("late") for event in step["events"]}
-        for machine in away.intersection(step["available"]):
-            at = machine - 1
-            asked = at < len(step["assignment"]) and bool(step["assignment"][at])
-            if machine in late or (asked and not step["rows"][at]):
-                found.add(machine)
-            away.discard(machine)
+    """What each machine that takes part is in the last step: away, as the step says why, or not."""
+    step = seen.last
+    if step is None:
+        return dict.fromkeys(seen.taking_part, "preempted")
+    rows = dict(enumerate(step.rows, start=1))
+    found = {n: WORKS if rows.get(n) else IDLE for n in seen.taking_part}
+    found |= {n: "preempted" for n in found if n not in step.available}
+    found |= {n: why for why, those in step.away.items() for n in those if n in found}
+    found |= {n: "late" for n in step.unanswered if n in found}
+    for kind, n in map(kind_and_machine, step.events):
+        if kind in STATES and n in found:
+            found[n] = kind
+        elif kind == "joined" and found.get(n) in STATES.keys() - {IDLE, WORKS}:
+            found[n] = WORKS if rows.get(n) else IDLE
     return found
 
 
@@ -96,7 +80,7 @@ def strip(seen: Seen, width: int, is_plain: bool) -> tuple[list[Mark], int]:
     states = states_of(seen)
     machines = list(states)
     each = max(1, -(-len(machines) // max(1, width)))
-    rows = seen.last["rows"] if seen.last is not None else []
+    rows = seen.last.rows if seen.last is not None else []
     most = max(rows, default=0)
     heights = _PLAIN_LOADS if is_plain else _LOADS
     marks = []
@@ -134,7 +118,7 @@ class RunView:
         self._seen = seen
         self._since = time.monotonic()
 
-    def take(self, step: Mapping[str, Any]) -> None:
+    def take(self, step: StepRecord) -> None:
         """The run has made a step."""
         self._seen.take(step)
         self._since = time.monotonic()
@@ -163,13 +147,11 @@ class RunView:
 
     def _machines(self) -> str:
         assert self._seen.last is not None
-        return available_words(len(self._seen.last["available"]), self._seen.machines)
+        return available_words(len(self._seen.last.available), self._seen.machines)
 
     def _makespan(self) -> str:
         assert self._seen.last is not None
-        measured, predicted = (
-            self._seen.last[f"{name}_makespan"] for name in ("measured", "predicted")
-        )
+        measured, predicted = self._seen.last.measured_makespan, self._seen.last.predicted_makespan
         expected = f" (predicted {1e3 * predicted:.2f})" if predicted else ""
         return f"{1e3 * measured:.2f} ms{expected}"
 
@@ -179,7 +161,7 @@ class RunView:
 
 def step_words(seen: Seen) -> str:
     """Which step was the last, and of how many if these are known."""
-    number = seen.last["step"] + 1 if seen.last is not None else 0
+    number = seen.last.step + 1 if seen.last is not None else 0
     if seen.planned is None:
         return f"step {number}"
     return f"step {number} of {number + max(0, seen.planned - seen.made)}"
@@ -230,7 +212,7 @@ def strip_lines(seen: Seen, width: int, rows: int, is_plain: bool) -> Iterable[R
     """Marks of machines in rows, and how many are available."""
     from rich.text import Text
 
-    available = len(seen.last["available"]) if seen.last is not None else 0
+    available = len(seen.last.available) if seen.last is not None else 0
     words = f"{available} of {len(seen.taking_part)} available"
     room = max(1, width - 1 - (_TITLE + 1 if width >= _WIDE else 0))
     beside = 3 + len(words)  # in the first row, if one is enough
@@ -302,6 +284,6 @@ def progress(
 
         def watch(record: StepRecord) -> None:
             with lock:
-                view.take(vars(record))
+                view.take(record)
 
         yield watch

@@ -10,11 +10,7 @@ from rich.text import Text
 
 from cec_mpi.live.seen import Seen
 from cec_mpi.live.steps import (
-    GONE,
-    IDLE,
-    LATE,
-    PREEMPTED,
-    SILENT,
+    AT_WORK,
     STATES,
     event_line,
     head_line,
@@ -29,7 +25,7 @@ from cec_mpi.live.words import duration
 from cec_mpi.text import printable
 
 _BESIDE_HOSTS, _BESIDE_SPEEDS, _BESIDE_EVENTS = 48, 64, 100  # columns from which there is room
-_TROUBLE = (GONE, LATE)
+_TROUBLE = "lost", "given up", "excluded", "late", "wrong"
 _LEAST_NAME, _LONGEST_NAME = 8, 24
 _HIGH = 24  # lines from which there is room for more than one of marks
 
@@ -83,7 +79,7 @@ def _machines(seen: Seen, width: int, room: int | None) -> Iterable[RenderableTy
     """A table of machines; where there is no room for all, of those that hold the run up."""
     assert seen.last is not None
     states, hosts = states_of(seen), seen.hosts
-    rows, seconds = seen.last["rows"], seen.last["seconds"]
+    rows, seconds = seen.last.rows, seen.last.seconds
     chosen = [machine for machine in states if 1 <= machine <= len(rows)]
     left_out = 0
     if room is not None and len(chosen) > room:
@@ -104,14 +100,12 @@ def _machines(seen: Seen, width: int, room: int | None) -> Iterable[RenderableTy
         table.add_column("last event")
     for n in chosen:
         state = states[n]
-        words = seen.gone[n] if state == GONE else state
         cells = [Text(str(n))]
         if width >= _BESIDE_HOSTS:
             cells.append(_cut(printable(hosts.get(n, ""))))
-        cells.append(Text(words, STATES[state][2]))
-        is_at_work = state not in (PREEMPTED, SILENT, GONE, IDLE)
+        cells.append(Text(state, STATES[state][2]))
         cells.append(Text(str(rows[n - 1])))
-        cells.append(Text(duration(seconds[n - 1]) if is_at_work else "-"))
+        cells.append(Text(duration(seconds[n - 1]) if state in AT_WORK else "-"))
         if width >= _BESIDE_SPEEDS:
             speed = seen.rows_per_second(n)
             cells.append(Text("-" if speed is None else f"{speed:,.0f}"))

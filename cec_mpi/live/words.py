@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from cec_mpi.records.events import KIND_OF
+from cec_mpi.records.events import KIND_OF, Event, kind_and_machine
 from cec_mpi.text import plural, printable
 
 _LONGEST = 200  # characters of a reason: no line is longer
@@ -57,7 +54,7 @@ def frequency(rate: float, what: str) -> str:
     return f"{value:.0f} {what}/{unit}" if value >= 100 else f"{value:.1f} {what}/{unit}"
 
 
-def event_words(event: Mapping[str, Any]) -> str:
+def event_words(event: Event) -> str:
     """What happened to a machine, without anything that a terminal would obey.
 
     Examples
@@ -67,10 +64,10 @@ def event_words(event: Mapping[str, Any]) -> str:
     >>> event_words({"rebuilt": 2, "rows": 40, "first": 0, "last": 39})
     'machine 2 rebuilt rows 0..39'
     """
-    kind, machine = next(iter(event.items()), ("nothing", "?"))
-    text = f"machine {machine} {KIND_OF[kind].words if kind in KIND_OF else kind}"
+    kind, machine = kind_and_machine(event)
+    text = f"machine {machine} {KIND_OF[kind].words}"
     if kind == "rebuilt":
-        text += f" {event.get('first')}..{event.get('last')}"
+        text += f" {event['first']}..{event['last']}"
     if event.get("reason"):
         text += f": {event['reason']}"
     text = printable(text)

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from cec_mpi.master.planning import OpenStore
 from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.waiting import Patience, Rhythm
+from cec_mpi.records.events import Event as EventRecord
 from cec_mpi.roster import Excluded, Left, Lost, State
 from cec_mpi.store.shard import Mended
 from cec_mpi.text import plural
@@ -122,7 +122,8 @@ class MadeOneByOne:
 
     def _next(self, spare: int) -> Step:
         """The next step, with the machines that can be asked then."""
-        hub, events = self.end.hub, list[dict[str, Any]]()
+        hub, events = self.end.hub, list[EventRecord]()
+        begin, has_waited = hub.clock.monotonic(), False
         patience = Patience(clock=hub.clock)
         idle_patience = Patience(longest=IDLE_SLEEP, clock=hub.clock)
         while True:
@@ -142,8 +143,11 @@ class MadeOneByOne:
                 reads = self._adopt(step, able, spare)
                 if not reads and self.to_spare(able) >= spare:
                     step.available, step.events = able, events
+                    if has_waited:
+                        step.waited_seconds = hub.clock.monotonic() - begin
                     return step
             self.steps.schedule.gate()
+            has_waited = True
             (patience if busy else idle_patience).pause()
 
     def _adopt(self, step: Step, able: tuple[int, ...], spare: int) -> bool:
@@ -245,7 +249,7 @@ class MadeOneByOne:
         """How many of these, whichever they are, a step can miss; -1 where they are too few."""
         return self.steps.placement.to_spare(self.manifest.code.recovery, machines)
 
-    def note(self, events: list[dict[str, Any]], event: Event) -> None:
+    def note(self, events: list[EventRecord], event: Event) -> None:
         """Keep who is there, for the records and for the next steps."""
         before = len(events)
         if not isinstance(event, Answered):
@@ -259,14 +263,14 @@ class MadeOneByOne:
             self._note_answered(events, event.job)
         self._recorder.note(events[before:])
 
-    def _note_answered(self, events: list[dict[str, Any]], job: Job) -> None:
+    def _note_answered(self, events: list[EventRecord], job: Job) -> None:
         if self.adopting is not None:
             self.adopting.reading.learn(job)
             if job.adopted is not None and (found := self.adopting.take(job)) is not None:
                 events.append(found)
         self._note_mended(events, job.machine, job.mended)
 
-    def _note_mended(self, events: list[dict[str, Any]], machine: int, mended: Mended) -> None:
+    def _note_mended(self, events: list[EventRecord], machine: int, mended: Mended) -> None:
         """A machine has computed rows of its shard from others: what it answers is less exact."""
         placement, height = self.steps.placement, self.manifest.rows_per_shard
         if mended.rows and self.terms is not None:
@@ -277,14 +281,16 @@ class MadeOneByOne:
             self.checker.allow(self._bounds.answers)
         if not mended.rows or mended.first >= height * len(placement.of(machine)):
             return  # it was given up meanwhile, and has what it took over no more
-        which, whose = {}, "its shard"
+        event: EventRecord = {"rebuilt": machine}
+        whose = "its shard"
         if not placement.is_plain:
             place = mended.first // height
-            which = {"shard": placement.of(machine)[place]}
-            whose = f"shard {which['shard']}"
+            event["shard"] = placement.of(machine)[place]
+            whose = f"shard {event['shard']}"
             first, last = mended.first - place * height, mended.last - place * height
             mended = mended._replace(first=first, last=last)
-        events.append({"rebuilt": machine} | which | mended._asdict())
+        event.update(mended._asdict())  # type: ignore[typeddict-item]
+        events.append(event)
         if not self._has_warned:
             self._has_warned = True
             warnings.warn(

@@ -152,7 +152,7 @@ class StepPlanner:
         """Machines hear of a step, for the first time or again; until then there is none."""
         if not step.begun:
             step.begun = True
-            self.schedule.taken(step)
+            self.schedule.taken(step, self.placement.machines)
             self._last = step.plan
 
     def learn(self, step: Step, rows: ArrayLike, seconds: ArrayLike) -> Makespans:

@@ -10,6 +10,7 @@ from cec_mpi.core.placement.placement import Placement, Reach
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.step import Step
 from cec_mpi.processes.waiting import Clock
+from cec_mpi.records.step import Away, Why
 from cec_mpi.roster import Roster
 from cec_mpi.text import plural
 from cec_mpi.times import TICK_SECONDS, WARNING_SECONDS
@@ -65,6 +66,7 @@ class Schedule:
         self._step = step
         self._tick = tick
         self._start: float | None = None
+        self._away: dict[int, tuple[Why, int]] = {}  # of the last step
         self.gate: Callable[[], None] = lambda: None
 
     @property
@@ -124,7 +126,7 @@ class Schedule:
             The machines that are available have too few shards, and none are waited for or will
             ever come.
         """
-        machines = placement.machines
+        machines, begin = placement.machines, self._clock.monotonic()
         self.gate()
         tick, waited = self._current(), 0
         needed = recovery, placement, spare
@@ -141,11 +143,34 @@ class Schedule:
             waited += 1
             self._sleep_until(tick)
             self.gate()
-        return Step(self._step, tick, waited, available, self._clock)
+        waited_seconds = self._clock.monotonic() - begin if waited else 0.0
+        return Step(self._step, tick, waited, available, self._clock, waited_seconds)
 
-    def taken(self, step: Step) -> None:
-        """A step has begun: the next one comes after it."""
+    def taken(self, step: Step, machines: int) -> None:
+        """A step of a store with so many machines has begun: the next one comes after it."""
         self._step, self._tick = step.number + 1, step.tick + 1
+        step.away = self._who_is_away(step, machines)
+
+    def _who_is_away(self, step: Step, machines: int) -> Away:
+        """Machines that take part and are not available in a step: why, and since when."""
+        missing = self._present.difference(step.available)
+        listed = self.listed(step) if missing else set()
+        before, self._away = self._away, {}
+        found: Away = {}
+        for n in sorted(missing):
+            why = self._why(n, n in listed)
+            since = before[n][1] if n in before else step.number
+            self._away[n] = why, since
+            if n <= machines:
+                found.setdefault(why, {})[n] = since
+        return found
+
+    def _why(self, machine: int, is_listed: bool) -> Why:
+        """Why a machine is not available."""
+        if self.roster is not None and machine not in self.roster.there:
+            gone = self.roster.gone.get(machine)
+            return "not joined" if gone is None else gone.word
+        return "late" if is_listed else "preempted"
 
     def _at(self, tick: int, machines: int) -> tuple[int, ...]:
         available = self._staying(self._availability.at(tick))

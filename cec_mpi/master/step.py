@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cec_mpi.core.accuracy.deviation import Amplification, Deviation, Lengths, PartErrors
 from cec_mpi.core.accuracy.finite import Unusable
@@ -12,7 +12,8 @@ from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.processes.waiting import Clock
-from cec_mpi.records.step import StepRecord
+from cec_mpi.records.events import Event
+from cec_mpi.records.step import Away, StepRecord
 from cec_mpi.wire.jobs import Answers
 
 
@@ -49,6 +50,8 @@ class Step:
         Counted from 0.
     waited : int
         Ticks with too few machines before it.
+    waited_seconds : float
+        And how long that was.
     available : tuple of int
     clock : Clock
         Of the hub.
@@ -62,8 +65,14 @@ class Step:
         Whether machines have heard of it.
     bytes : dict
         Sent or received, by verb.
-    events : list of dict
+    events : list of Event
         What happened to machines, for the records.
+    away : dict
+        Machines that are not available, by why, and since which step.
+    unanswered : list of int
+        Machines whose answers it did not wait for.
+    delays : dict of int to float
+        As of `StepRecord`.
     seconds : dict
         Of each verb, and of ``code``: decoding, or the transposed decoder.
     """
@@ -73,13 +82,17 @@ class Step:
     waited: int
     available: tuple[int, ...]
     clock: Clock = time
+    waited_seconds: float = 0.0
     product: Product = field(default_factory=Product)
     speeds: tuple[float, ...] = ()
     plan: Plan = field(init=False)
     changed: bool = False
     begun: bool = False
     bytes: dict[str, int] = field(default_factory=dict)
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    away: Away = field(default_factory=dict)
+    unanswered: list[int] = field(default_factory=list)
+    delays: dict[int, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(
         default_factory=lambda: {"announce": 0.0, "share": 0.0, "collect": 0.0, "code": 0.0}
     )
@@ -95,10 +108,12 @@ class Step:
         for verb, size in sizes.items():
             self.bytes[verb] = self.bytes.get(verb, 0) + size
 
-    def note_wrong(self, machine: int, **reason: str) -> None:
+    def note_wrong(self, machine: int, reason: str = "") -> None:
         """Note that a machine was wrong, once, however many of its answers were."""
         if not any(event.get("wrong") == machine for event in self.events):
-            self.events.append({"wrong": machine, **reason})
+            self.events.append(
+                {"wrong": machine, "reason": reason} if reason else {"wrong": machine}
+            )
 
     def record(
         self, done: Multiplied, known: Makespans, store: int, deviation: Deviation, now: str
@@ -111,6 +126,7 @@ class Step:
             tick=self.tick,
             time=now,
             waited_ticks=self.waited,
+            waited_seconds=self.waited_seconds,
             available=self.available,
             adjoint=self.product.adjoint,
             columns=self.product.columns,
@@ -124,6 +140,9 @@ class Step:
             decode_seconds=self.seconds["code"],
             bytes=self.bytes,
             events=self.events,
+            away=self.away,
+            unanswered=self.unanswered,
+            delays=self.delays,
             plan_changed=self.changed,
             store=store,
             rows=done.rows,

@@ -64,6 +64,7 @@ class MadeTogether:
         for event in self._end.hub.events():
             if not isinstance(event, Answered):
                 step.events.append(event.record)
+        step.delays = _delay_of(answers)
         rows = self._rows_of(step.plan)
         self._check(step, answers, buffers, rows)
         if not step.product.adjoint:
@@ -118,3 +119,12 @@ class MadeTogether:
         named = ", ".join(map(str, answers.not_finite))
         whose = f" of machines {named}" if named else ", added up,"
         return MachineError(f"the answers{whose} to step {step.number} are not finite")
+
+
+def _delay_of(answers: Answers) -> dict[int, float]:
+    """The machine that was done last, and how long after all others."""
+    done = answers.load_seconds + answers.seconds
+    last = int(done.argmax())
+    others = np.delete(done, last)
+    seconds = float(done[last] - others.max(initial=0.0))
+    return {last + 1: seconds} if seconds > 0 else {}

@@ -83,7 +83,7 @@ def _came_to_nothing(path: Path, found: list[str]) -> bool:
     try:
         with os.fdopen(open_regular(path / STEPS), "rb") as stream:
             header = stream.readline(_LONGEST_HEADER)
-            is_one = not header or header.startswith(b'{"kind": "header"')
+            is_one = not header or header.startswith(b'{"kind":"header"')
             return is_one and not stream.read(1)
     except OSError:
         return False

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+from msgspec import Meta
+
+MOST = 2**53
+"""Whole numbers are below it: JSON's readers agree on these, and floats hold them."""
+
+MOST_MACHINES = 100_000
+
+Count = Annotated[int, Meta(ge=0, lt=MOST)]
+Machine = Annotated[int, Meta(ge=1, le=MOST_MACHINES)]
+Seconds = Annotated[float, Meta(ge=0, le=1e30)]
+"""A time that is counted with: one that adds up to finite numbers."""
+
+Size = Annotated[float, Meta(ge=0, le=1e300)]
+"""How large something is."""
 
 
 class Kind(NamedTuple):
@@ -32,19 +48,57 @@ class Kind(NamedTuple):
 
 
 _TAKEN, _NOT_TAKEN = ("taken over", "taken over"), ("not taken over", "not taken over")
-_LEFT, _ASKED = "left on a warning", "asked no more"
 KINDS = (
     Kind("lost", "was lost", "lost", "lost", "#b3261e", "#ff8a80", "x"),
     Kind("joined", "joined", "joined", "joined", "#1b6e3c", "#7bd99b", "+"),
     Kind("given up", "was given up", "given up", "given up", "#7d1f5c", "#f2a1d4", "d"),
-    Kind("leaving", _LEFT, _LEFT, _LEFT, "#8a5200", "#ffc26b", "v"),
-    Kind("excluded", f"is {_ASKED}", _ASKED, _ASKED, "#5c4033", "#d7b8a8", "!"),
+    Kind("left", "left", "left", "left", "#8a5200", "#ffc26b", "v"),
+    Kind("excluded", "was excluded", "excluded", "excluded", "#5c4033", "#d7b8a8", "!"),
     Kind("late", "answered late", "late answer", "late answers", "#6b5b00", "#e6d15c", "o"),
     Kind("wrong", "answered wrongly", "wrong answer", "wrong answers", "#8b0000", "#ff6e6e", "s"),
     Kind("adopted", "took over a shard", *_TAKEN, "#00695c", "#80e0d0", ">"),
     Kind("not adopted", "could not take over a shard", *_NOT_TAKEN, "#455a64", "#b0bec5", "<"),
     Kind("rebuilt", "rebuilt rows", "rebuilt", "rebuilt", "#005a8c", "#80cfff", "^"),
 )
-"""The one table; records may have others, which are told under their own names."""
+"""The one table."""
 
 KIND_OF = {each.kind: each for each in KINDS}
+
+Event = TypedDict(
+    "Event",
+    {
+        "lost": Machine,
+        "joined": Machine,
+        "given up": Machine,
+        "left": Machine,
+        "excluded": Machine,
+        "late": Machine,
+        "wrong": Machine,
+        "adopted": Machine,
+        "not adopted": Machine,
+        "rebuilt": Machine,
+        "reason": str,
+        "rank": Count,
+        "host": str,
+        "shard": Count,
+        "bytes": Count,
+        "seconds": Seconds,
+        "rows": Count,
+        "first": Count,
+        "last": Count,
+        "error_bound": Size | None,
+    },
+    total=False,
+)
+"""What happened to a machine: first the kind, with the number of the machine, then details."""
+
+
+def kind_and_machine(event: Event | Mapping[str, Any]) -> tuple[str, int]:
+    """What happened, and to which machine.
+
+    Examples
+    --------
+    >>> kind_and_machine({"lost": 3, "reason": "its process ended"})
+    ('lost', 3)
+    """
+    return next(iter(event.items()))

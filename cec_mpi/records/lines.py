@@ -6,31 +6,21 @@ nanosecond, and most of the rest is as on the line before.
 
 from __future__ import annotations
 
-import json
-import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import fields
 
-from cec_mpi.records.step import HINTS, VERSION, Seconds, StepRecord
+from cec_mpi.records.events import Seconds
+from cec_mpi.records.step import DEFAULTS, FIELDS, VERSION, StepLine, StepRecord
 
-_LISTS = [name for name, hint in HINTS.items() if hint == list[Seconds]]
-_TIMES = [name for name, hint in HINTS.items() if hint == Seconds]  # others are computed
+_TYPES = {each.name: each.type for each in fields(StepRecord)}
+_LISTS = [name for name, type_ in _TYPES.items() if type_ == list[Seconds]]
+_TIMES = [name for name, type_ in _TYPES.items() if type_ == Seconds]  # others are computed
 _LONG = 64  # numbers: with fewer, NumPy takes longer to begin than to round
 _FINE = 2.0**20  # seconds: of longer ones a float has no nanoseconds
-
-DEFAULTS: dict[str, Any] = {
-    each.name: each.default if each.default is not MISSING else []
-    for each in fields(StepRecord)
-    if each.default is not MISSING or each.default_factory is not MISSING
-}
-"""What a field is that a line leaves out, where nothing happened; all others are as before."""
-
-_ESCAPE = re.compile(r"\\(?:ud[89ab]..\\ud[c-f]..|(ud[89a-f]..)|.)")  # a group: half of a pair
-_encode = json.JSONEncoder(allow_nan=False).encode
 
 
 class LineWriter:
@@ -46,19 +36,20 @@ class LineWriter:
 
     def step(self, record: StepRecord) -> str:
         """The line of a step."""
-        content = {**vars(record), "available": list(record.available)}
+        content = {name: getattr(record, name) for name in FIELDS}
         for name in _TIMES:
             content[name] = _rounded(content[name])
         for name in _LISTS:
             content[name] = _all_rounded(content[name])
+        content["delays"] = {n: _rounded(each) for n, each in record.delays.items()}
         last, self._last = self._last, content
-        new: dict[str, Any] = {"kind": "step", "step": record.step}
+        new = StepLine(step=record.step)
         for name, value in content.items():
             if name in DEFAULTS:
                 if value != DEFAULTS[name]:
-                    new[name] = value
+                    setattr(new, name, value)
             elif name not in last or last[name] != value:
-                new[name] = value
+                setattr(new, name, value)
         return _line(new)
 
     def note(self, kind: str, **content: Any) -> str:
@@ -66,16 +57,20 @@ class LineWriter:
         return _line({"kind": kind, **content})
 
 
-def _line(content: dict[str, Any]) -> str:
-    for name, value in content.items():
-        if value.__class__ is float and value - value != 0:  # infinite, or no number
-            if math.isnan(value):
-                continue  # which the encoder refuses
-            content[name] = None
-    text = _encode(content)
-    if "\\ud" in text:  # paths need not be UTF-8, and half of a pair is not JSON for every reader
-        text = _ESCAPE.sub(lambda found: "\\" * bool(found[1]) + found[0], text)
-    return text + "\n"
+def _line(content: Any) -> str:
+    try:
+        text = msgspec.json.encode(content)
+    except UnicodeEncodeError:  # paths need not be UTF-8, and what is not is written as escapes
+        text = msgspec.json.encode(_escaped(msgspec.to_builtins(content)))
+    return f"{text.decode()}\n"
+
+
+def _escaped(content: Any) -> Any:
+    if isinstance(content, str):
+        return content.encode(errors="backslashreplace").decode()
+    if isinstance(content, dict):
+        return {_escaped(name): _escaped(each) for name, each in content.items()}
+    return [_escaped(each) for each in content] if isinstance(content, list) else content
 
 
 def _rounded(seconds: float) -> float:

@@ -20,11 +20,13 @@ from pathlib import Path
 from statistics import median
 from typing import IO, Any
 
+from msgspec.structs import asdict
+
 from cec_mpi.errors import InputError
 from cec_mpi.files.replacing import open_own
 from cec_mpi.files.saving import writing
 from cec_mpi.records.directory import STEPS
-from cec_mpi.records.events import KIND_OF
+from cec_mpi.records.events import KIND_OF, Event, kind_and_machine
 from cec_mpi.records.lines import LineWriter
 from cec_mpi.records.reading import read_lines
 from cec_mpi.records.step import StepRecord
@@ -56,7 +58,8 @@ class RunningMedian:
         self._counts = array("q")
 
     def take(self, number: float) -> None:
-        """Take one more; it is 0 or more, and finite."""
+        """Take one more, of 0 or more."""
+        number = min(number, 2.0**_OCTAVES)
         if self._counts:
             self._counts[_bin_of(number)] += 1
             return
@@ -95,8 +98,8 @@ class Recorder:
     ----------
     watch : callable, optional
         Called with each `StepRecord`.
-    earlier : list of dict
-        Steps, as `read_steps` gives them, of the runs that this one goes on from.
+    earlier : sequence of StepRecord
+        Steps of the runs that this one goes on from.
 
     Attributes
     ----------
@@ -108,12 +111,14 @@ class Recorder:
         Where a run that goes on from earlier ones begins.
     events : Counter of (str, int)
         How often something happened to a machine, by what and to which.
+    served : set of int
+        Machines that were available in a step, those of earlier runs left out.
     """
 
     def __init__(
         self,
         watch: Callable[[StepRecord], None] | None = None,
-        earlier: Sequence[Mapping[str, Any]] = (),
+        earlier: Sequence[StepRecord] = (),
     ) -> None:
         self._watch = watch
         self._stream: IO[str] | None = None
@@ -126,15 +131,17 @@ class Recorder:
         self.waited_ticks = 0
         self.next_step = self.next_tick = 0
         self.events: Counter[tuple[str, int]] = Counter()
-        self._noted: list[dict[str, Any]] = []
+        self.served: set[int] = set()
+        self._available: tuple[int, ...] = ()
+        self._noted: list[Event] = []
         self._computed = 0.0  # seconds
         self._makespans, self._ratios = RunningMedian(), RunningMedian()
         self._over_hindsight = RunningMedian()
         self._errors: dict[str, float | None] = {"error_bound": 0.0, "error_estimate": 0.0}
         for step in earlier:
             self._count(step)
-            self._count_events(step["events"])
-            self.next_step, self.next_tick = step["step"] + 1, step["tick"] + 1
+            self._count_events(step.events)
+            self.next_step, self.next_tick = step.step + 1, step.tick + 1
 
     def __repr__(self) -> str:
         return f"<Recorder, steps so far: {self.steps}>"
@@ -161,7 +168,7 @@ class Recorder:
         self._watch = watch or self._watch
         self._write(self._lines.header(self.common))
 
-    def note(self, events: Sequence[dict[str, Any]]) -> None:
+    def note(self, events: Sequence[Event]) -> None:
         """Take events as they happen: also where their step does not end."""
         self._noted += events
         self._count_events(events)
@@ -170,7 +177,10 @@ class Recorder:
         """Take one step; events of steps before it that did not end become its own."""
         if record.events or self._noted:
             self._take_events(record)
-        self._count(vars(record))
+        self._count(record)
+        if record.available != self._available:
+            self._available = record.available
+            self.served.update(record.available)
         if self._stream is not None:
             self._write(self._lines.step(record))
         if self._watch is not None:
@@ -199,26 +209,26 @@ class Recorder:
             "error_estimate": self._errors["error_estimate"],
         }
 
-    def _count(self, step: Mapping[str, Any]) -> None:
+    def _count(self, step: StepRecord) -> None:
         self.steps += 1
-        self.plan_changes += step["plan_changed"]
-        self.waited_ticks += step["waited_ticks"]
-        measured = step["measured_makespan"]
+        self.plan_changes += step.plan_changed
+        self.waited_ticks += step.waited_ticks
+        measured = step.measured_makespan
         self._computed += measured
         self._makespans.take(measured)
-        if step["predicted_makespan"]:
-            self._ratios.take(measured / step["predicted_makespan"])
-        if step["hindsight_makespan"]:
-            self._over_hindsight.take(measured / step["hindsight_makespan"])
+        if step.predicted_makespan:
+            self._ratios.take(measured / step.predicted_makespan)
+        if step.hindsight_makespan:
+            self._over_hindsight.take(measured / step.hindsight_makespan)
         for name, most in self._errors.items():
             if most is not None:
-                size = step[name]
+                size = getattr(step, name)
                 finite = size is not None and math.isfinite(size)
                 self._errors[name] = max(most, size) if finite else None
 
-    def _count_events(self, events: Sequence[Mapping[str, Any]]) -> None:
-        for event in events:  # what happened comes first, and says to which machine
-            self.events[next(iter(event.items()))] += 1
+    def _count_events(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self.events[kind_and_machine(event)] += 1
 
     def progress(self, **numbers: float) -> None:
         """What the task knows of how far it is, after the last step."""
@@ -247,7 +257,7 @@ def counts_of(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
     return counts
 
 
-def resume_steps(path: Path) -> list[dict[str, Any]]:
+def resume_steps(path: Path) -> list[StepRecord]:
     """The steps of a run that is to go on, without a last line that was cut off.
 
     Steps after the checkpoint are among them: they were made, and their numbers are taken.
@@ -273,7 +283,7 @@ def resume_steps(path: Path) -> list[dict[str, Any]]:
 
 
 def read_steps(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Header and steps of a ``steps.jsonl``.
+    """Header and steps of a ``steps.jsonl``, as plain dicts: each step with all its fields.
 
     A run that was resumed has a header for each of its parts; the first is given.
 
@@ -285,4 +295,8 @@ def read_steps(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     found = read_lines(path)
     if found.end < found.size:
         raise InputError(f"{path} cannot be read: its last line is cut off")
-    return found.header, found.steps
+    return found.header, [_plain(step) for step in found.steps]
+
+
+def _plain(step: StepRecord) -> dict[str, Any]:
+    return {"kind": "step", **asdict(step), "available": list(step.available)}

@@ -1,47 +1,47 @@
-"""One step as it is recorded.
+"""One step as it is recorded: the schema by which records are written, read and checked.
 
 A line of ``steps.jsonl`` holds what has changed: a field that is left out has its default where it
-has one, since nothing happened, and is as on the line before where it has none.
+has one, since nothing happened, and is as on the line before where it has none. A new field is a
+line here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal
 
-VERSION = 2
+import msgspec
+import numpy as np
+from msgspec import UNSET, Struct, UnsetType, field
+from msgspec.structs import fields
+from numpy.typing import ArrayLike, NDArray
+
+from cec_mpi.records.events import (
+    KIND_OF,
+    MOST_MACHINES,
+    Count,
+    Event,
+    Machine,
+    Seconds,
+    Size,
+    kind_and_machine,
+)
+
+Ints = NDArray[np.int64]
+
+VERSION = 3
 """Of what the lines of ``steps.jsonl`` hold."""
 
-MOST = 2**53
-"""Whole numbers are below it: JSON's readers agree on these, and floats hold them."""
+Why = Literal["preempted", "late", "lost", "given up", "left", "excluded", "not joined"]
+"""Why a machine is away."""
 
-MOST_MACHINES = 100_000
-
-
-class Within(NamedTuple):
-    """Numbers that are 0, or lie between two others.
-
-    Attributes
-    ----------
-    least, most : float
-    unit : str
-        As the end of a sentence.
-    """
-
-    least: float
-    most: float
-    unit: str
+Away = dict[Why, dict[Machine, Count]]
+"""Machines, and since which step they are away, by why."""
 
 
-Seconds = Annotated[float, Within(1e-30, 1e30, " seconds")]
-"""A time that is counted with: one that adds up and divides to finite numbers."""
-
-Size = Annotated[float, Within(1e-300, 1e300, "")]
-"""How large something is."""
-
-
-@dataclass(frozen=True)
-class StepRecord:
+class StepRecord(Struct, frozen=True, kw_only=True, tag="step", tag_field="kind"):
     """One step.
 
     Attributes
@@ -95,9 +95,9 @@ class StepRecord:
         column of a block: what it is not above, whatever the roundings were, and what it is
         likely to be below and not far from. Null in the file where they are infinite, since
         the result is zeros.
-    events : list of dict
+    events : list of Event
         What happened to machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
-        ``{"given up": n, "reason": text}``, ``{"leaving": n, "reason": text}``,
+        ``{"given up": n, "reason": text}``, ``{"left": n, "reason": text}``,
         ``{"excluded": n, "reason": text}`` where answers were wrong, ``{"wrong": n}``, with a
         ``"reason"`` where an answer was not finite, ``{"joined": n, "rank": r, "host": h}``,
         ``{"rebuilt": n, "rows": count, "first": row, "last": row, "error_bound": b}`` of rows
@@ -105,22 +105,35 @@ class StepRecord:
         ``{"adopted": n, "shard": k, "bytes": b, "seconds": s}`` of a shard that machine n has
         taken over and read, behind those that it had, and ``{"not adopted": n, "shard": k,
         "reason": text}`` where it could not.
+    away : dict of str to (dict of int to int)
+        Machines that take part and were not available when the step began: by why, the machine
+        and the step since which it is away. A machine is ``"preempted"`` (availability says so),
+        ``"late"`` (it still computes for an earlier step), ``"lost"``, ``"given up"``,
+        ``"left"``, ``"excluded"``, or has ``"not joined"`` yet.
+    unanswered : list of int
+        Machines that were asked, and whose answer the step did not wait for.
+    delays : dict of int to float
+        Machines that delayed the step, and for how many seconds. Where all answered, it is the
+        last one: so long after all others. Where machines were lost, late or wrong, it is these:
+        the time from when all others had answered until their rows were there, in equal parts.
+    waited_seconds : float
+        How long the master waited before the step, since too few machines were available.
     assignment : list of list of int
         Which rows of its shard each machine was to compute: the bounds of its intervals, one
         after the other (``[0, 180, 240, 420]`` is 0..179 and 240..419), none for the preempted.
     """
 
-    step: int
-    tick: int
+    step: Count
+    tick: Count
     time: str
-    available: tuple[int, ...]
-    store: int
+    available: tuple[Machine, ...]
+    store: Count
     adjoint: bool
-    columns: int
-    rows: list[int]
+    columns: Count
+    rows: list[Count]
     seconds: list[Seconds]
     load_seconds: list[Seconds]
-    load_bytes: list[int]
+    load_bytes: list[Count]
     predicted_makespan: Seconds | None
     measured_makespan: Seconds
     bound: Seconds | None
@@ -129,15 +142,121 @@ class StepRecord:
     share_seconds: Seconds
     collect_seconds: Seconds
     decode_seconds: Seconds
-    bytes: dict[str, int]
+    bytes: dict[str, Count]
     condition: Size | None
     error_bound: Size | None
     error_estimate: Size | None
-    assignment: list[list[int]]
-    waited_ticks: int = 0
+    assignment: list[list[Count]]
+    away: Away
+    waited_ticks: Count = 0
+    waited_seconds: Seconds = 0.0
     plan_changed: bool = False
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    unanswered: list[Machine] = field(default_factory=list)
+    delays: dict[Machine, Seconds] = field(default_factory=dict)
 
 
-HINTS: dict[str, Any] = get_type_hints(StepRecord, include_extras=True)
-"""What each field is, for those who read it back."""
+FIELDS = tuple(each.name for each in fields(StepRecord))
+
+DEFAULTS: dict[str, Any] = {
+    each.name: each.default_factory() if callable(each.default_factory) else each.default
+    for each in fields(StepRecord)
+    if not each.required
+}
+"""What a field is that a line leaves out, where nothing happened; all others are as before."""
+
+PER_MACHINE = "rows", "seconds", "load_seconds", "load_bytes", "assignment"
+"""Fields with an entry for each machine of the store."""
+
+StepLine: Any = msgspec.defstruct(
+    "StepLine",
+    [(each.name, each.type | UnsetType, UNSET) for each in fields(StepRecord)],
+    tag="step",
+    tag_field="kind",
+)
+"""A step with the fields that its line says."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Bounds:
+    """An assignment: the bounds of the intervals of machines 1..N, one after the other.
+
+    Attributes
+    ----------
+    bounds : (B,) ndarray
+    ends : (N,) ndarray
+        Where those of each machine end.
+    """
+
+    bounds: Ints
+    ends: Ints
+
+    @classmethod
+    def of(cls, assignment: Sequence[Sequence[int]]) -> Bounds:
+        """The assignment of a step.
+
+        Raises
+        ------
+        ValueError
+            Bounds of a machine are not ascending, or not even in number.
+        """
+        ends = np.cumsum(np.fromiter(map(len, assignment), np.int64, len(assignment)))
+        count = int(ends[-1]) if len(ends) else 0
+        bounds = np.fromiter(chain.from_iterable(assignment), np.int64, count)
+        rises = bounds[1:] > bounds[:-1]
+        rises[ends[(ends > 0) & (ends < count)] - 1] = True  # where another machine begins
+        if not rises.all() or (ends % 2).any():
+            raise ValueError("Expected ascending bounds of intervals - at `$.assignment`")
+        return cls(bounds, ends)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Bounds):
+            return NotImplemented
+        return np.array_equal(self.ends, other.ends) and np.array_equal(self.bounds, other.bounds)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def lists(self) -> list[list[int]]:
+        """As they are recorded."""
+        bounds, ends = self.bounds.tolist(), self.ends.tolist()
+        return [bounds[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+
+    def loads(self) -> Ints:
+        """Rows of each machine."""
+        sums = np.concatenate(([0], np.cumsum(self.bounds[1::2] - self.bounds[::2])))
+        return np.diff(sums[self.ends // 2], prepend=0)
+
+    @property
+    def rows(self) -> int:
+        """Up to which row it goes."""
+        return int(self.bounds.max(initial=0))
+
+
+def check_events(events: Sequence[Event]) -> None:
+    """Raise ValueError if an event does not begin with its kind."""
+    for event in events:
+        if not event or kind_and_machine(event)[0] not in KIND_OF:
+            raise ValueError("Expected a kind of event first - at `$.events`")
+
+
+def check_machines(lengths: Mapping[str, int], available: ArrayLike, away: Away) -> None:
+    """Raise ValueError if what a step says is not of the same machines.
+
+    Parameters
+    ----------
+    lengths : mapping of str to int
+        Of what has an entry for each machine.
+    available : (N_t,) array_like of int
+    away : dict
+    """
+    machines = min(lengths.values())
+    if machines < 1 or max(lengths.values()) > min(machines, MOST_MACHINES):
+        name = max(lengths, key=lambda each: abs(lengths[each] - machines))
+        raise ValueError(
+            f"Expected one for each of {machines} machines, got {lengths[name]} - at `$.{name}`"
+        )
+    numbers = np.asarray(available, np.int64)
+    if np.bincount(numbers, minlength=1).max(initial=0) > 1 or numbers.max(initial=0) > machines:
+        raise ValueError(f"Expected different machines of 1..{machines} - at `$.available`")
+    if any(machine > machines for those in away.values() for machine in those):
+        raise ValueError(f"Expected machines of 1..{machines} - at `$.away`")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from cec_mpi.report.absences import REASONS
+from cec_mpi.records.step import Away, Bounds, Ints
+from cec_mpi.report.away import whys
 from cec_mpi.report.bins import listed
-from cec_mpi.report.reading.chunks import Stretch
-from cec_mpi.report.reading.fields import Bounds, Floats, Ints
+from cec_mpi.report.reading import Floats, Stretch
 
 _MOST = 200
 _MOST_HELD = 400  # while steps are read
@@ -41,8 +40,8 @@ class Held:
         Whether it is of a step with an event, or the first.
     asked : bool
         Whether it is of a step that was asked for.
-    reasons : mapping of int to str
-        Why machines are away that are not preempted.
+    away : dict
+        Why machines are away, as a step has it.
     """
 
     index: int
@@ -53,7 +52,7 @@ class Held:
     paces: Floats
     wanted: bool
     asked: bool
-    reasons: Mapping[int, str]
+    away: Away
 
 
 class Assignments:
@@ -79,7 +78,7 @@ class Assignments:
         self._held: list[Held] = []
         self._last: Bounds | None = None
 
-    def add(self, first: int, stretch: Stretch, paces: Floats, reasons: Mapping[int, str]) -> None:
+    def add(self, first: int, stretch: Stretch, paces: Floats) -> None:
         """Take a stretch that begins with this step of the run; other stores are passed over."""
         step = stretch.step
         if step["store"]:
@@ -101,7 +100,9 @@ class Assignments:
         if before is not None and len(before.bounds) > _MOST_BOUNDS:
             before = None
         wanted |= before is None
-        held = Held(index, step["step"], available, bounds, before, paces, wanted, asked, reasons)
+        held = Held(
+            index, step["step"], available, bounds, before, paces, wanted, asked, step["away"]
+        )
         self._held.append(held)
         if len(self._held) > _MOST_HELD:
             self._thin()
@@ -231,9 +232,5 @@ def shown(held: Held, until: int, given: Floats | None) -> dict[str, Any]:
         "loads": held.bounds.loads().tolist(),
         "moved": moved(bounds, held.before.lists() if held.before else []),
         "speeds": listed(speeds),
-        "away": {
-            str(n): REASONS[why]
-            for n, why in sorted(held.reasons.items())
-            if n not in set(available)
-        },
+        "away": {str(n): why for n, why in sorted(whys(held.away).items())},
     }

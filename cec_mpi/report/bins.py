@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.records.events import kind_and_machine
+from cec_mpi.records.step import Away
 from cec_mpi.report.costs import Counts
-from cec_mpi.report.kinds import AWAY, IDLE, PREEMPTED, STATE_OF, STATES, said_of
-from cec_mpi.report.reading.chunks import Chunk
-from cec_mpi.report.reading.fields import Floats
+from cec_mpi.report.kinds import IDLE, PREEMPTED, STATE_OF, STATES
+from cec_mpi.report.reading import Chunk, Floats
 
 _MOST_CELLS = 1_200_000  # machines by bins: bytes of the map
 _FEWEST, _MOST = 64, 4096  # bins
 _NONE = len(STATES)
 _OF_EVENTS = {name: STATE_OF[name] for name in ("lost", "wrong", "late")}
+_STATE_OF_WHY = STATE_OF | {"given up": STATE_OF["lost"]}
 
 
 class MachineBins:
@@ -33,12 +34,8 @@ class MachineBins:
         Sums over the steps of a bin: of rows, seconds, and parts of the shard computed.
     present : (B, N) ndarray
         In how many of them a machine was available.
-    gone : (B, N) ndarray
-        In how many of them it was lost, or given up, and had not joined again.
-    left : (B, N) ndarray
-        In how many of them it was away since it had left on a warning.
-    away : (B, N) ndarray
-        In how many of them it was not available for another reason that is known.
+    whys : (B, N) ndarray
+        Why it was away, the state that matters most.
     """
 
     def __init__(self) -> None:
@@ -56,14 +53,8 @@ class MachineBins:
         """N."""
         return int(self.present.shape[1])
 
-    def add(
-        self,
-        chunk: Chunk,
-        rows_per_shard: int,
-        reasons: Sequence[Mapping[int, str]],
-        held: Counts,
-    ) -> None:
-        """Take the steps of a chunk, which follow those before; why machines are away in each."""
+    def add(self, chunk: Chunk, rows_per_shard: int, held: Counts) -> None:
+        """Take the steps of a chunk, which follow those before."""
         machines = chunk.seconds.shape[1]
         if machines > self.present.shape[1]:
             self._widen(machines)
@@ -89,14 +80,23 @@ class MachineBins:
         add(self.rows, chunk.rows)
         add(self.shares, chunk.rows / (self._shards(chunk, rows_per_shard) * held))
         add(self.present, chunk.here)
-        if any(reasons):
-            gone, left, away = _missing(reasons, chunk.here)
-            add(self.gone, gone)
-            add(self.left, left)
-            add(self.away, away)
+        away: Away | None = None
         for stretch in chunk.stretches:
-            for event in stretch.step["events"]:
-                self._mark((first + stretch.begin) // self.width, event)
+            bins = (first + stretch.begin) // self.width, (first + stretch.end - 1) // self.width
+            if stretch.step["away"] is not away:
+                away = stretch.step["away"]
+                states = [
+                    (_STATE_OF_WHY[why], np.fromiter(those, np.int64) - 1)
+                    for why, those in away.items()
+                    if why != "preempted"
+                ]
+            for state, which_machines in states:
+                cells = self.whys[bins[0] : bins[1] + 1]
+                cells[:, which_machines] = np.minimum(cells[:, which_machines], state)
+            for kind, machine in map(kind_and_machine, stretch.step["events"]):
+                if kind in _OF_EVENTS and machine <= machines:
+                    marks = self.marks[bins[0]]
+                    marks[machine - 1] = min(_OF_EVENTS[kind], marks[machine - 1])
 
     def cells(self) -> str:
         """The map: a byte per machine and bin, machine by machine, in base64."""
@@ -106,8 +106,8 @@ class MachineBins:
         cells = (16 + np.rint(share * 239)).astype(np.uint8)
         cells[self.rows[:bins] == 0] = IDLE
         cells[self.present[:bins] == 0] = PREEMPTED
-        for state, missed in ((AWAY, self.away), ("leaving", self.left), ("lost", self.gone)):
-            cells[(self.present[:bins] == 0) & (missed[:bins] > 0)] = STATE_OF[state]
+        whys = self.whys[:bins]
+        cells = np.where((self.present[:bins] == 0) & (whys < _NONE), whys, cells)
         marked = self.marks[:bins]
         cells = np.where(marked < _NONE, marked, cells)
         return base64.b64encode(np.ascontiguousarray(cells.T).tobytes()).decode()
@@ -135,12 +135,6 @@ class MachineBins:
         ]
         return np.array([each or rows_per_shard for each in found], np.float64)[:, None]
 
-    def _mark(self, bin_: int, event: dict[str, object]) -> None:
-        _, machine, _ = said_of(event)
-        state = _OF_EVENTS.get(next(iter(event), ""))
-        if state is not None and 1 <= machine <= self.marks.shape[1]:
-            self.marks[bin_, machine - 1] = min(state, self.marks[bin_, machine - 1])
-
     def _widen(self, machines: int) -> None:
         self._most = max(_FEWEST, min(_MOST, _MOST_CELLS // machines)) // 2 * 2
         while self.bins > self._most:
@@ -157,9 +151,7 @@ class MachineBins:
             self.seconds,
             self.shares,
             self.present,
-            self.gone,
-            self.left,
-            self.away,
+            self.whys,
             self.marks,
         ]
 
@@ -168,33 +160,18 @@ class MachineBins:
         self.seconds: Floats = np.zeros((bins, machines))
         self.shares: Floats = np.zeros((bins, machines))
         self.present: Floats = np.zeros((bins, machines))
-        self.gone: Floats = np.zeros((bins, machines))
-        self.left: Floats = np.zeros((bins, machines))
-        self.away: Floats = np.zeros((bins, machines))
+        self.whys = np.full((bins, machines), _NONE, np.uint8)
         self.marks = np.full((bins, machines), _NONE, np.uint8)
 
     def _merge(self) -> None:
         """Make each two bins one."""
         half = len(self.rows) // 2
-        for array in self._arrays()[:-1]:
-            array[:half] = array[: 2 * half : 2] + array[1 : 2 * half : 2]
-            array[half:] = 0
-        self.marks[:half] = np.minimum(self.marks[: 2 * half : 2], self.marks[1 : 2 * half : 2])
-        self.marks[half:] = _NONE
+        for array in self._arrays():
+            states = array.dtype == np.uint8
+            merge = np.minimum if states else np.add
+            array[:half] = merge(array[: 2 * half : 2], array[1 : 2 * half : 2])
+            array[half:] = _NONE if states else 0
         self.width *= 2
-
-
-def _missing(
-    reasons: Sequence[Mapping[int, str]], here: NDArray[np.bool_]
-) -> Iterator[NDArray[np.bool_]]:
-    """Which machines are lost, left on a warning, or are away for another reason, by stretch."""
-    which = {"lost": 0, "given up": 0, "leaving": 1}
-    missing = np.zeros((3, *here.shape), np.bool_)
-    for at, why in enumerate(reasons):
-        for machine, reason in why.items():
-            if machine <= here.shape[1]:
-                missing[which.get(reason, 2), at, machine - 1] = True
-    return iter(missing & ~here)
 
 
 def binned(values: Floats, width: int) -> dict[str, list[float | None]]:

@@ -81,7 +81,7 @@ def comparisons_of(run: Run) -> list[dict[str, Any]]:
     reload = costs.reload_seconds(bytes_per_row(run.header)) if costs.shared_anew else 0.0
     if reload is None:
         return found
-    stalls = float(costs.stall_seconds.sum())
+    stalls = float(run.numbers["stall_seconds"].sum())
     mine = {"reading": costs.waited_for_loads if costs.shared_anew else 0.0, "stalls": stalls}
     found.append(
         _row(

@@ -7,7 +7,7 @@ or go, the shares change, and what a machine does not hold it reads anew. With s
 records lack the answers that did not count, and none of this can be told.
 
 A step takes longer than its makespan where reading holds it up, and where machines stall it: those
-that are lost, given up, late or wrong.
+that are lost, given up, late or wrong. By how much, the records say.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.plan.schemes import cyclic_loads
-from cec_mpi.report.kinds import MARKED, said_of
-from cec_mpi.report.reading.chunks import Chunk, Stretch
-from cec_mpi.report.reading.fields import Floats
+from cec_mpi.records.events import kind_and_machine
+from cec_mpi.report.reading import Chunk, Floats
 
 Counts = NDArray[np.int64]
-_STALLING = {"lost": "lost", "given up": "lost", "late": "late", "wrong": "wrong"}
+_STALLING = "lost", "given up", "left", "excluded", "late", "wrong"  # events
 _LEAST = 0.1  # of the rows that a machine would have had, so that its time says something of them
 
 
@@ -83,14 +82,13 @@ class Costs:
     held_up : (K,) ndarray
         Seconds by which reading held up each step of the last chunk.
     stalls : (N,) ndarray
-        Seconds for which machines stalled steps: what the collection took longer than reading and
-        computing, less what that usually is (the median of the steps without such events), in
-        equal parts.
-    stall_seconds : (T,) ndarray
-        The same by steps.
+        Seconds for which machines stalled steps: the delays that are recorded of those to which
+        something happened, as far as they were neither reading nor computing.
+    stall_seconds : (K,) ndarray
+        The same by steps of the last chunk.
     stalled : dict of str to (int, float)
-        In how many steps that was more than 0, and how many seconds in all, by what happened:
-        ``"lost"`` (or given up), ``"late"``, ``"wrong"``, the first of these in a step.
+        In how many steps that was more than 0, and how many seconds in all, by the kind of what
+        happened.
     uncounted : int
         S of a part in which each row was on L + S machines, and answers did not count; 0 for none.
     load_bytes, load_seconds : float
@@ -117,12 +115,8 @@ class Costs:
         self.loads: Floats = np.zeros(0)
         self.stalls: Floats = np.zeros(0)
         self.held_up: Floats = np.zeros(0)
-        self._beyond: list[Floats] = []  # of each step what its collection took beyond all that
-        self._steps = 0
         self.stall_seconds: Floats = np.zeros(0)
         self.stalled: dict[str, tuple[int, float]] = {}
-        # Machines, counted from 0, and what happened, by step.
-        self._stalling: dict[int, tuple[NDArray[np.int64], str]] = {}
         self._pace = np.zeros(0)  # seconds per row that machines showed last, NaN for none
         self._before: tuple[NDArray[np.bool_], float] | None = None  # who was here, and a share
         self._idle: Floats | None = None  # reads that were none
@@ -136,7 +130,7 @@ class Costs:
             self._pace = np.full(machines, np.nan)
         self._grow(machines)
         self.paces = []
-        self.held_up = np.zeros(chunk.steps)
+        self.held_up, self.stall_seconds = np.zeros((2, chunk.steps))
         if not chunk.steps:
             return
         found = chunk.header.get("stragglers")
@@ -157,39 +151,17 @@ class Costs:
         self.computing += float(took[known].sum())
         self.hindsight += float(best[known].sum())
         self._add_loads(chunk)
-        for stretch in chunk.stretches:
-            if stretch.step["events"]:
-                self._note_stalls(stretch)
+        self._add_stalls(chunk)
         waited = self.held_up.copy()
         waited[: int(chunk.begins)] = 0.0
         told = self._compare(chunk, took, recovery, rows_per_shard, counts, held)
         self.waited_for_loads += float(waited[told].sum())
         self._note_paces(chunk)
-        ended = chunk.seconds.max(axis=1) + self.held_up
-        self._beyond.append(chunk.numbers["collect_seconds"] - ended)
-        self._steps += chunk.steps
 
     @property
     def cost(self) -> Floats:
         """What each machine cost in all, in seconds."""
         return self.excess + self.loads + self.stalls
-
-    def settle(self) -> None:
-        """Tell stalls from what is usual, when all steps are there."""
-        self.stall_seconds = np.zeros(self._steps)
-        if not self._stalling:
-            return
-        beyond = np.concatenate(self._beyond)
-        which = np.array(list(self._stalling))
-        others = np.delete(beyond, which)
-        usual = max(float(np.median(others)), 0.0) if len(others) else 0.0
-        for step, (machines, kind) in self._stalling.items():
-            stall = float(beyond[step]) - usual
-            if stall > 0:
-                often, seconds = self.stalled.get(kind, (0, 0.0))
-                self.stalled[kind] = often + 1, seconds + stall
-                self.stalls[machines] += stall / len(machines)
-                self.stall_seconds[step] = stall
 
     def reload_seconds(self, bytes_per_row: int) -> float | None:
         """What reading `reload_rows` takes at the pace of a machine's reads; None if not known."""
@@ -283,17 +255,25 @@ class Costs:
             after = int(chunk.begins and stretch.begin == 0)  # not what a part reads first
             self.loads += _sums(ends.argmax(axis=1)[after:], waited[after:], len(self.loads))
 
-    def _note_stalls(self, stretch: Stretch) -> None:
-        machines, kinds = set(), set()
-        for event in stretch.step["events"]:
-            index, machine, _ = said_of(event)
-            kind = _STALLING.get(MARKED[index].kind)
-            if kind and 1 <= machine <= len(stretch.step["rows"]):
-                machines.add(machine - 1)
-                kinds.add(kind)
-        if machines:
-            kind = next(each for each in _STALLING.values() if each in kinds)
-            self._stalling[self._steps + stretch.begin] = np.array(sorted(machines)), kind
+    def _add_stalls(self, chunk: Chunk) -> None:
+        """Take delays of machines to which something happened, and what that was."""
+        delays = dict(chunk.delays)
+        ended = chunk.seconds.max(axis=1) + self.held_up
+        beyond = chunk.numbers["collect_seconds"] - ended  # what was neither reading nor computing
+        for stretch in chunk.stretches:
+            at = stretch.begin
+            happened = {n: kind for kind, n in map(kind_and_machine, stretch.step["events"])}
+            delayed = {n: delays[at][n] for n in happened.keys() & delays.get(at, {}).keys()}
+            kinds = [happened[n] for n in sorted(delayed) if happened[n] in _STALLING]
+            whole, most = sum(delayed.values()), float(beyond[at])
+            if not kinds or whole <= 0 or most <= 0:
+                continue
+            stall = min(whole, most)
+            for machine, seconds in delayed.items():
+                self.stalls[machine - 1] += stall * seconds / whole
+            self.stall_seconds[at] = stall
+            often, total = self.stalled.get(kinds[0], (0, 0.0))
+            self.stalled[kinds[0]] = often + 1, total + stall
 
     def _grow(self, machines: int) -> None:
         more = machines - len(self.slowest)

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from cec_mpi.records.events import KINDS
 from cec_mpi.report.assignments import shown
 from cec_mpi.report.bins import binned, listed
 from cec_mpi.report.comparisons import comparisons_of, duration
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.kinds import MARKED, STATES
-from cec_mpi.report.reading.fields import Floats
+from cec_mpi.report.kinds import STATES
+from cec_mpi.report.reading import Floats
 from cec_mpi.report.sums import longest_of, sum_of, usual_and_longest
 from cec_mpi.report.words import facts_of, present_of, warnings_of, words_of
 from cec_mpi.text import counted, few
@@ -34,9 +35,9 @@ _LOGARITHMIC = {"residual", "change", "gradient", "tolerance"}
 _AVAILABLE = "Available: from begin to end of a step. Lost: or given up."
 _COST = f"Cost: being last, over the optimum in hindsight; reading; stalls. {_AVAILABLE}"
 _ANSWERS = (
-    "Not answered: steps in which enough others had answered before it did. Still at work: those "
-    "in which it was not available, since it was at work on an earlier one. Last in steps: among "
-    f"those whose answers counted. {_AVAILABLE}"
+    "Not answered: steps in which enough others had answered before it did. Late: those in which "
+    "it was not available, since it still computed for an earlier one. Last in steps: among those "
+    f"whose answers counted. {_AVAILABLE}"
 )
 _MOST_PROGRESS = 4000  # points of one curve
 _NAMED, _LONGEST = 3, 120  # hosts of a machine, and characters
@@ -64,7 +65,7 @@ def data_of(runs: Sequence[Run], about: About) -> dict[str, Any]:
         "title": about.title,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "refresh": about.refresh,
-        "kinds": [kind._asdict() for kind in MARKED],
+        "kinds": [kind._asdict() for kind in KINDS],
         "states": [state._asdict() for state in STATES],
         "words": _side_by_side(runs),
         "runs": [_run(run) for run in runs],
@@ -141,16 +142,16 @@ def _by_machine(run: Run) -> dict[str, Any]:
     lost, joined = [0] * run.machines, [0] * run.machines
     for _, kind, machine, _ in run.events:
         if 1 <= machine <= run.machines:
-            lost[machine - 1] += MARKED[kind].kind in ("lost", "given up")
-            joined[machine - 1] += MARKED[kind].kind == "joined"
+            lost[machine - 1] += KINDS[kind].kind in ("lost", "given up")
+            joined[machine - 1] += KINDS[kind].kind == "joined"
     known = min(run.machines, len(costs.cost))
     cost = costs.cost[:known]
     first, ordered = {"Cost": "seconds"}, ("cost most", "By machine, the costliest first", _COST)
     leading = cost[:, None]
     if costs.uncounted:
-        first = {"Not answered": "whole", "Still at work": "whole"}
+        first = {"Not answered": "whole", "Late": "whole"}
         ordered = ("brought fewest answers", "By machine, the fewest answers first", _ANSWERS)
-        found = run.absences.unanswered, run.absences.silent
+        found = run.absences.unanswered, run.absences.late
         leading = np.array([[each[n + 1] for each in found] for n in range(known)], np.float64)
     columns = {
         **first,

@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import is_locked, was_locked
 from cec_mpi.records.directory import STEPS, SUMMARY, read_summary
-from cec_mpi.records.step import MOST_MACHINES
-from cec_mpi.report.absences import LATE, SILENT, Absences
+from cec_mpi.records.events import MOST_MACHINES
+from cec_mpi.records.reading import Checkpoint
 from cec_mpi.report.assignments import Assignments
+from cec_mpi.report.away import Absences
 from cec_mpi.report.bins import MachineBins
 from cec_mpi.report.costs import Costs, Counts
-from cec_mpi.report.kinds import INDEX_AWAY, said_of
-from cec_mpi.report.reading.chunks import Chunk
-from cec_mpi.report.reading.fields import NUMBERS
-from cec_mpi.report.reading.stream import read_chunks
-from cec_mpi.text import counted, shown
+from cec_mpi.report.kinds import said_of
+from cec_mpi.report.reading import NUMBERS, Chunk, read_chunks
+from cec_mpi.text import shown
 
 Floats = NDArray[np.float64]
 
@@ -50,9 +49,8 @@ class Run:
         `DONE`, `STOPPED` (with a checkpoint after its last step), `BROKEN` or `GOING`.
     numbers : dict of (T,) ndarray
         By step: the names of `NUMBERS`, and ``load_seconds`` (by which reading held it up),
-        ``bytes``, ``available`` (how many), ``waiting`` (for enough machines) and ``time`` (when
-        the step ended, in seconds since the run began, without what was between its parts), and
-        ``stall_seconds`` (see `Costs`).
+        ``bytes``, ``available`` (how many), ``stall_seconds`` (see `Costs`) and ``time`` (when
+        the step ended, in seconds since the run began, without what was between its parts).
     events : list of (int, int, int, str)
         Number of the step, kind, machine and text, by their steps.
     hosts : dict of int to list of str
@@ -79,7 +77,7 @@ class Run:
         self.resumes: list[int] = []
         self._parts: dict[str, list[Floats]] = {name: [] for name in NUMBERS}
         self._more: dict[str, list[Floats]] = {
-            name: [] for name in ("load_seconds", "bytes", "available", "time")
+            name: [] for name in ("load_seconds", "stall_seconds", "bytes", "available", "time")
         }
         self.last_time = ""  # when its last step ended
         self._over = 0.0  # seconds of the parts before this one
@@ -93,7 +91,6 @@ class Run:
             raise InputError(f"{name} cannot be read: {error.strerror}") from None
         for chunk in read_chunks(path / STEPS):
             self._add(chunk)
-        self.costs.settle()
         summary = None if going else read_summary(path)
         if summary is None and not going and os.path.lexists(path / SUMMARY):
             raise InputError(f"{path / SUMMARY} cannot be read: expected what a run leaves")
@@ -105,11 +102,6 @@ class Run:
         is_saved = self.checkpoints[-1:] == [self.steps] and not was_locked(path)
         over = DONE if self.summary else STOPPED if is_saved else BROKEN
         self.state = GOING if going else over
-        self.numbers["waiting"] = self._waiting()
-        self.numbers["stall_seconds"] = self.costs.stall_seconds
-        self.absences.settle(self.steps)
-        self.events += self._away()
-        self.events.sort(key=lambda event: event[0])
 
     @property
     def header(self) -> dict[str, Any]:
@@ -137,23 +129,22 @@ class Run:
             for name, most in (("machines", MOST_MACHINES), ("recovery", MOST_MACHINES)):
                 _whole(chunk.header, name, most)
         for after, note in chunk.notes:
-            if note["kind"] == "checkpoint":
+            if isinstance(note, Checkpoint):
                 self.checkpoints.append(after)
             else:
-                self.progress.append((after, note["known"]))
+                self.progress.append((after, note.known))
         if not chunk.steps:
             return
         rows = _whole(chunk.header, "rows_per_shard")
         self.absences.add(chunk)
         held, several = _held(chunk.header, chunk.rows.shape[1])
         self.several = self.several or several
-        self.bins.add(chunk, rows, self.absences.reasons, held)
+        self.bins.add(chunk, rows, held)
         self.costs.add(chunk, _whole(chunk.header, "recovery"), rows, held)
         for name in NUMBERS:
             self._parts[name].append(chunk.numbers[name])
         sizes, here = np.zeros((2, chunk.steps))
-        known = zip(chunk.stretches, self.costs.paces, self.absences.reasons, strict=True)
-        for stretch, paces, reasons in known:
+        for stretch, paces in zip(chunk.stretches, self.costs.paces, strict=True):
             steps, step = slice(stretch.begin, stretch.end), stretch.step
             sizes[steps] = step["bytes"]
             here[steps] = len(step["available"])
@@ -161,9 +152,10 @@ class Run:
                 self.events.append((step["step"], *said_of(event)))
                 self._settle(event.get("joined"), event.get("host"))
             if not several:
-                self.assignments.add(chunk.first, stretch, paces, reasons)
+                self.assignments.add(chunk.first, stretch, paces)
         self.last_time = chunk.times[-1]
         self._more["load_seconds"].append(self.costs.held_up)
+        self._more["stall_seconds"].append(self.costs.stall_seconds)
         self._more["available"].append(here)
         self._more["bytes"].append(sizes)
         self._more["time"].append(self._times(chunk))
@@ -175,35 +167,12 @@ class Run:
             if host not in hosts:
                 hosts.append(host)
 
-    def _away(self) -> list[tuple[int, int, int, str]]:
-        """What no event tells: machines that are away since an answer did not come in time."""
-        found = []
-        for each in self.absences.known:
-            if each.first not in (LATE, SILENT):
-                continue
-            until = "from then on" if each.back is None else f"until step {each.back:,}"
-            missed = each.steps if each.steps is not None else self.steps - each.index
-            answer = "answered late" if each.first == LATE else "had not answered in time"
-            text = f"{answer} in step {each.after:,}; not there {until}, {counted(missed, 'step')}"
-            found.append((each.step, INDEX_AWAY, each.machine, text))
-        return found
-
     def _times(self, chunk: Chunk) -> Floats:
         began = _moment(chunk.header.get("started"))
         found = np.array(list(map(_moment, chunk.times)))
         last = self._more["time"][-1][-1] if self._more["time"] else 0.0
         since = np.maximum.accumulate(np.maximum(self._over + found - began, last))
         return np.asarray(np.round(since, 3), np.float64)
-
-    def _waiting(self) -> Floats:
-        """Seconds before each step in which too few machines were available."""
-        n = self.numbers
-        if not self.steps:
-            return np.empty(0)
-        parts = ("announce_seconds", "share_seconds", "collect_seconds", "decode_seconds")
-        took = sum(n[name] for name in parts)
-        between = np.diff(n["time"], prepend=0.0) - took
-        return np.where(n["waited_ticks"] > 0, np.maximum(between, 0.0), 0.0)
 
 
 def _whole(header: dict[str, Any], name: str, most: int = 2**48) -> int:

@@ -12,7 +12,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-import orjson
+import msgspec
 
 from cec_mpi.report.charts import charts_of
 from cec_mpi.report.summary import summary_of
@@ -68,8 +68,8 @@ def _packed(data: dict[str, Any]) -> tuple[str, str]:
         "runs": [_drawn(run) for run in data["runs"]],
     }
     try:
-        text = orjson.dumps(drawn).decode()
-    except TypeError:  # a name of a file that is no text
+        text = msgspec.json.encode(drawn).decode()
+    except UnicodeEncodeError:  # a name of a file that is no text
         text = _writable(json.dumps(drawn, ensure_ascii=False, separators=(",", ":")))
     if len(text) <= _LARGE:
         return "application/json", text.translate(_ESCAPES)

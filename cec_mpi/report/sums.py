@@ -9,7 +9,7 @@ import numpy as np
 
 from cec_mpi.report.bins import binned, listed
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.reading.fields import Floats
+from cec_mpi.report.reading import Floats
 
 _LONGEST = 10  # steps that have a table of their own
 _PARTS = {
@@ -45,7 +45,7 @@ def parts_of(run: Run) -> dict[str, Floats]:
         "stall": stall,
         "decode": n["decode_seconds"],
         "load": load,
-        "waiting": n["waiting"],
+        "waiting": n["waited_seconds"],
     }
 
 

@@ -7,23 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.report.absences import Absence, absence_words, silence_words
+from cec_mpi.records.events import KIND_OF, KINDS
+from cec_mpi.report.away import Absence, late_words
 from cec_mpi.report.comparisons import against, duration, unknown_of
 from cec_mpi.report.costs import Costs
 from cec_mpi.report.gathered import BROKEN, DONE, GOING, STOPPED, Run
-from cec_mpi.report.kinds import INDEX_AWAY, MARKED
-from cec_mpi.report.reading.fields import Floats
+from cec_mpi.report.reading import Floats
 from cec_mpi.report.sums import added, made_with, sum_of
 from cec_mpi.text import counted, few, listed
 
 _NAMED = 5  # machines
 _MOST_LEFT = 6  # sentences of who left
 _ENOUGH = 5  # steps, for a median
-_STALLED = {
-    "lost": "machines lost or given up",
-    "late": "late answers",
-    "wrong": "wrong answers",
-}
 
 
 def facts_of(run: Run) -> list[dict[str, str]]:
@@ -97,9 +92,9 @@ def _machines(run: Run) -> str:
     )
     if never:
         text += f", {listed(never, _NAMED)} never"
-    silence = silence_words(absences, run.steps, _NAMED)
+    late = late_words(absences.late, run.steps, _NAMED)
     if not absences.left and not absences.came:
-        return f"{text}. None left or came{f', but {silence}' if silence else ''}."
+        return f"{text}. None left or came{f', but {late}' if late else ''}."
     times = f"Machines left {_times(absences.left)} and came {_times(absences.came)}"
     if not absences.came:
         times = f"Machines left {_times(absences.left)}"
@@ -108,7 +103,7 @@ def _machines(run: Run) -> str:
         times += ", preempted"
     elif preempted:
         times += f"; {_times(preempted)} they were preempted"
-    return f"{text}. {times}{f'; besides, {silence}' if silence else ''}."
+    return f"{text}. {times}{f'; besides, {late}' if late else ''}."
 
 
 def present_of(run: Run) -> Floats:
@@ -124,15 +119,15 @@ def _times(count: int) -> str:
 
 
 def _events(run: Run) -> str:
-    events = [event for event in run.events if event[1] != INDEX_AWAY]
+    events = run.events
     counts = Counter(kind for _, kind, _, _ in events)
     if not events:
-        late = "" if run.absences.silent or run.absences.unanswered else ", late"
+        late = "" if run.absences.late or run.absences.unanswered else ", late"
         return f"No machine was lost{late} or wrong."
     parts = []
     for index, count in sorted(counts.items()):
         who = sorted({machine for _, kind, machine, _ in events if kind == index})
-        words = MARKED[index].words or "had another event"
+        words = KINDS[index].words
         name = "machine" if len(who) == 1 else "machines"
         text = f"{name} {listed(who, _NAMED)} {words if len(who) == 1 else _several(words)}"
         parts.append(text + (f" ({count:,} times)" if count > len(who) else ""))
@@ -157,7 +152,7 @@ def _left(run: Run) -> str:
 
 
 def _absence(each: Absence, run: Run) -> str:
-    text = absence_words(each)
+    text = f"machine {each.machine} in step {each.step:,} ({each.why})"
     if each.back is not None:
         same = each.back == each.step
         return f"{text}, back in {'the same step' if same else f'step {each.back:,}'}"
@@ -171,13 +166,14 @@ def _stalls(run: Run) -> str:
     if not stalled:
         return ""
     parts = [
-        f"{duration(stalled[kind][1])} in {counted(stalled[kind][0], 'step')} with {words}"
-        for kind, words in _STALLED.items()
-        if kind in stalled
+        f"{duration(stalled[each][1])} in {counted(stalled[each][0], 'step')} in which a machine "
+        f"{kind.words}"
+        for each, kind in KIND_OF.items()
+        if each in stalled
     ]
     total = duration(sum(seconds for _, seconds in stalled.values()))
     worst = int(run.numbers["stall_seconds"].argmax())
-    text = f"Stalls cost {total}: {listed(parts, 9)}, which took longer to collect than usual"
+    text = f"Stalls cost {total}: {listed(parts, 9)}"
     if sum(often for often, _ in stalled.values()) > 1:
         longest = duration(float(run.numbers["stall_seconds"][worst]))
         text += f"; the longest {longest} in step {int(run.numbers['step'][worst]):,}"
@@ -215,7 +211,7 @@ def _than(costs: Costs) -> str:
 
 
 def _waited(run: Run) -> str:
-    waiting = run.numbers["waiting"]
+    waiting = run.numbers["waited_seconds"]
     if not waiting.any():
         return ""
     often = int(np.count_nonzero(waiting))
@@ -263,16 +259,16 @@ def _was_last(run: Run, n: int) -> str:
 
 def _unanswered(run: Run) -> str:
     """Who had no answer in time most often; what that cost is not in the records."""
-    none, silent = run.absences.unanswered, run.absences.silent
+    none, silent = run.absences.unanswered, run.absences.late
     order = sorted(none | silent, key=lambda n: (-none[n] - silent[n], n))
     text = "Nor can it be told which machine cost most"
     if not order:
         return f"{text}: all answers came in time."
     machine, *others = order
-    text += f". Machine {machine} was the one that had most often not answered when enough others "
-    text += f"had: in {none[machine]:,} of {counted(run.steps, 'step')}"
+    text += f". Machine {machine} was usually still computing when enough answers had arrived"
+    text += f": in {none[machine]:,} of {counted(run.steps, 'step')}"
     if silent[machine]:
-        text += f", and in {silent[machine]:,} more it was still at work on an earlier one"
+        text += f", and in {silent[machine]:,} more it was late with an earlier one"
     then = [f"{n} ({none[n] + silent[n]:,})" for n in others[:_NAMED]]
     then += [f"{len(others) - len(then):,} more"] if len(others) > len(then) else []
     name = "machine" if len(others) == 1 else "machines"

@@ -36,7 +36,7 @@ class Ending:
     steps, earlier : int
         Steps of this run, and of those that it went on from.
     machines : int
-        That took part.
+        That were available in a step.
     events : Counter of (str, int)
         How often something happened to a machine.
     finished : bool
@@ -99,7 +99,7 @@ def ending_of(
         seconds,
         recorder.steps - earlier,
         earlier,
-        len(recorder.common["taking_part"]),
+        len(recorder.served),
         recorder.events,
         outcome is not None,
         bool(converged) if isinstance(converged, bool | np.bool_) else None,
@@ -184,8 +184,7 @@ def _happened(events: Counter[tuple[str, int]]) -> str:
         if not count:
             continue
         who = listed(sorted({machine for what, machine in events if what == kind}), _MOST)
-        known = KIND_OF.get(kind)
-        what = kind if known is None else known.one if count == 1 else known.several
+        what = KIND_OF[kind].one if count == 1 else KIND_OF[kind].several
         said.append(f"{count} {what} ({who})")
     return ", ".join(said)
 

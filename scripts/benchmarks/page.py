@@ -4,7 +4,7 @@
 
 Some steps are made in this process, with machines that come and go in one of a hundred of them, or
 in each (``--change 1``); the run has them again and again. Time of ``cec-mpi report`` over that of
-reading all lines with orjson, the memory of its largest process, and the sizes of records and page.
+parsing all lines, the memory of its largest process, and the sizes of records and page.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
-import orjson
 
 import cec_mpi
 import measure
@@ -39,9 +39,9 @@ def figures(options: Any, directory: Path) -> list[Figure]:
         peaks.append(peak)
         return seconds
 
-    times = in_turns({"report": report, "orjson": lambda: parse(records)}, options.turns)
+    times = in_turns({"report": report, "parsing": lambda: parse(records)}, options.turns)
     return [
-        ratio(times, "report", "orjson"),
+        ratio(times, "report", "parsing"),
         *(measure.figure(name, each, "s") for name, each in times.items()),
         measure.figure("memory", peaks, "bytes"),
         measure.figure("records", [records.stat().st_size], "bytes"),
@@ -66,7 +66,7 @@ def made(options: Any, directory: Path) -> list[dict[str, Any]]:
                 up[: 2 * RECOVERY] = True
                 X.available = set((np.flatnonzero(up) + 1).tolist())
             X.matvec(np.ones(4))
-    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
 def repeat(lines: list[dict[str, Any]], path: Path, steps: int) -> None:
@@ -74,18 +74,18 @@ def repeat(lines: list[dict[str, Any]], path: Path, steps: int) -> None:
     header, *some = lines
     began = datetime(2026, 1, 1, tzinfo=UTC)
     with path.open("wb") as file:
-        file.write(orjson.dumps(header | {"started": began.isoformat()}) + b"\n")
+        file.write(msgspec.json.encode(header | {"started": began.isoformat()}) + b"\n")
         for step in range(steps):
             at = (began + timedelta(milliseconds=10 * step)).isoformat(timespec="milliseconds")
             line = some[step % len(some)] | {"step": step, "tick": step, "time": at}
-            file.write(orjson.dumps(line) + b"\n")
+            file.write(msgspec.json.encode(line) + b"\n")
 
 
 def parse(path: Path) -> float:
     begin = time.perf_counter()
     with path.open("rb", buffering=1 << 20) as file:
         for line in file:
-            orjson.loads(line)
+            msgspec.json.decode(line)
     return time.perf_counter() - begin
 
 

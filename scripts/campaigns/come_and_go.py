@@ -142,7 +142,7 @@ class Campaign:
         self.gone += 1
 
     def _are_all_here(self) -> bool:
-        gone = self.events["leaving"] + self.events["lost"]
+        gone = self.events["left"] + self.events["lost"]
         return self.events["joined"] - gone >= MACHINES
 
     def _end(self, process: Process, *expected: int) -> int | None:

@@ -21,8 +21,11 @@ HEADER = {
 }
 
 
-def step_of(number, seconds=(0.1, 0.1, 0.2, 0.2), rows=(50, 50, 50, 50), **more):
-    """A step of 4 machines, of which two are enough, with shards of 100 rows."""
+def step_of(number, seconds=(0.1, 0.1, 0.2, 0.2), rows=(50, 50, 50, 50), why="preempted", **more):
+    """A step of 4 machines, of which two are enough, with shards of 100 rows.
+
+    Machines without rows are not available, and `why` says why.
+    """
     available = tuple(n + 1 for n, count in enumerate(rows) if count)
     bounds = {50: ([0, 50], [0, 50], [50, 100], [50, 100])}
     assignment = [
@@ -54,5 +57,6 @@ def step_of(number, seconds=(0.1, 0.1, 0.2, 0.2), rows=(50, 50, 50, 50), **more)
         "error_bound": 1e-12,
         "error_estimate": 1e-14,
         "assignment": assignment,
+        "away": {why: {n + 1: number for n, count in enumerate(rows) if not count}},
     }
     return StepRecord(**{**fields, **more})

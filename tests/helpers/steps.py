@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
-from cec_mpi.records.step import VERSION
+import msgspec
+
+from cec_mpi.records.step import VERSION, StepRecord
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -18,8 +20,13 @@ def header(machines=6, **others):
     return {"kind": "header", "version": VERSION, "task": "matvec", **about, **others}
 
 
-def step(number, machines=6, preempted=(), events=(), **others):
-    """A step of machines that compute 100 n rows each, at 1000 rows in a second."""
+def step(number, machines=6, preempted=(), events=(), away=None, **others):
+    """A step of machines that compute 100 n rows each, at 1000 rows in a second.
+
+    Those that are away are preempted where nothing else is said.
+    """
+    away = {"preempted": dict.fromkeys(preempted, number)} if away is None else away
+    preempted = {n for those in away.values() for n in those}
     rows = [0 if n in preempted else 100 * n for n in range(1, machines + 1)]
     seconds = [count / 1000 for count in rows]
     ended = BEGIN + timedelta(seconds=0.5 * number)
@@ -52,8 +59,14 @@ def step(number, machines=6, preempted=(), events=(), **others):
         "error_estimate": None,
         "assignment": [[0, count] if count else [] for count in rows],
         "events": list(events),
+        "away": {why: those for why, those in away.items() if those},
         **others,
     }
+
+
+def record(*about, **more):
+    """The same as a `StepRecord`."""
+    return msgspec.convert(step(*about, **more), StepRecord)
 
 
 def write(path, *lines):

@@ -309,7 +309,7 @@ def test_a_launched_machine_that_is_told_to_leave_is_no_failure(begun, until_tol
     _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, stderr
     assert "cec-mpi: error: " not in stderr
-    gone = [event["leaving"] for _, event in events(tmp_path / "out") if "leaving" in event]
+    gone = [event["left"] for _, event in events(tmp_path / "out") if "left" in event]
     assert gone == [4, 2]
     assert_right(tmp_path / "out")
 

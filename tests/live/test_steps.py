@@ -13,18 +13,11 @@ import pytest
 from cec_mpi.live.seen import Seen
 from cec_mpi.live.shown import shown
 from cec_mpi.live.steps import RunView, progress, strip
-from cec_mpi.records import StepRecord
 from cec_mpi.terminal import tell, warn
-from helpers.steps import BEGIN, header, step
+from helpers.steps import BEGIN, header, record
 
 LIMIT = 60  # seconds
 LOST = {"lost": 4, "reason": "its connection ended\x1b[2J"}
-
-
-def record(number, **changes):
-    fields = step(number, **changes)
-    del fields["kind"]
-    return StepRecord(**fields)
 
 
 def seen(steps, **about):
@@ -65,7 +58,10 @@ class Numbered:
 
 def test_a_terminal_shows_step_rate_time_left_machines_makespan_and_the_last_event(on_terminal):
     terminal = on_terminal()
-    steps = [step(n, preempted=[4], events=[LOST] if n == 7 else []) for n in range(21)]
+    steps = [
+        record(n, away={"lost": {4: 8}} if n > 7 else {}, events=[LOST] if n == 7 else [])
+        for n in range(21)
+    ]
     lines = show(terminal, seen(steps, planned_steps=41)).splitlines()
     assert re.fullmatch(r"matvec  step 21 of 41  \S+ +2\.0 steps/s, 0:10 left", lines[0])
     assert re.fullmatch(r"machines   ..▄x▇█  5 of 6 available", lines[1])
@@ -74,7 +70,7 @@ def test_a_terminal_shows_step_rate_time_left_machines_makespan_and_the_last_eve
 
 
 def test_where_nobody_knows_how_many_steps_there_are(on_terminal):
-    text = show(on_terminal(), seen([step(n) for n in range(5)], planned_steps=None))
+    text = show(on_terminal(), seen([record(n) for n in range(5)], planned_steps=None))
     assert text.splitlines()[0] == "matvec  step 5  2.0 steps/s"
     assert "left" not in text
 
@@ -82,7 +78,7 @@ def test_where_nobody_knows_how_many_steps_there_are(on_terminal):
 @pytest.mark.parametrize(("columns", "lines"), [(40, 10), (20, 5), (8, 2), (200, 50)])
 @pytest.mark.parametrize("machines", [6, 500])
 def test_a_screen_of_any_size_is_not_overrun(on_terminal, columns, lines, machines):
-    steps = [step(n, machines, preempted=[4], events=[LOST]) for n in range(5)]
+    steps = [record(n, machines, preempted=[4], events=[LOST]) for n in range(5)]
     found = seen(steps, machines=machines, planned_steps=10)
     terminal = on_terminal(columns, lines)
     first = show(terminal, found)
@@ -91,36 +87,35 @@ def test_a_screen_of_any_size_is_not_overrun(on_terminal, columns, lines, machin
 
 
 def test_many_machines_are_shown_by_the_worst_of_each_group():
-    found = seen([step(0, 500, preempted=[250], events=[{"lost": 9}, {"late": 499}])], machines=500)
+    found = seen(
+        [record(0, 500, preempted=[250], events=[{"lost": 9}, {"late": 499}])], machines=500
+    )
     marks, each = strip(found, 100, is_plain=True)
     letters = "".join(letter for letter, _ in marks)
     assert (len(marks), each) == (100, 5)
-    assert (letters[1], letters[49], letters[99]) == ("x", ".", "!")
-    assert set(letters) - set("x.!") <= set("-=#")
+    assert (letters[1], letters[49], letters[99]) == ("x", ".", "?")
+    assert set(letters) - set("x.?") <= set("-=#")
 
 
 def test_a_lost_machine_that_is_back_is_not_shown_as_lost():
-    found = seen([step(0, events=[{"lost": 4}]), step(1, events=[{"joined": 4, "rank": 7}])])
+    found = seen([record(0, events=[{"lost": 4}]), record(1, events=[{"joined": 4, "rank": 7}])])
     assert "x" not in {letter for letter, _ in strip(found, 6, is_plain=True)[0]}
 
 
-def test_a_machine_that_has_not_answered_yet_is_not_said_to_be_preempted():
-    """Machine 2 was late, the answer of machine 3 did not count; machine 5 is not up."""
-    asked = [[0, 100 * n] for n in range(1, 7)]
-    first = step(0, preempted=[5], events=[{"late": 2}], assignment=asked)
-    first["rows"][2] = 0
-    found = seen([first, *(step(n, preempted=[2, 3, 5], assignment=asked) for n in (1, 2))])
+def test_a_machine_that_is_away_is_shown_as_the_records_say():
+    """2 is late, 3 has not joined yet, 4 is excluded, and the answer of 5 was not waited for."""
+    away = {"late": {2: 1}, "not joined": {3: 0}, "excluded": {4: 1}}
+    found = seen([record(0), record(1, away=away, unanswered=[5])])
     letters = "".join(letter for letter, _ in strip(found, 6, is_plain=True)[0])
-    assert (letters[1], letters[2], letters[4]) == ("?", "?", ".")
-    found.take(step(3, assignment=asked))
-    found.take(step(4, preempted=[2], assignment=asked))
+    assert letters[1:5] == "?.x?"
+    found.take(record(2, preempted=[2]))
     assert strip(found, 6, is_plain=True)[0][1][0] == "."
 
 
 def test_letters_and_colours_that_a_terminal_does_not_have(on_terminal, monkeypatch):
     terminal = on_terminal(encoding="ascii")
     monkeypatch.setenv("NO_COLOR", "1")
-    show(terminal, seen([step(n, preempted=[2]) for n in range(3)], planned_steps=9))
+    show(terminal, seen([record(n, preempted=[2]) for n in range(3)], planned_steps=9))
     assert re.search(rb"machines   +\S*-\.", re.sub(rb"\x1b\[[\d;]*m", b"", terminal.raw))
     assert terminal.raw.isascii()
     assert not re.search(rb"\x1b\[[\d;]*3[0-7]m", terminal.raw)
@@ -232,14 +227,14 @@ def test_a_pause_is_soon_forgotten():
     def at(seconds):
         return (BEGIN + timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
 
-    quick = [step(n, time=at(n / 10)) for n in range(100)]
+    quick = [record(n, time=at(n / 10)) for n in range(100)]
     found = seen(quick, planned_steps=1000)
     assert found.rate == pytest.approx(10)
     for n in range(100, 160):  # a minute later
-        found.take(step(n, time=at(60 + n / 10)))
+        found.take(record(n, time=at(60 + n / 10)))
     assert found.rate == pytest.approx(5.9, rel=0.01)  # 60 steps in ten seconds
     for n in range(160, 205):
-        found.take(step(n, time=at(60 + n / 10)))
+        found.take(record(n, time=at(60 + n / 10)))
     assert found.rate == pytest.approx(10, rel=0.01)
     assert found.seconds_left == pytest.approx(79.5, rel=0.01)
     found.wait(0.05)
@@ -248,7 +243,7 @@ def test_a_pause_is_soon_forgotten():
 
 def test_a_rate_of_slow_steps_is_of_five():
     times = [(BEGIN + timedelta(minutes=n * n)).isoformat() for n in range(9)]
-    found = seen([step(n, time=each) for n, each in enumerate(times)])
+    found = seen([record(n, time=each) for n, each in enumerate(times)])
     assert found.rate == pytest.approx(5 / (60 * (64 - 9)))
 
 
@@ -260,7 +255,7 @@ def test_nothing_is_shown_where_it_is_not_wanted(on_terminal):
 
 
 def test_a_line_of_a_file_says_the_same():
-    steps = [step(n, preempted=[4]) for n in range(21)]
+    steps = [record(n, preempted=[4]) for n in range(21)]
     assert RunView(seen(steps, planned_steps=41)).line() == (
         "step 21 of 41: 5 of 6 machines, 600.00 ms (predicted 500.00), 2.0 steps/s, 0:10 left"
     )

@@ -26,7 +26,8 @@ from helpers.terminals import Terminal
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
 LOST = {"lost": 4, "reason": "its connection ended"}
-STEPS = [step(n, preempted=[4], events=[LOST] if n == 7 else []) for n in range(21)]
+AWAY = {"lost": {4: 7}}
+STEPS = [step(n, away=AWAY, events=[LOST] if n == 7 else []) for n in range(21)]
 
 
 @pytest.fixture
@@ -151,7 +152,7 @@ def test_names_that_a_terminal_would_obey_stay_text(out, capsys):
     write(
         out / "steps.jsonl",
         header(hosts=hosts, task="\x1b[31mred", planned_steps="many", taking_part=[1, 2, "x"]),
-        step(0, events=[event, {"\x1b[H": 1}, {"late": [1]}, {}]),
+        step(0, events=[event, {"joined": 1, "host": "\x1b[2Jboo"}]),
     )
     text = "\n".join(printed(capsys, out))
     assert "\\x1b[2Jboo" in text

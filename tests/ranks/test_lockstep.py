@@ -22,7 +22,7 @@ def test_a_machine_that_was_warned_gets_no_more_rows(comm, store, X):
             check_products(operator, X)
             assert [r.rows[2] > 0 for r in recorder.records] == [True, True, False, False]
             (event,) = recorder.happened
-            assert event["leaving"] == 3
+            assert event["left"] == 3
             operator.available = {1, 3}
             with pytest.raises(InfeasibleError):
                 operator @ np.ones(40)

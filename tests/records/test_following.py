@@ -9,6 +9,7 @@ import pytest
 
 from cec_mpi.errors import InputError
 from cec_mpi.records.reading import Following
+from cec_mpi.records.step import StepRecord
 from helpers.steps import header, step, write
 
 
@@ -18,7 +19,7 @@ def path(tmp_path):
 
 
 def numbers(lines):
-    return [line.get("step", line["kind"]) for line in lines]
+    return [line.step if isinstance(line, StepRecord) else "header" for line in lines]
 
 
 def add(path, text):
@@ -94,9 +95,9 @@ def test_a_run_that_goes_on_has_a_header_of_its_own(path):
     ("line", "says"),
     [
         ("{", "line 2 is not JSON"),
-        ("[]", "line 2 is []: expected one JSON object"),
+        ("[]", "line 2: Expected `object`, got `array`"),
         ('{"kind": "step"}', "line 2 has no "),
-        ('{"kind": "other"}', "line 2 is neither a header nor a step"),
+        ('{"kind": "other"}', "line 2: Invalid value 'other' - at `$.kind`"),
     ],
 )
 def test_what_no_run_writes(path, line, says):

@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.core.plan.schemes import cyclic, cyclic_loads, heterogeneous
+from cec_mpi.records.events import KINDS
 from cec_mpi.report import bins as bins_module
 from cec_mpi.report.assignments import blocks_of, moved
 from cec_mpi.report.bins import binned
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.kinds import MARKED, STATES
+from cec_mpi.report.kinds import STATES
 from helpers.made_runs import step_of
 
-KIND = {kind.kind: index for index, kind in enumerate(MARKED)}
+KIND = {kind.kind: index for index, kind in enumerate(KINDS)}
 STATE = {state.state: index for index, state in enumerate(STATES)}
 
 
@@ -89,8 +90,9 @@ def test_moved_rows_are_those_that_a_machine_did_not_compute_before(first, secon
 
 LOADS = [(50, 50, 50, 50), (67, 67, 66, 0), (0, 100, 100, 0), (100, 0, 50, 50), (80, 80, 40, 0)]
 EVENTS = [{"lost": 2, "reason": "gone"}, {"joined": 2, "rank": 5}, {"late": 1}, {"wrong": 4}]
-TELL = ("lost", "given up", "leaving", "joined")  # why a machine is away, or that it is there
-EVENTS += [{"leaving": 3}, {"given up": 1, "reason": "x"}, {"rebuilt": 2, "rows": 5}, {"odd": 1}]
+EVENTS += [{"left": 3}, {"given up": 1, "reason": "x"}]
+EVENTS += [{"rebuilt": 2, "rows": 5, "first": 0, "last": 4}]
+WHYS = ["preempted", "late", "lost", "given up", "left", "excluded", "not joined"]
 
 
 @settings(max_examples=30, deadline=None)
@@ -101,6 +103,7 @@ EVENTS += [{"leaving": 3}, {"given up": 1, "reason": "x"}, {"rebuilt": 2, "rows"
             st.integers(1, 9),
             st.lists(st.sampled_from(EVENTS), max_size=2),
             st.integers(1, 30),
+            st.sampled_from(WHYS),
         ),
         min_size=1,
         max_size=12,
@@ -115,32 +118,13 @@ def test_a_run_in_bins_as_step_by_step(tmp_path_factory, stretches, resumes):
     rng = np.random.default_rng(0)
     writer, steps = LineWriter(), []
     text = writer.header(HEADER)
-    lost, gone = set(), []  # machines that have not joined again, after each step
-    late, silent, left = set(), [], set()  # that are away after a late answer, and since when
-    for at, (rows, pace, events, count) in enumerate(stretches):
+    for at, (rows, pace, events, count, why) in enumerate(stretches):
         if at in resumes:
             text += writer.header(HEADER)
-            lost, late = set(), set()
-        begins = at == 0 or at in resumes
-        events = [event for event in events if event.get("late") not in lost]  # nobody gone is
         for _ in range(count):
             seconds = [n * pace * rng.uniform(1, 2) / 1e4 for n in rows]
-            step = step_of(len(steps), seconds=seconds, rows=rows, events=events)
+            step = step_of(len(steps), seconds=seconds, rows=rows, events=events, why=why)
             text, events = text + writer.step(step), []
-            for kind, machine in (next(iter(event.items())) for event in step.events):
-                lost = lost - {machine} if kind == "joined" else lost
-                lost = lost | {machine} if kind in ("lost", "given up") else lost
-            here = set(step.available)
-            if not begins:
-                new = set(steps[-1].available) - here
-                new &= {event.get("late") for event in steps[-1].events}
-                left |= {(step.step, n) for n in new - gone[-1]}
-                late = late | (new - gone[-1])
-            told = [next(iter(event.items())) for event in step.events]
-            late = late - here - {n for kind, n in told if kind in TELL}
-            begins = False
-            silent.append(late)
-            gone.append(lost)
             steps.append(step)
     directory = tmp_path_factory.mktemp("run")
     (directory / "steps.jsonl").write_text(text)
@@ -165,16 +149,14 @@ def test_a_run_in_bins_as_step_by_step(tmp_path_factory, stretches, resumes):
             if marks:
                 assert cells[n, bin_] == min(STATE[name] for name in marks)
             elif not any(n + 1 in step.available for step in mine):
-                is_gone = any(n + 1 in gone[step.step] for step in mine)
-                is_away = any(n + 1 in silent[step.step] for step in mine)
-                state = "lost" if is_gone else "away" if is_away else "preempted"
-                assert cells[n, bin_] == STATE[state]
+                why = {each for step in mine for each, those in step.away.items() if n + 1 in those}
+                states = {STATE[each.replace("given up", "lost")] for each in why - {"preempted"}}
+                assert cells[n, bin_] == min(states, default=STATE["preempted"])
             else:
                 share = sum(step.rows[n] for step in mine) / (100 * len(mine))
                 assert cells[n, bin_] == round(16 + share * 239)
-    assert {(e[0], e[2]) for e in run.events if e[1] == KIND["away"]} == left
-    assert [event for event in run.events if event[1] != KIND["away"]] == [
-        (step.step, KIND.get(next(iter(event)), KIND["other"]), run_machine(event), text_of)
+    assert run.events == [
+        (step.step, KIND[next(iter(event))], run_machine(event), text_of)
         for step in steps
         for event, text_of in zip(step.events, texts_of(step.events), strict=True)
     ]
@@ -195,9 +177,9 @@ def run_machine(event):
 
 
 def texts_of(events):
-    known = {"lost": "gone", "joined": "rank 5", "given up": "x", "odd": "odd"}
+    known = {"lost": "gone", "joined": "rank 5", "given up": "x"}
     return [
-        "5 rows of None..None" if "rebuilt" in each else known.get(next(iter(each)), "")
+        "5 rows of 0..4" if "rebuilt" in each else known.get(next(iter(each)), "")
         for each in events
     ]
 

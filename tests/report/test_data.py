@@ -101,10 +101,10 @@ def test_speeds_that_were_given_are_those_of_the_first_assignment(make_run):
 
 def test_machines_that_are_not_preempted_are_not_said_to_be(make_run):
     late = step_of(1, events=[{"late": 4}])
-    (one,) = data(make_run([step_of(0), late, step_of(2, **GONE)]))["runs"]
-    assert one["assignments"][-1]["away"] == {"4": "no answer yet"}
+    (one,) = data(make_run([step_of(0), late, step_of(2, **GONE, why="late")]))["runs"]
+    assert one["assignments"][-1]["away"] == {"4": "late"}
     (one,) = data(make_run([step_of(0), step_of(1, **GONE)], name="preempted"))["runs"]
-    assert one["assignments"][-1]["away"] == {}
+    assert one["assignments"][-1]["away"] == {"4": "preempted"}
 
 
 def test_a_machine_that_was_lost_and_replaced_was_not_there_throughout(make_run):
@@ -124,10 +124,12 @@ def test_a_machine_that_was_lost_and_replaced_was_not_there_throughout(make_run)
 
 def test_stalls_are_in_the_table_of_machines(make_run):
     lost = [{"lost": 4, "reason": "gone"}]
-    run = make_run([step_of(0), step_of(1, **GONE, collect_seconds=2.21, events=lost)])
+    run = make_run(
+        [step_of(0), step_of(1, **GONE, collect_seconds=2.21, events=lost, delays={4: 2.0})]
+    )
     (one,) = data(run)["runs"]
     assert one["by_machine"]["columns"][0]["label"] == "Cost"
-    # 2.21 s less 0.2 s of computing and the usual 0.01 s; 0.075 s over the optimum twice
+    # 2 s of delay, 0.075 s over the optimum twice
     assert [row[:2] for row in one["by_machine"]["rows"][:2]] == [
         [4, pytest.approx(2)],
         [3, pytest.approx(0.15)],
@@ -137,17 +139,18 @@ def test_stalls_are_in_the_table_of_machines(make_run):
 def test_with_stragglers_the_table_begins_with_who_did_not_answer(make_run):
     asked = [[0, 50], [0, 50], [50, 100], [50, 100]]
     silent = {"rows": (50, 50, 50, 0), "available": (1, 2, 3, 4), "assignment": asked}
-    steps = [step_of(0), step_of(1, **silent), step_of(2, **GONE)]
+    silent |= {"away": {}, "unanswered": [4]}
+    steps = [step_of(0), step_of(1, **silent), step_of(2, **GONE, why="late")]
     (one,) = data(make_run(steps, header={"stragglers": 1}))["runs"]
     labels = [each["label"] for each in one["by_machine"]["columns"]]
-    assert labels[:3] == ["Not answered", "Still at work", "Last in steps"]
+    assert labels[:3] == ["Not answered", "Late", "Last in steps"]
     assert one["by_machine"]["rows"][0][:3] == [4, 1, 1]
     assert one["by_machine"]["caption"] == "By machine, the fewest answers first"
 
 
 def test_a_resumed_run_is_one_axis(make_run):
     """The second part begins an hour later, and that hour is no time of the run."""
-    late = {"time": "2026-01-02T04:04:08.500+00:00", "waited_ticks": 3}
+    late = {"time": "2026-01-02T04:04:08.500+00:00", "waited_ticks": 3, "waited_seconds": 3.25}
     progress = '{"kind": "progress", "known": {"residual": 0.5}}\n'
     run = make_run(
         [step_of(0), progress, step_of(1), '{"kind": "checkpoint"}\n'], [step_of(2, **late)]
@@ -159,14 +162,14 @@ def test_a_resumed_run_is_one_axis(make_run):
     assert one["time"] == [1, 2, 5.5]
     assert (one["checkpoints"], one["resumes"]) == ([1], [2])
     assert one["progress"] == [{"name": "residual", "log": True, "step": [0], "value": [0.5]}]
-    assert one["parts"]["waiting"]["value"] == pytest.approx([0, 0, 3.5 - 0.216])
+    assert one["parts"]["waiting"]["value"] == [0, 0, 3.25]
     assert "in 2 parts (resumed after 2 steps)" in one["words"][0]
 
 
 def test_a_run_that_still_goes(make_run):
     run = make_run([step_of(0), step_of(1)], summary={"task": "power"})
     with (run / "steps.jsonl").open("a") as stream:
-        stream.write('{"kind": "step", "step": 2, "se')  # it is being written
+        stream.write('{"kind":"step","step":2,"se')  # it is being written
     with locked(run, "busy"):
         (one,) = data(run)["runs"]
         assert (one["state"], one["steps"]) == ("still going", 2)
@@ -221,7 +224,7 @@ HOSTILE = "</script><script>alert(1)</script><!-- & \u2028 {data} {title}"
 
 def test_hostile_names_stay_text(make_run):
     run = make_run(
-        [step_of(0, events=[{"lost": 1, "reason": HOSTILE}, {HOSTILE: 2}])],
+        [step_of(0, events=[{"lost": 1, "reason": HOSTILE}, {"joined": 2, "host": HOSTILE}])],
         summary={"task": HOSTILE, "warnings": [HOSTILE]},
         header={"hosts": [HOSTILE] * 5, "scheme": HOSTILE},
     )
@@ -232,16 +235,16 @@ def test_hostile_names_stay_text(make_run):
     assert not set("<>&") & set(inside)
     one = found["runs"][0]
     assert json.loads(inside)["runs"][0]["events"] == [list(event) for event in one["events"]]
-    assert one["names"] == [HOSTILE] * 4
+    assert one["names"][0] == HOSTILE
     assert one["events"][0][3] == HOSTILE
-    assert HOSTILE in one["events"][1][3]
+    assert "script" in one["events"][1][3]
 
 
 def test_machines_that_joined_have_the_hosts_on_which_they_were(make_run):
     alone = {"hosts": ["desk"], "machine_of_rank": [0]}
     joined = [{"joined": n, "rank": n, "host": f"spot{n}"} for n in range(1, 4)]
     again = [{"joined": 2, "rank": n, "host": f"spot{n}"} for n in (7, 2, 8, 9)]
-    odd = [{"joined": 99, "rank": 4, "host": "far"}, {"joined": 4, "rank": 4, "host": 5}]
+    odd = [{"joined": 99, "rank": 4, "host": "far"}]
     run = make_run([step_of(0, events=joined), step_of(1, events=again + odd)], header=alone)
     (found,) = data(run)["runs"]
     assert found["names"] == ["spot1", "spot2, spot7, spot8, ... (4)", "spot3", ""]
@@ -263,23 +266,24 @@ def spoil(run, old, new, count=1):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"step": 1,', '"step": "1",', r'line 3 has "step" \'1\''),
-        ('"step": 1,', '"step": 0,', "line 3 is step 0 after step 0"),
-        ('"kind": "step", "step": 1', '"kind": "stop"', "line 3 is neither"),
-        ('"seconds": [0.1', '"seconds": ["0.1"', "line 2 "),
-        ('"seconds": [0.1', '"seconds": [-0.1', "line 2 has "),
-        ('"seconds": [0.1, ', '"seconds": [', "line 2 has "),
-        ('"available": [1', '"available": [9', "line 2 has "),
-        ('"available": [1, 2, 3, 4]', '"available": {}', "line 2 has "),
-        ('"rows": [50', '"rows": [-50', "line 2 has "),
-        ('"bytes": {"announce": 8', '"bytes": {"announce": "8"', "line 2 has "),
-        ('"measured_makespan": 0.2', '"measured_makespan": "0.2"', "line 2 has "),
-        ('"time": "2026', '"time": "x2026', "have a time 'x2026"),
-        ('"version": 2', '"version": 1', "version 1: expected version 2"),
-        ('"version": 2, ', "", "version 1: expected version 2"),
-        ('"recovery": 2', '"recovery": -2', "has recovery -2"),
-        ('{"kind": "header"', '{"kind": "step"', "line 1 is no header"),
-        ('"events": [{"late": 1}]', '"events": ["late"]', 'line 3 has "events"'),
+        ('"step":1,', '"step":"1",', r"line 3: Expected `int`, got `str` - at `\$.step`"),
+        ('"step":1,', '"step":0,', "line 3 is step 0 after step 0"),
+        ('"kind":"step","step":1', '"kind":"stop"', "line 3: Invalid value 'stop'"),
+        ('"seconds":[0.1', '"seconds":["0.1"', r"line 2: .*`\$.seconds\[0\]`"),
+        ('"seconds":[0.1', '"seconds":[-0.1', r"line 2: .*`\$.seconds\[0\]`"),
+        ('"seconds":[0.1,', '"seconds":[', r"line 2: .*`\$.rows`"),
+        ('"available":[1', '"available":[9', r"line 2: .*`\$.available`"),
+        ('"available":[1,2,3,4]', '"available":{}', r"line 2: .*`\$.available`"),
+        ('"rows":[50', '"rows":[-50', r"line 2: .*`\$.rows\[0\]`"),
+        ('"bytes":{"announce":8', '"bytes":{"announce":"8"', r"line 2: .*`\$.bytes"),
+        ('"measured_makespan":0.2', '"measured_makespan":"0.2"', "line 2: "),
+        ('"time":"2026', '"time":"x2026', "have a time 'x2026"),
+        ('"version":3', '"version":2', "version 2: expected version 3"),
+        ('"version":3,', "", "version 1: expected version 3"),
+        ('"recovery":2', '"recovery":-2', "has recovery -2"),
+        ('{"kind":"header"', '{"kind":"step"', "line 1"),
+        ('"events":[{"late":1}]', '"events":["late"]', r"line 3: .*`\$.events\[0\]`"),
+        ('"events":[{"late":1}]', '"events":[{"moved":1}]', r"line 3: .*`\$.events`"),
         ("}\n{", "}\nnonsense\n{", "line 2 is not JSON"),
     ],
 )

@@ -37,7 +37,7 @@ def test_a_run_is_the_sum_of_its_parts(make_run):
     none = {"load_seconds": [0.0] * 4, "load_bytes": [0] * 4}
     steps = [step_of(0, **reading, collect_seconds=0.31)]
     steps += [step_of(n, **none) for n in range(1, 9)]
-    steps.append(step_of(9, **none, collect_seconds=0.71, events=LATE))
+    steps.append(step_of(9, **none, collect_seconds=0.71, events=LATE, delays={4: 0.5}))
     found = sum_of(Run(str(make_run(steps))))
     assert found["whole"] == "10.00 s"
     said = {each["part"]: each["text"] for each in found["parts"]}
@@ -54,7 +54,7 @@ def test_a_run_is_the_sum_of_its_parts(make_run):
 def test_the_longest_step_of_a_bin_is_kept(make_run):
     """A stall of 3 s among 1,000 steps of 0.2 s is seen, and whole."""
     steps = [step_of(n) for n in range(1000)]
-    steps[500] = step_of(500, collect_seconds=3.21, events=LATE)
+    steps[500] = step_of(500, collect_seconds=3.21, events=LATE, delays={4: 3.0})
     run = Run(str(make_run(steps)))
     assert [each["step"] for each in longest_of(run)[:2]] == [500, 0]
     assert longest_of(run)[0]["parts"]["stall"] == pytest.approx(3)

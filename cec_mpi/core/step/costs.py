@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR
 
 BYTES = 8  # of a number that is sent or multiplied
 
-Wire = Literal["collectives", "messages"]
 _MOST_MACHINES = 1 << 20
 
 # About what a core of 2.5 GHz takes.
 # FIXED is measured: 2 ranks, each on a core of its own, take 0.22 to 0.36 ms for a step that
 # computes next to nothing. EACH is estimated, for ranks on cores of their own: where up to 64 ranks
-# share two cores, each machine makes a step 0.24 ms longer by either wire, as they take turns.
+# share two cores, each machine makes a step 0.24 ms longer, as they take turns.
 FIXED = 2.5e-4
-EACH: dict[Wire, float] = {"collectives": 1e-5, "messages": 8e-5}
+EACH = 1e-5
 DECODE = 6e-10
-PLAN = 1e-5
 
 
 class Terms(NamedTuple):
@@ -52,12 +50,11 @@ def terms_of(
     recovery: int,
     rows: int,
     columns: int,
-    wire: Wire = "collectives",
     several_nodes: bool = True,
 ) -> Terms:
-    """The terms of a step of X w.
+    """The terms of a step of X w in lockstep.
 
-    By collectives what goes to all goes along a tree of depth d = ceil(log2(N + 1)), a header and w
+    What goes to all goes along a tree of depth d = ceil(log2(N + 1)), a header and w
     as one message where w is short. A long w goes through the master once where there are
     several nodes; on one node all N copy it from the same memory. Answers come in at once, and
     reports with them where answers are short. This does not hold for elastic runs, in which the
@@ -69,23 +66,18 @@ def terms_of(
         N and L.
     rows, columns : int
         Shape (q, r) of X.
-    wire : {"collectives", "messages"}
     several_nodes : bool
 
     Examples
     --------
     >>> terms_of(6, 3, rows=600, columns=500)
     Terms(steps=1.0, machines=6.0, messages=4.0, bytes=16800.0, decoded=1800.0)
-    >>> terms_of(6, 3, rows=600, columns=500, wire="messages").bytes
-    28800.0
     """
     depth = math.ceil(math.log2(machines + 1))
     vector, answers = BYTES * columns, BYTES * rows
-    copies, messages = machines, 2
-    if wire == "collectives":
-        short = vector <= SHORT_VECTOR
-        copies = depth if short else (1 if several_nodes else machines)
-        messages = depth * (1 if short else 2) + (1 if answers <= SHORT_ANSWERS else 2)
+    short = vector <= SHORT_VECTOR
+    copies = depth if short else (1 if several_nodes else machines)
+    messages = depth * (1 if short else 2) + (1 if answers <= SHORT_ANSWERS else 2)
     sent = copies * vector + answers
     return Terms(1.0, float(machines), float(messages), float(sent), float(rows * recovery))
 
@@ -110,16 +102,13 @@ class StepCosts:
         Bytes of shards per second that all machines multiply together.
     recovery : int
         L.
-    wire : {"collectives", "messages"}
     several_nodes : bool
     fixed : float
         Seconds that rank 0 computes in each step.
-    each : float or None
-        And for each machine; by default as usual for the wire.
+    each : float
+        And for each machine.
     decode : float
         Seconds for each number of the result and each answer that it is made of.
-    plan : float
-        Seconds for each machine, in a step whose machines are others than before.
 
     Examples
     --------
@@ -135,29 +124,22 @@ class StepCosts:
     bandwidth: float
     rate: float
     recovery: int = 1
-    wire: Wire = "collectives"
     several_nodes: bool = True
     fixed: float = FIXED
-    each: float | None = None
+    each: float = EACH
     decode: float = DECODE
-    plan: float = PLAN
 
     def overhead(self, rows: int, columns: int) -> float:
         """Seconds beside the products: of rank 0, of messages, and of decoding."""
-        each = EACH[self.wire] if self.each is None else self.each
         shape = self.machines, self.recovery, rows, columns
-        steps, machines, messages, sent, decoded = terms_of(*shape, self.wire, self.several_nodes)
+        steps, machines, messages, sent, decoded = terms_of(*shape, self.several_nodes)
         return (
             steps * self.fixed
-            + machines * each
+            + machines * self.each
             + messages * self.latency
             + sent / self.bandwidth
             + decoded * self.decode
         )
-
-    def after_event(self, rows: int, columns: int) -> float:
-        """The overhead of a step that needs a new plan."""
-        return self.overhead(rows, columns) + self.machines * self.plan
 
     def computation(self, rows: int, columns: int) -> float:
         """Seconds of multiplying, when all machines are available and finish together."""

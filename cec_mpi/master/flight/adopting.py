@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any
 
 from cec_mpi.core.placement.adopting import shares_of
 from cec_mpi.core.placement.placement import Placement, Reach
@@ -15,6 +14,7 @@ from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.flight.reading import BANDWIDTH, Reading
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.options.session import SessionOptions
+from cec_mpi.records.events import Event
 from cec_mpi.roster import Change, Gone, State
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.times import ADOPT_FACTOR, ADOPT_SECONDS
@@ -162,7 +162,7 @@ class Adopting:
             self.pending[machine] = jobs[-1]
         return jobs
 
-    def take(self, job: Job) -> dict[str, Any] | None:
+    def take(self, job: Job) -> Event | None:
         """What has become of an adoption, for the records; None where it counts no more."""
         machine = job.machine
         if self.pending.get(machine) is not job:

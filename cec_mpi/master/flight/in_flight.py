@@ -17,6 +17,7 @@ from cec_mpi.master.flight.asked import Asked
 from cec_mpi.master.numbers.buffers import Buffers
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.processes.waiting import Patience
+from cec_mpi.records.events import kind_and_machine
 from cec_mpi.roster import GivenUp, Gone, Joined, Lost, State
 from cec_mpi.text import plural
 from cec_mpi.times import ANSWER_SLEEP
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from cec_mpi.master.one_by_one import MadeOneByOne
 
 log = logging.getLogger(__name__)
+
+_MISSING = {"lost", "given up", "late", "left", "excluded"}  # events: it does not answer
 
 
 class StepInFlight(Asked, ABC):
@@ -40,6 +43,8 @@ class StepInFlight(Asked, ABC):
         self._reported = np.zeros((3, machines))  # seconds, seconds of reading, bytes read
         self.answered: list[Job] = []
         self._answered_after: list[float] = []
+        self._planned: set[int] = set()  # machines that were asked at first
+        self._used: list[tuple[float, int]] = []  # answers: after how many seconds, and whose
         self._plan_seconds: float | None = None
         self._clock = self.hub.clock
         self._begin = self._clock.monotonic()
@@ -115,6 +120,7 @@ class StepInFlight(Asked, ABC):
         self.master.steps.begin(step)
         with step.timed("announce"):
             self.first_jobs()
+        self._planned = set(self.outstanding)
         with step.timed("collect"):
             patience = Patience(longest=ANSWER_SLEEP, rhythm=self.master.rhythm, clock=self._clock)
             while not self.is_done():
@@ -137,6 +143,28 @@ class StepInFlight(Asked, ABC):
                 self.master.steps.schedule.gate()
                 patience.pause()
             patience.over()
+        step.unanswered = sorted(n for n, job in self.outstanding.items() if job.adopted is None)
+        step.delays = self._delays(self._clock.monotonic() - self._begin)
+
+    def _delays(self, ended: float) -> dict[int, float]:
+        """Machines that delayed the step, which took so long, by how much."""
+        first: dict[int, float] = {}  # answer of each machine
+        for after, machine in self._used:
+            first.setdefault(machine, after)
+        troubled = set()
+        for kind, machine in map(kind_and_machine, self.step.events):
+            is_missing = kind in _MISSING and machine not in first
+            if machine in self._planned and (is_missing or kind == "wrong"):
+                troubled.add(machine)
+        if troubled:
+            others = (first.get(n, 0.0) for n in self._planned - troubled)
+            return dict.fromkeys(
+                sorted(troubled), (ended - max(others, default=0.0)) / len(troubled)
+            )
+        if not self._used:
+            return {}
+        *_, (before, _), (after, last) = (0.0, 0), *self._used
+        return {last: after - before}
 
     def collected(self, condition: float, amplification: Amplification) -> Multiplied:
         """What the machines did, for the records; their buffers can be used again."""
@@ -198,6 +226,7 @@ class StepInFlight(Asked, ABC):
         seconds = min(told.seconds, self._clock.monotonic() - job.begun)
         self._reported[:, n] += seconds, told.load_seconds, told.load_bytes
         self.answered.append(job)
+        self._used.append((self._clock.monotonic() - self._begin, job.machine))
 
     def _refuse(self, found: Unusable) -> None:
         """Have the rows of an answer that is not finite from others, if it is a machine's error."""

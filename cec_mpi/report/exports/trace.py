@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
+import msgspec
 
 from cec_mpi.errors import InputError
 from cec_mpi.records.directory import STEPS
+from cec_mpi.records.events import KINDS
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.kinds import MARKED, said_of
-from cec_mpi.report.reading.stream import read_chunks
+from cec_mpi.report.kinds import said_of
+from cec_mpi.report.reading import read_chunks
 
 _VERBS = ("announce", "share", "collect", "decode")
 _MICRO = 1e6
@@ -57,7 +58,7 @@ def trace_of(run: Run, first: int, last: int) -> bytes:
                 events.append(_slice(machine, "compute", collecting + load, took, about))
             machines.update([machine] if load > 0 or took > 0 else ())
         for kind, machine, text in step["events"]:
-            name = MARKED[kind].words or text
+            name = KINDS[kind].words
             events.append(_instant(machine, name, collecting, {"step": number, "text": text}))
             machines.add(machine)
         if len(events) > _MOST:
@@ -68,7 +69,7 @@ def trace_of(run: Run, first: int, last: int) -> bytes:
     if run.steps and not made:
         raise InputError(f"{run.name} has none of the steps {first}:{last}")
     events += [_named(machine, f"machine {machine}") for machine in sorted(machines - {0})]
-    return orjson.dumps({"displayTimeUnit": "ms", "traceEvents": events})
+    return msgspec.json.encode({"displayTimeUnit": "ms", "traceEvents": events})
 
 
 def _steps(run: Run, first: int, last: int) -> Iterator[tuple[int, float, dict[str, Any], Any]]:

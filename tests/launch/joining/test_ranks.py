@@ -138,7 +138,7 @@ def test_machines_that_a_launcher_starts_come_and_go(start, store, tmp_path, num
         until(3, "joined")
         ranks_of(first)[1].send_signal(number)  # some launchers end the others then
         second = start(machines)
-        until(1, "lost", "leaving")
+        until(1, "lost", "left")
         until(6, "joined")
     assert second.wait(LIMIT) == 0
     assert first.wait(LIMIT) != 0

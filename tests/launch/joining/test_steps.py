@@ -28,13 +28,13 @@ def test_machines_join_and_leave_and_each_product_is_right(accepting, store, joi
         first[0].kill()
         made.until(lambda: made.happened("lost"))
         first[1].send_signal(signal.SIGTERM)
-        made.until(lambda: made.happened("leaving"))
+        made.until(lambda: made.happened("left"))
         second = join(3)
         made.until(lambda: len(made.happened("joined")) == 8)
-        gone = made.happened("lost", "leaving")
+        gone = made.happened("lost", "left")
         assert sorted(made.happened("joined")) == sorted([1, 2, 3, 4, 5, 6, *gone])
         second[0].send_signal(signal.SIGUSR1)
-        made.until(lambda: len(made.happened("leaving")) == 2)
+        made.until(lambda: len(made.happened("left")) == 2)
         assert codes(second[:1]) == [6]
     assert codes(first) == [-signal.SIGKILL, 6, 0, 0, 0]
     assert codes(second[1:]) == [0, 0]

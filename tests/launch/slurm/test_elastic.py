@@ -96,7 +96,7 @@ def test_machines_come_late_are_preempted_and_come_back(desk, symmetric):
 
     warned = story.on("n2")
     story.preempt("n2")
-    story.until(2, "leaving")
+    story.until(2, "left")
     assert [task.says("Restarts") for task in story.tasks] == [
         "1" if task in warned else "0" for task in story.tasks
     ]
@@ -104,11 +104,11 @@ def test_machines_come_late_are_preempted_and_come_back(desk, symmetric):
 
     killed = story.tasks[4:]
     story.preempt(killed[0].says("NodeList"))
-    story.until(4, "leaving", "lost")
+    story.until(4, "left", "lost")
     story.until(10, "joined")
 
     with desk.without("n3"):
-        story.until(6, "leaving", "lost")
+        story.until(6, "left", "lost")
     story.until(12, "joined")
 
     desk.run("scontrol", "requeue", story.master.number)
