@@ -68,7 +68,7 @@ def _packed(data: dict[str, Any]) -> tuple[str, str]:
         "runs": [_drawn(run) for run in data["runs"]],
     }
     try:
-        text = msgspec.json.encode(drawn).decode()
+        text = msgspec.json.encode(drawn, enc_hook=float).decode()  # also those of NumPy
     except UnicodeEncodeError:  # a name of a file that is no text
         text = _writable(json.dumps(drawn, ensure_ascii=False, separators=(",", ":")))
     if len(text) <= _LARGE:

@@ -45,6 +45,7 @@ class StepInFlight(Asked, ABC):
         self._answered_after: list[float] = []
         self._planned: set[int] = set()  # machines that were asked at first
         self._used: list[tuple[float, int]] = []  # answers: after how many seconds, and whose
+        self._computed: dict[int, float] = {}  # after how many seconds machines had a first answer
         self._plan_seconds: float | None = None
         self._clock = self.hub.clock
         self._begin = self._clock.monotonic()
@@ -148,19 +149,15 @@ class StepInFlight(Asked, ABC):
 
     def _delays(self, ended: float) -> dict[int, float]:
         """Machines that delayed the step, which took so long, by how much."""
-        first: dict[int, float] = {}  # answer of each machine
-        for after, machine in self._used:
-            first.setdefault(machine, after)
         troubled = set()
         for kind, machine in map(kind_and_machine, self.step.events):
-            is_missing = kind in _MISSING and machine not in first
+            is_missing = kind in _MISSING and machine not in self._computed
             if machine in self._planned and (is_missing or kind == "wrong"):
                 troubled.add(machine)
         if troubled:
-            others = (first.get(n, 0.0) for n in self._planned - troubled)
-            return dict.fromkeys(
-                sorted(troubled), (ended - max(others, default=0.0)) / len(troubled)
-            )
+            others = (self._computed.get(n, 0.0) for n in self._planned - troubled)
+            seconds = (ended - max(others, default=0.0)) / len(troubled)
+            return dict.fromkeys(sorted(troubled), seconds)
         if not self._used:
             return {}
         *_, (before, _), (after, last) = (0.0, 0), *self._used
@@ -226,7 +223,10 @@ class StepInFlight(Asked, ABC):
         seconds = min(told.seconds, self._clock.monotonic() - job.begun)
         self._reported[:, n] += seconds, told.load_seconds, told.load_bytes
         self.answered.append(job)
-        self._used.append((self._clock.monotonic() - self._begin, job.machine))
+        after = self._clock.monotonic() - self._begin
+        self._used.append((after, job.machine))
+        computed = job.begun - self._begin + told.load_seconds + seconds
+        self._computed.setdefault(job.machine, computed if 0 <= computed <= after else after)
 
     def _refuse(self, found: Unusable) -> None:
         """Have the rows of an answer that is not finite from others, if it is a machine's error."""
