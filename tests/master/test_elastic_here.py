@@ -75,6 +75,20 @@ def test_a_lost_machine_is_replaced_in_the_step_and_by_a_spare(made):
     assert first[0] == {"lost": 2, "reason": "it died"}
     assert recorder.records[1].available == (1, 2, 3, 4, 5)
     assert hub.roster.serving_as(2).rank == 6
+    assert [record.away for record in recorder.records] == [{}, {}]
+
+
+def test_records_say_who_is_away_why_and_since_when(made):
+    X, make, recorder = made
+    master, hub = make()
+    check(X, master)
+    hub.dying = {2}
+    check(X, master)
+    first, second, third, fourth = recorder.records
+    assert (first.away, second.away, third.away) == ({}, {}, {})
+    assert fourth.away == {"lost": {2: 3}}
+    check(X, master)
+    assert recorder.records[-1].away == {"lost": {2: 3}}
 
 
 def test_a_late_machine_is_asked_again_when_it_has_answered(made):
@@ -85,6 +99,11 @@ def test_a_late_machine_is_asked_again_when_it_has_answered(made):
     assert recorder.records[0].events == [{"late": 4}]
     assert hub.roster.state_of(4) is State.LATE
     assert recorder.records[1].available == (1, 2, 3, 5)
+    assert recorder.records[1].away == {"late": {4: 1}}
+    assert recorder.records[0].unanswered == [4]
+    ((machine, seconds),) = recorder.records[0].delays.items()
+    assert machine == 4
+    assert 0.05 <= seconds <= recorder.records[0].collect_seconds
     hub.silent = set()
     check(X, master)
     assert hub.roster.machines(State.IDLE) == {1, 2, 3, 4, 5}
