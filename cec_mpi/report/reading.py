@@ -355,18 +355,20 @@ def _chunks_in(file: int, pieces: Sequence[Piece]) -> Iterator[Chunk]:
         return
     workers = min(cores, _MOST)
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent)
-    asked: deque[tuple[bytes, Future[list[Chunk]]]] = deque()
+    same = f"/proc/{os.getpid()}/fd/{file}"  # also if another file has its name by now
+    asked: deque[Future[list[Chunk]]] = deque()
     try:
         for at in range(len(pieces) + workers):
-            if at < len(pieces):
-                data = _read(file, pieces[at])
-                asked.append((data, pool.submit(chunks_of, data)))
-            if at >= workers:
-                data, found = asked.popleft()
-                try:
-                    yield from found.result()
-                except BrokenProcessPool:
-                    yield from chunks_of(data)
+            try:
+                asked.extend(pool.submit(_chunks_at, same, each) for each in pieces[at : at + 1])
+                found = asked.popleft().result() if at >= workers else []
+            except BrokenProcessPool:
+                break
+            yield from found
+        else:
+            return
+        for piece in pieces[max(at - workers, 0) :]:
+            yield from chunks_of(_read(file, piece))
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -382,6 +384,11 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+def _chunks_at(path: str, piece: Piece) -> list[Chunk]:
+    with Path(path).open("rb", buffering=0) as stream:
+        return chunks_of(_read(stream.fileno(), piece))
 
 
 def _read(file: int, piece: Piece) -> bytes:
