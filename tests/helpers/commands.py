@@ -190,6 +190,6 @@ def _kill(processes: dict[int, str]) -> None:
 def steps_of(out: Path) -> int:
     """Steps that are on record in a directory of results."""
     try:
-        return (out / "steps.jsonl").read_bytes().count(b'"kind": "step"')
+        return (out / "steps.jsonl").read_bytes().count(b'"kind":"step"')
     except FileNotFoundError:
         return 0

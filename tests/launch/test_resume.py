@@ -46,7 +46,7 @@ def steps_of(out):
         lines = (out / "steps.jsonl").read_bytes().splitlines()
     except FileNotFoundError:
         return 0
-    return sum(b'"kind": "step"' in line for line in lines)
+    return sum(b'"kind":"step"' in line for line in lines)
 
 
 def wait_for_steps(process, out, steps):

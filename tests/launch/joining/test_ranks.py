@@ -81,7 +81,7 @@ def test_a_run_waits_for_those_that_are_missing(begin, join, is_right, tmp_path,
 def test_a_run_that_is_stopped_lets_all_go(begin, join, store, until_told, tmp_path):
     run = begin(2, task=until_told.words(store))
     machines = join(2)
-    _wait_for(tmp_path / "out" / "steps.jsonl", '"step": 5')
+    _wait_for(tmp_path / "out" / "steps.jsonl", '"step":5')
     ranks_of(run)[0].send_signal(signal.SIGTERM)
     stderr = run.communicate(timeout=LIMIT)[1]
     assert run.returncode == 6, stderr
@@ -111,7 +111,7 @@ def test_ranks_go_on_without_machines_that_joined(begin, join, store, until_told
     (machine,) = join(1)
     assert any("this is machine 3" in line for line in iter(machine.stdout.readline, ""))
     steps = tmp_path / "out" / "steps.jsonl"
-    _wait_for(steps, '"kind": "step"')
+    _wait_for(steps, '"kind":"step"')
     machine.kill()
     _wait_for(steps, '"lost": 3')
     until_told.tell()

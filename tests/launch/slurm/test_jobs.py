@@ -213,7 +213,7 @@ def test_a_job_that_has_lost_a_machine_completes_once(desk, symmetric, launcher)
     assert job.wait() == "COMPLETED", job.output()
     assert job.says("Restarts") == "0"
     check_power(out)
-    assert '"lost": 2' in (out / "steps.jsonl").read_text()
+    assert '"lost":2' in (out / "steps.jsonl").read_text()
     summary = summary_of(out)
     desk.run("scontrol", "requeue", job.number)
     job.go_on()
@@ -245,7 +245,7 @@ def test_a_job_continues_without_a_node_that_goes_down(desk, symmetric):
         assert job.wait() == "COMPLETED", job.output()
     assert f"Node failure on {last}" in job.output()
     check_power(out)
-    assert '"lost": 6' in (out / "steps.jsonl").read_text()
+    assert '"lost":6' in (out / "steps.jsonl").read_text()
 
 
 # --- texts --------------------------------------------------------------------------------
