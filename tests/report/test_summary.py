@@ -27,7 +27,11 @@ class Read(HTMLParser):
 
 def test_the_page_alone_says_who_held_up_who_left_and_what_it_cost(make_run):
     three = {"rows": (80, 80, 40, 0), "seconds": (0.08, 0.08, 0.08, 0)}
-    steps = [step_of(0), step_of(1, **three, events=[{"lost": 4, "reason": "gone"}]), step_of(2)]
+    steps = [
+        step_of(0),
+        step_of(1, **three, events=[{"lost": 4, "reason": "gone"}], away={"lost": {4: 1}}),
+        step_of(2),
+    ]
     run = Run(str(make_run(steps)))
     read = Read(summary_of(data_of([run], About("x"))))
     said = " ".join(read.words)
