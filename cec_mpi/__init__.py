@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cec_mpi import availability, errors, records, tasks
     from cec_mpi.core.code.mds import make_code
     from cec_mpi.core.plan.planner import plan_step
-    from cec_mpi.encoding import encode
+    from cec_mpi.encoding.encode import encode
     from cec_mpi.linear_operator.opening import open_operator
     from cec_mpi.store import add_machine, decode, open_store, repair, verify
 
@@ -42,7 +42,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless a
 _HOME = {
     "add_machine": "cec_mpi.store",
     "decode": "cec_mpi.store",
-    "encode": "cec_mpi.encoding",
+    "encode": "cec_mpi.encoding.encode",
     "make_code": "cec_mpi.core.code.mds",
     "open_operator": "cec_mpi.linear_operator.opening",
     "open_store": "cec_mpi.store",

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from cec_mpi import encode
 from cec_mpi.processes.launcher import detect_launcher, without_launcher
-from cec_mpi.store import encode
 from cec_mpi.testing import SmallStore
 from helpers import ROOT, bad_inputs
 from helpers.commands import finish, run_to_end

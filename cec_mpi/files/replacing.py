@@ -116,19 +116,37 @@ def replacing(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
         The file cannot be made.
     """
     _is_there(path)
+    with temporary(path, mode) as (descriptor, new):
+        yield descriptor, new
+        os.fsync(descriptor)
+        new.rename(path)
+    sync(path.parent)
+
+
+@contextmanager
+def temporary(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
+    """A new file beside a file or directory, which is removed at the end, if it still is there.
+
+    Those that processes left which were killed are removed now.
+
+    Yields
+    ------
+    int, Path
+        Its descriptor, for reading and writing, and its name.
+
+    Raises
+    ------
+    OSError
+        The file cannot be made.
+    """
+    path = path.absolute()
     remove_abandoned(path)
     descriptor, new = _create_locked(path, mode)
     try:
-        try:
-            yield descriptor, new
-            os.fsync(descriptor)
-            new.rename(path)
-        except BaseException:
-            new.unlink(missing_ok=True)
-            raise
+        yield descriptor, new
     finally:
+        new.unlink(missing_ok=True)
         os.close(descriptor)
-    sync(path.parent)
 
 
 def partial_name(path: Path) -> Path:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from cec_mpi.errors import InputError
 from cec_mpi.options.elastic import elastic_options, if_removed
-from cec_mpi.options.session import SessionOptions, with_keywords
+from cec_mpi.options.option import with_keywords
+from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.processes.ending import (
     ALL_TURNS,
     leave_forks_without_mpi,
@@ -213,7 +214,7 @@ class Entrance(Generic[T]):
 _KEYWORDS = {each.name for each in fields(SessionOptions)}
 
 
-@with_keywords
+@with_keywords(*GROUPS, SessionOptions)
 def open_operator(
     store: str | os.PathLike[str],
     comm: MPI.Intracomm | None = None,

@@ -6,6 +6,7 @@ import inspect
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import Field, field, fields
+from inspect import Parameter
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 STUDIES = "for tests and studies: simulated availability, speeds and faults"
 """Title of the options that make a run behave as if machines came and went."""
@@ -167,6 +169,30 @@ def from_flags(group: type[T], arguments: argparse.Namespace) -> T:
     return group(**given)
 
 
+def with_keywords(*groups: type[Any]) -> Callable[[F], F]:
+    """Give a function with ``**options`` the options of groups: its signature and its help."""
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        *others, _ = signature.parameters.values()
+        keywords = [
+            Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
+            for group in groups
+            for each in own_options(group)
+            if each.name not in signature.parameters
+        ]
+        texts = ((inspect.getdoc(group) or "").partition("----------\n")[2] for group in groups)
+        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*others, *keywords]
+        )
+        function.__doc__ = (inspect.getdoc(function) or "").replace(
+            "**options", "\n".join(text.rstrip() for text in texts)
+        )
+        return function
+
+    return decorate
+
+
 def check_choices(group: type[Any], options: Any) -> None:
     """Refuse a value that is none of the choices of an option of this group."""
     for each in own_options(group):
@@ -183,7 +209,7 @@ def whole_number(name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise InputError(f"{name} {value!r}: expected whole numbers") from None
+        raise InputError(f"{name} {value!r}: expected a whole number") from None
 
 
 def real_number(name: str, value: Any) -> float:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from inspect import Parameter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.placement.placement import Placement
@@ -17,7 +15,7 @@ from cec_mpi.options.available import Available, check_enough
 from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.emulated import Emulated
 from cec_mpi.options.machines import MachineOptions
-from cec_mpi.options.option import option, own_options, whole_number
+from cec_mpi.options.option import option, whole_number
 from cec_mpi.options.placed import Placed, further_placement
 from cec_mpi.options.sharing import Reading, Sharing, SpeedsOption, as_speeds
 from cec_mpi.text import plural
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
     from cec_mpi.processes.places import Place
     from cec_mpi.store.format.manifest import Manifest
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 GROUPS = (Elastic, Sharing, Placed, Available, Emulated, Reading)
 
@@ -173,26 +169,6 @@ class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
         found.check_store(manifest, placement)
         check_sensitivity(self.check, self.precision, manifest)
         return found
-
-
-def with_keywords(function: F) -> F:
-    """Give a function with ``**options`` the options of a session: its signature and its help."""
-    groups = (*GROUPS, SessionOptions)
-    signature = inspect.signature(function)
-    *others, _ = signature.parameters.values()
-    keywords = [
-        Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
-        for group in groups
-        for each in own_options(group)
-    ]
-    texts = ((inspect.getdoc(group) or "").partition("----------\n")[2] for group in groups)
-    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*others, *keywords]
-    )
-    function.__doc__ = (inspect.getdoc(function) or "").replace(
-        "**options", "\n".join(text.rstrip() for text in texts)
-    )
-    return function
 
 
 def check_sensitivity(check: str, precision: str, manifest: Manifest) -> None:

@@ -223,6 +223,13 @@ def change(text: str) -> SpeedChange:
         raise argparse.ArgumentTypeError(f"{text!r}: expected STEP:MACHINE:FACTOR") from None
 
 
+def yes_or_no(text: str) -> bool:
+    """``yes`` or ``no``."""
+    if text not in ("yes", "no"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected yes or no")
+    return text == "yes"
+
+
 def columns(text: str) -> tuple[str, ...]:
     """Names or numbers of columns, as ``age,size,5-9``; a name with a comma is in quotes."""
     found = tuple(word.strip() for row in csv.reader([text], skipinitialspace=True) for word in row)

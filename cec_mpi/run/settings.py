@@ -101,7 +101,7 @@ def read_vectors(path: str | None, manifest: Manifest, most: int | None) -> NDAr
     InputError
         The file is none of vectors for this store, or one of them is not finite.
     """
-    from cec_mpi.store.sources.binary import check_finite
+    from cec_mpi.encoding.sources.binary import check_finite
 
     columns = manifest.columns
     if path is None:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest, ShardEntry
     from cec_mpi.store.operations.add_machine import add_machine
     from cec_mpi.store.operations.decode import decode
-    from cec_mpi.store.operations.encode import encode
     from cec_mpi.store.operations.repair import repair
     from cec_mpi.store.operations.verify import verify
     from cec_mpi.store.reader import Store, open_store
@@ -24,7 +23,6 @@ __all__ = [
     "Store",
     "add_machine",
     "decode",
-    "encode",
     "open_store",
     "repair",
     "verify",
@@ -36,7 +34,6 @@ _HOME = {
     "Store": "reader",
     "add_machine": "operations.add_machine",
     "decode": "operations.decode",
-    "encode": "operations.encode",
     "open_store": "reader",
     "repair": "operations.repair",
     "verify": "operations.verify",

@@ -148,9 +148,9 @@ def cec_make_store(cec_comm: MPI.Intracomm | None, cec_directory: Path) -> MakeS
     """
     import numpy as np
 
+    from cec_mpi.encoding.encode import encode
     from cec_mpi.processes.together import on_master
     from cec_mpi.session.gathering import serves
-    from cec_mpi.store import encode
 
     numbers = itertools.count(1)
 

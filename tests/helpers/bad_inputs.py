@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from cec_mpi.store import encode
+from cec_mpi import encode
 from cec_mpi.store.format.grid import make_grid
 from cec_mpi.store.format.manifest import own_sum, shard_header
 from helpers.commands import TIME_LIMIT, Done, environment, run_to_end

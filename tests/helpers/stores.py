@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cec_mpi.store import encode
+from cec_mpi import encode
 from cec_mpi.store.format import grid
 
 __all__ = ["encode_in_small_blocks"]

@@ -278,7 +278,7 @@ def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, s
         ({"ports": (1, 2)}, "ports: expected an elastic run (--elastic)"),
         ({"encryption": False}, "no encryption: expected an elastic run (--elastic)"),
         ({"local": 0}, "local 0: expected at least 1 machine"),
-        ({"local": 1.5}, "local 1.5: expected whole numbers"),
+        ({"local": 1.5}, "local 1.5: expected a whole number"),
         ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (N - L)"),
         ({"check": "parity"}, "check parity: expected stragglers of at least 1"),
         ({"adopt": "gain"}, "adopt 'gain': expected True or False"),

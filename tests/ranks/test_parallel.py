@@ -5,9 +5,10 @@ import shutil
 import numpy as np
 import pytest
 
+from cec_mpi import encode
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
 from cec_mpi.processes.shared_work import run_shared
-from cec_mpi.store import add_machine, decode, encode, open_store, repair, verify
+from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format import grid
 
 X = np.random.default_rng(0).standard_normal((997, 33))

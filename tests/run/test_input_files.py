@@ -8,8 +8,8 @@ import pytest
 
 import cec_mpi
 from cec_mpi.cli import main
+from cec_mpi.encoding.sources.binary import check_finite
 from cec_mpi.errors import InputError
-from cec_mpi.store.sources.binary import check_finite
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
@@ -108,7 +108,7 @@ def test_integers_and_halves_are_looked_at_too(tmp_path):
 PROGRAM = """
 import resource, sys
 from pathlib import Path
-from cec_mpi.store.sources.binary import check_finite
+from cec_mpi.encoding.sources.binary import check_finite
 limit = 900 << 20
 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 check_finite(Path(sys.argv[1]), 1 << 40)

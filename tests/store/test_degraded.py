@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cec_mpi import encode
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.machine.faults import Faults
 from cec_mpi.machine.machine import Machine
-from cec_mpi.store import encode, open_store, repair
+from cec_mpi.store import open_store, repair
 from cec_mpi.store.degraded import DegradedShard
 from cec_mpi.store.format import grid
 from cec_mpi.store.shard import Mended

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import cec_mpi
+from cec_mpi import encode
 from cec_mpi.errors import DamagedStoreError, MachineError
-from cec_mpi.store import encode, open_store
+from cec_mpi.store import open_store
 from helpers.stores import encode_in_small_blocks
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100

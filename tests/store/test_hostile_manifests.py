@@ -10,8 +10,8 @@ import sys
 
 import numpy as np
 
+from cec_mpi import encode
 from cec_mpi.cli import main
-from cec_mpi.store import encode
 from cec_mpi.store.format.manifest import own_sum, shard_header
 
 PROGRAM = """

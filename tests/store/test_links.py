@@ -9,11 +9,12 @@ import sys
 import numpy as np
 import pytest
 
+from cec_mpi import encode
 from cec_mpi.cli import main
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import locked, publish, rename_copy
 from cec_mpi.files.replacing import partial_name
-from cec_mpi.store import add_machine, decode, encode, open_store, repair, verify
+from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format import grid
 from cec_mpi.store.format.checksums import block_sum, publish_generation, read_rows, row_sum
 from cec_mpi.store.staging import stage_shard, staged_file

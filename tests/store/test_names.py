@@ -13,8 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cec_mpi import encode
 from cec_mpi.errors import InputError
-from cec_mpi.store import decode, encode, open_store, repair, verify
+from cec_mpi.store import decode, open_store, repair, verify
 from helpers.commands import run_to_end
 
 X = np.arange(10.0).reshape(5, 2)

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import check_room, make_file, read_at
+from cec_mpi.files.formats import DELIMITERS, HDF5_SUFFIXES, checked_delimiter, library
 from cec_mpi.store.format.manifest import Manifest, shard_header
-from cec_mpi.store.sources import DELIMITERS, HDF5_SUFFIXES, checked_delimiter
-from cec_mpi.store.sources.base import library
 
 FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name)"
 _TOGETHER_BYTES = 4 << 20

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import zarr
 
+from cec_mpi import encode
+from cec_mpi.encoding.sources import open_source
 from cec_mpi.errors import DamagedStoreError, InputError
-from cec_mpi.store import decode, encode, open_store
-from cec_mpi.store.sources import open_source
+from cec_mpi.store import decode, open_store
 from cec_mpi.store.work import LocalRunner
+from helpers.matrices import matrix_in
 
 X = np.random.default_rng(0).standard_normal((401, 7)) * 10.0 ** np.arange(-3, 4)
 
@@ -23,10 +25,7 @@ def store(request, tmp_path):
 
 
 def matrix_of(path):
-    source = open_source(path)
-    out = np.empty(source.shape)
-    source.read(0, source.shape[0], 0, source.shape[1], out)
-    return out
+    return matrix_in(path)[1]
 
 
 NAMES = ["a.csv", "a.tsv", "a.CSV", "a.h5", "a.hdf5::/group/deep", "a.zarr", "a.zarr::/group/deep"]

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cec_mpi import encode
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
-from cec_mpi.store import encode, open_store, repair, verify
+from cec_mpi.store import open_store, repair, verify
 from cec_mpi.store.format import grid
 from cec_mpi.store.format.manifest import own_sum
 

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cec_mpi import encode
 from cec_mpi.core.accuracy.equilibration import ZEROS
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 from cec_mpi.files.durable import locked
-from cec_mpi.store import add_machine, decode, encode, open_store, repair, verify
+from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format import grid
 from cec_mpi.store.format.checksums import publish_generation, row_sum
 from cec_mpi.store.format.scaling import read_scaling

@@ -20,13 +20,11 @@ import xarray
 import zarr
 
 from cec_mpi import encode
+from cec_mpi.encoding.sources import open_array
 from cec_mpi.errors import InputError
 from cec_mpi.store import decode, open_store
 from cec_mpi.store.format import grid
-from cec_mpi.store.operations.encode import encode as encode_with
-from cec_mpi.store.sources import open_array
-from cec_mpi.store.sources.arrays import Chunks
-from cec_mpi.store.work import MEMORY, LocalRunner
+from cec_mpi.store.work import LocalRunner
 
 X = np.random.default_rng(0).standard_normal((203, 7))
 NAMES = tuple("abcdefg")
@@ -180,7 +178,7 @@ def test_rows_of_any_length_are_read_once(tmp_path, small_blocks, shape):
     array = Rows(matrix)
     np.save(tmp_path / "file.npy", matrix)
     encode(tmp_path / "file.npy", tmp_path / "expected", 3, 2)
-    encode_with(array, tmp_path / "store", 3, 2, runner=OneByOne())
+    encode(array, tmp_path / "store", 3, 2, runner=OneByOne())
     assert shards(tmp_path / "store") == shards(tmp_path / "expected")
     if shape[1] == 3:
         times = Counter(row for rows in array.taken for row in range(rows.start, rows.stop))
@@ -239,7 +237,7 @@ def test_a_sparse_matrix_is_taken_with_a_warning(tmp_path, kind):
 
 def test_entries_of_a_sparse_matrix_at_one_place_are_added(tmp_path):
     twice = scipy.sparse.coo_array(([1.0, 2.0, 5.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
-    encoded_twice = open_array(twice, MEMORY, 1)
+    encoded_twice = open_array(twice)
     out = np.empty((2, 2))
     encoded_twice.read(0, 2, 0, 2, out)
     assert out.tolist() == [[0, 3], [5, 0]]
@@ -267,42 +265,8 @@ def counting(computed):
 
 def test_each_chunk_is_computed_once(tmp_path, small_blocks):
     computed = []
-    encode_with(counting(computed), tmp_path / "store", 5, 3, runner=OneByOne())
+    encode(counting(computed), tmp_path / "store", 5, 3, runner=OneByOne())
     assert sorted(computed) == [(row, column) for row in (0, 50, 100, 150) for column in (0, 4)]
-
-
-def test_chunks_that_memory_is_not_enough_for_are_computed_again(tmp_path, small_blocks):
-    np.save(tmp_path / "file.npy", X)
-    encode(tmp_path / "file.npy", tmp_path / "expected", 5, 3)
-    computed = []
-    says = r"the dask Array has chunks of 53 x 4: each is computed more than once, but only once w"
-    with pytest.warns(UserWarning, match=says):
-        encode_with(counting(computed), tmp_path / "store", 5, 3, memory=192 << 20)
-    assert shards(tmp_path / "store") == shards(tmp_path / "expected")
-    assert len(computed) > 8
-
-
-def test_threads_that_want_one_chunk_have_it_computed_once():
-    chunks, computed, found = Chunks(100), [], []
-    begun = threading.Barrier(4)
-
-    def compute(key):
-        computed.append(key)
-        return np.full(1, key)
-
-    def work(key):
-        begun.wait()
-        found.extend(int(chunks.get(key, 60, lambda: compute(key))[0]) for _ in range(50))
-
-    threads = [threading.Thread(target=work, args=(key,)) for key in (1, 1, 2, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert sorted(found) == [1] * 100 + [2] * 100
-    with pytest.raises(ZeroDivisionError):
-        chunks.get(3, 60, lambda: 1 / 0)
-    assert chunks.get(3, 1000, lambda: 7) == 7
 
 
 def test_the_scheduler_that_a_user_has_chosen_computes(tmp_path):
@@ -451,7 +415,7 @@ def test_what_an_array_raises_is_the_cause(tmp_path):
 
 def test_an_interrupted_encode_leaves_nothing(tmp_path, small_blocks):
     with pytest.raises(KeyboardInterrupt):
-        encode_with(Interrupted(X), tmp_path / "store", 5, 3, runner=OneByOne())
+        encode(Interrupted(X), tmp_path / "store", 5, 3, runner=OneByOne())
     assert list(tmp_path.iterdir()) == []
 
 

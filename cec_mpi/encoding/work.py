@@ -10,6 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.equilibration import ColumnSizes, divide_rows, equilibrate
+from cec_mpi.encoding.bands import Bands
+from cec_mpi.encoding.journal import read_exponents, read_sums
+from cec_mpi.encoding.reading import (
+    NotEncodable,
+    measure_rows,
+    not_finite,
+    read_part,
+)
+from cec_mpi.encoding.sources import Source
 from cec_mpi.files.durable import WriteHandles
 from cec_mpi.files.replacing import sync
 from cec_mpi.files.saving import storing
@@ -21,16 +30,7 @@ from cec_mpi.store.format.manifest import (
     INCOMPLETE_SUMS,
     Manifest,
 )
-from cec_mpi.store.making.bands import Bands
-from cec_mpi.store.making.journal import read_exponents, read_sums
-from cec_mpi.store.making.reading import (
-    NotEncodable,
-    measure_rows,
-    not_finite,
-    read_part,
-)
 from cec_mpi.store.rebuilding import Blocks
-from cec_mpi.store.sources import Source
 from cec_mpi.store.work import PerThread, Runner, fit_memory
 
 _BYTES_OF_A_ROW, _BYTES_OF_A_COLUMN = 32, 64

@@ -8,19 +8,11 @@ import warnings
 import numpy as np
 import pytest
 
+from cec_mpi import encode
 from cec_mpi.errors import InputError
-from cec_mpi.store import decode, encode, open_store
-from cec_mpi.store.sources import open_source, table_options
+from cec_mpi.store import decode, open_store
 from cec_mpi.store.work import LocalRunner
-
-
-def matrix_of(path, **options):
-    """What a table holds, read whole."""
-    given = {"header": None, "delimiter": None, "columns": None, "drop": None, "targets": None}
-    source = open_source(path, table=table_options(**{**given, **options}))
-    out = np.empty(source.shape)
-    source.read(0, source.shape[0], 0, source.shape[1], out)
-    return source, out
+from helpers.matrices import matrix_in
 
 
 @pytest.fixture
@@ -49,12 +41,12 @@ def test_a_first_line_that_may_be_numbers_is_refused(table, tmp_path, first):
 
 def test_the_users_word_on_the_header_counts(table):
     path = table("2020,2021\n4,5\n")
-    assert matrix_of(path)[1].tolist() == [[2020, 2021], [4, 5]]
-    source, out = matrix_of(path, header=True)
+    assert matrix_in(path)[1].tolist() == [[2020, 2021], [4, 5]]
+    source, out = matrix_in(path, header=True)
     assert source.column_names == ("2020", "2021")
     assert out.tolist() == [[4, 5]]
     with pytest.raises(InputError, match="line 1, column 1 is 'a', expected a number"):
-        matrix_of(table("a,b\n4,5\n"), header=False)
+        matrix_in(table("a,b\n4,5\n"), header=False)
 
 
 @pytest.mark.parametrize(
@@ -66,16 +58,17 @@ def test_the_users_word_on_the_header_counts(table):
         ('# by hand\n\na,"two\nlines"\n1,2', ("a", "two\nlines")),
         ('size 5",b\n1,2\n', ('size 5"', "b")),
         ("größe,日本\n1,2\n", ("größe", "日本")),
-        ("nan,inf\n", None),
     ],
 )
 def test_a_line_without_numbers_is_a_header(table, content, names):
-    if names is None:
-        assert matrix_of(table(content))[0].column_names == ()
-        return
-    source, out = matrix_of(table(content))
+    source, out = matrix_in(table(content))
     assert source.column_names == names
     assert out.tolist() == [[1, 2]]
+
+
+def test_a_first_line_of_numbers_that_are_not_finite_is_no_header(table):
+    with pytest.raises(InputError, match="holds nan at line 1, column 1: expected finite numbers"):
+        matrix_in(table("nan,inf\n"))
 
 
 def test_the_store_keeps_the_names(table, tmp_path):
@@ -97,8 +90,9 @@ def test_the_index_of_a_data_frame_is_pointed_out(table, tmp_path, name):
 
 
 def test_a_comment_that_looks_like_a_row_is_pointed_out(table):
-    assert "line 3 and others" in matrix_of(table("id,a\n1,2\n#2,3\n"))[0].warning
-    assert matrix_of(table("id,a\n1,2\n# a remark\n3,4\n"))[0].warning == ""
+    with pytest.warns(UserWarning, match=r"line 3 and others that begin with # are taken for c"):
+        matrix_in(table("id,a\n1,2\n#2,3\n"))
+    assert matrix_in(table("id,a\n1,2\n# a remark\n3,4\n"))[1].tolist() == [[1, 2], [3, 4]]
 
 
 # --- columns ------------------------------------------------------------------------------
@@ -122,7 +116,7 @@ O'Hara #1,60,190,3
     ],
 )
 def test_columns_by_name_and_number(table, options, expected):
-    assert matrix_of(table(PEOPLE), **options)[1].tolist() == expected
+    assert matrix_in(table(PEOPLE), **options)[1].tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -137,10 +131,10 @@ def test_columns_by_name_and_number(table, options, expected):
         ({"columns": ["age", 2]}, r"columns: column 2 \(age\) .* is there twice"),
         ({"drop": ["1-4"]}, r"has 4 columns, and none of them is left"),
         ({"columns": "age"}, r"columns 'age': expected a list"),
-        ({"targets": {"age": "y.txt"}}, r"target age:y\.txt: expected the name of an \.npy file"),
-        ({"targets": {"age": "y.npy", 2: "z.npy"}}, r"target: column 2 \(age\) .* twice"),
-        ({"targets": {"age": "y.npy", "score": "./y.npy"}}, r"several targets go to one file"),
-        ({"targets": {"1-2": "y.npy"}}, r"target: expected one column"),
+        ({"target": {"age": "y.txt"}}, r"target age:y\.txt: expected the name of an \.npy file"),
+        ({"target": {"age": "y.npy", 2: "z.npy"}}, r"target: column 2 \(age\) .* twice"),
+        ({"target": {"age": "y.npy", "score": "./y.npy"}}, r"several targets go to one file"),
+        ({"target": {"1-2": "y.npy"}}, r"target: expected one column"),
         ({"delimiter": "5"}, r"delimiter '5': expected one character"),
         ({"delimiter": ";;"}, r"delimiter ';;': expected one character"),
         ({"delimiter": ""}, r"delimiter '': expected one character"),
@@ -148,14 +142,14 @@ def test_columns_by_name_and_number(table, options, expected):
 )
 def test_columns_that_are_not_there_are_refused(table, options, says):
     with pytest.raises(InputError, match=says):
-        matrix_of(table(PEOPLE), **options)
+        matrix_in(table(PEOPLE), **options)
 
 
 def test_a_name_that_two_columns_have(table):
     path = table("a,b,a\n1,2,3\n")
-    assert matrix_of(path, columns=[3])[1].tolist() == [[3]]
+    assert matrix_in(path, columns=[3])[1].tolist() == [[3]]
     with pytest.raises(InputError, match=r"has 2 columns of this name.* \(1, 3\)"):
-        matrix_of(path, columns=["a"])
+        matrix_in(path, columns=["a"])
 
 
 def test_columns_of_other_formats_are_refused(tmp_path):
@@ -179,7 +173,7 @@ def test_columns_of_other_formats_are_refused(tmp_path):
     ],
 )
 def test_delimiters(table, name, content, delimiter):
-    assert matrix_of(table(content, name), delimiter=delimiter)[1].tolist() == [[1, 2], [3, 4]]
+    assert matrix_in(table(content, name), delimiter=delimiter)[1].tolist() == [[1, 2], [3, 4]]
 
 
 # --- what is wrong, and where -------------------------------------------------------------
@@ -210,9 +204,9 @@ def test_lines_are_counted_as_an_editor_counts_them(table, tmp_path, content, sa
 
 def test_decimal_commas_are_named(table):
     with pytest.raises(InputError, match=r"'1,5' in column 1: .*decimal points, not commas"):
-        matrix_of(table("1,5;2,5\n"), delimiter=";")
+        matrix_in(table("1,5;2,5\n"), delimiter=";")
     with pytest.raises(InputError, match=r"3 columns, line 1 has 1 \(or --delimiter semicolon"):
-        matrix_of(table("a;b\n1,5;2,5\n"))
+        matrix_in(table("a;b\n1,5;2,5\n"))
 
 
 def test_a_number_that_is_not_finite_is_named_by_its_line(table, tmp_path):
@@ -225,27 +219,61 @@ def test_a_number_that_is_not_finite_is_named_by_its_line(table, tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["t.csv"]
 
 
-def test_any_rectangle_of_some_columns_can_be_read(table):
-    X = np.random.default_rng(0).standard_normal((30_000, 5))
+def test_some_columns_of_a_long_table(table):
+    X = np.random.default_rng(0).standard_normal((70_000, 5))
     text = "".join(
         f'"n,{k}",' + ",".join(map(repr, row)) + "\n" for k, row in enumerate(X.tolist())
     )
-    source, out = matrix_of(table("name,a,b,c,d,e\n" + text), columns=["e", "2-4"])
-    expected = X[:, [4, 0, 1, 2]]
-    assert np.array_equal(out, expected)
-    assert len(source.places) > 5
-    for start, stop, left, right in ((0, 1, 0, 1), (2999, 17_000, 1, 3), (29_999, 30_000, 0, 4)):
-        part = np.empty((stop - start, right - left))
-        source.read(start, stop, left, right, part)
-        assert np.array_equal(part, expected[start:stop, left:right])
+    _, out = matrix_in(table("name,a,b,c,d,e\n" + text), columns=["e", "2-4"])
+    assert np.array_equal(out, X[:, [4, 0, 1, 2]])
 
 
-def test_a_table_that_is_written_to_meanwhile_is_refused(table):
+def test_a_table_that_is_written_to_meanwhile_is_refused(table, tmp_path):
     path = table("1,2\n" * 1000)
-    source, _ = matrix_of(path)
-    path.write_text("1,2\n" * 500 + "1,22\n12\n" * 250)
-    with pytest.raises(InputError, match=r"other rows than before|no table of numbers"):
-        source.read(0, 1000, 0, 2, np.empty((1000, 2)))
+
+    class Writing(LocalRunner):
+        def run(self, work):
+            path.write_text("1,2\n" * 500 + "1,22\n12\n" * 250)
+            return super().run(work)
+
+    with pytest.raises(InputError, match=r"t\.csv changed while it was encoded"):
+        encode(path, tmp_path / "store", 2, 1, runner=Writing())
+    assert [each.name for each in tmp_path.iterdir()] == ["t.csv"]
+
+
+# What pandas reads as a number, and what it does not, is not to change with its version.
+NUMBERS = ["1", " 2 ", "+3", "-1.5e3", ".5", "5.", "1E5", "00012", '"3"', "4.9e-324", "1e-400"]
+OTHERS = [
+    "nan",
+    "",
+    "NA",
+    "?",
+    "1_000",
+    '"1,5"',
+    "0x10",
+    "1d5",
+    "True",
+    "1e",
+    "1 2",
+    "--",
+    "\u0661",
+]
+
+
+@pytest.mark.parametrize("word", NUMBERS)
+def test_ways_to_write_a_number(table, word):
+    assert matrix_in(table(f"7,{word}\n"))[1].tolist() == [[7, float(word.strip('"'))]]
+
+
+@pytest.mark.parametrize("word", OTHERS)
+def test_what_is_no_finite_number_is_refused(table, word):
+    with pytest.raises(InputError, match=r"line 2, column 2"):
+        matrix_in(table(f"7,7\n8,{word}\n"))
+
+
+def test_digits_of_numbers_are_all_read(table):
+    X = np.random.default_rng(0).standard_normal(2000) * 10.0 ** np.arange(-300, 300, 0.3)
+    assert np.array_equal(matrix_in(table("\n".join(map(repr, X.tolist()))))[1][:, 0], X)
 
 
 # --- targets ------------------------------------------------------------------------------
@@ -309,6 +337,39 @@ def test_a_resume_needs_the_same_columns_and_makes_the_target(table, tmp_path):
     y.unlink()  # and a complete one makes it again
     encode(path, store, 2, 1, resume=True, **options)
     assert np.load(y).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.mtx"])
+def test_what_was_read_once_goes_at_the_end_and_after_a_kill(table, tmp_path, name):
+    head = "%%MatrixMarket matrix array real general\n2 2\n" if name.endswith("mtx") else ""
+    path, store = table(f"{head}1\n2\n3\n4\n", name), tmp_path / "store"
+    with pytest.raises(KeyboardInterrupt):
+        encode(path, store, 2, 1, runner=Interrupted())
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["store", name]
+    program = (
+        "import os, sys, cec_mpi\n"
+        "from cec_mpi.store.work import LocalRunner\n"
+        "class Dying(LocalRunner):\n"
+        "    def run(self, work): os._exit(7)\n"
+        "cec_mpi.encode(*sys.argv[1:], 2, 1, resume=True, runner=Dying())"
+    )
+    died = subprocess.run([sys.executable, "-c", program, path, store], check=False, timeout=60)
+    assert died.returncode == 7
+    assert len(list(tmp_path.glob(".store.partial.*"))) == 1
+    encode(path, store, 2, 1, resume=True)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["store", name]
+    decode(store, tmp_path / "out.npy")
+    assert sorted(np.load(tmp_path / "out.npy").ravel()) == [1, 2, 3, 4]
+
+
+def test_a_disk_without_room_for_what_is_read_is_one_message(table, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(InputError, match=r"store cannot be written: No space left on device$"):
+        encode(table("1,2\n3,4\n"), tmp_path / "store", 2, 1)
+    assert [each.name for each in tmp_path.iterdir()] == ["t.csv"]
 
 
 # --- at the command line ------------------------------------------------------------------

@@ -10,11 +10,12 @@ import sys
 import numpy as np
 import pytest
 
+from cec_mpi import encode
+from cec_mpi.encoding import work
 from cec_mpi.errors import InputError, StoreError
 from cec_mpi.files.durable import locked
-from cec_mpi.store import encode, open_store, verify
+from cec_mpi.store import open_store, verify
 from cec_mpi.store.format import grid
-from cec_mpi.store.making import encoding
 from cec_mpi.store.work import LocalRunner
 from helpers import ROOT
 from helpers.held import HeldSource
@@ -93,9 +94,9 @@ def test_an_interrupted_encode_says_how_to_go_on_and_does(here):
 
 def test_only_what_is_missing_is_done(here, monkeypatch):
     encoded = []
-    original = encoding.Encoding._encode
+    original = work.Encoding._encode
     monkeypatch.setattr(
-        encoding.Encoding,
+        work.Encoding,
         "_encode",
         lambda self, block, *rest: (encoded.append(block.number), original(self, block, *rest)),
     )

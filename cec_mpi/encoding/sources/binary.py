@@ -6,37 +6,41 @@ import mmap
 import os
 import re
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.encoding.sources.source import Source, fill, stamps_of, unreadable
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import read_at
 from cec_mpi.files.npy import open_npy
 from cec_mpi.store.format.manifest import MANIFEST
-from cec_mpi.store.sources.base import FileSource, counted, fill, stamp, unreadable
 from cec_mpi.text import plural
 
 _MOST_MAPPED = 32 << 20  # bytes of pages in memory at a time
 _TOGETHER_BYTES = 8 << 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class BinarySource(FileSource):
-    """A matrix that lies in a file as it would in memory.
+@dataclass(frozen=True)
+class FileArray:
+    """An array that lies in a file as it would in memory.
 
     Read, not mapped: a file that is cut short meanwhile, or a disk that fails, is an error
     with a message and not a signal. Only Fortran order, where a row is spread over the
     whole file, is mapped.
     """
 
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
     offset: int = 0
     fortran: bool = False
 
-    def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
+    def read_into(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
         """Read a rectangle."""
         if self.fortran:
             self._read_mapped(start, stop, left, right, out)
@@ -73,23 +77,29 @@ class BinarySource(FileSource):
             fill(out[:, first - left : end - left], mapped[start:stop, first:end])
 
 
-def npy_source(path: Path) -> BinarySource:
+def npy_array(path: Path) -> FileArray:
     """An ``.npy`` file, in C or in Fortran order."""
-    stamps = (stamp(path),) if path.is_file() else ()
     array = open_npy(path)  # says what is wrong with what is no file
     offset = array.offset if isinstance(array, np.memmap) else 0
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
-    return BinarySource(
-        path=path,
+    return FileArray(path, array.shape, array.dtype, offset, fortran)
+
+
+def npy_source(path: Path) -> Source:
+    """An ``.npy`` file."""
+    stamps = stamps_of(path) if path.is_file() else ()
+    array = npy_array(path)
+    return Source(
+        name=str(path),
         shape=array.shape,
         dtype=array.dtype,
         stamps=stamps,
-        offset=offset,
-        fortran=fortran,
+        stamps_now=partial(stamps_of, path),
+        array=array,
     )
 
 
-def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> BinarySource:
+def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> Source:
     """Raw binary in C order."""
     if dtype is None:
         raise InputError(f"{path} as raw binary: expected its dtype, --input-dtype or --dtype")
@@ -101,7 +111,7 @@ def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> BinaryS
         raise InputError(f"shape {shape[0]},{shape[1]}: expected two numbers of at least 1")
     try:
         size = path.stat().st_size
-        found = stamp(path)
+        stamps = stamps_of(path)
     except OSError as error:
         raise unreadable(path, error) from None
     expected = shape[0] * shape[1] * kind.itemsize
@@ -110,59 +120,33 @@ def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> BinaryS
         raise InputError(
             f"{path} is {what}: a {shape[0]} x {shape[1]} matrix of {kind} has {expected} bytes"
         )
-    return BinarySource(path=path, shape=shape, dtype=kind, stamps=(found,))
+    return Source(
+        name=str(path),
+        shape=shape,
+        dtype=kind,
+        stamps=stamps,
+        stamps_now=partial(stamps_of, path),
+        array=FileArray(path, shape, kind),
+    )
 
 
 @dataclass(frozen=True)
-class PartsSource:
-    """Matrices of the same width, one below the other."""
+class StackedArray:
+    """Arrays of the same width, one below the other."""
 
-    directory: Path
-    parts: tuple[BinarySource, ...]
-    warning: str = ""
-    copies: ClassVar[int] = 2
-    held: ClassVar[int] = 0
-    column_names: ClassVar[tuple[str, ...]] = ()
+    parts: tuple[FileArray, ...]
 
-    @property
-    def name(self) -> str:
-        """The directory."""
-        return str(self.directory)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows of all parts, and their width."""
-        return sum(part.shape[0] for part in self.parts), self.parts[0].shape[1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """One that holds the numbers of all parts."""
-        return np.result_type(*(part.dtype for part in self.parts))
-
-    @property
-    def stamps(self) -> tuple[str, ...]:
-        """Of all parts."""
-        return tuple(stamp for part in self.parts for stamp in part.stamps)
-
-    def stamps_now(self) -> tuple[str, ...]:
-        """Of all parts."""
-        return tuple(stamp for part in self.parts for stamp in part.stamps_now())
-
-    def where(self, row: int, column: int) -> str:
-        """Where an entry is."""
-        return counted(row, column)
-
-    def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
+    def read_into(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
         """Read a rectangle, which may lie in several parts."""
         bounds = accumulate((part.shape[0] for part in self.parts), initial=0)
         for part, (first, end) in zip(self.parts, pairwise(bounds), strict=True):
             top, bottom = max(start, first), min(stop, end)
             if top < bottom:
                 rows = out[top - start : bottom - start]
-                part.read(top - first, bottom - first, left, right, rows)
+                part.read_into(top - first, bottom - first, left, right, rows)
 
 
-def parts_source(directory: Path) -> PartsSource:
+def parts_source(directory: Path) -> Source:
     """A directory of ``.npy`` files, in the natural order of their names: 2 before 10."""
     if (directory / MANIFEST).exists():
         raise InputError(
@@ -174,14 +158,22 @@ def parts_source(directory: Path) -> PartsSource:
         raise unreadable(directory, error) from None
     if not paths:
         raise InputError(f"{directory} holds no .npy files (nor a Zarr array)")
-    parts = tuple(npy_source(path) for path in paths)
+    stamps = stamps_of(*(path for path in paths if path.is_file()))
+    parts = tuple(map(npy_array, paths))
     for part in parts:
         if len(part.shape) != 2 or part.shape[1:] != parts[0].shape[1:]:
             raise InputError(
                 f"{part.path} has shape {part.shape}: expected (rows, columns) with the columns "
                 f"of {parts[0].path.name}, {parts[0].shape}"
             )
-    return PartsSource(directory, parts)
+    return Source(
+        name=str(directory),
+        shape=(sum(part.shape[0] for part in parts), parts[0].shape[1]),
+        dtype=np.result_type(*(part.dtype for part in parts)),
+        stamps=stamps,
+        stamps_now=partial(stamps_of, *paths),
+        array=StackedArray(parts),
+    )
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
@@ -205,13 +197,13 @@ def check_finite(path: Path, rows: int) -> None:
         Names file, row and column of the first number that is NaN, infinite, or too large
         for float64; or the file cannot be read.
     """
-    source = npy_source(path)
-    columns = source.shape[1]
-    together = max(1, _TOGETHER_BYTES // (columns * source.dtype.itemsize))
-    for start in range(0, min(rows, source.shape[0]), together):
-        stop = min(start + together, rows, source.shape[0])
-        slab = np.empty((stop - start, columns), source.dtype)
-        source.read(start, stop, 0, columns, slab)
+    array = npy_array(path)
+    columns = array.shape[1]
+    together = max(1, _TOGETHER_BYTES // (columns * array.dtype.itemsize))
+    for start in range(0, min(rows, array.shape[0]), together):
+        stop = min(start + together, rows, array.shape[0])
+        slab = np.empty((stop - start, columns), array.dtype)
+        array.read_into(start, stop, 0, columns, slab)
         with np.errstate(over="ignore", invalid="ignore"):
             good = np.isfinite(slab.astype(np.float64))
         if not good.all():

@@ -5,54 +5,54 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
+from cec_mpi.encoding.sources.source import Source, stamps_of, unreadable
 from cec_mpi.errors import InputError
-from cec_mpi.store.sources.base import FileSource, fill, library, stamp, unreadable
+from cec_mpi.files.formats import library
 from cec_mpi.text import few
 
-HDF5_SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf")
 _ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
 _LISTED = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContainerSource(FileSource):
-    """An array in a container: anything that is sliced as NumPy arrays are."""
+@dataclass(frozen=True)
+class ContainerArray:
+    """An array in a container, which is open only while it is read."""
 
     kind: str
+    path: Path
     inner: str
 
-    @property
-    def name(self) -> str:
-        """Path and place within."""
-        return f"{self.path}::{self.inner}" if self.inner else str(self.path)
-
-    def stamps_now(self) -> tuple[str, ...]:
-        """Of the file, or of all files of the array."""
-        return (_stamp_all(self.path, self.inner) if self.kind == "zarr" else stamp(self.path),)
-
-    def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
-        """Read a rectangle."""
+    def __getitem__(self, places: tuple[slice, slice]) -> Any:
         try:
             with _OPEN[self.kind](self.path, self.inner) as array:
-                fill(out, array[start:stop, left:right])
+                return array[places]
         except (OSError, MemoryError):
             raise
         except Exception as error:  # the libraries raise many kinds for a damaged file
-            raise unreadable(self.name, error) from None
+            name = f"{self.path}::{self.inner}" if self.inner else self.path
+            raise unreadable(name, error) from None
 
 
-def hdf5_source(path: Path, inner: str) -> ContainerSource:
+def _source(kind: str, path: Path, inner: str, **known: Any) -> Source:
+    return Source(
+        name=f"{path}::{inner}" if inner else str(path),
+        array=ContainerArray(kind, path, inner),
+        **known,
+    )
+
+
+def hdf5_source(path: Path, inner: str) -> Source:
     """A dataset of an HDF5 file; its only matrix when none is named."""
     h5py = library("h5py", path)
     try:
-        stamps = (stamp(path),)
+        stamps = stamps_of(path)
         with h5py.File(path, "r") as file:
             matrices: list[str] = []
 
@@ -76,17 +76,11 @@ def hdf5_source(path: Path, inner: str) -> ContainerSource:
         raise
     except Exception as error:
         raise unreadable(path, error) from None
-    return ContainerSource(
-        kind="hdf5",
-        path=path,
-        inner=inner,
-        shape=tuple(shape or ()),
-        dtype=dtype,
-        stamps=stamps,
-    )
+    known = {"shape": tuple(shape or ()), "dtype": dtype}
+    return _source("hdf5", path, inner, stamps=stamps, stamps_now=partial(stamps_of, path), **known)
 
 
-def zarr_source(path: Path, inner: str) -> ContainerSource:
+def zarr_source(path: Path, inner: str) -> Source:
     """A Zarr array, or an array in a Zarr group; its only matrix when none is named."""
     zarr = library("zarr", path)
     try:
@@ -101,28 +95,28 @@ def zarr_source(path: Path, inner: str) -> ContainerSource:
                 raise InputError(f"{path} has no array {inner}") from None
         if not isinstance(node, zarr.Array):
             raise InputError(f"{path}::{inner} is a group: expected an array")
-        stamps = (_stamp_all(path, inner),)
+        stamps = _stamps_within(path, inner)
         with _open_zarr(path, inner) as array:
             shape, dtype = array.shape, np.dtype(array.dtype)
     except InputError:
         raise
     except Exception as error:
         raise unreadable(path, error) from None
-    return ContainerSource(
-        kind="zarr", path=path, inner=inner, shape=tuple(shape), dtype=dtype, stamps=stamps
-    )
+    known = {"shape": tuple(shape), "dtype": dtype}
+    look = partial(_stamps_within, path, inner)
+    return _source("zarr", path, inner, stamps=stamps, stamps_now=look, **known)
 
 
-def _stamp_all(path: Path, inner: str) -> str:
+def _stamps_within(path: Path, inner: str) -> tuple[str, ...]:
     """A stamp of all files of a Zarr array, which can be many."""
     directory = path / inner.strip("/")
     found = sorted(
-        f"{file.relative_to(directory)} {stamp(file)}"
+        f"{file.relative_to(directory)} {stamps_of(file)[0]}"
         for file in directory.rglob("*")
         if file.is_file()
     )
     total = xxhash.xxh3_128_hexdigest("\n".join(found).encode(errors="surrogateescape"))
-    return f"{len(found)} files {total}"
+    return (f"{len(found)} files {total}",)
 
 
 def is_zarr(path: Path) -> bool:

@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.encoding.bands import Bands
+from cec_mpi.encoding.sources import Matrix
 from cec_mpi.errors import InputError, StoreError
 from cec_mpi.files.durable import locked, make_file, publish, read_at
 from cec_mpi.files.regular import open_regular, read_regular
@@ -49,14 +51,12 @@ from cec_mpi.store.format.manifest import (
     shard_name,
 )
 from cec_mpi.store.format.shard_files import make_shard_file
-from cec_mpi.store.making.bands import Bands
-from cec_mpi.store.sources import Source
 
 _TOGETHER_BYTES = 1 << 20
 
 
 def begin(
-    target: Path, skeleton: Manifest, matrix: Source, arguments: dict[str, Any], again: str
+    target: Path, skeleton: Manifest, matrix: Matrix, arguments: dict[str, Any], again: str
 ) -> None:
     """Make the directory with all that a resume needs; it appears at once.
 
@@ -65,7 +65,7 @@ def begin(
     target : Path
     skeleton : Manifest
         Without checksums.
-    matrix : Source
+    matrix : Matrix
     arguments : dict of str to object
         Of `encode`: a resume must have the same.
     again : str
@@ -115,7 +115,7 @@ def _is_ours(new: Path, token: str) -> bool:
 
 
 def _fill(
-    new: Path, skeleton: Manifest, matrix: Source, arguments: dict[str, Any], again: str
+    new: Path, skeleton: Manifest, matrix: Matrix, arguments: dict[str, Any], again: str
 ) -> None:
     header = skeleton.header.encode("latin-1")
     for shard in skeleton.shards:
@@ -129,7 +129,7 @@ def _fill(
     publish(new / INCOMPLETE, json.dumps(state, indent=2).encode())
 
 
-def go_on(target: Path, matrix: Source, arguments: dict[str, Any]) -> Manifest:
+def begun(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Manifest:
     """The skeleton of an encode that has begun.
 
     Raises
@@ -149,6 +149,12 @@ def go_on(target: Path, matrix: Source, arguments: dict[str, Any]) -> Manifest:
     except (StoreError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{target} cannot be resumed, its journal is damaged: remove it") from None
     _check_origin(target, matrix, arguments, begun, stamps)
+    return skeleton
+
+
+def go_on(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Manifest:
+    """As `begun`; has all files that are written to there, with what they held."""
+    skeleton = begun(target, matrix, arguments)
     if (skeleton.rows, skeleton.columns) != matrix.shape:
         if not matrix.stamps:
             raise InputError(f"{target} was begun with another X: remove it")
@@ -176,7 +182,7 @@ def _notes(skeleton: Manifest) -> dict[str, int]:
     return sizes
 
 
-def check_same(target: Path, matrix: Source, arguments: dict[str, Any]) -> None:
+def check_same(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> None:
     """Check that a complete store was made of this X with these arguments.
 
     Raises
@@ -199,7 +205,7 @@ def _read_origin(target: Path) -> tuple[dict[str, Any], list[Any]]:
 
 def _check_origin(
     target: Path,
-    matrix: Source,
+    matrix: Matrix,
     arguments: dict[str, Any],
     begun: dict[str, Any],
     stamps: list[Any],

@@ -14,10 +14,12 @@ import scipy.io
 import scipy.sparse
 import zarr
 
+from cec_mpi import encode
+from cec_mpi.encoding.sources import open_source
 from cec_mpi.errors import InputError
-from cec_mpi.store import decode, encode
-from cec_mpi.store.sources import open_source
+from cec_mpi.store import decode
 from cec_mpi.store.work import LocalRunner
+from helpers.matrices import matrix_in
 
 X = np.random.default_rng(0).standard_normal((203, 7))
 
@@ -125,15 +127,16 @@ def test_raw_binary_needs_a_shape_and_a_dtype(tmp_path):
     decode(tmp_path / "half", tmp_path / "half.npy")
     assert np.load(tmp_path / "half.npy").dtype == np.float32
     (X * 100).astype(">i2").tofile(tmp_path / "X.bin")
-    source = open_source(tmp_path / "X.bin", (203, 7), ">i2")
-    out = np.empty((203, 7))
-    source.read(0, 203, 0, 7, out)
+    _, out = matrix_in(tmp_path / "X.bin", shape=(203, 7), input_dtype=">i2")
     assert np.array_equal(out, (X * 100).astype(">i2"))
 
 
-@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
-def test_any_rectangle_can_be_read_by_anyone(tmp_path, write):
-    source = pickle.loads(pickle.dumps(open_source(write(tmp_path))))
+READ_ONCE = ("csv", "csv with CR LF", "tsv", "matrix market")
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name not in READ_ONCE])
+def test_any_rectangle_can_be_read_by_anyone(tmp_path, name):
+    source = pickle.loads(pickle.dumps(open_source(WRITERS[name](tmp_path))))
     assert source.shape == X.shape
     assert source.dtype == X.dtype
     for start, stop, left, right in (
@@ -165,16 +168,13 @@ def test_symmetric_and_pattern_matrices_are_filled_in(tmp_path):
     (tmp_path / "S.mtx").write_text(
         "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 3\n1 1\n2 1\n3 2\n"
     )
-    out = np.empty((3, 3))
-    open_source(tmp_path / "S.mtx").read(0, 3, 0, 3, out)
+    _, out = matrix_in(tmp_path / "S.mtx")
     assert out.tolist() == [[1, 1, 0], [1, 0, 1], [0, 1, 0]]
 
 
 def test_a_table_may_have_a_byte_order_mark_quotes_and_empty_lines(tmp_path):
     (tmp_path / "t.csv").write_bytes(b'\xef\xbb\xbf1,2\n\n"3", 4.5e1\n\n')
-    source = open_source(tmp_path / "t.csv")
-    out = np.empty((2, 2))
-    source.read(0, 2, 0, 2, out)
+    _, out = matrix_in(tmp_path / "t.csv")
     assert out.tolist() == [[1, 2], [3, 45]]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -194,22 +194,14 @@ def test_integers_and_halves_become_what_the_store_holds(tmp_path, dtype):
 
 def test_comments_in_a_table_are_no_rows(tmp_path):
     (tmp_path / "t.csv").write_text("# made by hand\n1,2\n  # and again\n3,4\n")
-    source = open_source(tmp_path / "t.csv")
-    out = np.empty((2, 2))
-    source.read(0, 2, 0, 2, out)
+    _, out = matrix_in(tmp_path / "t.csv")
     assert out.tolist() == [[1, 2], [3, 4]]
-    assert source.warning == ""
 
 
-def test_a_wide_table_is_read_a_row_at_a_time(tmp_path):
-    wide = np.arange(300_000.0).reshape(6, 50_000)
+def test_a_wide_table(tmp_path):
+    wide = np.arange(3_000_000.0).reshape(6, 500_000)
     (tmp_path / "t.csv").write_text("\n".join(",".join(map(repr, row)) for row in wide.tolist()))
-    source = open_source(tmp_path / "t.csv")
-    assert len(source.places) == 7
-    out = np.empty((1, 50_000))
-    for row in range(6):
-        source.read(row, row + 1, 0, 50_000, out)
-        assert np.array_equal(out[0], wide[row])
+    assert np.array_equal(matrix_in(tmp_path / "t.csv")[1], wide)
 
 
 def test_a_changed_zarr_array_is_noticed(tmp_path):
@@ -357,9 +349,9 @@ BAD = {
     ),
     "a hole": (write("a.csv", "1,2\n3,\n"), r"a\.csv is no table of numbers"),
     "uneven lines": (write("a.csv", "1,2\n3,4,5\n"), r"a\.csv is no table: line 2 has 3 columns"),
-    "longer lines from the second remembered place on": (
-        write("a.csv", "1,2\n" * 70_000 + "1,2,3\n" * 70_000),
-        r"a\.csv is no table: line 70001 has 3 columns, line 1 has 2",
+    "longer lines from some place on": (
+        write("a.csv", "1,2\n" * 1_500_000 + "1,2,3\n" * 70_000),
+        r"a\.csv is no table: line 1500001 has 3 columns, line 1 has 2",
     ),
     "an empty table": (write("a.csv", ""), r"shape \(0, 0\): expected"),
     "only a header": (write("a.csv", "a,b\n"), r"shape \(0, 2\): expected"),
@@ -394,7 +386,7 @@ def test_what_is_no_matrix_is_refused_by_name(tmp_path, make, says):
 def test_a_matrix_cut_short_while_it_is_read_is_a_message(tmp_path):
     for make in (npy, fortran):
         source = open_source(make(tmp_path))
-        with source.path.open("r+b") as file:
+        with source.array.path.open("r+b") as file:
             file.truncate(5000)
         with pytest.raises(InputError, match=r"\.npy ends before its last .*: it was cut short"):
             source.read(0, 203, 0, 7, np.empty(X.shape))

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.equilibration import ZEROS, exponents_of, largest_of_rows, least_of_rows
+from cec_mpi.encoding.sources import Matrix, Source
 from cec_mpi.errors import InputError
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.sources import Source
 from cec_mpi.store.work import Runner, fit_memory
 
 
@@ -32,7 +32,7 @@ def read_source(
         raise NotEncodable(str(error)) from error.__cause__  # what a program's own array raised
 
 
-def check_unchanged(source: Source) -> None:
+def check_unchanged(source: Matrix) -> None:
     """Raise if the files of X are not those that were opened.
 
     Raises

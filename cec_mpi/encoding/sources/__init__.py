@@ -1,8 +1,4 @@
-"""Matrices to encode, in the formats that people have them in.
-
-A source knows its shape and dtype and reads any rectangle of itself, so that any thread may
-read. One of files can be pickled, so that any rank may; of one of arrays each rank has its own.
-"""
+"""Matrices to encode, in the formats that people have them in."""
 
 from __future__ import annotations
 
@@ -12,60 +8,48 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.errors import InputError
-from cec_mpi.files.npy import check_real
-from cec_mpi.files.regular import check_regular
-from cec_mpi.store.sources.arrays import (
-    ArraySource,
+from cec_mpi.encoding.options import EncodeOptions
+from cec_mpi.encoding.sources.arrays import (
+    HeldSource,
     array_source,
-    chunked_source,
+    dask_matrix,
     frame_source,
     is_a,
     labelled_source,
-    name_of,
     shared,
 )
-from cec_mpi.store.sources.base import Source
-from cec_mpi.store.sources.binary import PartsSource, npy_source, parts_source, raw_source
-from cec_mpi.store.sources.containers import HDF5_SUFFIXES, hdf5_source, is_zarr, zarr_source
-from cec_mpi.store.sources.market import market_source
-from cec_mpi.store.sources.table import (
-    TableOptions,
-    TableSource,
-    checked_delimiter,
-    table_options,
-    table_source,
-)
+from cec_mpi.encoding.sources.binary import npy_source, parts_source, raw_source
+from cec_mpi.encoding.sources.containers import hdf5_source, is_zarr, zarr_source
+from cec_mpi.encoding.sources.market import market_matrix
+from cec_mpi.encoding.sources.scratch import read_once
+from cec_mpi.encoding.sources.source import Matrix, Source, Unread
+from cec_mpi.encoding.sources.table import TextTable, text_table
+from cec_mpi.errors import InputError
+from cec_mpi.files.formats import DELIMITERS, HDF5_SUFFIXES
+from cec_mpi.files.npy import check_real
+from cec_mpi.files.regular import check_regular
 
 __all__ = [
-    "DELIMITERS",
-    "HDF5_SUFFIXES",
-    "ArraySource",
-    "PartsSource",
+    "HeldSource",
+    "Matrix",
     "Source",
-    "TableOptions",
-    "TableSource",
-    "checked_delimiter",
-    "name_of",
+    "Unread",
     "open_array",
     "open_source",
+    "read_once",
     "shared",
-    "table_options",
 ]
 
 FORMATS = (
     "an .npy file, a directory of .npy parts, file.h5::/dataset, a Zarr array, .csv, .tsv, .mtx, "
     "or raw binary with --shape"
 )
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
 def open_source(
     source: str | os.PathLike[str],
-    shape: tuple[int, int] | None = None,
-    dtype: str | None = None,
-    table: TableOptions = TableOptions(),  # noqa: B008
-) -> Source:
+    options: EncodeOptions = EncodeOptions(),  # noqa: B008
+) -> Source | Unread:
     """Open a matrix by the name and look of its file.
 
     Parameters
@@ -74,27 +58,25 @@ def open_source(
         An ``.npy`` file; a directory of ``.npy`` parts, stacked in the natural order of
         their names; ``file.h5::/dataset`` or an HDF5 file with one matrix;
         ``array.zarr`` or ``group.zarr::/array``; ``.csv`` or ``.tsv``; Matrix Market
-        ``.mtx``; with `shape` raw binary, C-ordered.
-    shape : (int, int), optional
-        Of raw binary.
-    dtype : str, optional
-        Of raw binary, as NumPy writes it: ``"<f4"``, ``"int16"``.
-    table : TableOptions
-        Of a text table. With a delimiter, any name will do for one.
+        ``.mtx``; with a shape raw binary, C-ordered.
+    options : EncodeOptions
+        Those of raw binary and of text tables matter. With a delimiter, any name will do for a
+        table.
 
     Raises
     ------
     InputError
         Says what is wrong with the file, or that it has no format that is known.
     """
-    text = os.fspath(source)
+    text, shape, delimiter = os.fspath(source), options.shape, options.delimiter
     path, separator, inner = (Path(text), "", "") if shape is not None else _split(text)
     suffix = path.suffix.lower()
     check_regular(path, or_directory=True)  # it is read by many threads, and more than once
     if not _exists(path):
         raise InputError(f"{path}: no such file")
+    opened: Source | Unread
     if shape is not None:
-        opened: Source = raw_source(path, shape, dtype)
+        opened = raw_source(path, shape, options.input_dtype or options.dtype)
     elif path.is_dir():
         opened = (
             zarr_source(path, inner)
@@ -104,24 +86,30 @@ def open_source(
     elif separator or suffix in HDF5_SUFFIXES:
         opened = hdf5_source(path, inner)
     elif suffix in DELIMITERS:
-        opened = table_source(path, DELIMITERS[suffix], table)
+        opened = text_table(path, DELIMITERS[suffix], options)
     elif suffix == ".mtx" or path.name.lower().endswith(".mtx.gz"):
-        opened = market_source(path)
+        opened = market_matrix(path)
     elif suffix in (".npy", ".npz") or _starts_as_npy(path):
         opened = npy_source(path)
-    elif table.delimiter is not None:
-        opened = table_source(path, table.delimiter, table)
+    elif delimiter is not None:
+        opened = text_table(path, delimiter, options)
     else:
         raise InputError(f"{path} has no format that is known: expected {FORMATS}")
-    if dtype is not None and shape is None:
-        raise InputError(f"an input dtype {dtype} is for raw binary: expected --shape with it")
-    if table.given and not isinstance(opened, TableSource):
-        raise InputError(f"{table.given} is for text tables, .csv or .tsv: {opened.name} is none")
+    if options.input_dtype is not None and shape is None:
+        raise InputError(
+            f"an input dtype {options.input_dtype} is for raw binary: expected --shape with it"
+        )
+    if isinstance(opened, TextTable):
+        return opened
+    if options.of_tables:
+        raise InputError(
+            f"{options.of_tables[0]} is for text tables, .csv or .tsv: {opened.name} is none"
+        )
     _check(opened)
     return opened
 
 
-def open_array(array: Any, memory: int, recovery: int) -> ArraySource:
+def open_array(array: Any) -> HeldSource | Unread:
     """A matrix that a program holds, whatever library made it.
 
     Parameters
@@ -129,29 +117,26 @@ def open_array(array: Any, memory: int, recovery: int) -> ArraySource:
     array : object
         Has a shape, a dtype and rows by slices: of NumPy, h5py, Zarr, Dask, SciPy (sparse),
         xarray, or what is like them; or a DataFrame of pandas.
-    memory : int
-        Bytes that this process may take beside it.
-    recovery : int
-        L: at so many places it is read at a time.
 
     Raises
     ------
     InputError
         It is no matrix of real numbers.
     """
+    source: HeldSource | Unread
     if is_a(array, "dask", "Array"):
-        source: ArraySource = chunked_source(array, memory, recovery)
+        source = dask_matrix(array)
     elif is_a(array, "pandas", "DataFrame"):
         source = frame_source(array)
     elif is_a(array, "xarray", "DataArray"):
-        source = labelled_source(array, memory, recovery)
+        source = labelled_source(array)
     else:
         source = array_source(array)
     _check(source)
     return source
 
 
-def _check(source: Source) -> None:
+def _check(source: Matrix) -> None:
     if len(source.shape) != 2 or min(source.shape) < 1:
         raise InputError(
             f"{source.name} has shape {source.shape}: expected (q, r), both at least 1"

@@ -1,0 +1,1 @@
+"""X becomes a store, by one process or by all ranks of a communicator together."""

@@ -1,0 +1,271 @@
+"""Arrays of other libraries: whatever has a shape, a dtype and rows by slices.
+
+No library is imported here: whose an object is says the name of its class.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.encoding.sources.source import Source, Unread, reason_of
+from cec_mpi.errors import InputError
+from cec_mpi.text import few, shown
+
+_WITH_COLUMNS = (("numpy", "ndarray"), ("h5py", "Dataset"), ("zarr", "Array"))  # and with threads
+_EXPECTED = "a path, or an array with a shape, a dtype and rows by slices"
+_shared: dict[str, HeldSource] = {}  # by their keys
+_LISTED = 5
+_TOGETHER_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeldSource(Source):
+    """An array that a program holds.
+
+    Attributes
+    ----------
+    key : str
+        Under which the process that it is sent to has it; empty: it is not sent.
+    """
+
+    key: str = ""
+
+    def under(self, key: str) -> HeldSource:
+        """The same, to be sent to processes that have one of their own under this key."""
+        return replace(self, key=key)
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        if not self.key:
+            raise InputError(
+                f"{self.name} is in one process: expected encode(..., comm=comm) on all ranks"
+            )
+        return _shared_here, (self.key,)
+
+
+def _shared_here(key: str) -> HeldSource:
+    return _shared[key]
+
+
+@contextmanager
+def shared(source: HeldSource) -> Iterator[None]:
+    """Have this process find its own array where the one of another process is sent to it."""
+    _shared[source.key] = source
+    try:
+        yield
+    finally:
+        del _shared[source.key]
+
+
+def array_source(array: Any) -> HeldSource:
+    """An array, sparse or not, that is sliced as NumPy's are, or at least by rows.
+
+    Raises
+    ------
+    InputError
+        It has no shape of numbers, or no dtype of NumPy's.
+    """
+    if is_a(array, "scipy", "_spbase", "spmatrix", "sparray"):
+        return _sparse_source(array)
+    shape, dtype = shape_and_dtype(array)
+    by_rows = not any(is_a(array, *each) for each in _WITH_COLUMNS)
+    return HeldSource(array=array, name=name_of(array), shape=shape, dtype=dtype, by_rows=by_rows)
+
+
+def _sparse_source(array: Any) -> HeldSource:
+    shape, dtype = shape_and_dtype(array)
+    held, rows = 0, array
+    if array.format != "csr" and len(shape) == 2:
+        rows = array.tocsr()
+        held = rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes
+    name = name_of(array)
+    size = max(1, shape[0] * shape[-1]) if shape else 1
+    return HeldSource(
+        array=rows,
+        name=name,
+        shape=shape,
+        dtype=dtype,
+        held=held,
+        warning=(
+            f"{name} is sparse, {array.nnz / size:.2%} of {' x '.join(map(str, shape))} are "
+            "stored, but shards are dense: the store takes {bytes} bytes"
+        ),
+    )
+
+
+def is_a(array: Any, library: str, *names: str) -> bool:
+    """Whether an object is of one of these classes, or inherits from it."""
+    return any(
+        each.__name__ in names and each.__module__.partition(".")[0] == library
+        for each in type(array).__mro__
+    )
+
+
+def name_of(array: Any) -> str:
+    """What messages call an array: the file that it is in, or what it is."""
+    if is_a(array, "h5py", "Dataset"):
+        return f"{array.file.filename}::{array.name}"
+    kind = type(array)
+    library = kind.__module__.partition(".")[0]
+    return f"the {library} Array" if kind.__name__ == "Array" else f"the {kind.__name__}"
+
+
+def shape_and_dtype(array: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """What an array says of itself.
+
+    Raises
+    ------
+    InputError
+        It says nothing, or what no array is.
+    """
+    kind = f"{type(array).__module__}.{type(array).__qualname__}".removeprefix("builtins.")
+    try:
+        shape, dtype = array.shape, array.dtype
+    except AttributeError:
+        advice = ": numpy.asarray(X) may be one" if hasattr(array, "__len__") else ""
+        raise InputError(f"X is a {kind}: expected {_EXPECTED}{advice}") from None
+    except Exception as error:  # as of a file that was closed
+        raise InputError(f"X, a {kind}, cannot be read: {reason_of(error)}") from error
+    try:
+        lengths = tuple(operator.index(length) for length in shape)
+    except TypeError:
+        raise InputError(
+            f"X, a {kind}, has shape {shape}: expected numbers of rows and columns"
+        ) from None
+    try:
+        if dtype is None:
+            raise TypeError
+        found = np.dtype(dtype)
+    except TypeError:
+        raise InputError(
+            f"X, a {kind}, has dtype {dtype}: expected one of NumPy's, as numpy.asarray(X) has"
+        ) from None
+    return lengths, found
+
+
+@dataclass(frozen=True)
+class FrameArray:
+    """Numbers of a DataFrame of pandas; what it misses is NaN, and found as that."""
+
+    frame: Any
+    dtype: np.dtype[Any]
+    _turn: Any = field(default_factory=threading.Lock)
+
+    def __getitem__(self, places: tuple[slice, slice]) -> NDArray[Any]:
+        with self._turn:  # pandas promises threads nothing
+            part = self.frame.iloc[places]
+            missing = any(hasattr(dtype, "na_value") for dtype in part.dtypes)
+            rows: NDArray[Any] = part.to_numpy(
+                self.dtype, **({"na_value": np.nan} if missing else {})
+            )
+            return rows
+
+
+def frame_source(frame: Any) -> HeldSource:
+    """A DataFrame of numbers.
+
+    Raises
+    ------
+    InputError
+        Names the columns that hold something else.
+    """
+    found = [_number_dtype(dtype) for dtype in frame.dtypes]
+    others = [at for at, dtype in enumerate(found) if dtype is None]
+    if others:
+        columns = [f"{shown(frame.columns[at])} ({frame.dtypes.iloc[at]})" for at in others]
+        raise InputError(
+            f"{name_of(frame)} has columns that hold no numbers, {few(columns, _LISTED)}: expected "
+            "real numbers, X.drop(columns=...) leaves out what is none"
+        )
+    numbers = [dtype for dtype in found if dtype is not None]
+    dtype = np.result_type(*numbers) if numbers else np.dtype(np.float64)
+    return HeldSource(
+        array=FrameArray(frame, dtype),
+        name=name_of(frame),
+        shape=tuple(frame.shape),
+        dtype=dtype,
+        column_names=_names(frame.columns),
+        copies=4,
+    )
+
+
+def labelled_source(array: Any) -> HeldSource | DaskMatrix:
+    """A DataArray of xarray; what is not loaded is read, or computed by Dask."""
+    names: tuple[str, ...] = ()
+    if len(array.dims) == 2 and array.dims[1] in array.coords:
+        names = _names(array.coords[array.dims[1]].values)
+    if array.chunks is not None:
+        return dask_matrix(array.data, names)
+    return replace(array_source(array), column_names=names)
+
+
+def _number_dtype(dtype: Any) -> np.dtype[Any] | None:
+    """Of the numbers of a column; None where it holds others, or none."""
+    if type(dtype).__name__ == "SparseDtype":
+        dtype = dtype.subtype
+    missing = hasattr(dtype, "numpy_dtype")  # a column of pandas's own, which may lack numbers
+    try:
+        found = np.dtype(dtype.numpy_dtype if missing else dtype)
+    except TypeError:
+        return None
+    if found.kind not in "fiubc":
+        return None
+    return np.dtype(np.float64) if missing and found.kind != "f" else found
+
+
+def _names(labels: Any) -> tuple[str, ...]:
+    """Labels of columns, if all of them are text."""
+    return tuple(map(str, labels)) if all(isinstance(label, str) for label in labels) else ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DaskMatrix(Unread):
+    """An array of Dask, each chunk of which is computed once."""
+
+    array: Any = field(repr=False)
+
+    def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
+        """Compute chunks, of those side by side as many at a time as are not too large."""
+        downs, acrosses = (list(accumulate(each, initial=0)) for each in self.array.chunks)
+        largest = math.prod(map(max, self.array.chunks)) * self.dtype.itemsize
+        together = max(1, _TOGETHER_BYTES // max(1, largest))
+        for i, (top, bottom) in enumerate(pairwise(downs)):
+            if top == bottom:
+                continue
+            for j in range(0, len(acrosses) - 1, together):
+                left, right = acrosses[j], acrosses[min(j + together, len(acrosses) - 1)]
+                try:
+                    values = self.array.blocks[i, j : j + together].compute()
+                except Exception as error:  # whatever its tasks raise
+                    raise InputError(
+                        f"{self.name} cannot be computed, rows {top} to {bottom - 1}: "
+                        f"{reason_of(error)}"
+                    ) from error
+                yield top, left, self.checked(values, top, left, (bottom - top, right - left))
+
+
+def dask_matrix(array: Any, column_names: tuple[str, ...] = ()) -> DaskMatrix:
+    """An array of Dask.
+
+    Raises
+    ------
+    InputError
+        It is no matrix, or nobody knows how many rows its chunks have.
+    """
+    name = name_of(array)
+    if any(math.isnan(size) for sizes in array.chunks for size in sizes):
+        raise InputError(
+            f"{name} has chunks of unknown size, shape {array.shape}: "
+            "X.compute_chunk_sizes() finds them"
+        )
+    shape, dtype = shape_and_dtype(array)
+    return DaskMatrix(array=array, name=name, shape=shape, dtype=dtype, column_names=column_names)

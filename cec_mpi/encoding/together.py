@@ -1,0 +1,76 @@
+"""One encode by all ranks of a communicator, each of which has its own X."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.encoding.sources import HeldSource, open_array, shared
+from cec_mpi.errors import CecError, InputError
+from cec_mpi.processes.failing import as_cec_error, raised_together
+from cec_mpi.processes.shared_work import run_shared
+from cec_mpi.processes.together import check_start, on_master
+from cec_mpi.store.work import Runner
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from cec_mpi.store.format.manifest import Manifest
+
+
+def on_all_ranks(
+    comm: MPI.Intracomm, source: Any, encode: Callable[[Any, Runner], Manifest]
+) -> Manifest:
+    """Collective: encode the X of all ranks with a runner of all of them."""
+    check_start(comm)
+    with ExitStack() as stack:
+        source = _agreed(comm, source)
+        if isinstance(source, HeldSource):
+            stack.enter_context(shared(source))
+        done: list[Manifest | CecError] = []
+
+        def body(runner: Runner) -> int:
+            try:
+                done.append(encode(source, runner))
+            except CecError as error:
+                done.append(error)
+            return 0
+
+        run_shared(comm, body)
+
+    def outcome() -> Manifest:
+        if isinstance(done[0], CecError):
+            raise done[0]
+        return done[0]
+
+    return on_master(comm, outcome)
+
+
+def _agreed(comm: MPI.Intracomm, source: Any) -> Any:
+    """Collective: X of this rank, which has to be like that of rank 0."""
+    problem: CecError | None = None
+    found, key = "", secrets.token_hex(8)
+    try:
+        if isinstance(source, str | os.PathLike):
+            found = os.fspath(source)
+        else:
+            source = open_array(source)
+            shape = " x ".join(map(str, source.shape))
+            found = f"an array of {shape} {source.dtype.newbyteorder('=')}"
+    except Exception as caught:
+        problem = as_cec_error(caught)
+    everyones = comm.allgather((found, problem, key))
+    expected, _, key = everyones[0]
+    for rank, (each, error, _) in enumerate(everyones):
+        if error is not None:
+            raise raised_together(comm, InputError(f"{error} (on rank {rank})"))
+        if each != expected:
+            problem = InputError(
+                f"rank {rank} is to encode {each}, rank 0 {expected}: expected the same X on all "
+                "ranks"
+            )
+            raise raised_together(comm, problem)
+    return source.under(key) if isinstance(source, HeldSource) else source

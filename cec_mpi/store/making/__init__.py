@@ -1,1 +1,0 @@
-"""A store while it is made: X read, scaled, multiplied and written, with a journal of it."""

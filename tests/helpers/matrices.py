@@ -1,0 +1,28 @@
+"""What files of matrices hold, as encode reads them."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cec_mpi.encoding.options import EncodeOptions
+from cec_mpi.encoding.sources import Matrix, Source, open_source, read_once
+
+
+def matrix_in(path: Any, **options: Any) -> tuple[Matrix, np.ndarray]:
+    """A matrix as it is opened with options of encode, and all of its numbers."""
+    opened = open_source(path, EncodeOptions(**options).checked())
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        source = opened
+        if not isinstance(opened, Source):
+            source = stack.enter_context(
+                read_once(opened, place / "store", np.dtype(np.float64), again=False)
+            )
+        out = np.empty(source.shape)
+        source.read(0, source.shape[0], 0, source.shape[1], out)
+    return opened, out
