@@ -30,7 +30,7 @@ from cec_mpi.store.format.manifest import (
     INCOMPLETE_SUMS,
     Manifest,
 )
-from cec_mpi.store.rebuilding import Blocks
+from cec_mpi.store.operations.verify import sums_now
 from cec_mpi.store.work import PerThread, Runner, fit_memory
 
 _BYTES_OF_A_ROW, _BYTES_OF_A_COLUMN = 32, 64
@@ -77,11 +77,14 @@ class Encoding:
 
     def skip_what_is_good(self, runner: Runner) -> None:
         """Leave out the blocks that an earlier process has written, and that are as it did."""
-        sums, of_exponents = read_sums(self.directory, self.manifest)
-        blocks = Blocks(self.directory, self.manifest, sums)
-        checking = Checking(blocks, list(self.pieces), self.threads, of_exponents)
-        for good in runner.run(checking):
-            self._good[good] = True
+        written, of_exponents = read_sums(self.directory, self.manifest)
+        begun: NDArray[np.bool_] = np.all(written, axis=0)
+        now = sums_now(self.directory, self.manifest, runner, begun, self.threads)
+        self._good = begun & np.all(now == written, axis=0)
+        if of_exponents is not None:
+            for block in map(self.manifest.grid.block, np.flatnonzero(self._good).tolist()):
+                found = exponents_sum(read_exponents(self.directory, self.manifest, block))
+                self._good[block.number] = found == int(of_exponents[block.number])
         grid = self.manifest.grid
         self._measured = self._bands.known(self.directory / INCOMPLETE_SIZES)
         measured = np.repeat(self._measured, self._bands.height, axis=0)[: grid.down]
@@ -208,42 +211,6 @@ def _beside(manifest: Manifest) -> int:
     """Bytes that exponents of rows and sizes of columns of a block take while they are found."""
     rows, columns = manifest.grid.block_rows, manifest.grid.block_columns
     return _BYTES_OF_A_ROW * manifest.code.recovery * rows + _BYTES_OF_A_COLUMN * columns
-
-
-@dataclass
-class Checking:
-    """The work of a resume: which blocks are on the disk as they were written."""
-
-    blocks: Blocks
-    pieces: list[Rectangle]
-    threads: int
-    of_exponents: NDArray[np.uint64] | None
-
-    def size(self, piece: Rectangle) -> int:
-        """Bytes of the shards that are read."""
-        manifest = self.blocks.manifest
-        return manifest.size_of(manifest.grid.blocks(piece))
-
-    def do(self, piece: Rectangle) -> list[int]:
-        """Numbers of the blocks that are good in all shards."""
-        manifest, sums = self.blocks.manifest, self.blocks.sums
-        machines = range(1, manifest.code.machines + 1)
-        return [
-            block.number
-            for block in manifest.grid.blocks(piece)
-            if sums[:, block.number].all()
-            and self._has_exponents(block)
-            and all(self.blocks.read(n, block) is not None for n in machines)
-        ]
-
-    def _has_exponents(self, block: Block) -> bool:
-        if self.of_exponents is None:
-            return True
-        found = read_exponents(self.blocks.directory, self.blocks.manifest, block)
-        return exponents_sum(found) == int(self.of_exponents[block.number])
-
-    def flush(self) -> None:
-        """Nothing was written."""
 
 
 def exponents_sum(exponents: NDArray[np.int16]) -> int:

@@ -21,8 +21,7 @@ from cec_mpi.store.format.manifest import (
     read_manifest,
     shard_name,
 )
-from cec_mpi.store.operations.computing import Computing, compute_all
-from cec_mpi.store.rebuilding import Blocks, fit_blocks, merge_marks
+from cec_mpi.store.rebuilding import Blocks, Computing, compute_all, fit_blocks, merge_marks
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
 

@@ -11,10 +11,9 @@ from cec_mpi.files.durable import check_room
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import read_rows
 from cec_mpi.store.format.scaling import open_exponents
-from cec_mpi.store.operations.computing import Computing, compute_all
 from cec_mpi.store.operations.outputs import open_output
 from cec_mpi.store.reader import open_store
-from cec_mpi.store.rebuilding import Blocks, fit_blocks
+from cec_mpi.store.rebuilding import Blocks, Computing, compute_all, fit_blocks
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import LocalRunner, Runner
 
 _PIECE_BYTES = 16 << 20
+_MOST_THREADS = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,7 @@ def verify(store: str | os.PathLike[str], runner: Runner | None = None) -> Condi
 def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
     """Find the condition of a store whose manifest was read."""
     check_sizes(directory, manifest)
-    machines, blocks = manifest.code.machines, manifest.grid.count
-    sums = np.zeros((machines, blocks), np.uint64)
-    for machine, first, found in runner.run(_Reading(directory, manifest)):
-        sums[machine - 1, first : first + len(found)] = found
+    sums = sums_now(directory, manifest, runner)
     stated, others = read_checksums(directory, manifest)
     good = (sums == stated) & (sums != 0)
     known = {shard.xxh3_128: n for n, shard in enumerate(manifest.shards, start=1)}
@@ -124,6 +122,31 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
     return Condition(manifest, sums, stated, good, problems, others, exchanged)
 
 
+def sums_now(
+    directory: Path,
+    manifest: Manifest,
+    runner: Runner,
+    wanted: NDArray[np.bool_] | None = None,
+    threads: int = _MOST_THREADS,
+) -> NDArray[np.uint64]:
+    """Checksums of blocks as they are now, (N, blocks); 0 where one cannot be read.
+
+    Parameters
+    ----------
+    directory : Path
+    manifest : Manifest
+    runner : Runner
+    wanted : (blocks,) ndarray of bool, optional
+        Those that have to be read; by default all.
+    threads : int
+        The most threads of a process.
+    """
+    sums = np.zeros((manifest.code.machines, manifest.grid.count), np.uint64)
+    for machine, first, found in runner.run(_Reading(directory, manifest, wanted, threads)):
+        sums[machine - 1, first : first + len(found)] = found
+    return sums
+
+
 def _same_store(copy: Manifest, manifest: Manifest) -> bool:
     """Whether a copy is of this store: for a moment it is one generation newer."""
     machines = min(copy.code.machines, manifest.code.machines)
@@ -140,10 +163,11 @@ class _Reading:
 
     directory: Path
     manifest: Manifest
-    threads: int = 1 << 10
+    wanted: InitVar[NDArray[np.bool_] | None]
+    threads: int
     pieces: list[tuple[int, int, int]] = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, wanted: NDArray[np.bool_] | None) -> None:
         grid = self.manifest.grid
         block = grid.block_rows * grid.block_columns * self.manifest.itemsize
         step = max(1, _PIECE_BYTES // block)
@@ -151,6 +175,7 @@ class _Reading:
             (n, first, min(first + step, grid.count))
             for n in range(1, self.manifest.code.machines + 1)
             for first in range(0, grid.count, step)
+            if wanted is None or wanted[first : first + step].any()
         ]
 
     def size(self, piece: tuple[int, int, int]) -> int:
