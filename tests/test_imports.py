@@ -68,10 +68,10 @@ def test_a_machine_of_a_run_loads_what_it_works_with_alone(program):
     """Every rank reads its modules, which takes longer than the first step."""
     loaded = loaded_after(program)
     assert {"numpy", "cec_mpi.machine.machine", "cec_mpi.store.plain"} <= loaded
-    rooms = ("core.accuracy.deviation", "live.steps", "master", "report", "tasks")
-    stores = ("making", "operations", "sources", "degraded", "rebuilding", "work")
+    rooms = ("core.accuracy.deviation", "encoding", "live.steps", "master", "report", "tasks")
+    stores = ("operations", "degraded", "rebuilding", "work")
     unwanted = (
-        "scipy",
+        *("scipy", "pandas"),
         *("concurrent", "decimal", "difflib", "fractions", "subprocess"),
         "cec_mpi.run.task_run",
         "cec_mpi.core.plan.load",
