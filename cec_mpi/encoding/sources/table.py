@@ -6,6 +6,7 @@ import csv
 import re
 import warnings
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -273,7 +274,7 @@ class TextTable(Unread):
         if not any(b'"' in line for line in lines):
             return len(lines)
         try:
-            *_, (begin, _, row) = _rows([*lines, _END], self.delimiter)
+            ((begin, _, row),) = deque(_rows([*lines, _END], self.delimiter), maxlen=1)
         except _BadRowError:  # it is found again, and said, when the row is parsed
             return len(lines)
         return len(lines) if row == [_END.decode()] else begin
