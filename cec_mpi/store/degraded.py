@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.rounding import encoding_error
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.dense import DenseShard
 from cec_mpi.store.format.checksums import read_rows
@@ -24,7 +23,7 @@ from cec_mpi.store.format.manifest import rows_of
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.plain import DamagedBlockError, PlainShard
 from cec_mpi.store.reader import Store
-from cec_mpi.store.rebuilding import Agreement, Blocks, lost_rows
+from cec_mpi.store.rebuilding import Blocks
 from cec_mpi.store.shard import Holding, Intervals, Loaded, Mended, Verify
 
 log = logging.getLogger(__name__)
@@ -161,7 +160,7 @@ class DegradedShard(DenseShard):
                 flat[place] = own
                 continue
             try:
-                flat[place], bound = rebuild_block(self._blocks, self._machine, block)
+                flat[place], bound = self._blocks.rebuild(self._machine, block)
             except DamagedStoreError as error:
                 raise DamagedStoreError(f"{problem}, and cannot be rebuilt: {error}") from None
             self._rebuilt.append(block)
@@ -183,54 +182,6 @@ class DegradedShard(DenseShard):
             raise DamagedStoreError(
                 f"{error}, and {len(good)} shards are here to rebuild it from: {needed} are needed"
             ) from None
-
-
-def rebuild_block(blocks: Blocks, machine: int, block: Block) -> tuple[NDArray[Any], float]:
-    """A block of a shard, computed from L others.
-
-    Parameters
-    ----------
-    blocks : Blocks
-        They are read, and their checksums compared, one after the other until L are good.
-    machine : int
-    block : Block
-
-    Returns
-    -------
-    values : (w,) ndarray
-    error_bound : float
-        As in `Rebuilt`.
-
-    Raises
-    ------
-    DamagedStoreError
-        Fewer than L are good.
-    """
-    manifest, recombiner = blocks.manifest, blocks.recombiner
-    marks = blocks.marks(block)
-    errors = np.maximum(encoding_error(manifest.code.generator, manifest.dtype), marks)
-    candidates = [n for n in range(1, manifest.code.machines + 1) if n != machine]
-    good: dict[int, NDArray[Any]] = {}
-
-    def bound(basis: tuple[int, ...]) -> float:
-        made = recombiner.toward(basis, (machine,))
-        return float(made.errors(errors[np.asarray(basis) - 1], manifest.dtype).max())
-
-    while len(candidates) >= manifest.code.recovery:
-        basis = min(recombiner.bases(tuple(candidates), marks, errors), key=bound)
-        for n in basis:
-            rows = good.get(n)
-            if rows is None:
-                rows = blocks.read(n, block)
-            if rows is None:
-                candidates.remove(n)
-                break
-            good[n] = rows
-        else:
-            found = Agreement(block, {n: good[n] for n in basis}, (), True, marks, errors)
-            values, bounds = blocks.compute(found, lambda at: recombiner.toward(at, (machine,)))
-            return values[0], float(bounds[0])
-    raise DamagedStoreError(lost_rows([block.number], manifest))
 
 
 def _blocks_of(store: Store) -> Blocks:
