@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from cec_mpi import encode
+from cec_mpi.cli import main
 from cec_mpi.processes.launcher import detect_launcher, without_launcher
 from cec_mpi.testing import SmallStore
 from helpers import ROOT, bad_inputs
@@ -122,6 +123,22 @@ def cec(run):
         return run([*launcher, "cec-mpi", *words], **options)
 
     return cec
+
+
+@pytest.fixture
+def call(capfd, monkeypatch):
+    """Run ``cec-mpi`` in this process: its exit code, standard output and standard error."""
+
+    def call(words, cwd):
+        monkeypatch.chdir(cwd)
+        capfd.readouterr()
+        try:
+            code = main(list(map(str, words)))
+        except SystemExit as leaving:
+            code = leaving.code or 0
+        return code, *capfd.readouterr()
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-
 import pytest
 
 from helpers import bad_inputs, commands
@@ -12,34 +10,13 @@ CASES = bad_inputs.cases()
 SERIAL = [case for case in CASES if not case.ranks]
 
 
-@pytest.fixture(scope="session")
-def processes():
-    """Processes that have imported everything already, since there are hundreds of cases."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["pytest", "scipy.linalg", "cec_mpi.run.task_run", "helpers.bad_inputs"]
-    )
-    return context
-
-
 def test_the_cases_are_many_and_different():
     assert len({case.name for case in CASES}) == len(CASES)
     assert len({(case.words, case.ranks, case.make) for case in CASES}) >= 100
 
 
+@pytest.mark.usefixtures("no_launcher")
 @pytest.mark.parametrize("case", SERIAL, ids=lambda case: case.name)
-def test_bad_input_in_one_process(case, good, processes, tmp_path):
+def test_bad_input_in_one_process(case, good, call, tmp_path):
     words = bad_inputs.prepare(case, tmp_path, good)
-    process = processes.Process(target=bad_inputs.call, args=(words, tmp_path))
-    process.start()
-    process.join(bad_inputs.TIME_LIMIT)
-    late = process.is_alive()
-    process.kill()
-    process.join()
-    done = commands.Done(
-        None if late else process.exitcode,
-        (tmp_path / "stdout").read_text(),
-        (tmp_path / "stderr").read_text(),
-        (),
-    )
-    assert bad_inputs.judge(done, case.code) is None
+    assert bad_inputs.judge(commands.Done(*call(words, tmp_path), ()), case.code) is None

@@ -16,17 +16,17 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from cec_mpi import encode
 from cec_mpi.store.format.grid import make_grid
 from cec_mpi.store.format.manifest import own_sum, shard_header
-from helpers.commands import TIME_LIMIT, Done, environment, run_to_end
+from helpers.commands import TIME_LIMIT, Done, run_to_end
 
 RANKS = 4  # the store of the cases has three machines
 _DRAWN = 30  # cases drawn from the seed, beside those written out below
@@ -87,18 +87,6 @@ def attempt(case: Case, here: Path, good: Path) -> str | None:
     """Run a case; returns what is wrong with how it ended, or None."""
     command = cec_mpi(*prepare(case, here, good), ranks=case.ranks)
     return judge(run_to_end(command, cwd=here), case.code)
-
-
-def call(words: Sequence[str], here: Path) -> NoReturn:
-    """Run a command in this process, which ends with it; output goes to files in `here`."""
-    from cec_mpi.cli import main
-
-    os.chdir(here)
-    for descriptor, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), descriptor)
-    for variable in set(os.environ) - set(environment()):
-        del os.environ[variable]
-    sys.exit(main(words))
 
 
 def prepare(case: Case, here: Path, good: Path) -> list[str]:

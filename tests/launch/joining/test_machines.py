@@ -67,11 +67,11 @@ def test_a_machine_leaves_when_it_is_told_while_it_connects(start, tmp_path):
         (["stale", "--memory-per-machine", "x"], 2, "expected a size"),
     ],
 )
-def test_what_join_refuses(run, tmp_path, words, code, expected):
+def test_what_join_refuses(call, tmp_path, words, code, expected):
     (tmp_path / "other").write_text("{}")
     (tmp_path / "stale").write_text(json.dumps(STALE))
     (tmp_path / "odd").write_text(json.dumps(STALE | {"at": [["ü..", 9]]}))
-    done = run(["cec-mpi", "join", *words], cwd=tmp_path)
-    assert done.returncode == code, done.stderr
-    assert expected in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    found, _, stderr = call(["join", *words], tmp_path)
+    assert found == code, stderr
+    assert expected in stderr
+    assert len(stderr.splitlines()) == 1

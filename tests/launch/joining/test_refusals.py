@@ -41,40 +41,38 @@ TOO = "expected an elastic run (--elastic)"
         (["--replace", "spawn"], "cec-mpi join starts a machine that takes the place of a lost"),
     ],
 )
-def test_what_a_run_refuses(run, store, tmp_path, words, expected):
+def test_what_a_run_refuses(call, store, tmp_path, words, expected):
     np.save(tmp_path / "W.npy", np.zeros((2, 60)))
-    given = ["cec-mpi", "run", store.path, "--out", "out", "vectors=W.npy", *words]
-    done = run(given, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.count("cec-mpi: error: ") == done.stderr.count("\n") == 1, done.stderr
-    assert expected in done.stderr
+    given = ["run", store.path, "--out", "out", "vectors=W.npy", *words]
+    code, _, stderr = call(given, tmp_path)
+    assert code == 2, stderr
+    assert stderr.count("cec-mpi: error: ") == stderr.count("\n") == 1, stderr
+    assert expected in stderr
     assert not (tmp_path / "conn").exists()
 
 
-def test_a_key_that_is_too_short_is_told(run, store, tmp_path):
+def test_a_key_that_is_too_short_is_told(call, store, tmp_path, monkeypatch):
     np.save(tmp_path / "W.npy", np.zeros((2, 60)))
-    short = {"CEC_MPI_KEY": "short"}
+    monkeypatch.setenv("CEC_MPI_KEY", "short")
     words = ["run", store.path, "--out", "out", "vectors=W.npy", *LISTEN]
     for command in (words, ["join", LISTEN[1]]):
-        done = run(["cec-mpi", *command], cwd=tmp_path, variables=short)
-        assert done.returncode == 2, done.stderr
-        assert "CEC_MPI_KEY has 5 characters: expected at least 16" in done.told
+        code, _, stderr = call(command, tmp_path)
+        assert code == 2, stderr
+        assert "CEC_MPI_KEY has 5 characters: expected at least 16" in stderr
 
 
-def test_a_port_that_is_taken_is_told(run, store, tmp_path):
+def test_a_port_that_is_taken_is_told(call, store, tmp_path):
     np.save(tmp_path / "W.npy", np.zeros((2, 60)))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         words = ["--accept", "conn", "--ports", port, "--interface", "127.0.0.1"]
-        given = ["cec-mpi", "run", store.path, "--out", "out", "vectors=W.npy", *words]
-        done = run(given, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert (
-        f"cannot listen at 127.0.0.1 at ports {port}-{port}: Address already in use" in done.stderr
-    )
+        given = ["run", store.path, "--out", "out", "vectors=W.npy", *words]
+        code, _, stderr = call(given, tmp_path)
+    assert code == 2, stderr
+    assert f"cannot listen at 127.0.0.1 at ports {port}-{port}: Address already in use" in stderr
 
 
-@pytest.mark.parametrize("most", [10, 16, 22])
+@pytest.mark.parametrize("most", [10, 22])
 def test_a_run_with_too_few_file_descriptors_to_listen(run, store, conn, tmp_path, most):
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
     words += ["power"]
@@ -86,7 +84,7 @@ def test_a_run_with_too_few_file_descriptors_to_listen(run, store, conn, tmp_pat
     assert done.told.count("\n") == 0
 
 
-@pytest.mark.parametrize("most", [8, 11, 14])
+@pytest.mark.parametrize("most", [8, 14])
 def test_a_machine_with_too_few_file_descriptors_to_join(accepting, run, store, conn, most):
     with accepting(store):
         words = ["cec-mpi", "join", conn]
