@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import inspect
+import itertools
 import re
 import sys
 
@@ -15,7 +16,8 @@ from cec_mpi.tasks import TASKS
 from helpers import ROOT
 from helpers.pages import blocks_of, pages_of_docs
 
-pytestmark = pytest.mark.any_mpi
+pytestmark = [pytest.mark.any_mpi, pytest.mark.timeout(400)]
+LIMIT = 100  # seconds for one block, which may start three times seven ranks on a busy computer
 
 DOCS = ROOT / "docs"
 README = (DOCS.parent / "README.md").read_text()
@@ -87,24 +89,41 @@ RUN = [
 ]
 
 
+# One start runs programs that follow each other, and pytest has the plugins that pages name, not
+# all that tests of this project need.
+EACH = "import runpy, sys\nfor name in sys.argv[1:]: runpy.run_path(name, run_name='__main__')"
+PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_mpi,cec_mpi.testing"}
+
+
 @pytest.mark.parametrize("page", RUN)
 def test_the_page_runs_from_top_to_bottom(run, tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)
     known: dict[str, object] = {}
-    for block in blocks_of(PAGES[page].read_text()):
-        if block.kind == "pycon":
-            check_example(block, known, page)
-            continue
-        if block.kind == "sh":
-            command = ["bash", "-e", "-o", "pipefail", "-c", block.text]
+    for kind, found in itertools.groupby(blocks_of(PAGES[page].read_text()), lambda b: b.kind):
+        blocks = list(found)
+        if kind == "pycon":
+            for block in blocks:
+                check_example(block, known, page)
+        elif kind == "sh":
+            for block in blocks:
+                command = ["bash", "-e", "-o", "pipefail", "-c", block.text]
+                done = run(command, cwd=tmp_path, timeout=LIMIT, variables=PLUGINS)
+                assert done.returncode == 0, f"line {block.line}: {done.stderr}"
+                assert timeless(done.stdout) == timeless(block.printed), f"line {block.line}"
         else:
-            (tmp_path / block.name).write_text(block.text)
-            alone = [sys.executable, block.name]
-            command = alone if block.kind == "alone" else ["mpirun", "-n", "7", *alone]
-        if block.kind != "module":
-            done = run(command, cwd=tmp_path)
-            assert done.returncode == 0, f"line {block.line}: {done.stderr}"
-            assert timeless(done.stdout) == timeless(block.printed), f"line {block.line}"
+            for block in blocks:
+                (tmp_path / block.name).write_text(block.text)
+            if kind != "module":
+                check_programs(run, tmp_path, blocks, ["mpirun", "-n", "7"] * (kind == "program"))
+
+
+def check_programs(run, directory, blocks, launcher=(), *options):
+    """Run programs that are in files, one after the other, and compare what they print."""
+    names = [block.name for block in blocks]
+    words = [*launcher, sys.executable, *options, "-c", EACH, *names]
+    done = run(words, cwd=directory, timeout=LIMIT)
+    assert done.returncode == 0, f"lines {[block.line for block in blocks]}: {done.stderr}"
+    assert done.stdout == "".join(block.printed for block in blocks)
 
 
 def check_example(block, known, page):
@@ -124,14 +143,12 @@ def timeless(printed: str) -> str:
 
 
 def test_the_programs_print_the_same_in_one_process_without_docstrings(run, tmp_path):
-    for block in blocks_of(PAGE):
-        if block.kind == "program":
-            text, changes = re.subn(r'(open_operator\("\w+"), comm\b', r"\1, None", block.text)
-            assert changes == 1
-            (tmp_path / block.name).write_text(text)
-            done = run([sys.executable, "-OO", block.name], cwd=tmp_path)
-            assert done.returncode == 0, f"line {block.line}: {done.stderr}"
-            assert done.stdout == block.printed, f"line {block.line}"
+    programs = [block for block in blocks_of(PAGE) if block.kind == "program"]
+    for block in programs:
+        text, changes = re.subn(r'(open_operator\("\w+"), comm\b', r"\1, None", block.text)
+        assert changes == 1
+        (tmp_path / block.name).write_text(text)
+    check_programs(run, tmp_path, programs, [], "-OO")
 
 
 def stated_options(task: str) -> dict[str, object]:
