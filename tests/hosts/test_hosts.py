@@ -29,6 +29,7 @@ def test_machines_are_spread_over_the_hosts_as_the_host_file_says(multiply, made
     assert [line[-1] for line in lines[2:]] == shards
 
 
+@pytest.mark.any_mpi
 def test_power_iteration_with_preemption(start, tmp_path):
     rng = np.random.default_rng(4)
     basis, _ = np.linalg.qr(rng.standard_normal((60, 60)))
@@ -98,6 +99,7 @@ def test_a_shard_that_a_host_does_not_have_is_one_message(hosts, multiply, own_s
     assert str(missing) in message
 
 
+@pytest.mark.any_mpi
 def test_speeds_of_too_few_hosts_are_one_message(multiply):
     run = multiply("--speeds", "node1=1,node3=2", code=2)
     (message,) = run.messages

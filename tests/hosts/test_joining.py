@@ -56,6 +56,7 @@ def said(run):
     return line.split()
 
 
+@pytest.mark.any_mpi
 @pytest.mark.usefixtures("nothing_is_left")
 def test_a_host_that_goes_dark_without_a_word_is_missed(hosts, made, end, tmp_path):
     conn = tmp_path / "conn"

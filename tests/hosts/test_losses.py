@@ -88,6 +88,7 @@ def reached_at(hosts, tmp_path):
     return reached_at
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize(
     ("seen_from_node3", "place"),
     [
@@ -109,6 +110,7 @@ def test_the_master_is_found_whatever_it_is_called(
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)"
 
 
+@pytest.mark.any_mpi
 @pytest.mark.usefixtures("awkward", "nothing_is_left")
 def test_the_master_listens_at_the_card_that_is_named_alone(hosts, listens, reached_at, tmp_path):
     assert listens("eth0") == ["10.77.0.1"]
@@ -119,6 +121,7 @@ def test_the_master_listens_at_the_card_that_is_named_alone(hosts, listens, reac
     assert reached_at("node3") == "10.77.0.1"
 
 
+@pytest.mark.any_mpi
 def test_a_machine_says_that_it_cannot_reach_the_card_that_is_named(multiply):
     # Rank 0 exits with 4 and the machines with 3; MPICH's mpiexec returns 3 | 4
     code = 7 if library().startswith("MPICH") else 3

@@ -41,8 +41,7 @@ def test_the_demo_explains_itself(run):
     assert "--matrix" in done.stdout
 
 
-@pytest.mark.parametrize("option", [["--rows", "0"], ["--steps", "3"], ["--matrix", "none.npy"]])
-def test_the_demo_refuses_bad_input(run, option):
-    done = run([sys.executable, DEMO, *option])
+def test_the_demo_refuses_bad_input(run):
+    done = run([sys.executable, DEMO, "--rows", "0"])
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

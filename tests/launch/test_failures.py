@@ -96,14 +96,6 @@ def test_an_exception_in_a_step_of_one_process_names_the_machine_too(multiply, f
 
 
 @pytest.mark.any_mpi
-def test_an_exception_on_every_machine_is_still_one_message(multiply, faulty):
-    done = multiply(**faulty("raise ArithmeticError('no luck')", machines=(1, 2, 3)))
-    assert done.returncode == 3
-    for n in (1, 2, 3):
-        assert f"machine {n}: ArithmeticError: no luck" in message(done)
-
-
-@pytest.mark.any_mpi
 def test_a_machine_that_answers_too_little_is_named(multiply, faulty):
     done = multiply(**faulty("self._forward[:] = float('nan'); return 0.1"))
     assert done.returncode == 3
@@ -124,12 +116,11 @@ def test_an_exception_outside_a_computation_ends_the_job(multiply, faulty, fault
 
 
 @pytest.mark.needs("openmpi")
-@pytest.mark.parametrize("machine", [1, 3])
-def test_a_lost_rank_that_mpi_reports_is_one_message(run, small_store, faulty, tmp_path, machine):
+def test_a_lost_rank_that_mpi_reports_is_one_message(run, small_store, faulty, tmp_path):
     np.save(tmp_path / "W.npy", np.ones((4, small_store.columns)))
     words = ["mpirun", "--with-ft", "ulfm", "-n", 4, "cec-mpi", "run", small_store.path]
     words += ["--out", tmp_path / "out", f"vectors={tmp_path / 'W.npy'}", "--speeds", "1,1,1"]
-    fault = faulty("os.kill(os.getpid(), signal.SIGKILL)", machines=(machine,))
+    fault = faulty("os.kill(os.getpid(), signal.SIGKILL)")
     done = run(words, cwd=tmp_path, variables=fault)
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
@@ -140,13 +131,12 @@ def test_a_lost_rank_that_mpi_reports_is_one_message(run, small_store, faulty, t
 
 @pytest.mark.any_mpi
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "told", "ranks"),
     [
-        ("import numpy; numpy.empty(1 << 57)", "Unable to allocate 1.00 EiB"),
-        ('raise RuntimeError("can\'t start new thread")', "can't start new thread"),
+        ("import numpy; numpy.empty(1 << 57)", "Unable to allocate 1.00 EiB", 4),
+        ('raise RuntimeError("can\'t start new thread")', "can't start new thread", 0),
     ],
 )
-@pytest.mark.parametrize("ranks", [0, 4])
 def test_too_little_memory_is_one_message_and_code_2(multiply, faulty, fault, told, ranks):
     options = () if ranks else ("--serial",)
     done = multiply(*options, ranks=ranks, **faulty(fault, method="assign", when="True"))
@@ -193,25 +183,9 @@ def test_a_machine_that_leaves_as_if_done_ends_the_job(multiply, faulty, tmp_pat
         assert done.returncode != 0
 
 
-def missing(store):
-    (store / "shard-0002.npy").unlink()
-
-
-def truncated(store):
-    shard = store / "shard-0002.npy"
-    shard.write_bytes(shard.read_bytes()[:-8])
-
-
-def exchanged(store):
-    shutil.copy(store / "shard-0003.npy", store / "shard-0002.npy")
-
-
 @pytest.mark.any_mpi
-@pytest.mark.parametrize("spoil", [missing, truncated, exchanged])
-def test_a_bad_shard_is_named_and_can_be_replaced(
-    multiply, broken_store, small_store, spoil, tmp_path
-):
-    spoil(broken_store)
+def test_a_bad_shard_is_named_and_can_be_replaced(multiply, broken_store, small_store, tmp_path):
+    shutil.copy(broken_store / "shard-0003.npy", broken_store / "shard-0002.npy")
     done = multiply(store=broken_store)
     assert done.returncode == 3
     assert "machine 2" in message(done)
@@ -236,45 +210,20 @@ def test_several_bad_shards_are_one_message(multiply, broken_store):
 TASKS = """
 import numpy as np
 
-def at_once(X, *, checkpoint):
-    raise ZeroDivisionError("at once")
-
 def after_a_step(X, *, checkpoint):
     X.matvec(np.ones(X.shape[1]))
     raise ZeroDivisionError("after a step")
-
-def stops(X, *, checkpoint):
-    raise SystemExit(0)
 """
 
 
-@pytest.mark.parametrize(
-    ("function", "shown"),
-    [
-        ("at_once", "ZeroDivisionError: at once"),
-        ("after_a_step", "ZeroDivisionError: after a step"),
-    ],
-)
-def test_a_task_that_raises_is_shown_once(cec, small_store, tmp_path, function, shown):
+def test_a_task_that_raises_is_shown_once(cec, small_store, tmp_path):
     (tmp_path / "my_tasks.py").write_text(TASKS)
-    words = ["run", small_store.path, "--out", "out", f"my_tasks:{function}"]
+    words = ["run", small_store.path, "--out", "out", "my_tasks:after_a_step"]
     done = cec(*words, ranks=4, cwd=tmp_path)
     assert done.returncode == 1
     assert done.told.count("Traceback") == 1
-    assert shown in done.told
-    assert function in done.told
-
-
-@pytest.mark.any_mpi
-def test_a_task_that_leaves_is_told_what_it_has_to_return(cec, small_store, tmp_path):
-    (tmp_path / "my_tasks.py").write_text(TASKS)
-    words = ["run", small_store.path, "--out", "out", "my_tasks:stops"]
-    done = cec(*words, ranks=4, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.told == (
-        "cec-mpi: error: task my_tasks:stops left with sys.exit(0): expected it to return its "
-        "results"
-    )
+    assert "ZeroDivisionError: after a step" in done.told
+    assert "after_a_step" in done.told
 
 
 @pytest.mark.any_mpi
@@ -299,9 +248,9 @@ def test_too_few_machines_end_a_run_after_the_steps_that_were_made(multiply, tmp
 
 @pytest.mark.any_mpi
 def test_a_run_that_never_began_leaves_no_results(multiply, tmp_path):
-    assert multiply(ranks=3).returncode == 2
     (tmp_path / "a.json").write_text('{"available": [[2]]}')
-    assert multiply("--availability", tmp_path / "a.json").returncode == 4
+    done = multiply("--serial", "--availability", tmp_path / "a.json", ranks=0)
+    assert done.returncode == 4
     assert not list((tmp_path / "out").glob("*.*"))
     assert multiply("--serial", ranks=0).returncode == 0
 
@@ -343,9 +292,12 @@ def test_ranks_end_when_mpirun_is_killed(running):
 
 @pytest.mark.any_mpi
 @pytest.mark.parametrize(
-    ("size", "rank"), [("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "PMI_RANK")]
+    ("command", "size", "rank"),
+    [
+        ("run", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+        ("doctor", "PMI_SIZE", "PMI_RANK"),
+    ],
 )
-@pytest.mark.parametrize("command", ["run", "doctor"])
 def test_processes_of_another_launcher_say_so_once(start, small_store, command, size, rank):
     words = [command]
     if command == "run":

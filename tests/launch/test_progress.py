@@ -58,6 +58,7 @@ def on_a_terminal(start, tmp_path):
     return on_a_terminal
 
 
+@pytest.mark.any_mpi
 def test_steps_are_shown_on_a_terminal_while_they_are_made(on_a_terminal, slow_run, tmp_path):
     process, terminal = on_a_terminal(slow_run[slow_run.index("cec-mpi") :])
     terminal.await_text(" of 3 available")
@@ -85,7 +86,7 @@ def test_a_launcher_passes_on_a_line_now_and_then(on_a_terminal, slow_run, tmp_p
 
 @pytest.mark.any_mpi
 def test_a_short_run_shows_nothing_elsewhere_but_how_it_ended(run, slow_run):
-    done = run(slow_run)
+    done = run([*slow_run[slow_run.index("cec-mpi") :], "--serial"])
     assert (done.returncode, done.told) == (0, "")
     first, last, report = done.stdout.splitlines()
     assert first.startswith("matvec is done: 40 steps on 3 machines, ")
@@ -95,5 +96,5 @@ def test_a_short_run_shows_nothing_elsewhere_but_how_it_ended(run, slow_run):
 
 @pytest.mark.any_mpi
 def test_a_quiet_run_shows_nothing(run, slow_run):
-    done = run([*slow_run, "-q"])
+    done = run([*slow_run[slow_run.index("cec-mpi") :], "--serial", "-q"])
     assert (done.returncode, done.told, done.stdout) == (0, "", "")

@@ -159,6 +159,7 @@ def test_machines_that_a_test_has_killed_are_there_for_the_next(pytest_on):
     assert " 7 passed in " in done.stdout
 
 
+@pytest.mark.any_mpi
 def test_machines_without_mpi_are_for_runs_without_ranks(pytest_on):
     done = pytest_on(ELASTIC, "--with-mpi", "-rs")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -209,9 +210,9 @@ def test_after(cec_comm):
     ("place", "rank", "code"),
     [
         ("before", 1, 1),
-        ("everywhere", 0, 1),
+        pytest.param("everywhere", 0, 1, marks=pytest.mark.any_mpi),
         ("teardown", 2, 1),
-        ("operator", 0, 1),
+        pytest.param("operator", 0, 1, marks=pytest.mark.any_mpi),
         ("leaving", 2, 7),
         ("interrupted", 1, 2),
     ],
@@ -245,6 +246,7 @@ def test_messages_while_the_others_are_machines(cec_operator, cec_comm):
 """
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize(
     ("place", "which", "shown"),
     [

@@ -84,9 +84,9 @@ def test_nothing_grows_with_machines_that_come_and_go(accepting, store, join, co
         made.until(lambda: len(made.happened("joined")) == 4)
         come_and_go(50)
         descriptors, size = come_and_go(50)
-        later, larger = come_and_go(150)
+        later, larger = come_and_go(100)
         assert later <= descriptors
-        assert larger - size < 150 * 10_000
+        assert larger - size < 100 * 10_000
 
 
 def test_what_a_machine_says_unasked_is_passed_over(accepting, store, join, conn, caplog):
