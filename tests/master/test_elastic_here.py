@@ -512,9 +512,10 @@ def all_wrong(machines, size, adjoint=None):
 NAMED = [(3, 3, 3, 3), (2,) * 6, (5, 3, 2, 2), (1, 4, 1, 3, 1, 2)]  # any three can be missing
 
 
-@pytest.mark.parametrize("way", NAMED)
-@pytest.mark.parametrize("check_of", ["parity", "sample"])
-@pytest.mark.parametrize("size", [1e-7, 1.0, 1e7])
+@pytest.mark.parametrize("way", NAMED[::3])
+@pytest.mark.parametrize(
+    ("check_of", "size"), [("parity", 1e-7), ("parity", 1e7), ("sample", 1e-7), ("sample", 1.0)]
+)
 @pytest.mark.parametrize("adjoint", [False, True])
 def test_one_of_several_that_is_wrong_in_all_of_its_shards_is_named(
     many, way, check_of, size, adjoint
@@ -546,7 +547,7 @@ def test_a_first_product_that_is_adjoint_has_all_its_probes_compared(many):
             assert {event["wrong"] for event in recorder.happened if "wrong" in event} == {3}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(data=st.data())
 def test_wrong_answers_of_several_shards_are_replaced_or_refused(many, data):
     X, make = many

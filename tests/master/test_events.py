@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.core.code import decoder as decoder_module
 from cec_mpi.core.plan import planner as planner_module
 from cec_mpi.core.step import codec as codec_module
 from cec_mpi.master.numbers import bounds as bounds_module
@@ -17,7 +16,7 @@ SETS = [{1, 2, 3, 4, 5, 6}, {1, 2, 4, 6}, {2, 3, 5}]
 @pytest.fixture
 def made(monkeypatch):
     """How often something was worked out, by name."""
-    counts = dict.fromkeys(("plans", "sets", "bounds", "codecs"), 0)
+    counts = dict.fromkeys(("plans", "bounds", "codecs"), 0)
 
     def counted(owner, name, kind):
         original = getattr(owner, name)
@@ -29,7 +28,6 @@ def made(monkeypatch):
         monkeypatch.setattr(owner, name, counting)
 
     counted(planner_module, "plan_placed", "plans")
-    counted(decoder_module, "_factored", "sets")
     counted(bounds_module, "amplification", "bounds")
     counted(codec_module.Codec, "__init__", "codecs")
     return counts
@@ -52,14 +50,6 @@ def test_nothing_is_worked_out_for_machines_that_were_there_before(A, made):
         assert np.allclose(A @ np.ones(20), X.sum(axis=1))
         assert np.allclose(A.T @ np.ones(60), X.sum(axis=0))
     assert set(made.values()) == {len(SETS)}
-
-
-def test_what_was_worked_out_goes_with_its_plan(A, made, monkeypatch):
-    monkeypatch.setattr(planner_module, "_PLANS", 1)
-    for available in SETS * 2:
-        A.available = available
-        assert np.allclose(A @ np.ones(20), X.sum(axis=1))
-    assert set(made.values()) == {2 * len(SETS)}
 
 
 def test_a_set_seen_before_is_as_accurate_as_it_was(A):

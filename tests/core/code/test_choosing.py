@@ -19,7 +19,7 @@ def best(generator, machines, recovery):
     return min(norm(generator, some) for some in combinations(machines, recovery))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     size=st.sampled_from([(6, 3), (10, 5), (20, 16), (9, 1)]),
     family=st.sampled_from(["fourier", "gaussian", "chebyshev"]),

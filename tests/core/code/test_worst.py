@@ -33,7 +33,7 @@ def test_the_worst_of_all_sets_is_found(family, systematic, machines, recovery):
         assert np.linalg.cond(generator[list(found.rows)]) == pytest.approx(number, rel=1e-3)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.data())
 def test_a_search_finds_a_set_and_none_worse_than_the_worst(data):
     recovery = data.draw(st.integers(1, 5), "recovery")

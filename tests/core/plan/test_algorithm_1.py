@@ -74,7 +74,7 @@ def check(found, loads, copies):
     assert len(found) <= len(loads)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(problems())
 def test_the_blocks_of_a_plan_are_those_of_the_paper(problem):
     available, speeds, copies, rows = problem
@@ -88,7 +88,7 @@ def test_the_blocks_of_a_plan_are_those_of_the_paper(problem):
     ]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(problems())
 def test_the_blocks_in_fractions_are_those_of_the_paper(problem):
     available, speeds, copies, _ = problem

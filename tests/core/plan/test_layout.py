@@ -1,12 +1,11 @@
 """Where blocks lie along the rows: few intervals for each machine."""
 
+from collections import Counter
 from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
 
-from cec_mpi.core.plan import assignment as assignment_module
-from cec_mpi.core.plan import layout
 from cec_mpi.core.plan.layout import order_along_rows
 from cec_mpi.core.plan.load import whole_row_load
 from cec_mpi.core.plan.schemes import cyclic, heterogeneous
@@ -103,16 +102,31 @@ def test_the_order_holds_each_block_once(blocks, copies):
     assert np.array_equal(order, order_along_rows(machines, available.tolist()))
 
 
-@pytest.mark.parametrize("blocks", [1, 40, 300])
-@pytest.mark.parametrize("copies", [1, 9, 40])
-def test_the_order_is_the_same_however_it_is_worked_out(blocks, copies, monkeypatch):
+def drawn(blocks, copies):
+    """Blocks on some of 60 machines, and the numbers of these."""
     rng = np.random.default_rng(blocks)
     available = np.sort(rng.choice(np.arange(1, 500), 60, replace=False))
-    machines = np.array(
-        [np.sort(rng.choice(available, copies, replace=False)) for _ in range(blocks)],
-        dtype=np.int32,
-    )
-    order = order_along_rows(machines, available.tolist())
-    monkeypatch.setattr(layout, "_LARGEST_PRODUCT", 0)
-    monkeypatch.setattr(assignment_module, "_PIECE", 50)
-    assert np.array_equal(order, order_along_rows(machines, available.tolist()))
+    machines = [np.sort(rng.choice(available, copies, replace=False)) for _ in range(blocks)]
+    return np.array(machines, dtype=np.int32), available.tolist()
+
+
+@pytest.mark.parametrize("blocks", [1, 40, 250])
+@pytest.mark.parametrize("copies", [1, 9, 40])
+def test_each_block_is_followed_by_the_one_left_that_shares_most_machines(blocks, copies):
+    machines, available = drawn(blocks, copies)
+    sets = [set(block) for block in machines.tolist()]
+    order, left = [0], list(range(1, blocks))
+    while left:
+        order.append(max(left, key=lambda block: len(sets[block] & sets[order[-1]])))
+        left.remove(order[-1])
+    assert order_along_rows(machines, available).tolist() == order
+
+
+@pytest.mark.parametrize(("blocks", "copies"), [(300, 9), (8000, 40)])
+def test_very_many_blocks_are_sorted_by_the_machines_that_are_in_most(blocks, copies):
+    machines, available = drawn(blocks, copies)
+    counts = Counter(machines.ravel().tolist())
+    rank = {machine: (-counts[machine], machine) for machine in available}
+    keys = [sorted(rank[machine] for machine in block)[:8] for block in machines.tolist()]
+    expected = sorted(range(blocks), key=keys.__getitem__)
+    assert order_along_rows(machines, available).tolist() == expected

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from cec_mpi.core.code.mds import make_code
-from cec_mpi.core.plan import planner as planner_module
 from cec_mpi.core.plan.planner import Planner, plan_step
 from cec_mpi.core.plan.scheme import SCHEMES
 from cec_mpi.errors import InfeasibleError, InputError
@@ -150,29 +149,24 @@ def test_the_same_machines_and_speeds_give_the_same_plan_back(scheme):
     assert planner.plan(EVERYONE, speeds_of(0)) is faster
 
 
-def test_the_plan_used_longest_ago_is_forgotten_first(monkeypatch):
-    monkeypatch.setattr(planner_module, "_PLANS", 16)
+def test_the_plan_used_longest_ago_is_forgotten_first():
     planner = Planner(3, 420)
-    plans = [planner.plan(EVERYONE, speeds_of(number)) for number in range(16)]
-    assert planner.plan(EVERYONE, speeds_of(0)) is plans[0]
-    planner.plan(EVERYONE, speeds_of(16))
-    assert planner.plan(EVERYONE, speeds_of(0)) is plans[0]
-    assert planner.plan(EVERYONE, speeds_of(2)) is plans[2]
-    assert planner.plan(EVERYONE, speeds_of(1)) is not plans[1]
+    used, unused = (planner.plan(EVERYONE, speeds_of(number)) for number in range(2))
+    for number in range(2, 200):
+        planner.plan(EVERYONE, speeds_of(number))
+        assert planner.plan(EVERYONE, speeds_of(0)) is used
+    assert planner.plan(EVERYONE, speeds_of(1)) is not unused
 
 
-def test_plans_with_many_decoders_are_forgotten_sooner(monkeypatch):
-    monkeypatch.setattr(planner_module, "_NUMBERS_PER_PLACE", 0)
-    planner, code = Planner(3, 420), make_code(6, 3)
-    plans = [planner.plan(EVERYONE, speeds_of(number)) for number in range(3)]
-    for plan in plans:
-        plan.decoders(code)
-    monkeypatch.setattr(planner_module, "_NUMBERS", plans[1].numbers + plans[2].numbers)
-    newest = planner.plan(EVERYONE, speeds_of(3))
-    assert planner.plan(EVERYONE, speeds_of(3)) is newest
-    assert planner.plan(EVERYONE, speeds_of(2)) is plans[2]
-    assert planner.plan(EVERYONE, speeds_of(1)) is plans[1]
-    assert planner.plan(EVERYONE, speeds_of(0)) is not plans[0]
+def test_plans_with_many_numbers_are_forgotten_sooner():
+    machines, recovery = 2000, 500
+    everyone, rng = tuple(range(1, machines + 1)), np.random.default_rng(0)
+    planner = Planner(recovery, 1_000_000)
+    speeds = [tuple(each) for each in rng.uniform(1, 4, (40, machines)).tolist()]
+    plans = [planner.plan(everyone, each) for each in speeds]
+    assert planner.plan(everyone, speeds[-1]) is plans[-1]
+    assert planner.plan(everyone, speeds[-2]) is plans[-2]
+    assert planner.plan(everyone, speeds[0]) is not plans[0]
 
 
 def test_a_step_that_cannot_be_planned_does_no_harm_to_the_planner():

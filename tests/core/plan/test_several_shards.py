@@ -20,7 +20,7 @@ from cec_mpi.errors import InfeasibleError, InputError
 
 SPEEDS = (2, 2, 3, 3, 4, 4)  # the paper's example
 ONE_FAST = (1, 1, 1, 1, 1, 20)
-many = settings(max_examples=100, deadline=None, database=None)
+many = settings(max_examples=40, deadline=None, database=None)
 
 
 @st.composite
@@ -112,7 +112,7 @@ def test_no_whole_rows_are_done_sooner(case, rows, unit):
     assert sum(sooner) < recovery * rows
 
 
-@settings(max_examples=80, deadline=None, database=None)
+@settings(max_examples=40, deadline=None, database=None)
 @given(loads(most_shards=3), st.integers(1, 3))
 def test_brute_force(case, rows):
     speeds, counts, recovery = case

@@ -45,7 +45,7 @@ class Coded:
         return coded
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_what_was_coded_is_decoded_and_the_adjoint_is_its_transpose(data):
     machines = data.draw(st.integers(1, 8), "machines")
@@ -56,11 +56,8 @@ def test_what_was_coded_is_decoded_and_the_adjoint_is_its_transpose(data):
         "speeds",
     )
     rows, columns = data.draw(st.integers(1, 40), "rows"), data.draw(st.integers(1, 3), "columns")
-    most = data.draw(st.sampled_from([1, 7, 10**6]), "numbers at a time")
     code = make_code(machines, recovery)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(panels, "width", lambda _: most)
-        coded = Coded(code, speeds, rows, columns)
+    coded = Coded(code, speeds, rows, columns)
     tolerance = 1e-13 * coded.codec.condition
     for dtype, exact in ((np.float64, 1), (np.float32, 1e8)):
         parts, coefficients = coded.decoded(dtype), coded.coefficients(dtype)
@@ -111,14 +108,13 @@ def nearly_singular(recovery):
             return MDSCode(generator)
 
 
-@pytest.mark.parametrize("most", [4, 10**6])
-def test_machines_whose_rows_of_g_are_nearly_singular(monkeypatch, most):
-    monkeypatch.setattr(panels, "width", lambda _: most)
+@pytest.mark.parametrize("rows", [10, 3 * panels.width(5) // 2])
+def test_machines_whose_rows_of_g_are_nearly_singular(rows):
     code = nearly_singular(5)
-    coded = Coded(code, [1.0] * 5, 10, 1)
-    before = coded.answers.reshape(5, 10)
+    coded = Coded(code, [1.0] * 5, rows, 1)
+    before = coded.answers.reshape(5, rows)
     np.testing.assert_allclose(code.generator @ coded.decoded(), before, atol=1e-14)
-    coefficients = coded.coefficients().reshape(5, 10)
+    coefficients = coded.coefficients().reshape(5, rows)
     residual = code.generator.T @ coefficients - coded.given
     assert abs(residual).max() < 1e-14 * abs(coefficients).max()
 
