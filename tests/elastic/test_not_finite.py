@@ -28,8 +28,10 @@ def products(operator, X):
     yield lambda: np.testing.assert_allclose(operator.H @ V[:, 0], X.T @ V[:, 0], atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["nan", "inf"])
-@pytest.mark.parametrize("options", [PATIENT, {"stragglers": 1}, {"check": "sample"}])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("nan", PATIENT), ("inf", {"stragglers": 1}), ("inf", {"check": "sample"})],
+)
 def test_it_is_replaced_with_one_machine_to_spare(store, X, kind, options):
     recorder, wrong = Kept(), (1, 2, 3, 2)  # in each step
     faults = ",".join(f"{kind}:{machine}@{step}" for step, machine in enumerate(wrong))
@@ -94,8 +96,9 @@ def test_with_nobody_to_spare_the_machine_is_named(store, X):
             np.testing.assert_allclose(product(v), matrix @ v, atol=1e-10)
 
 
-@pytest.mark.parametrize("options", [PATIENT, {"stragglers": 1}])
-@pytest.mark.parametrize("precision", ["double", "shard"])
+@pytest.mark.parametrize(
+    ("options", "precision"), [(PATIENT, "double"), ({"stragglers": 1}, "shard")]
+)
 def test_what_is_too_large_is_nobodys_error(stores, X, options, precision):
     recorder = Kept()
     options = {"recorder": recorder, "precision": precision, **options}

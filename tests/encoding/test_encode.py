@@ -290,8 +290,7 @@ def test_blocks_that_do_not_fit_the_rows_lose_none(tmp_path, small_blocks, rows,
 LITTLE = 256 << 20
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(400_000, 100), (3, 13_000_000)])
-@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(("rows", "columns", "order"), [(400_000, 100, "F"), (3, 13_000_000, "C")])
 def test_memory_stays_in_its_bound_whatever_the_shape_of_x(tmp_path, rows, columns, order):
     source = tmp_path / "X.npy"
     shape = (rows, columns)

@@ -90,7 +90,7 @@ def test_rows_that_do_not_stand_side_by_side(dtype, columns):
     assert not sums[:, 0].any()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     rows=st.integers(0, 70),
     columns=st.integers(1, 70),

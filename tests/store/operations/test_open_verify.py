@@ -180,7 +180,7 @@ def test_what_is_seen_without_reading_shards(made, path, damage):
     machine=st.integers(1, MACHINES),
     bit=st.integers(0, 8 * 120_128 - 1),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_one_flipped_bit_anywhere_in_a_shard_is_found(flipping, machine, bit):
     file = flipping / name_of(machine)
     flip(file, bit)
@@ -484,7 +484,7 @@ def test_a_lost_manifest_says_that_repair_restores_it(path):
 
 
 @given(bit=st.integers(0, 1 << 16))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_flipped_bit_in_the_manifest_is_said_and_repaired(flipping, bit):
     file = flipping / "manifest.json"
     before = file.read_bytes()

@@ -117,7 +117,7 @@ def test_any_l_shards_give_the_others_and_x_back(path, X, lost):
 
 
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_whatever_is_damaged_is_rebuilt_and_only_that(made, tmp_path_factory, data):
     path = shutil.copytree(made / "store", tmp_path_factory.mktemp("any") / "store")
     X = np.load(made / "X.npy")
@@ -182,7 +182,7 @@ def harm(path, kind, machine, data):
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_mix_of_harm_is_found_and_mended_or_said_to_be_too_much(made, tmp_path_factory, data):
     path = shutil.copytree(made / "store", tmp_path_factory.mktemp("harm") / "store")
     X = np.load(made / "X.npy")

@@ -61,7 +61,7 @@ def store(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_rows_come_to_one_size_and_back(dtype, data):
     shape = data.draw(st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 7, 40, 250])))
     finite = npst.from_dtype(np.dtype(dtype), allow_nan=False, allow_infinity=False)
