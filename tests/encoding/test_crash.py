@@ -29,7 +29,7 @@ SIZES = (5, 3)
 def test_killed_at_random_moments_nothing_is_lost():
     """A short run of the campaign in scripts."""
     done = subprocess.run(
-        [sys.executable, CAMPAIGNS / "crash_store.py", "--kills", "2", "--seed", "5"],
+        [sys.executable, CAMPAIGNS / "crash_store.py", "--kills", "1", "--seed", "5"],
         capture_output=True,
         text=True,
         timeout=500,
@@ -37,7 +37,7 @@ def test_killed_at_random_moments_nothing_is_lost():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines() == [
-        f"{kind}: 2 kills, 0 problems" for kind in ("encode", "repair", "add")
+        f"{kind}: 1 kills, 0 problems" for kind in ("encode", "repair", "add")
     ]
 
 
