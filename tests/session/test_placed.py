@@ -116,7 +116,7 @@ def test_further_stores_are_shared_out_in_proportion(made, tmp_path):
         ({"shards_per_machine": (2, 0)}, InputError, "2,0: expected at least 1 on each machine"),
         ({"shards_per_machine": (4, 4)}, InputError, "4,4: the store has 7 shards"),
         ({"shards_per_machine": (1, 1)}, InfeasibleError, "1,1: a step needs 3 shards"),
-        ({"shards_per_machine": 2.5}, InputError, "shards per machine 2.5: expected whole"),
+        ({"shards_per_machine": 2.5}, InputError, "shards per machine 2.5: expected a whole"),
         ({"shards_per_machine": "auto"}, InputError, "in one process, expected speeds"),
         (
             {"shards_per_machine": "auto", "speeds": (1,) * 8},

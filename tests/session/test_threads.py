@@ -467,12 +467,12 @@ with cec_mpi.open_operator(store, None) as A, A.open(store) as B:
             leave()
             break
         code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        print(code, all(np.array_equal(X @ w, first) for X in (started, A, B)), flush=True)
+        print(code, all(np.allclose(X @ w, first) for X in (started, A, B)), flush=True)
     else:
         process = multiprocessing.get_context("fork").Process(target=sys.exit, args=(6,))
         process.start()
         process.join()
-        print(process.exitcode, np.array_equal(A @ w, first))
+        print(process.exitcode, np.allclose(A @ w, first))
 if os.getpid() == parent:
     started.close()
     print("closed")
