@@ -225,7 +225,8 @@ class TaskRun:
                     left = "a checkpoint, from which the same command with --resume goes on"
                 if self.arrays:
                     files = ", ".join(f"{name}.npy" for name in self.arrays)
-                    left = f"{files} saved, {SUMMARY} is missing; {left}"
+                    is_saved = "is saved" if len(self.arrays) == 1 else "are saved"
+                    left = f"{files} {is_saved}, {SUMMARY} is missing; {left}"
             if made or self.outcome is not None:
                 about = self.task_name, self.out, recorder, before, time.perf_counter() - begin
                 print_closing(ending_of(*about, self.outcome, self.arrays or (), left))

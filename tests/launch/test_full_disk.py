@@ -148,7 +148,7 @@ def test_arrays_stay_where_only_the_summary_has_no_room(on_small_disk, files):
     assert done.told == (
         f"cec-mpi: error: {SMALL}/out/summary.json cannot be written: No space left on device"
     )
-    assert f"{SMALL}/out: result.npy is complete, summary.json is missing; " in done.stdout
+    assert f"{SMALL}/out: result.npy is saved, summary.json is missing; " in done.stdout
     assert np.load(out_of(files) / "result.npy").shape == (31,)
 
 

@@ -21,7 +21,7 @@ from helpers.recording import Kept
 def begin(start, store, tmp_path):
     """Start a run that machines may join, of thirty products if nothing else is said."""
 
-    def begin(ranks, *options, task=("vectors=W.npy"), launcher=("mpirun",)):
+    def begin(ranks, *options, task=("vectors=W.npy",), launcher=("mpirun",)):
         np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((30, 60)))
         words = ["cec-mpi", "run", store.path, "--out", "out", *task]
         return start([*launcher, "-n", ranks, *words, "--accept", "conn", *options])
