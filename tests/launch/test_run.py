@@ -228,7 +228,7 @@ def test_a_file_says_who_is_up_while_a_run_goes_on(start, large_store, tmp_path)
     for printed, available in zip(("1,2,3,4,5,6", "[2, 3, 5]", "6 5\n3 2"), sets, strict=True):
         (tmp_path / "new").write_text(printed)
         (tmp_path / "new").rename(up)
-        wait_for(f'"available": {list(available)}')
+        wait_for(f'"available":[{",".join(map(str, available))}]')
     process.send_signal(signal.SIGUSR1)
     _, stderr = process.communicate(timeout=30)
     assert code_of(process.returncode, stderr) == 6, stderr

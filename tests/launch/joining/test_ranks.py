@@ -110,7 +110,7 @@ def test_ranks_go_on_without_machines_that_joined(begin, join, store, until_told
     steps = tmp_path / "out" / "steps.jsonl"
     _wait_for(steps, '"kind":"step"')
     machine.kill()
-    _wait_for(steps, '"lost": 3')
+    _wait_for(steps, '"lost":3')
     until_told.tell()
     stderr = run.communicate(timeout=LIMIT)[1]
     assert run.returncode == 0, stderr
