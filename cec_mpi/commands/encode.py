@@ -19,17 +19,14 @@ if TYPE_CHECKING:
 
 def add_encode(commands: Any) -> None:
     """``cec-mpi encode``."""
+    from cec_mpi.encoding.sources import FORMATS  # with NumPy
+
     p = commands.add_parser(
         "encode",
         help="encode a matrix on disk into a store of coded shards",
         description="Encode a matrix into a store; under mpirun all ranks share the work.",
     )
-    p.add_argument(
-        "source",
-        metavar="X",
-        help=".npy, a directory of .npy parts, file.h5::/dataset, Zarr, .csv, .tsv, .mtx, or raw "
-        "binary with --shape",
-    )
+    p.add_argument("source", metavar="X", help=FORMATS)
     p.add_argument("store", metavar="STORE", help="the directory to make")
     for group in GROUPS:
         add_options(p, group)

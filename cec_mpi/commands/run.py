@@ -18,7 +18,7 @@ from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.together import run_together
-from cec_mpi.run.options import DEFAULT, NAMES, JoinOptions, RunOptions, is_setting, run_options
+from cec_mpi.run.options import DEFAULT, JoinOptions, RunOptions, is_setting, run_options
 
 
 def add_run(commands: Any) -> None:
@@ -46,7 +46,7 @@ def add_run(commands: Any) -> None:
         nargs="?",
         metavar="TASK",
         default=DEFAULT,
-        help=f"{', '.join(NAMES)}, or my_module:function (default: {DEFAULT})",
+        help="svd, ridge, ... (cec-mpi task lists them) or my_module:function (default: matvec)",
     )
     p.add_argument(
         "settings",

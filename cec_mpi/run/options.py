@@ -13,11 +13,7 @@ from cec_mpi.options.option import from_flags, option
 if TYPE_CHECKING:
     import argparse
 
-NAMES = ("matvec", "power", "pagerank", "svd", "pca", "lstsq", "ridge", "logistic", "cg")
-"""Of the tasks; `cec_mpi.tasks.TASKS` has them, and SciPy with it."""
-
-
-DEFAULT = NAMES[0]
+DEFAULT = "matvec"
 
 
 def is_setting(word: str) -> bool:

@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import cec_mpi
+from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.errors import CecError
 from cec_mpi.records import Recorder, StepRecord
 
 SIZES = [(3, 1), (4, 2), (6, 3), (8, 5), (12, 8), (20, 10), (30, 15), (40, 20)]
-CODES = ["auto", "cauchy", "chebyshev", "fourier", "gaussian", "orthonormal"]
+CODES = ["auto", *sorted(FAMILIES)]
 MOST_ENTRIES = 200_000  # of X, where its rows are long: two rows for each machine at least
 SETS, VECTORS_OF_CASE, COLUMNS_OF_BLOCK = 8, 64, 4
 WIDE = np.longdouble

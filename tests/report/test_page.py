@@ -215,9 +215,9 @@ def test_the_drawing_has_a_table_of_the_blocks(browser):
     browser.open(page(report_data.report(made)))
     browser.press("#assignment", "\ue011", "\ue014")
     kept = made["assignments"][1]
-    rows = browser.run(ROWS, ".tables table")
     wanted = [f"{start:,}\u2013{stop - 1:,}" for start, stop, _ in kept["blocks"]]
-    assert [row[1] for row in rows] == wanted
+    browser.until(lambda: [row[1] for row in browser.run(ROWS, ".tables table")] == wanted)
+    rows = browser.run(ROWS, ".tables table")
     assert [row[3] for row in rows] == [" ".join(map(str, block[2])) for block in kept["blocks"]]
     machines = browser.run(ROWS, ".tables > :last-child table")
     gone = [row[0] for row in machines if "preempted" in row[1]]

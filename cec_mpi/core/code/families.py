@@ -36,20 +36,24 @@ def harmonics(points: Floats, recovery: int) -> Floats:
 
 
 def _fourier(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
+    """N equally spaced points of L real harmonics, best for small N."""
     return harmonics(2 * np.pi * np.arange(machines) / machines, recovery)
 
 
 def _orthonormal(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
+    """L columns of a random orthogonal matrix, best for large N."""
     q, r = np.linalg.qr(rng.standard_normal((machines, recovery)))
     columns: Floats = q * np.sign(np.diag(r)) * np.sqrt(machines / recovery)
     return columns
 
 
 def _gaussian(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
+    """Independent normal entries."""
     return rng.standard_normal((machines, recovery))
 
 
 def _chebyshev(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
+    """Chebyshev polynomials at Chebyshev nodes."""
     angles = (2 * np.arange(machines) + 1) * np.pi / (2 * machines)
     values: Floats = np.cos(np.outer(angles, np.arange(recovery)))
     return values

@@ -181,12 +181,9 @@ def make_code(
     recovery : int
         Recovery threshold, L.
     family : str
-        ``fourier``: N equally spaced points of L real harmonics, best for small N;
-        ``orthonormal``: L columns of a random orthogonal matrix, best for large N;
-        ``gaussian``: independent normal entries; ``chebyshev``: Chebyshev polynomials at
-        Chebyshev nodes; ``cauchy``: a Cauchy matrix; ``auto``: measure all, keep the one
-        with the best worst case; where that is found, not measured, the one with the best
-        median of those that are within 1.5 of it.
+        One of `FAMILIES`, or ``auto``: measure all, keep the one with the best worst case; where
+        that is found, not measured, the one with the best median of those that are within 1.5 of
+        it.
     systematic : bool
         Store X_1 .. X_L as they are on the first L machines.
     seed : int

@@ -55,10 +55,8 @@ def open_source(
     Parameters
     ----------
     source : path
-        An ``.npy`` file; a directory of ``.npy`` parts, stacked in the natural order of
-        their names; ``file.h5::/dataset`` or an HDF5 file with one matrix;
-        ``array.zarr`` or ``group.zarr::/array``; ``.csv`` or ``.tsv``; Matrix Market
-        ``.mtx``; with a shape raw binary, C-ordered.
+        One of `FORMATS`: parts are stacked in the natural order of their names, raw binary is
+        C-ordered.
     options : EncodeOptions
         Those of raw binary and of text tables matter. With a delimiter, any name will do for a
         table.
