@@ -25,6 +25,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from cec_mpi.records.events import Event
+    from cec_mpi.records.step import Why
+
+    Short = Callable[[int, Literal["machine", "shard"], Iterable[int], Mapping[int, Why]], None]
+    """Hears what a step waits for, as `Recorder.waiting` does."""
 
 WARNED = "it was warned that it has to leave"  # why it has `Left`
 _ANY_NUMBER = 1 << 62  # of shards
@@ -214,6 +218,7 @@ class Roster:
         self.there: set[int] = set()
         self.gone: dict[int, Gone] = {}
         self.hosts: Mapping[int, str] = {}
+        self.short: Short = lambda missing, of, available, away: None
 
     def __getitem__(self, rank: int) -> Process:
         return self._by_rank[rank]

@@ -18,7 +18,7 @@ from cec_mpi.machine.emulation import Emulation, SpeedChange
 from cec_mpi.records.directory import SUMMARY_VERSION
 from cec_mpi.records.events import KIND_OF
 from cec_mpi.records.recorder import Recorder
-from cec_mpi.records.step import FIELDS, VERSION, Why
+from cec_mpi.records.step import FIELDS, VERSION, Waiting, Why
 from cec_mpi.run import checkpoints
 from helpers import ROOT
 
@@ -90,12 +90,14 @@ def test_each_field_of_a_step_is_described(made):
 def test_each_kind_of_event_and_line_is_described(made):
     assert sorted(first_cells(section("Steps"), "event")) == sorted(KIND_OF)
     kinds = first_cells(section("Lines between steps"), "`kind`")
-    assert {"header", "step", *kinds} == {
+    assert {"header", "step", *kinds} - {"waiting"} == {  # for nobody
         json.loads(line)["kind"]
         for line in (made / "power" / "steps.jsonl").read_text().splitlines()
     }
     assert set(lines_of(made / "power", "progress")[0]) == {"kind", "known"}
     assert set(lines_of(made / "power", "checkpoint")[0]) == {"kind"}
+    (row,) = [line for line in section("Lines between steps").splitlines() if "`waiting`" in line]
+    assert all(f"`{name}`" in row for name in Waiting.__struct_fields__)
 
 
 @pytest.mark.parametrize("run", ["products", "power"])

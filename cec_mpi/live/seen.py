@@ -12,7 +12,7 @@ from typing import Any
 from cec_mpi.live.words import event_words
 from cec_mpi.records.events import kind_and_machine
 from cec_mpi.records.reading import Header, Line, Progress
-from cec_mpi.records.step import StepRecord
+from cec_mpi.records.step import StepRecord, Waiting
 
 _RECENT = 64  # steps that medians are of
 _TIMES = 4096  # steps that a rate is of, at the most
@@ -50,6 +50,8 @@ class Seen:
         Whether a step took seconds.
     known : dict of str to float
         What the task has said of how far it is.
+    short : Waiting or None
+        What the next step waits for, if too few machines are available.
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
@@ -66,6 +68,7 @@ class Seen:
         self._settled: dict[int, str] = {}  # the host of each that joined
         self.last: StepRecord | None = None
         self.recent: deque[StepRecord] = deque(maxlen=_RECENT)
+        self.short: Waiting | None = None
         self.known: dict[str, float] = {}
         self._times: deque[str] = deque(maxlen=_TIMES)
 
@@ -77,11 +80,13 @@ class Seen:
             self.take(line)
         elif isinstance(line, Progress):
             self.known.update(line.known)
+        elif isinstance(line, Waiting):
+            self.short = line
 
     def take(self, step: StepRecord) -> None:
         """Take the next step."""
         self.made += 1
-        self.last = step
+        self.last, self.short = step, None
         self.recent.append(step)
         self._times.append(step.time)
         for event in step.events:

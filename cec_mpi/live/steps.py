@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.live.seen import Seen
 from cec_mpi.live.shown import shown
-from cec_mpi.live.words import available_words, clock, duration, frequency
+from cec_mpi.live.words import available_words, clock, duration, frequency, waiting_words
 from cec_mpi.records import StepRecord
 from cec_mpi.records.events import kind_and_machine
+from cec_mpi.records.step import Waiting
 from cec_mpi.text import printable
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def states_of(seen: Seen) -> dict[int, str]:
     found |= {n: "preempted" for n in found if n not in step.available}
     found |= {n: why for why, those in step.away.items() for n in those if n in found}
     found |= {n: "late" for n in step.unanswered if n in found}
+    if seen.short is not None:
+        found |= {n: why for n, why in seen.short.away.items() if n in found}
     for kind, n in map(kind_and_machine, step.events):
         if kind in STATES and n in found:
             found[n] = kind
@@ -118,14 +121,17 @@ class RunView:
         self._seen = seen
         self._since = time.monotonic()
 
-    def take(self, step: StepRecord) -> None:
-        """The run has made a step."""
-        self._seen.take(step)
+    def take(self, line: StepRecord | Waiting) -> None:
+        """The run has made a step, or waits for machines."""
+        self._seen.read(line)
         self._since = time.monotonic()
 
     def line(self) -> str:
         """One line."""
-        self._seen.wait(time.monotonic() - self._since)
+        seconds = time.monotonic() - self._since
+        self._seen.wait(seconds)
+        if self._seen.short is not None:
+            return waiting_words(self._seen.short, seconds)
         if self._seen.last is None:
             return "no step yet"
         return ", ".join([f"{self._step()}: {self._machines()}", self._makespan(), *self._pace()])
@@ -134,6 +140,8 @@ class RunView:
         """Lines on a terminal of this size."""
         self._seen.wait(time.monotonic() - self._since)
         yield head_line(self._seen, width)
+        if self._seen.short is not None:
+            yield waiting_line(self._seen.short, self._seen.waiting)
         if height < _HIGH:
             return
         yield from strip_lines(self._seen, width, _ROWS if height >= 2 * _HIGH else 1, is_plain)
@@ -212,7 +220,8 @@ def strip_lines(seen: Seen, width: int, rows: int, is_plain: bool) -> Iterable[R
     """Marks of machines in rows, and how many are available."""
     from rich.text import Text
 
-    available = len(seen.last.available) if seen.last is not None else 0
+    known = seen.short or seen.last
+    available = 0 if known is None else len(known.available)
     words = f"{available} of {len(seen.taking_part)} available"
     room = max(1, width - 1 - (_TITLE + 1 if width >= _WIDE else 0))
     beside = 3 + len(words)  # in the first row, if one is enough
@@ -228,6 +237,13 @@ def strip_lines(seen: Seen, width: int, rows: int, is_plain: bool) -> Iterable[R
         if is_one:
             row.append(f"  {words}")
         yield titled("machines" if is_one else "", row, width)
+
+
+def waiting_line(waiting: Waiting, seconds: float) -> RenderableType:
+    """What the run waits for."""
+    from rich.text import Text
+
+    return Text(waiting_words(waiting, seconds), "bold yellow")
 
 
 def makespan_line(seen: Seen, width: int) -> RenderableType:
@@ -266,7 +282,7 @@ def titled(title: str, text: Any, width: int) -> RenderableType:
 @contextmanager
 def progress(
     header: Mapping[str, Any], choice: str
-) -> Iterator[Callable[[StepRecord], None] | None]:
+) -> Iterator[Callable[[StepRecord | Waiting], None] | None]:
     """Give a function that takes each record, or None where nothing is to be shown.
 
     Parameters
@@ -282,7 +298,7 @@ def progress(
             yield None
             return
 
-        def watch(record: StepRecord) -> None:
+        def watch(record: StepRecord | Waiting) -> None:
             with lock:
                 view.take(record)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import is_locked, was_locked
 from cec_mpi.live.seen import Seen
-from cec_mpi.live.words import clock
+from cec_mpi.live.words import clock, waiting_words
 from cec_mpi.records.directory import STEPS, has_checkpoint, read_summary
 from cec_mpi.records.reading import Following
 
@@ -88,6 +88,8 @@ class WatchedRun:
         silent = self.silent
         locked = is_locked(self.out)
         if locked or (locked is None and silent < _UNKNOWN):
+            if self.seen.short is not None:
+                return State(waiting_words(self.seen.short, silent))
             if self.seen.last is None:
                 return State("no step yet")
             rate = self.seen.rate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cec_mpi.records.events import KIND_OF, Event, kind_and_machine
+from cec_mpi.records.step import Waiting
 from cec_mpi.text import plural, printable
 
 _LONGEST = 200  # characters of a reason: no line is longer
@@ -52,6 +53,21 @@ def frequency(rate: float, what: str) -> str:
             break
     value = rate * seconds
     return f"{value:.0f} {what}/{unit}" if value >= 100 else f"{value:.1f} {what}/{unit}"
+
+
+def waiting_words(waiting: Waiting, seconds: float) -> str:
+    """What a run waits for.
+
+    Examples
+    --------
+    >>> waiting_words(Waiting(time="", missing=1, available=(1, 2)), 12.3)
+    'waiting for 1 more machine, 0:12: 2 of 3 available'
+    """
+    there = len(waiting.available)
+    words = f"waiting for {plural(waiting.missing, f'more {waiting.of}')}, {clock(seconds)}"
+    if waiting.of == "machine":
+        return f"{words}: {there} of {there + waiting.missing} available"
+    return f"{words}: {plural(there, 'machine')} available"
 
 
 def event_words(event: Event) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Literal
 
 from cec_mpi.availability.models import Asked, Availability, Listed, checked_set, seconds_between
 from cec_mpi.core.placement.placement import Placement, Reach
@@ -14,6 +15,9 @@ from cec_mpi.records.step import Away, Why
 from cec_mpi.roster import Roster
 from cec_mpi.text import plural
 from cec_mpi.times import TICK_SECONDS, WARNING_SECONDS
+
+if TYPE_CHECKING:
+    from cec_mpi.roster import Short
 
 _MOST_TICKS = 1_000_000  # that a step waits for, where ticks cost no time
 
@@ -68,6 +72,7 @@ class Schedule:
         self._start: float | None = None
         self._away: dict[int, tuple[Why, int]] = {}  # of the last step
         self.gate: Callable[[], None] = lambda: None
+        self.short: Short = lambda missing, of, available, away: None
 
     @property
     def available(self) -> tuple[int, ...]:
@@ -139,12 +144,29 @@ class Schedule:
             if waited >= _MOST_TICKS:
                 complaint = self._complaint(tick, available, *needed)
                 raise InfeasibleError(f"{complaint}; waited {plural(waited, 'tick')}")
+            self._tell_short(available, *needed)
             tick += 1
             waited += 1
             self._sleep_until(tick)
             self.gate()
         waited_seconds = self._clock.monotonic() - begin if waited else 0.0
         return Step(self._step, tick, waited, available, self._clock, waited_seconds)
+
+    def _tell_short(
+        self,
+        available: tuple[int, ...],
+        recovery: int,
+        placement: Placement | Reach,
+        spare: int,
+    ) -> None:
+        """Say what the next step waits for, and why the others are away."""
+        of: Literal["machine", "shard"] = "machine"
+        there = len(available)
+        if isinstance(placement, Placement) and not placement.is_plain:
+            of, there = "shard", placement.count(available)
+        others = sorted(self._present.difference(available))
+        away = {n: self._why(n, False) for n in others if n <= placement.machines}
+        self.short(max(1, recovery + spare - there), of, available, away)
 
     def taken(self, step: Step, machines: int) -> None:
         """A step of a store with so many machines has begun: the next one comes after it."""

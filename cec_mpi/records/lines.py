@@ -52,6 +52,10 @@ class LineWriter:
                 setattr(new, name, value)
         return _line(new)
 
+    def line(self, content: Any) -> str:
+        """A line of its own that has a schema."""
+        return _line(content)
+
     def note(self, kind: str, **content: Any) -> str:
         """A line of its own, of what is known after the step before it."""
         return _line({"kind": kind, **content})

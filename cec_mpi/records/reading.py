@@ -21,6 +21,7 @@ from cec_mpi.records.step import (
     Bounds,
     StepLine,
     StepRecord,
+    Waiting,
     check_events,
     check_machines,
 )
@@ -48,8 +49,8 @@ class Checkpoint(Struct, tag="checkpoint", tag_field="kind"):
     """A later run can go on from here."""
 
 
-Line = Header | StepRecord | Progress | Checkpoint
-_decoder = msgspec.json.Decoder(Header | StepLine | Progress | Checkpoint)
+Line = Header | StepRecord | Progress | Checkpoint | Waiting
+_decoder = msgspec.json.Decoder(Header | StepLine | Progress | Checkpoint | Waiting)
 
 
 class WrongLineError(Exception):
@@ -61,7 +62,7 @@ WRONG = WrongLineError, msgspec.DecodeError, ValueError, RecursionError
 
 
 def decoded(line: bytes) -> Any:
-    """What a line says: a `Header`, `Progress`, `Checkpoint` or `StepLine`.
+    """What a line says: a `Header`, `Progress`, `Checkpoint`, `Waiting` or `StepLine`.
 
     Raises
     ------
@@ -262,7 +263,7 @@ class Following:
         -------
         anew : bool
             The file is another one than before: what was read of it counts no more.
-        lines : list of Header, StepRecord, Progress or Checkpoint
+        lines : list of Header, StepRecord, Progress, Checkpoint or Waiting
 
         Raises
         ------

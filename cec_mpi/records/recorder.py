@@ -13,12 +13,12 @@ import os
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from msgspec.structs import asdict
 
@@ -29,7 +29,7 @@ from cec_mpi.records.directory import STEPS
 from cec_mpi.records.events import KIND_OF, Event, kind_and_machine
 from cec_mpi.records.lines import LineWriter
 from cec_mpi.records.reading import read_lines
-from cec_mpi.records.step import StepRecord
+from cec_mpi.records.step import StepRecord, Waiting, Why
 
 _EXACT = 10_000  # numbers that are kept as they are
 _PER_OCTAVE = 128  # bins, after that,
@@ -97,7 +97,7 @@ class Recorder:
     Parameters
     ----------
     watch : callable, optional
-        Called with each `StepRecord`.
+        Called with each `StepRecord`, and with each `Waiting` for more machines.
     earlier : sequence of StepRecord
         Steps of the runs that this one goes on from.
 
@@ -117,7 +117,7 @@ class Recorder:
 
     def __init__(
         self,
-        watch: Callable[[StepRecord], None] | None = None,
+        watch: Callable[[StepRecord | Waiting], None] | None = None,
         earlier: Sequence[StepRecord] = (),
     ) -> None:
         self._watch = watch
@@ -134,6 +134,7 @@ class Recorder:
         self.served: set[int] = set()
         self._available: tuple[int, ...] = ()
         self._noted: list[Event] = []
+        self._waits: object = None  # what was said of it
         self._computed = 0.0  # seconds
         self._makespans, self._ratios = RunningMedian(), RunningMedian()
         self._over_hindsight = RunningMedian()
@@ -161,7 +162,9 @@ class Recorder:
     def _begin_now() -> tuple[datetime, float]:
         return datetime.now(UTC), time.monotonic()
 
-    def write_to(self, stream: IO[str], watch: Callable[[StepRecord], None] | None = None) -> None:
+    def write_to(
+        self, stream: IO[str], watch: Callable[[StepRecord | Waiting], None] | None = None
+    ) -> None:
         """Write the header now and each step as it happens, one JSON object a line."""
         self._stream = stream
         self._path = Path(getattr(stream, "name", STEPS))
@@ -178,6 +181,7 @@ class Recorder:
         if record.events or self._noted:
             self._take_events(record)
         self._count(record)
+        self._waits = None
         if record.available != self._available:
             self._available = record.available
             self.served.update(record.available)
@@ -236,6 +240,24 @@ class Recorder:
             known = {name: float(value) for name, value in numbers.items()}
             known = {name: value for name, value in known.items() if math.isfinite(value)}
             self._write(self._lines.note("progress", known=known))
+
+    def waiting(
+        self,
+        missing: int,
+        of: Literal["machine", "shard"],
+        available: Iterable[int],
+        away: Mapping[int, Why],
+    ) -> None:
+        """The next step waits for more machines, or shards; said again only if that changes."""
+        known = missing, of, tuple(available), dict(away)
+        if known == self._waits:
+            return
+        self._waits = known
+        line = Waiting(time=self.now(), missing=missing, of=of, available=known[2], away=known[3])
+        if self._stream is not None:
+            self._write(self._lines.line(line))
+        if self._watch is not None:
+            self._watch(line)
 
     def checkpoint(self) -> None:
         """A later run can go on from the last step."""

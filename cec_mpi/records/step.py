@@ -41,6 +41,30 @@ Away = dict[Why, dict[Machine, Count]]
 """Machines, and since which step they are away, by why."""
 
 
+class Waiting(Struct, frozen=True, kw_only=True, tag="waiting", tag_field="kind"):
+    """Fewer machines are available than the next step needs.
+
+    Attributes
+    ----------
+    time : str
+        Since when, as of `StepRecord`.
+    missing : int
+        How many more machines are needed, or shards.
+    of : {"machine", "shard"}
+        What is counted: shards where machines have several.
+    available : tuple of int
+        Numbers of the machines that are available.
+    away : dict of int to str
+        Why each other machine is away, where that is known.
+    """
+
+    time: str
+    missing: Count
+    of: Literal["machine", "shard"] = "machine"
+    available: tuple[Machine, ...] = ()
+    away: dict[Machine, Why] = field(default_factory=dict)
+
+
 class StepRecord(Struct, frozen=True, kw_only=True, tag="step", tag_field="kind"):
     """One step.
 

@@ -38,7 +38,7 @@ from cec_mpi.records.reading import (
     check_lines,
     decoded,
 )
-from cec_mpi.records.step import DEFAULTS, FIELDS, PER_MACHINE, Bounds, check_machines
+from cec_mpi.records.step import DEFAULTS, FIELDS, PER_MACHINE, Bounds, Waiting, check_machines
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -196,6 +196,8 @@ def chunks_of(data: bytes) -> list[Chunk]:
         if isinstance(told, Header):
             found.append(taken.chunk())
             taken = _Taken(told.about, True)
+        elif isinstance(told, Waiting):
+            pass  # the step after it says how long that was
         elif isinstance(told, Progress | Checkpoint):
             taken.notes.append((len(taken.times), told))
         else:

@@ -144,6 +144,9 @@ class Session:
             clock=self._hub.clock,
         )
         self._recorder = recorder
+        self.schedule.short = recorder.waiting
+        if self._hub.roster is not None:
+            self._hub.roster.short = recorder.waiting
         self._stores = 0
         self._machines = machines
         self._options = options

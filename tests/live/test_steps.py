@@ -13,6 +13,7 @@ import pytest
 from cec_mpi.live.seen import Seen
 from cec_mpi.live.shown import shown
 from cec_mpi.live.steps import RunView, progress, strip
+from cec_mpi.records.step import Waiting
 from cec_mpi.terminal import tell, warn
 from helpers.steps import BEGIN, header, record
 
@@ -110,6 +111,14 @@ def test_a_machine_that_is_away_is_shown_as_the_records_say():
     assert letters[1:5] == "?.x?"
     found.take(record(2, preempted=[2]))
     assert strip(found, 6, is_plain=True)[0][1][0] == "."
+
+
+def test_a_run_that_waits_says_for_what_until_its_next_step():
+    view = RunView(seen([record(1)]))
+    view.take(Waiting(time="", missing=2, of="shard", available=(1,), away={2: "lost"}))
+    assert view.line() == "waiting for 2 more shards, 0:00: 1 machine available"
+    view.take(record(2))
+    assert view.line().startswith("step 3")
 
 
 def test_letters_and_colours_that_a_terminal_does_not_have(on_terminal, monkeypatch):

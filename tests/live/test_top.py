@@ -101,6 +101,21 @@ def test_without_a_terminal_it_is_shown_once(out, capsys):
     assert printed(capsys, out) == printed(capsys, out, "--once", "--every", 1e300)
 
 
+def test_a_run_that_waits_for_machines_says_so(out, capsys):
+    waiting = {"kind": "waiting", "time": STEPS[-1]["time"], "missing": 1, "available": [1, 3]}
+    write(out / "steps.jsonl", header(), *STEPS, waiting | {"away": {"2": "lost"}})
+    with locked(out, "busy"):
+        long_ago(out, 95)
+        assert state_of(out).startswith("waiting for 1 more machine, 1:")
+        assert state_of(out).endswith(": 2 of 3 available")
+        lines = [line.split() for line in printed(capsys, out)]
+    (state,) = [line for line in lines if line[:1] == ["2"]]
+    assert "lost" in state
+    with locked(out, "busy"):
+        write(out / "steps.jsonl", header(), *STEPS, waiting, step(21))
+        assert state_of(out) == "going"
+
+
 def test_how_a_run_is(out):
     record = out / "steps.jsonl"
     with locked(out, "busy"):

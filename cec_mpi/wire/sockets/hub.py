@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
@@ -106,7 +106,10 @@ class Shortage:
         if missing == self._said or now - self._since < SHORTAGE_SECONDS:
             return
         self._said = missing
-        more = plural(missing, "more shard" if shards else "more machine")
+        of: Literal["machine", "shard"] = "shard" if shards else "machine"
+        away = {n: gone.word for n, gone in self._roster.gone.items() if n not in here}
+        self._roster.short(missing, of, here, away)
+        more = plural(missing, f"more {of}")
         say(f"waiting for {more} ({plural(len(here), 'machine')} here)")
 
 

@@ -71,7 +71,7 @@ class Story:
         if not path.exists() or b"\n" not in path.read_bytes():
             return []
         steps = read_lines(path).steps  # the last line may be half written
-        return [event for step in steps for event in step["events"] if event.keys() & set(kinds)]
+        return [event for step in steps for event in step.events if event.keys() & set(kinds)]
 
     def until(self, count, *kinds):
         """Wait until so many events of these kinds have happened."""

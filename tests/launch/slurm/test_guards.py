@@ -62,7 +62,7 @@ def test_too_many_ranks_on_a_node_for_open_mpi(run, cluster):
 def test_doctor_says_what_srun_has(run, cluster):
     done = run(["cec-mpi", "doctor"], variables=cluster)
     assert done.returncode == 0
-    assert "srun --mpi   " in done.stdout
+    assert "srun --mpi  " in done.stdout
     assert "pmi2" in done.stdout
 
 
