@@ -97,7 +97,7 @@ class Recorder:
     Parameters
     ----------
     watch : callable, optional
-        Called with each `StepRecord`, and with each `Waiting` for more machines.
+        Called with each `StepRecord`.
     earlier : sequence of StepRecord
         Steps of the runs that this one goes on from.
 
@@ -117,7 +117,7 @@ class Recorder:
 
     def __init__(
         self,
-        watch: Callable[[StepRecord | Waiting], None] | None = None,
+        watch: Callable[[StepRecord], None] | None = None,
         earlier: Sequence[StepRecord] = (),
     ) -> None:
         self._watch = watch
@@ -135,6 +135,7 @@ class Recorder:
         self._available: tuple[int, ...] = ()
         self._noted: list[Event] = []
         self._waits: object = None  # what was said of it
+        self._shows: Callable[[Waiting], None] = lambda line: None
         self._computed = 0.0  # seconds
         self._makespans, self._ratios = RunningMedian(), RunningMedian()
         self._over_hindsight = RunningMedian()
@@ -165,10 +166,14 @@ class Recorder:
     def write_to(
         self, stream: IO[str], watch: Callable[[StepRecord | Waiting], None] | None = None
     ) -> None:
-        """Write the header now and each step as it happens, one JSON object a line."""
+        """Write the header now and each step as it happens, one JSON object a line.
+
+        `watch` is called with each of them, and with each `Waiting` for machines.
+        """
         self._stream = stream
         self._path = Path(getattr(stream, "name", STEPS))
-        self._watch = watch or self._watch
+        if watch is not None:
+            self._watch = self._shows = watch
         self._write(self._lines.header(self.common))
 
     def note(self, events: Sequence[Event]) -> None:
@@ -256,8 +261,7 @@ class Recorder:
         line = Waiting(time=self.now(), missing=missing, of=of, available=known[2], away=known[3])
         if self._stream is not None:
             self._write(self._lines.line(line))
-        if self._watch is not None:
-            self._watch(line)
+        self._shows(line)
 
     def checkpoint(self) -> None:
         """A later run can go on from the last step."""
