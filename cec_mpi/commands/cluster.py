@@ -19,6 +19,7 @@ from cec_mpi.options import values
 from cec_mpi.options.elastic import CONNECTION, Elastic, if_removed
 from cec_mpi.options.option import add_flag, from_flags
 from cec_mpi.options.placed import Placed
+from cec_mpi.run.options import run_options
 from cec_mpi.terminal import put, warn
 
 if TYPE_CHECKING:
@@ -233,12 +234,19 @@ def _parsed(
     parser: argparse.ArgumentParser, words: Sequence[str], line: Sequence[str], where: str
 ) -> argparse.Namespace:
     """What ``cec-mpi run`` makes of these words, so that the job does not fail on them."""
+    from cec_mpi.run.settings import task_options
+    from cec_mpi.tasks import find_task
+
     if _without_out(line) != line:
         raise InputError(f"{where}--out: tasks of an array have DIR/1, DIR/2, ... of themselves")
     try:
-        return parser.parse_args([*words, *line])
+        arguments = parser.parse_args([*words, *line])
+        run = run_options(arguments)
+        if ":" not in run.task:  # a task of the user's own may be there on the cluster alone
+            task_options(find_task(run.task), run, 0)
     except InputError as error:
         raise InputError(f"{where}{error}") from None
+    return arguments
 
 
 def _without_out(words: Sequence[str]) -> list[str]:

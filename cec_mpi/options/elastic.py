@@ -30,6 +30,8 @@ Check = Literal["none", "parity", "sample"]
 CONNECTION = "connection.json"
 """The connection file in the directory of a run."""
 _REMOVED = {
+    "task": "the task is a word after the store, such as cec-mpi run STORE svd k=5",
+    "set": "options of the task are words, such as cec-mpi run STORE svd k=5",
     "on_loss": "a run with elastic (--elastic) continues without lost machines",
     "spares": "with elastic (--elastic), processes beyond the machines of the store are spares",
     "replace": "cec-mpi join starts a machine that takes the place of a lost one, at any time",

@@ -33,12 +33,12 @@ def tell_ending(out: str, received: signal.Signals) -> None:
 
     if received is not signal.SIGTERM:
         return
-    left = "no checkpoint: the same command with --resume begins again"
+    left = "writes a checkpoint if its step ends in time"  # which mpirun does not wait for
     if has_checkpoint(Path(out)):
-        left = "a checkpoint: the same command with --resume continues"
+        left = f"has a checkpoint in {out}"
     tell_terminal(
-        f"cec-mpi: mpirun ends the run: {out} has {left}; mpirun --with-ft ulfm with --elastic "
-        "continues without a lost process"
+        f"cec-mpi: mpirun ends the run, which {left}: the same command with --resume continues "
+        "(if a process was lost: mpirun --with-ft ulfm with --elastic continues without it)"
     )
 
 

@@ -149,7 +149,7 @@ def test_scripts_that_somebody_has_changed_are_not_replaced(slurm, tmp_path, mon
     machines = Path("cec-mpi-machines.sbatch")
     machines.write_text(machines.read_text().replace("1-2", "1-3"))
     master = Path("cec-mpi-master.sbatch").read_text()
-    code, _, err = slurm("--elastic", 2, *words, "k=4")
+    code, _, err = slurm("--elastic", 2, *words, "svd", "k=4")
     assert code == 2
     assert ".sbatch: is there and differs, expected another --job-name" in err
     assert "1-3" in machines.read_text()
@@ -450,7 +450,9 @@ BAD = [
     (f"--ntasks 7 --sbatch n=3 {STORE}", "'n': expected a long option"),
     (f"--ntasks 7 --job-name 'a\nb' {STORE}", "one line"),
     (f"--ntasks 7 --setup 'a\nb' {STORE}", "one line"),
-    (f"--ntasks 7 {STORE} 'a=\n'", "one line"),
+    (f"--ntasks 7 {STORE} my:f 'a=\n'", "one line"),
+    (f"--ntasks 7 {STORE} sdv k=3", "did you mean svd?"),
+    (f"--ntasks 7 {STORE} svd kk=3", "kk: task svd takes"),
     (f"--ntasks 7 --array absent.txt {STORE}", "absent.txt"),
     (f"--ntasks 7 --array empty.txt {STORE}", "no line of options"),
     (f"--ntasks 7 --array open.txt {STORE}", "open.txt, line 2: No closing quotation"),

@@ -108,7 +108,7 @@ def test_the_terminal_says_how_to_continue(start, slow_store, tmp_path, end):
     else:
         ranks_of(process)[3].kill()
     told = process.communicate(timeout=30)[0]
-    assert f"{out} has a checkpoint: the same command with --resume continues" in told
+    assert f"has a checkpoint in {out}: the same command with --resume continues" in told
     assert "mpirun --with-ft ulfm with --elastic" in told
 
 
