@@ -71,6 +71,7 @@ class Schedule:
         self._tick = tick
         self._start: float | None = None
         self._away: dict[int, tuple[Why, int]] = {}  # of the last step
+        self._heard: tuple[int, tuple[int, ...]] = -1, ()  # of which tick: it is asked for once
         self.gate: Callable[[], None] = lambda: None
         self.short: Short = lambda missing, of, available, away: None
 
@@ -93,6 +94,7 @@ class Schedule:
         InputError
             A machine does not take part.
         """
+        self._heard = -1, ()
         if machines is None:
             self._availability = self._given
             return
@@ -101,7 +103,8 @@ class Schedule:
 
     def listed(self, step: Step) -> set[int]:
         """Machines that would be available in a step, those that have left among them."""
-        return set(self._availability.at(step.tick))
+        tick, machines = self._heard
+        return set(machines if tick == step.tick else self._availability.at(step.tick))
 
     def next(
         self,
@@ -195,7 +198,8 @@ class Schedule:
         return "late" if is_listed else "preempted"
 
     def _at(self, tick: int, machines: int) -> tuple[int, ...]:
-        available = self._staying(self._availability.at(tick))
+        self._heard = tick, self._availability.at(tick)
+        available = self._staying(self._heard[1])
         if available and available[-1] > machines:
             return tuple(n for n in available if n <= machines)
         return available

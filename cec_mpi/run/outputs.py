@@ -21,6 +21,9 @@ from cec_mpi.records.directory import RESULT
 
 SAVED = object()  # in the place of an output that has a file of its own
 RESULT_NAME = Path(RESULT).stem
+_LONGEST = 100  # characters of a name
+# What NumPy and pickle raise of values that they cannot take.
+_UNSAVED = InputError, pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError
 
 
 class Outputs:
@@ -73,7 +76,7 @@ class Outputs:
         for name, value in outcome.items():
             try:
                 number = self._saved(name, value, name in in_summary, saved.warnings)
-            except (InputError, pickle.PicklingError, AttributeError, TypeError) as error:
+            except _UNSAVED as error:
                 kind = type(value).__name__
                 saved.lost.append(f"{name!r}, which is a {kind} and cannot be saved ({error})")
                 continue
@@ -88,13 +91,15 @@ class Outputs:
         if self._mapped is not None and value is self._mapped:
             self.flush()
             return SAVED
+        if isinstance(value, np.ma.MaskedArray) and value.dtype.kind in "biuf":
+            value = np.ma.filled(value.astype(np.float64), np.nan)
         try:
             array = np.asarray(value)
         except ValueError:  # rows of different lengths
             array = _as_object(value)
         plain = array.dtype.kind in "biufU" or value is None
         if array.ndim == 0 and plain and name != RESULT_NAME and not is_taken:
-            number = array.item()
+            number = array.astype(np.float64).item() if array.dtype.kind == "f" else array.item()
             finite = not isinstance(number, float) or math.isfinite(number)
             return number if finite else str(number)
         path = self._directory / f"{name}.npy"
@@ -155,7 +160,7 @@ def as_outcome(returned: object) -> dict[str, Any]:
         named = [] if returned is None else [(RESULT_NAME, returned)]
     outcome: dict[str, Any] = {}
     for key, value in named:
-        name = re.sub(r"\W", "_", str(key)) or "_"
+        name = re.sub(r"\W", "_", str(key))[:_LONGEST] or "_"
         while name in outcome:
             name += "_"
         outcome[name] = value

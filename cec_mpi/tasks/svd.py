@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InputError, ToleranceWarning
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.common.lanczos import Lanczos, lanczos_state
 from cec_mpi.tasks.common.options import fraction, warn_of_tolerance, whole
@@ -15,6 +17,8 @@ from cec_mpi.tasks.common.units import divided, in_units, scaled
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
+
+_SEEN = 50.0  # times the error of products, a square of a singular value has two right digits
 
 
 def svd(
@@ -64,15 +68,15 @@ def svd(
     Warns
     -----
     ToleranceWarning
-        `tol` is below ``X.attainable``.
+        `tol` is below ``X.attainable``, or singular values are too small to be found accurately.
 
     Notes
     -----
     As in ``svds``, the vectors v on the shorter side of X are eigenvectors of X'X (or XX'), and
     values, and vectors on the other side, are those of ``X [v_1 ... v_k]``. Singular values
-    below 1e-8 of the largest are not accurate. Iterations end when the residual of each
-    eigenvector is below ``max(tol, 1.5e-8)**2`` times its eigenvalue, or as small as the errors
-    of products, which are measured on the way.
+    below 1e-7 of the largest are not accurate, and a warning says so. Iterations end when the
+    residual of each eigenvector is below ``max(tol, 1.5e-8)**2`` times its eigenvalue, or as
+    small as the errors of products, which are measured on the way.
 
     From one vector, the method finds one vector for each singular value. So that none is missed
     that X has more than once, a few more iterations from a random vector look for what is left.
@@ -149,8 +153,22 @@ def leading_triplets(
     inner = vectors @ turn.T
     u, vt = (outer, inner.T) if tall else (inner, outer.T)
     signs = _signs(vt)
+    _warn_of_noise(s, lanczos.noise)
     ending = {"iterations": lanczos.iterations, "converged": lanczos.converged}
     return u * signs, s, vt * signs[:, np.newaxis], ending
+
+
+def _warn_of_noise(s: NDArray[Any], noise: float) -> None:
+    """Warn of singular values whose squares are not much larger than the errors of X' (X v)."""
+    least = math.sqrt(_SEEN * noise)
+    if s.size and s[-1] < least:
+        warnings.warn(
+            f"{int((s < least).sum())} of {s.size} singular values are below {least / s[0]:.0e} of "
+            "the largest and may be off by more than 1 %: products with X are not exact enough for "
+            "them (a smaller k leaves them out)",
+            ToleranceWarning,
+            stacklevel=3,
+        )
 
 
 def _finite(product: NDArray[Any]) -> NDArray[Any]:

@@ -184,6 +184,12 @@ def module(tmp_path, monkeypatch):
         "    return X.matvec(np.full(X.shape[1], k))\n"
         "def several(X):\n"
         "    return np.arange(2.0), 2.5\n"
+        "def odd(X):\n"
+        "    deep = []\n"
+        "    for _ in range(3000):\n"
+        "        deep = [deep]\n"
+        "    masked = np.ma.array([1.0, 2.0], mask=[False, True])\n"
+        "    return {'n' * 300: 1, 'deep': deep, 'long': np.longdouble(2), 'masked': masked}\n"
         "def number(X):\n"
         "    return 2.5\n"
         "def seconds(X):\n"
@@ -267,6 +273,15 @@ def test_what_is_no_array_of_numbers_is_saved_too(run, module):
     assert found.item() == [[1.0], [2.0, 3.0]]
     assert np.load(done.out / "first.npy").tolist() == [1, 1]
     assert done.summary["a_b"] == 3
+
+
+def test_one_value_that_cannot_be_saved_costs_no_other(run, module):
+    done = run(task=f"{module}:odd")
+    assert done.code == 2
+    assert "'deep', which is a list" in done.err
+    found = np.load(done.out / "masked.npy")
+    assert found[0] == 1
+    assert np.isnan(found[1])
 
 
 def test_a_number_with_a_name_of_the_summary_gets_a_file(run, module):

@@ -42,6 +42,7 @@ def test_triplets_as_numpy_finds_them(rows, columns, seed, data):
     assert (vt.max(axis=1) >= np.abs(vt).max(axis=1)).all()
 
 
+@pytest.mark.filterwarnings("ignore:.* singular values are below")
 def test_repeated_singular_values_and_a_low_rank():
     for values in ([5, 5, 5, 1, 0.5], [3, 2]):
         matrix = with_singular_values(np.array(values, float), (50, 40))
@@ -120,6 +121,7 @@ def test_no_more_products_than_arpack_for_residuals_as_small(matrix, k, counted)
     assert np.abs(matrix.T @ found["u"] - found["vt"].T * found["result"]).max() < errors
 
 
+@pytest.mark.filterwarnings("ignore:.* singular values are below")
 @pytest.mark.parametrize("accuracy", [1e-12, 1e-7, 1e-4])
 @pytest.mark.parametrize("values", [np.linspace(1, 2, 60), 0.5 ** np.arange(60), [3, 2]])
 def test_errors_of_products_end_it_when_they_are_all_that_is_left(values, accuracy, noisy):

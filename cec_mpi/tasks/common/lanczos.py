@@ -126,6 +126,11 @@ class Lanczos:
         self._projected[:rows, :rows] = state["projected"]
 
     @property
+    def noise(self) -> float:
+        """The largest error of a product that has shown, in the units of the eigenvalues."""
+        return self._noise
+
+    @property
     def vector(self) -> Array:
         """What A is to be multiplied with next."""
         vector: Array = self._basis[self._known]
