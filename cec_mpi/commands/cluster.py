@@ -25,6 +25,8 @@ from cec_mpi.terminal import put, warn
 if TYPE_CHECKING:
     from cec_mpi.core.placement.placement import Placement
 
+_STORE = "STORE"  # that the script takes as its argument
+
 
 def add_slurm(commands: Any) -> None:
     """``cec-mpi slurm``."""
@@ -136,7 +138,7 @@ def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -
         raise InputError("--master-sbatch: expected --elastic with it")
     parameters = _parameters(arguments.array) if arguments.array is not None else []
     runs = [
-        _parsed(run_parser, words[1:] if words else ["STORE", "--out", "DIR"], line, where)
+        _parsed(run_parser, words[1:] if words else [_STORE, "--out", "DIR"], line, where)
         for where, line in parameters or [("", [])]
     ]
     for run in runs:
@@ -242,7 +244,8 @@ def _parsed(
     try:
         arguments = parser.parse_args([*words, *line])
         run = run_options(arguments)
-        if ":" not in run.task:  # a task of the user's own may be there on the cluster alone
+        # The script's arguments may name the task, and a user's own may be on the cluster alone.
+        if run.store != _STORE and ":" not in run.task:
             task_options(find_task(run.task), run, 0)
     except InputError as error:
         raise InputError(f"{where}{error}") from None
