@@ -48,5 +48,5 @@ def test_fractions_in_words_are_computed(page):
 
 def test_words_tell_many_numbers():
     words = "".join(told(page)[0] for page in PAGES)
-    assert len(EQUATION.findall(words)) >= 6
-    assert len(FRACTION.findall(words)) > 30
+    assert len(EQUATION.findall(words)) >= 4
+    assert len(FRACTION.findall(words)) > 20
