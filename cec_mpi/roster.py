@@ -4,13 +4,13 @@ How a machine of an elastic run is lost, in the order in which it happens:
 
 1. `wire.sockets.listener` notices that a connection has ended, and `wire.sockets.hub` that this was
    the machine's. The hub also excludes one that cannot open its shard or sends an answer of the
-   wrong length. Of a machine that is silent, `master.flight.in_flight` decides that a step does
+   wrong length. Of a machine that is silent, `master.in_flight` decides that a step does
    not wait for it any longer (it is late), and `master.one_by_one` (`give_up_silent`) that it
    counts as lost. One that reports a failure, or was wrong in three steps, is excluded by them.
 2. The roster changes the state of the process, and tells the change: `Lost`, `GivenUp`, `Left` or
    `Excluded`. It alone says who is there. The hub has a spare become the machine.
 3. `master.one_by_one` (`note`) writes the change into the step's record, and
-   `master.flight.in_flight` (`_handle`) has `forward` or `adjoint` give the missing rows to others.
+   `master.in_flight` (`_handle`) has `forward` or `adjoint` give the missing rows to others.
 4. `master.schedule` and `master.planning` plan the next step for the machines that are there.
 
 In lockstep the loss of a machine ends the job (`processes.ending`).

@@ -23,7 +23,7 @@ from cec_mpi.run.options import run_options
 from cec_mpi.terminal import put, warn
 
 if TYPE_CHECKING:
-    from cec_mpi.core.placement.placement import Placement
+    from cec_mpi.core.plan.placement import Placement
 
 _STORE = "STORE"  # that the script takes as its argument
 

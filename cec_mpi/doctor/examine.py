@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.doctor.diagnosis import findings, report, to_json
 from cec_mpi.doctor.facts import Facts, Seen
 from cec_mpi.doctor.measure import measure_products, measure_wires
@@ -27,8 +27,7 @@ from cec_mpi.processes.launcher import (
 )
 from cec_mpi.processes.library import library
 from cec_mpi.processes.places import Place, place_of_ranks
-from cec_mpi.processes.start import meet
-from cec_mpi.processes.together import on_master
+from cec_mpi.processes.together import meet, on_master
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import open_store

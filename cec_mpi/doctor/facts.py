@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.step.costs import StepCosts
 from cec_mpi.doctor.measure import Wire
 from cec_mpi.processes.launcher import Continuity, Launcher

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.equilibration import ColumnSizes
+from cec_mpi.core.accuracy.scaling import ColumnSizes
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import WriteHandles, read_at
 from cec_mpi.files.regular import open_regular

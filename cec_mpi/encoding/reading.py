@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.equilibration import ZEROS, exponents_of, largest_of_rows, least_of_rows
+from cec_mpi.core.accuracy.scaling import ZEROS, exponents_of, largest_of_rows, least_of_rows
 from cec_mpi.encoding.sources import Matrix, Source
 from cec_mpi.errors import InputError
 from cec_mpi.store.format.manifest import Manifest

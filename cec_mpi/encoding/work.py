@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.equilibration import ColumnSizes, divide_rows, equilibrate
+from cec_mpi.core.accuracy.scaling import ColumnSizes, divide_rows, equilibrate
 from cec_mpi.encoding.bands import Bands
 from cec_mpi.encoding.journal import read_exponents, read_sums
 from cec_mpi.encoding.reading import (

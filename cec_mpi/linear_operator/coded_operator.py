@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from cec_mpi.core.plan.scheme import Scheme
+from cec_mpi.core.plan.assignment import Scheme
 from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.opening import Entrance
 from cec_mpi.master.master import Master

@@ -11,8 +11,8 @@ from cec_mpi.core.accuracy.deviation import Deviation
 from cec_mpi.core.accuracy.scaling import Scales, multiplied
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
-from cec_mpi.master.numbers.bounds import ErrorBounds, checked
-from cec_mpi.master.numbers.buffers import Buffers, block_of, checked_out, column
+from cec_mpi.master.bounds import ErrorBounds, checked
+from cec_mpi.master.buffers import Buffers, block_of, checked_out, column
 from cec_mpi.master.one_by_one import MadeOneByOne
 from cec_mpi.master.planning import OpenStore
 from cec_mpi.master.step import CannotEnd, Multiplied, Step

@@ -15,12 +15,12 @@ from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.step.answers import Decoders, RowAnswers
 from cec_mpi.errors import CecError, InfeasibleError, MachineError
-from cec_mpi.master.flight.adjoint import AdjointStep
-from cec_mpi.master.flight.adopting import Adopting
-from cec_mpi.master.flight.checked import CheckedAdjoint
-from cec_mpi.master.flight.forward import ForwardStep
-from cec_mpi.master.numbers.bounds import ErrorBounds
-from cec_mpi.master.numbers.buffers import Buffers
+from cec_mpi.master.adjoint import AdjointStep
+from cec_mpi.master.adopting import Adopting
+from cec_mpi.master.bounds import ErrorBounds
+from cec_mpi.master.buffers import Buffers
+from cec_mpi.master.checked import CheckedAdjoint
+from cec_mpi.master.forward import ForwardStep
 from cec_mpi.master.planning import OpenStore
 from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.session import SessionOptions

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cec_mpi.core.placement.placement import Placement, Reach
+from cec_mpi.core.plan.assignment import Scheme
+from cec_mpi.core.plan.placement import Placement, Reach
 from cec_mpi.core.plan.planner import Plan, Planner
-from cec_mpi.core.plan.scheme import Scheme
-from cec_mpi.core.speeds.given import GivenSpeeds, Speeds, hindsight_makespan
-from cec_mpi.core.speeds.learned import SpeedEstimator
+from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator, Speeds, hindsight_makespan
 from cec_mpi.master.schedule import Schedule
 from cec_mpi.master.step import Makespans, Step
 from cec_mpi.records.recorder import Recorder
@@ -55,7 +54,7 @@ class StepPlanner:
     The paper's machines without the fourth:
 
     >>> from cec_mpi.availability.models import Listed
-    >>> from cec_mpi.core.speeds.given import GivenSpeeds
+    >>> from cec_mpi.core.speeds import GivenSpeeds
     >>> one_each = Placement.plain(6)
     >>> schedule = Schedule(Listed([(1, 2, 3, 5, 6)]), (1, 2, 3, 4, 5, 6))
     >>> steps = StepPlanner(schedule, GivenSpeeds([2, 2, 3, 3, 4, 4], 3, 420), one_each, 3, 420)

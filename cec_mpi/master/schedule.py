@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
 from cec_mpi.availability.models import Asked, Availability, Listed, checked_set, seconds_between
-from cec_mpi.core.placement.placement import Placement, Reach
+from cec_mpi.core.plan.placement import Placement, Reach
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.step import Step
 from cec_mpi.processes.waiting import Clock

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from cec_mpi.core.accuracy.deviation import Amplification, Deviation, Lengths, PartErrors
-from cec_mpi.core.accuracy.finite import Unusable
+from cec_mpi.core.checks.finite import Unusable
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.finite import NotFinite
+from cec_mpi.core.checks.finite import NotFinite
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.errors import MachineError
-from cec_mpi.master.numbers.bounds import ErrorBounds
-from cec_mpi.master.numbers.buffers import Buffers
+from cec_mpi.master.bounds import ErrorBounds
+from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.wire.jobs import Answered, Answers

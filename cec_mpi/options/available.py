@@ -16,7 +16,7 @@ from cec_mpi.options.option import STUDIES, Group, option, real_number, several,
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
-    from cec_mpi.core.placement.placement import Placement
+    from cec_mpi.core.plan.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
 

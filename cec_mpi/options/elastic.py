@@ -17,12 +17,12 @@ from cec_mpi.options.option import (
     whole_number,
 )
 from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.start import seconds_to_meet
+from cec_mpi.processes.together import seconds_to_meet
 from cec_mpi.text import shown
 from cec_mpi.times import LATE_SECONDS, USUAL_DEADLINE, USUAL_LATE_SECONDS
 
 if TYPE_CHECKING:
-    from cec_mpi.core.placement.placement import Placement
+    from cec_mpi.core.plan.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
 _MOST_FACTOR = 1e6

@@ -14,7 +14,7 @@ from cec_mpi.options.sharing import checked_speeds
 from cec_mpi.text import plural, shown
 
 if TYPE_CHECKING:
-    from cec_mpi.core.placement.placement import Placement
+    from cec_mpi.core.plan.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
 

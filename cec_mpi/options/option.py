@@ -16,7 +16,7 @@ from cec_mpi.text import shown
 if TYPE_CHECKING:
     import argparse
 
-    from cec_mpi.core.placement.placement import Placement
+    from cec_mpi.core.plan.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import Group, option, whole_number
@@ -115,8 +115,8 @@ class Placed(Group):
     def _spread(
         self, manifest: Manifest, speeds: Sequence[float], places: Sequence[Place] | None
     ) -> Placement:
-        from cec_mpi.core.placement.spreading import spread  # now: machines spread nothing
         from cec_mpi.core.plan.load import check_speeds
+        from cec_mpi.core.plan.placement import spread  # now: machines spread nothing
 
         code, room = manifest.code, self.most_shards(manifest)
         most = None if room is None else [room] * len(speeds)
@@ -134,7 +134,7 @@ class Placed(Group):
 
 def further_placement(first: Placement, manifest: Manifest) -> Placement:
     """All shards of a further store, in proportion to what machines have of the first one."""
-    from cec_mpi.core.placement.spreading import spread
+    from cec_mpi.core.plan.placement import spread
 
     code = manifest.code
     if first.is_plain:

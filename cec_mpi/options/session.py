@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
-from cec_mpi.core.placement.placement import Placement
-from cec_mpi.core.plan.scheme import Scheme, check_scheme
+from cec_mpi.core.plan.assignment import Scheme, check_scheme
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.available import Available, check_enough

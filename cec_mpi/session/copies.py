@@ -8,17 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.options.available import which_there_are
 from cec_mpi.options.placed import Placed
 from cec_mpi.options.sharing import SpeedsOption
 from cec_mpi.processes.failing import as_cec_error
 from cec_mpi.processes.places import place_of_ranks
-from cec_mpi.processes.start import meet
-from cec_mpi.processes.together import on_master
+from cec_mpi.processes.together import meet, on_master
 from cec_mpi.processes.waiting import Patience, wait_for
-from cec_mpi.session.stores import check_ranks
+from cec_mpi.session.session import check_ranks
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import stage_shard

@@ -22,7 +22,7 @@ from cec_mpi.processes.launcher import (
     without_launcher,
 )
 from cec_mpi.processes.places import Place, place_here, where_to_listen
-from cec_mpi.processes.start import seconds_to_meet
+from cec_mpi.processes.together import seconds_to_meet
 from cec_mpi.session.machine import (
     Source,
     leave_note,
@@ -34,7 +34,6 @@ from cec_mpi.session.session import Running, Session
 from cec_mpi.session.turns import Turns
 from cec_mpi.terminal import warn
 from cec_mpi.times import LEAVING_SECONDS
-from cec_mpi.wire.sockets.connection import Connection, GoneMasterError
 from cec_mpi.wire.sockets.connection_file import (
     KEY_VARIABLE,
     ConnectionFile,
@@ -44,6 +43,7 @@ from cec_mpi.wire.sockets.connection_file import (
 )
 from cec_mpi.wire.sockets.hub import SocketHub
 from cec_mpi.wire.sockets.listener import Listener
+from cec_mpi.wire.sockets.machine_end import Connection, GoneMasterError
 
 
 def launched() -> Launcher | None:

@@ -14,8 +14,7 @@ from cec_mpi.processes.ending import leaves_without_mpi, this_process
 from cec_mpi.processes.failing import ending_the_job, raised_together, starting_together
 from cec_mpi.processes.library import library_name
 from cec_mpi.processes.places import place_here, place_of_ranks
-from cec_mpi.processes.start import begin_start, meet
-from cec_mpi.processes.together import all_coming, check_start
+from cec_mpi.processes.together import all_coming, begin_start, check_start, meet
 from cec_mpi.times import RAISING_SECONDS
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
     else:
         from cec_mpi.session.session import Running, Session
         from cec_mpi.session.turns import turns_with_mpi
-        from cec_mpi.wire.collective.hub import CollectiveHub
+        from cec_mpi.wire.collective.master_end import CollectiveHub
 
     places = place_of_ranks(comm)
     meet(comm)

@@ -16,8 +16,7 @@ from cec_mpi.machine.emulation import Emulation
 from cec_mpi.machine.machine import Machine
 from cec_mpi.processes.waiting import Clock
 from cec_mpi.roster import Gone, Process, State
-from cec_mpi.session.serving import adopt, answer
-from cec_mpi.session.stores import noting_problems, open_machine
+from cec_mpi.session.serving import adopt, answer, noting_problems, open_machine
 from cec_mpi.wire.jobs import AnswerBuffers, Answered, Answers, Event, Job, JobsEnd
 from cec_mpi.wire.orders import Multiply, Opened, Opening, reported
 from cec_mpi.wire.protocol import Together

@@ -25,7 +25,6 @@ from cec_mpi.processes.places import place_here
 from cec_mpi.session.serving import serve
 from cec_mpi.terminal import say
 from cec_mpi.times import AGAIN_SECONDS, LOOK_SECONDS, NOTE_SECONDS, STOPPED_SECONDS
-from cec_mpi.wire.sockets.connection import Connection, GoneMasterError
 from cec_mpi.wire.sockets.connection_file import (
     KEY_VARIABLE,
     ConnectionFile,
@@ -33,7 +32,13 @@ from cec_mpi.wire.sockets.connection_file import (
     parse_listen,
     read_connection_file,
 )
-from cec_mpi.wire.sockets.machine_end import SocketMachineEnd, ToldToLeaveError, told_by
+from cec_mpi.wire.sockets.machine_end import (
+    Connection,
+    GoneMasterError,
+    SocketMachineEnd,
+    ToldToLeaveError,
+    told_by,
+)
 from cec_mpi.wire.sockets.messages import HELLO, Hello, package_here
 
 Source = Path | ConnectionFile

@@ -5,22 +5,29 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.step.product import Product
-from cec_mpi.errors import CecError
+from cec_mpi.errors import CecError, DamagedStoreError
+from cec_mpi.machine.faults import read_faults
 from cec_mpi.machine.machine import Machine
+from cec_mpi.options.machines import MachineOptions
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.logs import log_file
 from cec_mpi.processes.places import limit_threads
-from cec_mpi.session.stores import noting_problems, open_adopted, open_machine
+from cec_mpi.store.format.shard_files import problem_on_opening
+from cec_mpi.store.reader import Store
+from cec_mpi.store.shard import Shard
+from cec_mpi.store.stack import Stack
+from cec_mpi.store.staging import node_directory, staged_file
 from cec_mpi.wire.orders import Adopt, Close, Explain, Multiply, Open, Opened, Opening, Report, Stop
 from cec_mpi.wire.protocol import MachineEnd
 
@@ -130,3 +137,71 @@ def _open(
         return None
     machine.emulation = verdict
     return machine
+
+
+@contextmanager
+def noting_problems(
+    number: int, problems: list[str], passed: type[CecError] | tuple[()] = ()
+) -> Iterator[None]:
+    """Note why a machine cannot start, in place of raising it: the others wait for it."""
+    try:
+        yield
+    except passed:
+        raise
+    except (CecError, OSError) as error:
+        log.exception("machine %d cannot start", number)
+        problems.append(f"machine {number} on {socket.gethostname()} cannot start: {error}")
+
+
+def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = Machine) -> Machine:
+    """A machine with its shards, or one without when it has no part in the store.
+
+    Raises
+    ------
+    DamagedStoreError
+        A shard cannot be opened.
+    """
+    manifest, options = opening.manifest, opening.options
+    if not number:
+        return make(0, None, manifest.columns, opening.arithmetic)
+    store = Store(node_directory(opening.store), manifest)
+    shards = []
+    for n in opening.placement.of(number):
+        copy = staged_file(options.staged, manifest, n) if options.staged else None
+        log.info("machine %d reads %s", number, copy or store.path / manifest.shards[n - 1].file)
+        shards.append(_open_shard(store, n, copy, options))
+    shard = shards[0] if len(shards) == 1 else Stack(shards)
+    machine = make(number, shard, manifest.columns, opening.arithmetic)
+    machine.faults = read_faults(options.inject, opening.placement.machines, options.seed)
+    return machine
+
+
+def open_adopted(opening: Opening, number: int) -> Shard:
+    """A shard that a machine takes over, from the store.
+
+    Raises
+    ------
+    DamagedStoreError
+        It cannot be opened, or this node does not see it.
+    """
+    store = Store(node_directory(opening.store), opening.manifest)
+    file = store.path / opening.manifest.shards[number - 1].file
+    if not file.exists():
+        raise DamagedStoreError(f"{file}: no such file")
+    return _open_shard(store, number, None, opening.options)
+
+
+def _open_shard(store: Store, number: int, copy: Path | None, options: MachineOptions) -> Shard:
+    if options.mends:
+        from cec_mpi.store.degraded import DegradedShard  # which makes rows anew
+
+        return DegradedShard(store, number, options.shards, options.verify, copy)
+    try:
+        return store.open_shard(number, options.shards, options.verify, copy)
+    except DamagedStoreError as error:
+        file = store.path / store.manifest.shards[number - 1].file
+        if not (file.exists() and problem_on_opening(file, store.manifest)):
+            raise
+        raise DamagedStoreError(
+            f"{error} (cec-mpi repair {store.path} rebuilds it; with --elastic a run continues)"
+        ) from None

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import Enum
 from pathlib import Path
 
-from cec_mpi.core.plan.scheme import Scheme
-from cec_mpi.errors import InputError, SlowWarning
+from cec_mpi.core.plan.assignment import Scheme
+from cec_mpi.core.plan.placement import Placement
+from cec_mpi.errors import CecError, InputError, MachineError, SlowWarning
+from cec_mpi.machine.emulation import Emulation, fit_base
 from cec_mpi.master.master import Master
 from cec_mpi.master.planning import OpenStore, StepPlanner
 from cec_mpi.master.schedule import Schedule
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.options.sharing import SpeedsOption, speeds_by_machine
-from cec_mpi.processes.findings import find_crowds
+from cec_mpi.processes.findings import find_crowds, unseen_shards, wrong_ranks
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.places import Place, limit_threads
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.header import host_of_ranks, run_header
-from cec_mpi.session.stores import (
-    check_joining,
-    check_ranks,
-    emulation_of,
-    problem_of_opening,
-)
 from cec_mpi.session.turns import Turns
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import read_scaling
@@ -282,3 +278,89 @@ class Session:
             self.slow = [finding.text for finding in found]
         for text in self.slow:
             warnings.warn(text, SlowWarning, stacklevel=2)
+
+
+def problem_of_opening(
+    opening: Opening, opened: Sequence[Opened], places: Sequence[Place]
+) -> CecError | None:
+    """Why machines cannot open a store, if some cannot.
+
+    Parameters
+    ----------
+    opening : Opening
+    opened : sequence of Opened
+        What ranks from 1 on said to it.
+    places : sequence of Place
+        Of ranks from 0 on.
+    """
+    problems = [each.problem for each in opened if each.problem]
+    if not problems:
+        return None
+    unseen = {
+        machine: places[rank].host
+        for rank, machine in enumerate(opening.machines, start=1)
+        if opened[rank - 1].unseen and not opening.unseen(machine)
+    }
+    if "{host}" in str(opening.store):
+        unseen = {}  # no node sees the files of another
+    if unseen:
+        path = str(opening.shard_files(min(unseen))[0].absolute())
+        return InputError(unseen_shards(path, places[0].host, unseen))
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    remedy = ""
+    if any(each.unseen for each in opened):
+        remedy = "; cec-mpi repair makes a shard again from others, --machines leaves it out"
+        if not opening.options.mends:
+            remedy += ", --elastic makes it in memory"
+    return MachineError(f"{problems[0]}{more}{remedy}")
+
+
+def emulation_of(
+    options: SessionOptions, machines: Sequence[int], opened: Sequence[Opened], hosts: Sequence[str]
+) -> Emulation | None:
+    """How slow machines are to appear, on a base that they have measured, or that was given.
+
+    Parameters
+    ----------
+    options : SessionOptions
+    machines, hosts : sequence
+        The machine of each rank from 1 on, and where it runs.
+    opened : sequence of Opened
+        What these ranks said.
+    """
+    if options.emulate_speeds is None:
+        return None
+    base = options.emulate_base
+    if base is None:
+        rates = [each.rate for each in opened]
+        base = fit_base(options.emulate_speeds, machines, rates, hosts)
+    return Emulation(
+        options.emulate_speeds,
+        base,
+        options.emulate_noise,
+        options.emulate_changes,
+        options.seed,
+    )
+
+
+def check_ranks(size: int, machines: tuple[int, ...], placement: Placement) -> None:
+    """Raise unless there is one rank for the master and one for each machine."""
+    shards = () if placement.is_plain else placement.counts
+    total, launcher = placement.machines, detect_launcher()
+    problem = wrong_ranks(size, machines, total, launcher, shards)
+    if problem:
+        raise InputError(problem)
+
+
+def check_joining(options: SessionOptions) -> None:
+    """Raise for what needs machines that are there from the beginning."""
+    if options.emulate_speeds is not None and options.emulate_base is None:
+        raise InputError(
+            "emulate speeds without machines that were started: expected a base too "
+            "(--emulate-base), because machines that join later cannot be measured together"
+        )
+    if isinstance(options.speeds, Mapping):
+        raise InputError(
+            "speeds of hosts without machines that were started: expected a speed for each "
+            "machine, or learn, because it is not known where machines will be"
+        )

@@ -100,7 +100,7 @@ def cec_comm(request: pytest.FixtureRequest) -> MPI.Intracomm | None:
     """The communicator for `cec_mpi.open_operator`: all ranks, or None in one process."""
     from cec_mpi.processes.failing import let_rank_0_print
     from cec_mpi.processes.launcher import detect_launcher
-    from cec_mpi.processes.start import meet, start_mpi
+    from cec_mpi.processes.together import meet, start_mpi
 
     launcher = detect_launcher()
     if launcher is None or launcher.size == 1:

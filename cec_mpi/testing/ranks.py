@@ -20,7 +20,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.processes.ending import end_job, leave_now, leaves_without_mpi, note_exit_status
 from cec_mpi.processes.failing import complain, let_rank_0_print
 from cec_mpi.processes.launcher import Launcher
-from cec_mpi.processes.start import meet, start_anyway, start_mpi
+from cec_mpi.processes.together import meet, start_anyway, start_mpi
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi import plan_step
-from cec_mpi.core.speeds.learned import SpeedEstimator
+from cec_mpi.core.speeds import SpeedEstimator
 
 Floats = NDArray[np.float64]
 CHANGE, RETURN = 100, 200  # steps at which machines change or leave, and come back

@@ -759,7 +759,7 @@ def test_more_rows_than_can_be_counted_end_at_once(rows):
 def test_options_are_listed_once_and_agree():
     from cec_mpi.cli import build_parser
     from cec_mpi.core.code.families import FAMILIES
-    from cec_mpi.core.plan.scheme import SCHEMES
+    from cec_mpi.core.plan.assignment import SCHEMES
     from cec_mpi.store.format.manifest import DTYPES
 
     commands = next(a for a in build_parser()._actions if a.dest == "command" or a.choices)

@@ -12,8 +12,7 @@ from cec_mpi.core.plan.explain import explain_plan
 from cec_mpi.core.plan.flow import Network
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.plan.replan import Missing, replan
-from cec_mpi.core.speeds.given import GivenSpeeds, hindsight_makespan
-from cec_mpi.core.speeds.learned import SpeedEstimator
+from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator, hindsight_makespan
 
 ROWS = 2**40  # per shard
 SPEEDS = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.doctor.diagnosis import findings, report, to_json
 from cec_mpi.doctor.facts import Facts, Seen
 from cec_mpi.doctor.measure import Wire

@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 from cec_mpi import encode
-from cec_mpi.core.accuracy.equilibration import ZEROS
+from cec_mpi.core.accuracy.scaling import ZEROS
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import make_code

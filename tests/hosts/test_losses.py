@@ -52,7 +52,7 @@ listener.close()
 MACHINE = """
 import sys
 from pathlib import Path
-from cec_mpi.wire.sockets.connection import Connection
+from cec_mpi.wire.sockets.machine_end import Connection
 from cec_mpi.wire.sockets.connection_file import read_connection_file
 from cec_mpi.wire.sockets.messages import HELLO
 connection = Connection(read_connection_file(Path(sys.argv[1])))

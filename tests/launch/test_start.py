@@ -26,7 +26,7 @@ if ranks & set("{ranks}"):
 """
 POINTS = {
     "before MPI": "strike()",
-    "after MPI_Init": "from cec_mpi.processes import start; start.check_world = strike",
+    "after MPI_Init": "from cec_mpi.processes import together; start.check_world = strike",
     "before it has met the others": (
         "from mpi4py import rc; rc.initialize = False;"
         "from cec_mpi.session import gathering; gathering.place_of_ranks = strike"
@@ -158,7 +158,7 @@ def test_open_operator_starts_mpi_where_nobody_has(run, small_store, struck, tmp
 
 ALONE = """
 import resource
-from cec_mpi.processes.start import start_mpi
+from cec_mpi.processes.together import start_mpi
 
 start_mpi()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 import cec_mpi
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.step.product import Product
 from cec_mpi.machine.machine import Machine

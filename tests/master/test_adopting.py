@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cec_mpi
-from cec_mpi.core.speeds.learned import SpeedEstimator
+from cec_mpi.core.speeds import SpeedEstimator
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.roster import GivenUp, State

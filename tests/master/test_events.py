@@ -6,7 +6,7 @@ import pytest
 import cec_mpi
 from cec_mpi.core.plan import planner as planner_module
 from cec_mpi.core.step import codec as codec_module
-from cec_mpi.master.numbers import bounds as bounds_module
+from cec_mpi.master import bounds as bounds_module
 
 MACHINES, RECOVERY = 6, 3
 X = np.random.default_rng(0).standard_normal((60, 20))

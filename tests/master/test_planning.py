@@ -7,10 +7,9 @@ import pytest
 
 import cec_mpi
 from cec_mpi.availability.models import PAPER_AVAILABLE, Listed
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import plan_step
-from cec_mpi.core.speeds.given import GivenSpeeds
-from cec_mpi.core.speeds.learned import SpeedEstimator
+from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.planning import StepPlanner

@@ -11,7 +11,7 @@ import pytest
 from cec_mpi import open_operator
 from cec_mpi.errors import InputError
 from cec_mpi.processes.ending import claim
-from cec_mpi.processes.start import seconds_to_meet
+from cec_mpi.processes.together import seconds_to_meet
 
 
 def test_more_ranks_have_more_time():

@@ -9,7 +9,7 @@ import pytest
 
 from cec_mpi import open_operator, open_store
 from cec_mpi.availability.models import Listed
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import Planner
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
@@ -21,9 +21,8 @@ from cec_mpi.processes.together import on_master
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.serving import serve
 from cec_mpi.session.session import Session
-from cec_mpi.wire.collective.hub import CollectiveHub
 from cec_mpi.wire.collective.machine_end import CollectiveMachineEnd
-from cec_mpi.wire.collective.master_end import CollectiveMasterEnd
+from cec_mpi.wire.collective.master_end import CollectiveHub, CollectiveMasterEnd
 from cec_mpi.wire.jobs import check_message_sizes
 from cec_mpi.wire.orders import Opening
 

@@ -20,8 +20,8 @@ from cec_mpi.session.gathering import gathered
 from cec_mpi.session.serving import serve
 from cec_mpi.session.session import Session
 from cec_mpi.tasks import power
-from cec_mpi.wire.collective.hub import CollectiveHub
 from cec_mpi.wire.collective.machine_end import CollectiveMachineEnd
+from cec_mpi.wire.collective.master_end import CollectiveHub
 from helpers.recording import Kept
 
 pytestmark = pytest.mark.mpi(min_size=4)

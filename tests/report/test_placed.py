@@ -8,7 +8,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.cli import main
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import plan_placed
 from cec_mpi.errors import InputError
 from cec_mpi.records.recorder import read_steps

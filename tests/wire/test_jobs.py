@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.step.product import Product
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.wire.jobs import JobsEnd

@@ -200,13 +200,12 @@ def _amplified(
     rows: NDArray[np.integer],
 ) -> Amplification:
     matrices, recovery = generator[rows], rows.shape[1]
-    inverses = np.array([decoder.inverse() for decoder in decoders])
+    inverses = np.array([decoder.inverse for decoder in decoders])
     sizes = np.abs(inverses)
     products = sizes @ np.abs(matrices)
     left = np.abs(inverses @ matrices - np.eye(recovery))
     left += float(gamma(recovery + 2, np.float64)) * products
     rho = left.sum(axis=2).max(axis=1)
-    rho[[decoder.factors is not None for decoder in decoders]] = np.inf  # solves have no bound
     further = _geometric(rho)[:, np.newaxis, np.newaxis]
     most = sizes + further * sizes.max(axis=1, keepdims=True)
     growth = float(gamma(recovery, np.float64)) * products.sum(axis=2)

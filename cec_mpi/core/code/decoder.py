@@ -1,21 +1,18 @@
-"""From the answers of L machines to the L uncoded ones: a factored L x L matrix."""
+"""Decoding: products with the inverse of the L rows of G of the machines that have answered."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 
 Floats = NDArray[np.float64]
 
-# Up to here the inverse is used as it is computed, and beyond as it is refined: a product with it
-# is more accurate then than triangular solves are, and several times as fast.
+# Up to this condition number the inverse is used as it is computed, and beyond it is refined.
 _WELL_CONDITIONED = 1e4
-_AT_ONCE = 1 << 20  # numbers in the matrices of several sets
 _EPS = float(np.finfo(np.float64).eps)
 _DIGITS = 53  # of float64
 _SLICES = 3  # that a matrix is cut into: together they have all of its digits
@@ -34,11 +31,10 @@ class Decoder:
 
     Attributes
     ----------
-    order : tuple of int
-        The order in which `decode` wants the machines' answers, as indices into
-        `machines`: the row exchanges of a factorisation, where it decodes with one.
+    inverse : (L, L) ndarray of float64
+        The inverse of the machines' rows of G, refined where they are badly conditioned.
     condition : float
-        Condition number (1-norm) of the L x L matrix; above 10**4 as estimated by LAPACK.
+        Condition number (1-norm) of these rows, as the inverse gives it.
 
     Raises
     ------
@@ -49,86 +45,35 @@ class Decoder:
     --------
     >>> generator = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
     >>> decoder = Decoder(generator, (2, 3))
-    >>> answers = generator[[1, 2]] @ np.array([[5.0], [7.0]])
     >>> decoded = np.empty((2, 1))
-    >>> decoder.decode(answers[list(decoder.order)], decoded)
+    >>> decoder.decode(generator[[1, 2]] @ np.array([[5.0], [7.0]]), decoded)
     >>> decoded
     array([[5.],
            [7.]])
     """
 
-    order: tuple[int, ...]
+    inverse: Floats
     condition: float
-    _matrix: Floats
 
-    def __init__(self, generator: Floats, machines: Sequence[int]) -> None:
-        (factored,) = _factored(generator, [machines])
-        self._take(factored)
-
-    @classmethod
-    def of_sets(cls, generator: Floats, sets: ArrayLike) -> list[Decoder]:
-        """The decoders of several sets of machines, in less time than one by one.
-
-        Parameters
-        ----------
-        generator : (N, L) ndarray of float
-        sets : (K, L) array_like of int
-            Numbers of machines, from 1.
-
-        Raises
-        ------
-        InputError
-            As for one of them.
-        """
-        numbers, decoders = np.asarray(sets), []
-        at_once = max(1, _AT_ONCE // generator.shape[1] ** 2)
-        for first in range(0, len(numbers), at_once):
-            for factored in _factored(generator, numbers[first : first + at_once]):
-                decoder = cls.__new__(cls)
-                decoder._take(factored)
-                decoders.append(decoder)
-        return decoders
-
-    def _take(self, of: _Factored) -> None:
-        if of.condition <= _WELL_CONDITIONED:
-            self._multiply_with(of.inverse, of.condition)
-            return
-        from scipy.linalg import blas, lapack
-
-        reciprocal, _ = lapack.dgecon(of.factors, float(np.abs(of.matrix).sum(axis=0).max()))
-        condition = 1 / reciprocal if reciprocal > 0 else float("inf")
-        refined = refined_inverse(of.matrix, of.inverse)
-        if refined is not None:
-            self._multiply_with(np.ascontiguousarray(refined), condition)
-            return
-        self.condition = condition  # nearly singular: solves are of more use than a product
-        self._matrix, self._pivots, self._inverted = of.factors, of.pivots, False
-        self._triangular_solve = blas.dtrsm
-        order = list(range(len(of.matrix)))
-        for row, pivot in enumerate(of.pivots.tolist()):
-            order[row], order[pivot] = order[pivot], order[row]
-        self.order = tuple(order)
-
-    def _multiply_with(self, inverse: Floats, condition: float) -> None:
-        """Decode by products with this inverse."""
-        self.condition = condition
-        self.order = tuple(range(len(inverse)))
-        self._matrix = inverse
-        self._inverted = True
-
-    @property
-    def factors(self) -> Floats | None:
-        """L and U of the rows of G in the order of `order`, if it decodes with them."""
-        return None if self._inverted else self._matrix
-
-    def inverse(self) -> Floats:
-        """The computed inverse, (L, L), for answers in the order of `order`."""
-        if self._inverted:
-            return self._matrix
+    def __init__(self, generator: Floats, machines: Sequence[int] | NDArray[np.integer]) -> None:
         from scipy.linalg import lapack
 
-        inverse: Floats = lapack.dgetri(self._matrix, self._pivots)[0][:, list(self.order)]
-        return inverse
+        rows, recovery = np.asarray(machines) - 1, generator.shape[1]
+        if rows.shape != (recovery,) or rows.min() < 0 or rows.max() >= len(generator):
+            raise InputError(
+                f"decoding from machines {list(machines)}: expected {recovery} of them"
+            )
+        matrix = generator[rows]
+        factors, pivots, status = lapack.dgetrf(matrix)
+        if status != 0:
+            raise InputError(f"the rows of G of machines {list(machines)} are singular")
+        self.inverse = np.ascontiguousarray(lapack.dgetri(factors, pivots)[0])
+        self.condition = _condition(matrix, self.inverse)
+        if not self.condition <= _WELL_CONDITIONED:
+            refined = refined_inverse(matrix, self.inverse)
+            if refined is not None:
+                self.inverse = np.ascontiguousarray(refined)
+                self.condition = _condition(matrix, self.inverse)
 
     def decode(self, values: Floats, out: Floats) -> None:
         """Decode without allocating: ``out <- inv(G_P) @ values``.
@@ -136,73 +81,29 @@ class Decoder:
         Parameters
         ----------
         values : (L, rows) ndarray of float64
-            Answers in the order of `order`; C-contiguous and aligned; overwritten.
+            Answers in the order of the machines.
         out : (L, rows) ndarray of float64
-            Receives the rows of X_1 w .. X_L w; its rows may lie apart.
+            Receives the rows of X_1 w .. X_L w, which need not be adjacent in memory.
         """
-        if self._inverted:
-            np.matmul(self._matrix, values, out=out)
-            return
-        # BLAS sees the transpose, and solves X' L' = V' and then X' U' = V' from the right.
-        lower = {"side": 1, "lower": 1, "trans_a": 1, "diag": 1, "overwrite_b": 1}
-        upper = {"side": 1, "lower": 0, "trans_a": 1, "diag": 0, "overwrite_b": 1}
-        self._triangular_solve(1.0, self._matrix, values.T, **lower)
-        self._triangular_solve(1.0, self._matrix, values.T, **upper)
-        out[:] = values
+        np.matmul(self.inverse, values, out=out)
 
     def decode_transposed(self, values: Floats, out: Floats) -> None:
-        """The transposed decoder: ``out <- inv(G_P') @ values``, for the adjoint.
+        """Apply the transposed decoder for the adjoint: ``out <- inv(G_P') @ values``.
 
         Parameters
         ----------
         values : (L, rows) ndarray of float64
-            Rows of V_1 .. V_L; its rows may lie apart.
+            Rows of V_1 .. V_L, which need not be adjacent in memory.
         out : (L, rows) ndarray of float64
-            Receives the coefficients of the machines in the order of `order`; C-contiguous.
+            Receives the coefficients in the order of the machines.
         """
-        if self._inverted:
-            np.matmul(self._matrix.T, values, out=out)
-            return
-        # G_P = P L U, so G_P' = U' L' P': BLAS sees U' solved first, then L', from the right.
-        out[:] = values
-        upper = {"side": 1, "lower": 0, "trans_a": 0, "diag": 0, "overwrite_b": 1}
-        lower = {"side": 1, "lower": 1, "trans_a": 0, "diag": 1, "overwrite_b": 1}
-        self._triangular_solve(1.0, self._matrix, out.T, **upper)
-        self._triangular_solve(1.0, self._matrix, out.T, **lower)
+        np.matmul(self.inverse.T, values, out=out)
 
 
-class _Factored(NamedTuple):
-    """The rows of G of some machines, and what was made of them."""
-
-    matrix: Floats
-    factors: Floats
-    pivots: NDArray[np.int32]
-    inverse: Floats
-    condition: float  # in the 1-norm, by this inverse; NaN where it does not tell
-
-
-def _factored(generator: Floats, sets: ArrayLike) -> Iterator[_Factored]:
-    """Of several sets of machines, (K, L)."""
-    from scipy.linalg import lapack
-
-    rows, recovery = np.asarray(sets) - 1, generator.shape[1]
-    if rows.shape[1:] != (recovery,) or rows.min() < 0 or rows.max() >= len(generator):
-        named = "; ".join(str((row + 1).tolist()) for row in rows)
-        raise InputError(f"decoding from machines {named}: expected {recovery} of them")
-    matrices = generator[rows]
-    inverses = np.empty_like(matrices)
-    factored = []
-    for machines, matrix, inverse in zip(rows, matrices, inverses, strict=True):
-        factors, pivots, status = lapack.dgetrf(matrix)
-        if status != 0:
-            named = str((machines + 1).tolist())
-            raise InputError(f"the rows of G of machines {named} are singular")
-        inverse[:] = lapack.dgetri(factors, pivots)[0]
-        factored.append((matrix, factors, pivots, inverse))
+def _condition(matrix: Floats, inverse: Floats) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
-        sizes, others = (np.abs(m).sum(axis=1).max(axis=1) for m in (matrices, inverses))
-        conditions = (sizes * others).tolist()
-    return (_Factored(*each, c) for each, c in zip(factored, conditions, strict=True))
+        number = float(np.abs(matrix).sum(axis=0).max() * np.abs(inverse).sum(axis=0).max())
+    return number if number < np.inf else np.inf  # which it is where the inverse has NaN
 
 
 def refined_inverse(matrix: Floats, inverse: Floats) -> Floats | None:

@@ -9,10 +9,14 @@ from math import comb
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from cec_mpi.core.code.conditioning import ALL_SUBSETS, Conditioning, measure_conditioning
+from cec_mpi.core.code.conditioning import (
+    ALL_SUBSETS,
+    Conditioning,
+    measure_conditioning,
+    search_worst,
+)
 from cec_mpi.core.code.families import harmonics
 from cec_mpi.core.code.mds import MDSCode
-from cec_mpi.core.code.worst import search_worst
 
 Floats = NDArray[np.float64]
 

@@ -130,13 +130,9 @@ class MDSCode:
         flat = out.reshape(self.machines, -1)
         np.matmul(generator, parts.reshape(self.recovery, -1), out=flat)
 
-    def decoder(self, machines: Sequence[int]) -> Decoder:
-        """The decoder for the answers of L machines (numbers from 1)."""
+    def decoder(self, machines: Sequence[int] | NDArray[np.integer]) -> Decoder:
+        """Return the decoder for the answers of L machines (numbers from 1)."""
         return Decoder(self.generator, machines)
-
-    def decoders(self, sets: ArrayLike) -> list[Decoder]:
-        """The decoders for the answers of each of K sets of L machines, shape (K, L)."""
-        return Decoder.of_sets(self.generator, sets)
 
     def stand_in_weights(self, machine: int, others: Sequence[int]) -> Floats:
         """How L others stand in for a machine: ``shard_machine = sum over m of c_m shard_m``.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ Integers = NDArray[np.integer]
 _Number = TypeVar("_Number", bound=np.generic)
 
 _PIECE = 1 << 18  # numbers
+Scheme = Literal["heterogeneous", "cyclic"]
 
 
 @dataclass(frozen=True)
@@ -330,3 +331,12 @@ def check_available(machines: Sequence[int]) -> Ints:
     if not available.size or available[0] < 1 or (np.diff(available) <= 0).any():
         raise InputError(f"available machines {tuple(machines)}: expected ascending numbers from 1")
     return available
+
+
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+
+
+def check_scheme(scheme: str) -> None:
+    """Refuse a scheme that there is not."""
+    if scheme not in SCHEMES:
+        raise InputError(f"scheme {scheme!r}: expected one of {', '.join(SCHEMES)}")

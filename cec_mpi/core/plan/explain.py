@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.plan.algorithm_1 import Iteration, algorithm_1, fractional_blocks, in_parts
+from cec_mpi.core.plan.assignment import Scheme
 from cec_mpi.core.plan.load import fractional_load
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import Plan, loads_of_shards, plan_placed
-from cec_mpi.core.plan.scheme import Scheme
 from cec_mpi.core.plan.schemes import in_turns
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
-from cec_mpi.core.placement.placement import Intervals, Placement
-from cec_mpi.core.plan.assignment import Assignment, Ints, check_available
+from cec_mpi.core.plan.assignment import Assignment, Ints, Scheme, check_available, check_scheme
 from cec_mpi.core.plan.load import (
     check_copies,
     check_rows,
@@ -24,7 +23,7 @@ from cec_mpi.core.plan.load import (
     makespan,
     whole_rows,
 )
-from cec_mpi.core.plan.scheme import Scheme, check_scheme
+from cec_mpi.core.plan.placement import Intervals, Placement
 from cec_mpi.core.plan.schemes import cyclic, cyclic_most, heterogeneous, in_turns
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import plural
@@ -134,9 +133,8 @@ class Plan:
         if code not in self._decoders:
             machines = self.assignment.machines
             keys = [each.tobytes() for each in machines]
-            firsts = {key: f for f, key in reversed(list(enumerate(keys)))}
-            found = code.decoders(machines[list(firsts.values())])
-            known = dict(zip(firsts, found, strict=True))
+            different = dict(zip(keys, machines, strict=True))
+            known = {key: code.decoder(each) for key, each in different.items()}
             self._decoders[code] = [known[key] for key in keys]
             numbers = self.numbers + len(known) * self.assignment.copies**2
             object.__setattr__(self, "numbers", numbers)

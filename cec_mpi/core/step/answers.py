@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.recombine import Verdict
-from cec_mpi.core.checks.holders import Holders
-from cec_mpi.core.checks.parity import Observation, ParityChecker
-from cec_mpi.core.code.choosing import choose_machines
+from cec_mpi.core.checks.parity import Holders, Observation, ParityChecker
+from cec_mpi.core.code.conditioning import choose_machines
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.replan import Missing
-from cec_mpi.core.step import panels
+from cec_mpi.core.step.codec import decode_in_panels
 
 Floats = NDArray[np.float64]
 
@@ -289,9 +288,9 @@ class RowAnswers:
 
     def _decode_from(self, segment: Segment, machines: tuple[int, ...]) -> None:
         decoder = self._decoders.of(machines)
-        answers = [segment.given[machines[which]] for which in decoder.order]
+        answers = [segment.given[machine] for machine in machines]
         where = self._parts[:, segment.start * self._columns : segment.stop * self._columns]
-        panels.decode(decoder, answers, where, self._work)
+        decode_in_panels(decoder, answers, where, self._work)
         segment.used, segment.decoder = machines, decoder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -11,11 +12,12 @@ from numpy.typing import NDArray
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.planner import Plan
-from cec_mpi.core.step import panels
 
 Floats = NDArray[np.float64]
 
 _SHORT = 512  # numbers of each machine: up to here several blocks are copied together
+# As many as OpenBLAS multiplies with an L x L matrix without copying them again, and no fewer.
+_FEWEST, _SMALL = 8192, 10**6
 
 
 class Codec:
@@ -56,7 +58,7 @@ class Codec:
         assignment = plan.assignment
         decoders = plan.decoders(code)
         self.condition = max(decoder.condition for decoder in decoders)
-        most = panels.width(code.recovery)
+        most = panel_width(code.recovery)
         self._blocks: list[_Block | _ShortBlocks] = []
         short: list[_Short] = []
         for start, stop, positions, decoder in zip(
@@ -71,7 +73,7 @@ class Codec:
                 places = [p * columns + first - begin for p in positions]
                 last = min(first + most, end)
                 apart = {q - p for p, q in pairwise(places)}
-                if last - first > _SHORT or decoder.factors is not None or len(apart) < 2:
+                if last - first > _SHORT or len(apart) < 2:
                     self._blocks.append(_Block(decoder, first, last, places, work))
                     continue
                 if short and last - short[0].start > most:
@@ -184,13 +186,13 @@ class _Block:
         size = stop - start
         self._decoder = decoder
         self._along = slice(start, stop)
-        self._sources = [slice(p, p + size) for p in (places[k] for k in decoder.order)]
+        self._sources = [slice(place, place + size) for place in places]
         self._work = work[: len(places) * size].reshape(len(places), size)
         # Machines whose numbers are equally far apart: these are the rows of a matrix as they are.
         apart = {q - p for p, q in pairwise(places)} or {size}
         self._strides: tuple[int, int] | None = None
         self._first = places[0] * work.itemsize
-        if decoder.factors is None and len(apart) == 1:
+        if len(apart) == 1:
             self._strides = apart.pop() * work.itemsize, work.itemsize
 
     def decode(self, answers: NDArray[Any], parts: Floats) -> None:
@@ -215,3 +217,46 @@ class _Block:
         if self._strides is None or numbers.dtype != np.float64 or not numbers.flags.c_contiguous:
             return None
         return np.ndarray(self._work.shape, np.float64, numbers, self._first, self._strides)
+
+
+def panel_width(recovery: int) -> int:
+    """How many numbers of each of L machines are decoded at a time.
+
+    Parameters
+    ----------
+    recovery : int
+        L.
+
+    Examples
+    --------
+    >>> panel_width(3), panel_width(40)
+    (111111, 8192)
+    """
+    return max(_FEWEST, (_SMALL - 1) // recovery**2)
+
+
+def decode_in_panels(
+    decoder: Decoder,
+    answers: Sequence[NDArray[np.floating]],
+    out: NDArray[np.float64],
+    work: NDArray[np.float64],
+) -> None:
+    """Decode L answers, some numbers at a time.
+
+    Parameters
+    ----------
+    decoder : Decoder
+    answers : L of (m,) ndarray of float
+        In the order of the machines.
+    out : (L, m) ndarray of float64
+    work : ndarray of float64
+        Scratch, of L m numbers or more.
+    """
+    recovery, numbers = out.shape
+    most = panel_width(recovery)
+    for first in range(0, numbers, most):
+        last = min(numbers, first + most)
+        panel = work[: recovery * (last - first)].reshape(recovery, last - first)
+        for row, answer in zip(panel, answers, strict=True):
+            row[:] = answer[first:last]
+        decoder.decode(panel, out[:, first:last])

@@ -24,10 +24,9 @@ from numpy.typing import NDArray
 
 from cec_mpi._version import __version__
 from cec_mpi.core.checks.sensitivity import Sensitivity
-from cec_mpi.core.code.conditioning import Conditioning
+from cec_mpi.core.code.conditioning import Conditioning, condition_numbers
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import MDSCode
-from cec_mpi.core.code.worst import condition_numbers
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 from cec_mpi.files.durable import publish
 from cec_mpi.files.npy import npy_header

@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 from numpy.typing import DTypeLike, NDArray
 
-from cec_mpi.core.accuracy.equilibration import ZEROS
+from cec_mpi.core.accuracy.scaling import ZEROS
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.files.regular import check_regular
 from cec_mpi.store.format.array_files import ArrayFile, copy_file, with_copy

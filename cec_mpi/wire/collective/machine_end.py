@@ -8,15 +8,21 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from cec_mpi.core.placement.placement import Intervals
 from cec_mpi.core.plan.assignment import Assignment
+from cec_mpi.core.plan.placement import Intervals
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.waiting import Rhythm, wait_for
-from cec_mpi.wire.collective.packets import Packet, Sizes, broadcast, check_buffer, packed_size
-from cec_mpi.wire.collective.spreading import spread
+from cec_mpi.wire.collective.packets import (
+    Packet,
+    Sizes,
+    broadcast,
+    check_buffer,
+    packed_size,
+    spread,
+)
 from cec_mpi.wire.orders import (
     MASTER,
     Announced,

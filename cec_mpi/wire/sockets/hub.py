@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from cec_mpi.errors import CecError, InputError, MachineError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.places import Place, place_here, places_together
-from cec_mpi.processes.start import different_packages
+from cec_mpi.processes.together import different_packages
 from cec_mpi.processes.waiting import Clock, Patience
 from cec_mpi.roster import WARNED, Excluded, Gone, Left, Lost, Roster, State
 from cec_mpi.terminal import say

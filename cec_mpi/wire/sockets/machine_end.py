@@ -1,20 +1,34 @@
-"""A machine's end of jobs that come over a socket."""
+"""A machine's connection to the master, and its end of jobs that come over it."""
 
 from __future__ import annotations
 
+import os
 import pickle
+import socket
+import stat
 import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.errors import CecError, MachineError, StoppedError
+from cec_mpi.errors import CecError, DismissedError, InputError, MachineError, StoppedError
+from cec_mpi.files.regular import check_descriptors
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending import NotedSignals
+from cec_mpi.processes.places import network_here
 from cec_mpi.terminal import say
-from cec_mpi.times import FAREWELL_SECONDS, LEAVE_LOOK_SECONDS
+from cec_mpi.times import (
+    CONNECT_SECONDS,
+    FAREWELL_SECONDS,
+    KNOWN_SECONDS,
+    LEAVE_LOOK_SECONDS,
+    SILENCE_SECONDS,
+)
 from cec_mpi.wire.orders import (
     Announced,
     Close,
@@ -28,21 +42,259 @@ from cec_mpi.wire.orders import (
     announced,
     reported,
 )
-from cec_mpi.wire.sockets.connection import Connection
+from cec_mpi.wire.sockets.connection_file import ConnectionFile, seen_from
+from cec_mpi.wire.sockets.library import USER, is_heard, prepare, told, watched, zeromq
 from cec_mpi.wire.sockets.messages import (
     ANSWER,
+    DISMISSED,
+    FAILED,
     FAREWELL,
     GOOD_BYE,
     ORDER,
+    PRESENT,
+    REFUSED,
     SAID,
     asked_for,
+    first,
     goes_with_report,
+    kind_and_head,
     pieces,
     said,
     shape_for,
     together,
     unpacked_job,
 )
+
+_DESCRIPTORS = 12  # that ZeroMQ needs, and a few more for modules and shards
+_UNIX = 0  # in place of a port
+_NEVER_MS = 24 * 3600 * 1000
+_SILENT = "no answer, or other keys or encryption"
+
+
+class GoneMasterError(MachineError):
+    """The master has ended, or cannot be reached.
+
+    Attributes
+    ----------
+    is_silent : bool
+        Its computer accepts connections, but nothing answers: it may be stopped.
+    """
+
+    is_silent = False
+
+
+class Connection:
+    """A connection to the master, at the first place where it can be reached.
+
+    On the master's host this is its Unix socket, if it has one and can be reached there.
+
+    Parameters
+    ----------
+    file : ConnectionFile
+        Where it listens, and the keys.
+    look : callable
+        Called ten times a second until the master is reached; what it raises ends the attempt.
+    silence : float
+        Seconds without a sign of life over TCP after which the master counts as gone.
+
+    Attributes
+    ----------
+    place : str
+        Where the master was reached, for example "Unix socket /tmp/cec_mpi-x/master" or
+        "node1, port 5555".
+
+    Raises
+    ------
+    GoneMasterError
+        It cannot be reached; the message lists what was tried.
+    """
+
+    def __init__(
+        self,
+        file: ConnectionFile,
+        look: Callable[[], None] = lambda: None,
+        *,
+        silence: float = SILENCE_SECONDS,
+    ) -> None:
+        self._zmq = zeromq()
+        self._cut = False
+        self._look = look
+        self._silence = silence
+        check_descriptors(_DESCRIPTORS, "a connection to the master")
+        self._context = self._zmq.Context()
+        try:
+            self.place = self._reached(file)
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
+
+    def _reached(self, file: ConnectionFile) -> str:
+        """Connect at the first place where the master can be reached, and return its name."""
+        tried: dict[tuple[int, str], list[str]] = {}
+        same_network = file.network == network_here()
+        places = seen_from(file.places, same_network)
+        if same_network and _is_own_socket(file.local):
+            places.insert(0, (file.local, _UNIX))
+        for host, port in places:
+            try:
+                for family, address in _resolved(host, port):
+                    self._look()
+                    _knock(family, address)
+                    if self._is_known(family, address, file):
+                        return f"Unix socket {host}" if port == _UNIX else f"{host}, port {port}"
+                reason = _SILENT
+            except OSError as error:
+                reason = error.strerror or str(error)
+                if port == _UNIX and isinstance(error, ConnectionRefusedError):
+                    _remove_socket(host)
+            except UnicodeError:
+                reason = "not a host name"
+            tried.setdefault((port, reason), []).append(host)
+        text = "; ".join(
+            f"{'Unix socket' if port == _UNIX else f'port {port} of'} {', '.join(hosts)} ({reason})"
+            for (port, reason), hosts in tried.items()
+        )
+        nowhere = GoneMasterError(f"the master cannot be reached: tried {text}")
+        nowhere.is_silent = any(reason == _SILENT for _, reason in tried)
+        raise nowhere
+
+    def send(self, kind: bytes, head: Any = b"", *frames: Any) -> None:
+        """Begin to send a message."""
+        self._socket.send_multipart([first(kind, head), *frames])
+
+    def receive(self, seconds: float) -> list[Any] | None:
+        """Return the kind of the next message, its head and frames; None after this time.
+
+        Raises
+        ------
+        GoneMasterError
+            The connection has ended.
+        MachineError
+            The master has excluded this machine because something went wrong on it.
+        DismissedError
+            The master has excluded this machine for good because its answers were wrong.
+        InputError
+            The master refuses this machine.
+        """
+        zmq = self._zmq
+        due = time.monotonic() + seconds
+        while True:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                if self._cut:  # and all that was sent before is received
+                    raise GoneMasterError("the connection to the master has ended") from None
+                left = due - time.monotonic()
+                if left <= 0:
+                    return None
+                found = dict(self._poller.poll(1 + int(1e3 * left)))
+                self._cut = self._monitor in found and self._is_cut()
+                continue
+            kind, head = kind_and_head(frames[0].buffer)
+            if kind == REFUSED:
+                raise InputError(bytes(head).decode())
+            if kind in (FAILED, DISMISSED):
+                error = DismissedError if kind == DISMISSED else MachineError
+                raise error(f"the master has excluded this machine: {bytes(head).decode()}")
+            if kind != PRESENT:
+                return [kind, head, *(frame.buffer for frame in frames[1:])]
+
+    def close(self) -> None:
+        """Send the last words, and end the connection."""
+        if self._cut:
+            self._socket.linger = 0
+        self._end()
+        self._context.term()
+
+    def _is_known(self, family: int, address: Any, file: ConnectionFile) -> bool:
+        """Connect; whether the process there has the keys, and accepts these."""
+        zmq = self._zmq
+        self._socket = self._context.socket(zmq.DEALER)
+        prepare(self._socket, 0 if family == socket.AF_UNIX else self._silence)
+        # With a limit, ZeroMQ stops reading when this machine is so busy that many messages wait,
+        # and then takes the master for dead.
+        self._socket.rcvhwm = 0
+        self._socket.ipv6 = family == socket.AF_INET6
+        # To the master, a second connection is another machine. (-1, for never, drops the last
+        # messages.)
+        self._socket.reconnect_ivl = _NEVER_MS
+        if family != socket.AF_UNIX:
+            self._show_keys(file)
+        events = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+        self._monitor = watched(self._socket, events)
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._monitor, zmq.POLLIN)
+        if family == socket.AF_UNIX:
+            self._socket.connect(f"ipc://{address}")
+        else:
+            host, port = address
+            self._socket.connect(f"tcp://{f'[{host}]' if ':' in host else host}:{port}")
+        due = time.monotonic() + KNOWN_SECONDS
+        while (
+            not (heard := self._monitor.poll(int(1e3 * LEAVE_LOOK_SECONDS)))
+            and time.monotonic() < due
+        ):
+            self._look()
+        if heard and not self._is_cut():
+            return True
+        self._socket.linger = 0
+        self._end()
+        return False
+
+    def _show_keys(self, file: ConnectionFile) -> None:
+        if file.encrypted:
+            self._socket.curve_serverkey = file.server_key
+            self._socket.curve_publickey = file.public_key
+            self._socket.curve_secretkey = file.secret_key
+        else:
+            self._socket.plain_username = USER
+            self._socket.plain_password = file.secret_key
+
+    def _is_cut(self) -> bool:
+        """Whether the last event of the connection is its end."""
+        event = None
+        while is_heard(self._monitor):
+            event = told(self._monitor)["event"]
+        return bool(event == self._zmq.Event.DISCONNECTED)
+
+    def _end(self) -> None:
+        self._socket.disable_monitor()
+        self._monitor.close()
+        self._socket.close()
+
+
+def _resolved(host: str, port: int) -> Iterator[tuple[int, Any]]:
+    """Yield the family and each address of a place."""
+    if port == _UNIX:
+        yield socket.AF_UNIX, host
+        return
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for family, _, _, _, numbers in dict.fromkeys(found):
+        yield family, (str(numbers[0]), int(numbers[1]))
+
+
+def _knock(family: int, address: Any) -> None:
+    """Raise an OSError that says why nobody listens at this address."""
+    with socket.socket(family) as caller:
+        caller.settimeout(CONNECT_SECONDS)
+        caller.connect(address)
+
+
+def _remove_socket(path: str) -> None:
+    """Remove what a master that was killed has left behind."""
+    with suppress(OSError):
+        Path(path).unlink()
+        Path(path).parent.rmdir()
+
+
+def _is_own_socket(path: str) -> bool:
+    """Whether a socket of this user is there: what it sends is unpickled."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return False
+    return stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid()
 
 
 class ToldToLeaveError(StoppedError):

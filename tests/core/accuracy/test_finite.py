@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.accuracy.finite import NotFinite
+from cec_mpi.core.checks.finite import NotFinite
 from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.core.plan.planner import plan_step

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi import make_code
-from cec_mpi.core.checks.holders import Holders
-from cec_mpi.core.checks.parity import Observation, ParityChecker
+from cec_mpi.core.checks.parity import Holders, Observation, ParityChecker
 
 COUNTS = st.lists(st.integers(1, 4), min_size=1, max_size=5)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.code.choosing import choose_machines, norms_after
+from cec_mpi.core.code.conditioning import choose_machines, norms_after
 from cec_mpi.core.code.mds import make_code
 
 

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.code.conditioning import measure_conditioning
+from cec_mpi.core.code.conditioning import measure_conditioning, search_worst
 from cec_mpi.core.code.families import FAMILIES, matrices_of
 from cec_mpi.core.code.mds import make_code
-from cec_mpi.core.code.worst import search_worst
 
 SMALL = 0.01  # of the effort
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.placement.adopting import Candidate, adopt, shares_of
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.adopting import Candidate, adopt, shares_of
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import InfeasibleError
 
 ROWS = 10

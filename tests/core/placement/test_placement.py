@@ -9,12 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from cec_mpi.core.placement.placement import Placement
-from cec_mpi.core.placement.spreading import spread
+from cec_mpi.core.plan.placement import Placement, spread
 from cec_mpi.core.plan.planner import Planner
-from cec_mpi.core.speeds.best import optimum
-from cec_mpi.core.speeds.given import GivenSpeeds, hindsight_makespan
-from cec_mpi.core.speeds.learned import SpeedEstimator
+from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator, hindsight_makespan, optimum
 from cec_mpi.errors import InfeasibleError, InputError
 
 COUNTS = st.lists(st.integers(1, 5), min_size=1, max_size=6)

@@ -6,9 +6,8 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
-from cec_mpi.core.plan.layout import order_along_rows
 from cec_mpi.core.plan.load import whole_row_load
-from cec_mpi.core.plan.schemes import cyclic, heterogeneous
+from cec_mpi.core.plan.schemes import cyclic, heterogeneous, order_along_rows
 
 SPEEDS = (2, 2, 3, 3, 4, 4)  # the example of the paper, Section III
 

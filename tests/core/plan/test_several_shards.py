@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.assignment import SCHEMES
 from cec_mpi.core.plan.explain import explain_plan
 from cec_mpi.core.plan.load import fractional_load, makespan, whole_row_load
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import Planner, plan_placed, plan_step
-from cec_mpi.core.plan.scheme import SCHEMES
 from cec_mpi.core.plan.schemes import cyclic, cyclic_most, in_turns
 from cec_mpi.errors import InfeasibleError, InputError
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cec_mpi.core.speeds.learned import SpeedEstimator
+from cec_mpi.core.speeds import SpeedEstimator
 from helpers.interrupts import interrupted
 
 SPEEDS = np.array([1.0, 2.0, 3.0, 4.0])

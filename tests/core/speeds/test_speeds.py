@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.core.plan.planner import Planner, plan_step
-from cec_mpi.core.speeds.best import optimum
-from cec_mpi.core.speeds.given import GivenSpeeds, hindsight_makespan
-from cec_mpi.core.speeds.learned import SpeedEstimator
+from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator, hindsight_makespan, optimum
 from cec_mpi.errors import InfeasibleError, InputError
 
 EVERYONE = (1, 2, 3, 4, 5, 6)

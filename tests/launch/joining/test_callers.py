@@ -13,8 +13,8 @@ import pytest
 
 from cec_mpi.processes.places import place_here
 from cec_mpi.records.recorder import read_steps
-from cec_mpi.wire.sockets.connection import Connection
 from cec_mpi.wire.sockets.connection_file import read_connection_file
+from cec_mpi.wire.sockets.machine_end import Connection
 from cec_mpi.wire.sockets.messages import ANSWER, HELLO, SAID, Hello, package_here, said
 from helpers import ROOT
 from helpers.joined import LIMIT, codes, told

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi import encode
-from cec_mpi.core.accuracy.equilibration import ZEROS
+from cec_mpi.core.accuracy.scaling import ZEROS
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 from cec_mpi.files.durable import locked
 from cec_mpi.store import add_machine, decode, open_store, repair, verify

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as npst
 import cec_mpi
 from cec_mpi import encode
 from cec_mpi.cli import main
-from cec_mpi.core.accuracy.equilibration import ZEROS, ColumnSizes, equilibrate
+from cec_mpi.core.accuracy.scaling import ZEROS, ColumnSizes, equilibrate
 from cec_mpi.errors import DamagedStoreError, InputError, MachineError
 from cec_mpi.store import decode, open_store, repair, verify
 from cec_mpi.store.format import grid

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cec_mpi.wire.sockets.connection import Connection, GoneMasterError
 from cec_mpi.wire.sockets.connection_file import read_connection_file
 from cec_mpi.wire.sockets.listener import Listener
+from cec_mpi.wire.sockets.machine_end import Connection, GoneMasterError
 from cec_mpi.wire.sockets.messages import HELLO, ORDER, PRESENT
 
 LIMIT = 60  # seconds

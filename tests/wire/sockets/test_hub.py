@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.options.machines import MachineOptions
@@ -21,10 +21,10 @@ from cec_mpi.processes.places import place_here
 from cec_mpi.roster import Excluded, GivenUp, Joined, Left, Lost, State
 from cec_mpi.wire.jobs import Answered
 from cec_mpi.wire.orders import Kind, Opened, Opening, Report, announced, reported
-from cec_mpi.wire.sockets.connection import Connection, GoneMasterError
 from cec_mpi.wire.sockets.connection_file import read_connection_file
 from cec_mpi.wire.sockets.hub import SocketHub
 from cec_mpi.wire.sockets.listener import Listener
+from cec_mpi.wire.sockets.machine_end import Connection, GoneMasterError
 from cec_mpi.wire.sockets.messages import (
     ANSWER,
     FAREWELL,

@@ -19,9 +19,9 @@ import pytest
 import zmq
 
 from cec_mpi.errors import InputError
-from cec_mpi.wire.sockets.connection import Connection, GoneMasterError
 from cec_mpi.wire.sockets.connection_file import connection_from_key, new_keys
 from cec_mpi.wire.sockets.listener import Listener
+from cec_mpi.wire.sockets.machine_end import Connection, GoneMasterError
 from cec_mpi.wire.sockets.messages import ANSWER, HELLO, MOST_IN_FRAME, ORDER, PIECE, together
 
 pytestmark = pytest.mark.timeout(120)
@@ -35,7 +35,7 @@ WAYS = ("unix", "curve", "plain")
 MACHINE = """
 import sys
 from pathlib import Path
-from cec_mpi.wire.sockets.connection import Connection
+from cec_mpi.wire.sockets.machine_end import Connection
 from cec_mpi.wire.sockets.connection_file import read_connection_file
 from cec_mpi.wire.sockets.messages import ANSWER, HELLO
 

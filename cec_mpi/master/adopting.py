@@ -8,10 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 
-from cec_mpi.core.placement.adopting import shares_of
-from cec_mpi.core.placement.placement import Placement, Reach
+import numpy as np
+
+from cec_mpi.core.plan.adopting import shares_of
+from cec_mpi.core.plan.placement import Placement, Reach
 from cec_mpi.errors import InfeasibleError
-from cec_mpi.master.flight.reading import BANDWIDTH, Reading
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.records.events import Event
@@ -25,6 +26,34 @@ log = logging.getLogger(__name__)
 _MOST = 2.0**62  # seconds or bytes that are believed
 _NOTHING: Mapping[int, Sequence[int]] = MappingProxyType({})
 _FAILURES = 3  # one after the other: then a machine is asked to take over nothing more
+BANDWIDTH = 1e9  # bytes per second that are read or multiplied, where nothing is known
+
+
+class Reading:
+    """What machines have read, and how long that took.
+
+    Parameters
+    ----------
+    machines : int
+    size : int
+        Bytes of a shard.
+    """
+
+    def __init__(self, machines: int, size: int) -> None:
+        self._size = size
+        self._read = np.zeros((2, machines))  # seconds, bytes
+
+    def learn(self, job: Job) -> None:
+        """Take what a machine has read for a job."""
+        told = job.reported
+        if told.load_bytes > 0 and 0 < told.load_seconds < float("inf"):
+            self._read[:, job.machine - 1] += told.load_seconds, told.load_bytes
+
+    def seconds(self, machine: int) -> float:
+        """That a machine should take to read a shard; as all, where it has read nothing."""
+        which = slice(machine - 1, machine) if self._read[1, machine - 1] else slice(None)
+        seconds, count = self._read[:, which].sum(axis=1)
+        return float(self._size * seconds / count) if count else self._size / BANDWIDTH
 
 
 class Adopting:

@@ -17,8 +17,8 @@ from cec_mpi.core.accuracy.deviation import (
     stand_in_errors,
 )
 from cec_mpi.errors import InfeasibleError, MachineError
-from cec_mpi.master.flight.in_flight import StepInFlight
-from cec_mpi.master.numbers.bounds import ErrorBounds
+from cec_mpi.master.bounds import ErrorBounds
+from cec_mpi.master.in_flight import StepInFlight
 from cec_mpi.master.step import Step
 from cec_mpi.text import plural
 from cec_mpi.wire.jobs import Intervals, Job

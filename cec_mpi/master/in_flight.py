@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.deviation import Amplification
-from cec_mpi.core.accuracy.finite import NotFinite, Unusable
+from cec_mpi.core.checks.finite import NotFinite, Unusable
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import InfeasibleError, MachineError
-from cec_mpi.master.flight.asked import Asked
-from cec_mpi.master.numbers.buffers import Buffers
+from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.processes.waiting import Patience
 from cec_mpi.records.events import kind_and_machine
 from cec_mpi.roster import GivenUp, Gone, Joined, Lost, State
 from cec_mpi.text import plural
 from cec_mpi.times import ANSWER_SLEEP
-from cec_mpi.wire.jobs import Answered, Answers, Event, Job, credible
+from cec_mpi.wire.jobs import Answered, Answers, Event, Intervals, Job, credible
 
 if TYPE_CHECKING:
     from cec_mpi.master.one_by_one import MadeOneByOne
@@ -31,11 +31,36 @@ log = logging.getLogger(__name__)
 _MISSING = {"lost", "given up", "late", "left", "excluded"}  # events: it does not answer
 
 
-class StepInFlight(Asked, ABC):
-    """A step on its way: jobs are given, answered, given up and given to others."""
+class StepInFlight(ABC):
+    """A step on its way: who is asked, who has answered, and who is asked instead.
+
+    Parameters
+    ----------
+    master : MadeOneByOne
+    step : Step
+
+    Attributes
+    ----------
+    machines : set of int
+        Machines that may take part in the step.
+    outstanding : dict of int to Job
+        Jobs that have not been answered.
+    refused : dict of int to Unusable
+        Machines with an answer that is not finite.
+    wrong : set of int
+        Machines whose answers are not used any more.
+    """
 
     def __init__(self, master: MadeOneByOne, step: Step) -> None:
-        super().__init__(master, step)
+        self.master = master
+        self.step = step
+        self.end = master.end
+        self.hub = master.end.hub
+        self.roster = self.hub.roster
+        self.machines = set(step.available)
+        self.outstanding: dict[int, Job] = {}
+        self.refused: dict[int, Unusable] = {}
+        self.wrong: set[int] = set()
         given = step.product.columns, step.product.adjoint, master.steps.rows_of_shards
         self._not_finite = NotFinite(*given)
         machines = master.steps.placement.machines
@@ -98,7 +123,62 @@ class StepInFlight(Asked, ABC):
         """Why there are too few machines, if it is another reason than losses."""
         return None
 
-    # What does not.
+    # Who is asked.
+
+    def ask(self, machine: int, intervals: Intervals, content: NDArray[Any]) -> None:
+        """Give a job to an idle machine."""
+        step = self.step
+        job = self.end.ask(machine, step.number, step.product, intervals, content)
+        self.outstanding[machine] = job
+        step.count(announce=16 * len(intervals), share=content.nbytes)
+
+    def ready(self) -> set[int]:
+        """Machines that can be given a job: idle, and their last answer is taken."""
+        return self.roster.machines(State.IDLE) - set(self.outstanding)
+
+    def helpers(self) -> set[int]:
+        """Machines that may be asked for what others do not answer."""
+        computing = self.roster.machines(State.COMPUTING) & set(self.outstanding)
+        usable = self.roster.machines(State.IDLE) | computing
+        return (self.machines & usable) - set(self.refused) - self.wrong
+
+    @property
+    def placement(self) -> Placement:
+        """Which machine has which shards; of several, who may be asked for one now."""
+        placement = self.master.steps.placement
+        return placement.among(sorted(self.helpers())) if placement.adopted else placement
+
+    def helping(self) -> tuple[int, ...]:
+        """The shards of these."""
+        return self.placement.of_all(sorted(self.helpers()))
+
+    def unusable(self) -> set[int]:
+        """Shards of which no answer counts, whoever gives it."""
+        return set()
+
+    def adopt_missing(self) -> bool:
+        """Whether others take over what is missing, or will be asked when they have answered."""
+        adopting = self.master.adopting
+        if adopting is None or self.roster.machines(State.JOINING) & self.master.up:
+            return False
+        helpers = sorted(self.helpers())
+        if any(self.outstanding[n].adopted is None for n in helpers if n in self.outstanding):
+            return True
+        spare = 0 if self.step.product.adjoint else self.master.spare
+        given = helpers, self.ready() & set(helpers), self.step.number, spare
+        try:
+            self.take_over(adopting.begin(*given, self.unusable()))
+        except InfeasibleError as error:
+            log.warning("no shards are taken over: %s", error)
+            return adopting.is_reading
+        return adopting.is_reading
+
+    def take_over(self, jobs: list[Job]) -> bool:
+        """Wait for machines that take over shards; whether there are any."""
+        self.outstanding.update((job.machine, job) for job in jobs)
+        return bool(jobs)
+
+    # How a step goes on.
 
     def to_its_end(self, buffers: Buffers) -> None:
         """Give jobs and take answers until the result is there.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.plan.replan import Missing, replan
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.errors import MachineError
-from cec_mpi.master.flight.in_flight import StepInFlight
+from cec_mpi.master.in_flight import StepInFlight
 from cec_mpi.master.step import Step
 from cec_mpi.wire.jobs import Intervals, Job
 

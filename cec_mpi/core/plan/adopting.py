@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.text import plural
 

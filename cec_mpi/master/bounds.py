@@ -26,12 +26,12 @@ from cec_mpi.core.accuracy.deviation import (
     of_transposed_product,
     part_errors,
 )
-from cec_mpi.core.accuracy.equilibration import ZEROS
 from cec_mpi.core.accuracy.rounding import answer_error, encoding_error
+from cec_mpi.core.accuracy.scaling import ZEROS
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.errors import MachineError, ScaleWarning
-from cec_mpi.master.numbers.buffers import Buffers
+from cec_mpi.master.buffers import Buffers
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import Scaling
 

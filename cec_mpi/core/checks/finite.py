@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Intervals = tuple[tuple[int, int], ...]
+from cec_mpi.core.plan.placement import Intervals
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import numpy as np
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.core.step.product import Product
-from cec_mpi.master.flight.adjoint import AdjointStep
-from cec_mpi.master.flight.forward import ForwardStep
-from cec_mpi.master.numbers.buffers import Buffers
+from cec_mpi.master.adjoint import AdjointStep
+from cec_mpi.master.buffers import Buffers
+from cec_mpi.master.forward import ForwardStep
 from cec_mpi.master.step import Step
 from cec_mpi.roster import State
 from cec_mpi.wire.jobs import Intervals, Job

@@ -1,1 +1,0 @@
-"""How fast machines are: as a user says, or as their times tell."""
