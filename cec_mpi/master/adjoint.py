@@ -16,6 +16,7 @@ from cec_mpi.core.accuracy.deviation import (
     part_errors,
     stand_in_errors,
 )
+from cec_mpi.core.accuracy.recombine import Recombination
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.bounds import ErrorBounds
 from cec_mpi.master.in_flight import StepInFlight
@@ -40,7 +41,7 @@ class _Term:
     coefficients: NDArray[Any]
     stands_in_for: _Term | None = None
     made_of: list[_Term] = field(default_factory=list)
-    weights: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # of these
+    recombination: Recombination | None = None  # of its shard from those of these
     value: NDArray[Any] | None = None
     lost: bool = False  # its machine will not answer
 
@@ -69,13 +70,12 @@ class _Term:
         """How many answers it is the sum of."""
         return len(list(self.used()))
 
-    def errors(self, generator: NDArray[np.float64], errors: AnswerErrors) -> PartErrors:
+    def errors(self, errors: AnswerErrors) -> PartErrors:
         """How far it is from exact, relative to its coefficients."""
         if self.value is not None:
             return part_errors(errors, (self.shard,))
-        others = [term.shard for term in self.made_of]
-        parts = [term.errors(generator, errors) for term in self.made_of]
-        return stand_in_errors(generator, self.shard, others, self.weights, parts)
+        assert self.recombination is not None
+        return stand_in_errors(self.recombination, [term.errors(errors) for term in self.made_of])
 
     def add_to(self, total: NDArray[np.float64]) -> None:
         """Add its value."""
@@ -88,7 +88,7 @@ class AdjointStep(StepInFlight):
     """X' V: every term is needed, and one that is missing is made of L others.
 
     ``shard_lost[rows]' u`` is the sum of ``shard_m[rows]' (c_m u)`` over L other machines m
-    (see `MDSCode.stand_in_weights`).
+    (see `Recombination`).
     """
 
     def __init__(self, master: MadeOneByOne, step: Step, coded: NDArray[Any], columns: int) -> None:
@@ -204,11 +204,9 @@ class AdjointStep(StepInFlight):
         """The largest errors of the terms; None where all are as they were planned."""
         if all(term.value is not None for term in self._terms):
             return None
-        generator = self.master.manifest.code.generator
         errors = bounds.of_terms(self.step.plan, sum(term.parts for term in self._terms))
-        return PartErrors(
-            *map(max, zip(*(term.errors(generator, errors) for term in self._terms), strict=True))
-        )
+        found = [term.errors(errors) for term in self._terms]
+        return PartErrors(*map(max, zip(*found, strict=True)))
 
     def _give(self, term: _Term) -> None:
         machine, rows = term.machine, self.master.manifest.rows_per_shard
@@ -217,10 +215,10 @@ class AdjointStep(StepInFlight):
         self._asked[self.outstanding[machine]] = term
 
     def _make_of_others(self, term: _Term) -> None:
-        code, dtype, placement = self.master.manifest.code, self._coded.dtype, self.placement
-        others = self._others(term.shard)
-        weights = term.weights = code.stand_in_weights(term.shard, others)
-        for shard, weight in zip(others, weights, strict=True):
+        generator, dtype = self.master.manifest.code.generator, self._coded.dtype
+        placement, others = self.placement, self._others(term.shard)
+        term.recombination = Recombination(generator, others, generator[[term.shard - 1]])
+        for shard, weight in zip(others, term.recombination.coefficients[0], strict=True):
             part = (weight * term.coefficients).astype(dtype, copy=False)
             machine = placement.holder(shard)
             made = _Term(machine, shard, term.intervals, part, stands_in_for=term)

@@ -42,7 +42,7 @@ a machine is warned or excluded     nobody              0       `session.machine
 a mapped shard is cut while a       that machine        3       `files.mapping`
 machine computes with it
 the master is gone                  one rank            3       `session.machine.serve_as_rank`
-the master ends before it listens,  the master          0       `session.machine.leave_note`: ranks
+the master ends before it listens,  the master          0       `session.machine.note_of_end`: ranks
 or before a rank has come                                       look for a note
 a machine's program uses X in spite that rank, once     1       `failing.shown_by_rank_0`
 of None

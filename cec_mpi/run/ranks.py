@@ -69,7 +69,7 @@ def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -
 
 def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
     """``cec-mpi run`` whose machines come over sockets; this process may be one of them."""
-    from cec_mpi.session.elastic import elastic, launched, serve_launched, tell_late_ranks
+    from cec_mpi.session.elastic import elastic, launched, serve_launched, telling_late_ranks
 
     file = Path(options.accept or Path(run.out) / CONNECTION).absolute()
     launcher = launched()
@@ -81,7 +81,8 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals)
     try:
         task = TaskRun(run, options, signals)
     except BaseException as error:
-        tell_late_ranks(file, error)
+        with telling_late_ranks(file, error):
+            pass
         raise
     if launcher is None and options.local is None and not (options.accept or options.listen):
         options = task.options = replace(task.options, local=task.machines_here())

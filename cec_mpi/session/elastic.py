@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from cec_mpi.errors import InputError
@@ -25,7 +26,7 @@ from cec_mpi.processes.places import Place, place_here, where_to_listen
 from cec_mpi.processes.together import seconds_to_meet
 from cec_mpi.session.machine import (
     Source,
-    leave_note,
+    note_of_end,
     remove_notes,
     serve_as_rank,
     source_of,
@@ -124,26 +125,34 @@ def elastic(
             raise
         finally:
             if not turns.elsewhere:  # a process that was forked from this one ends nothing
-                if hub is not None:
-                    hub.stop(error)
+                if hub is None:
+                    with telling_late_ranks(file, error):
+                        pass
+                else:
+                    hub.stop(error, partial(telling_late_ranks, file, error, hub.came))
                     if set(hub.stuck) - end_ranks(hub.stuck):
                         end_job_at_exit()
-                came = set() if hub is None else hub.came
-                if not came.issuperset(range(1, ranks + 1)):
-                    tell_late_ranks(file, error, came)
 
 
-def tell_late_ranks(file: Path, error: BaseException | None, came: Collection[int] = ()) -> None:
-    """Let ranks that still look for the connection file leave, as this one does.
+@contextmanager
+def telling_late_ranks(
+    file: Path, error: BaseException | None, came: Collection[int] = ()
+) -> Iterator[None]:
+    """Tell ranks that have not come, if there are some, that the run has ended.
 
-    Those of this computer that do not, because they are stopped for example, are ended: a launcher
-    that lets the others continue would wait for them.
+    They leave with exit code 0. Those of this computer that do not, because they are stopped for
+    example, are ended after the ``with``: a launcher that lets the others continue would wait for
+    them.
     """
     launcher = launched()
-    if launcher is not None:
-        leave_note(file, job_id())
-        if error is None or continuity(launcher).continues:  # else this one's exit code ends all
-            end_ranks(set(range(1, launcher.size)).difference(came))
+    late = set() if launcher is None else set(range(1, launcher.size)).difference(came)
+    if not late:
+        yield
+        return
+    with note_of_end(file, job_id()):
+        yield
+    if error is None or continuity(launcher).continues:  # else this one's exit code ends all
+        end_ranks(late)
 
 
 def _listening(options: SessionOptions, file: Path) -> SocketHub:

@@ -11,8 +11,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
@@ -136,7 +136,7 @@ def serve_as_rank(
     source : Path or ConnectionFile
         See `source_of`.
     file : Path
-        Beside which a note says that the run has ended (`leave_note`).
+        Beside which a note says that the run has ended (`note_of_end`).
     rank : int
         Of this process; it asks to be the machine in this place among those that take part.
     job : str
@@ -245,6 +245,7 @@ class _Search:
             except InputError:
                 break
             self._pause()
+        self._look()  # whether the run has ended before this rank was heard
         raise error
 
     def _read(self) -> ConnectionFile:
@@ -318,14 +319,16 @@ class _OverError(Exception):
     pass
 
 
-def leave_note(file: Path, job: str) -> None:
-    """Tell ranks that still look for a connection file to leave; takes 3 s."""
+@contextmanager
+def note_of_end(file: Path, job: str) -> Iterator[None]:
+    """Within a ``with``, and for 3 s after it, tell ranks that look for the run to leave."""
     written = []
     try:
         for note in _notes(file, job):
             with suppress(OSError):
                 os.close(create_new(note))
                 written.append(note)
+        yield
         time.sleep(NOTE_SECONDS)
     finally:
         for note in written:

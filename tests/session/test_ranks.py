@@ -15,7 +15,7 @@ import pytest
 
 from cec_mpi.errors import InputError
 from cec_mpi.roster import Excluded
-from cec_mpi.session.machine import leave_note, remove_notes
+from cec_mpi.session.machine import note_of_end, remove_notes
 from cec_mpi.wire.sockets.hub import SocketHub
 from cec_mpi.wire.sockets.listener import Listener
 
@@ -130,8 +130,8 @@ def test_a_rank_that_comes_when_the_run_is_over_leaves(start, file):
 
     def leave_notes():
         while not over.is_set():
-            leave_note(file, "another job")
-            leave_note(file, JOB)
+            with note_of_end(file, "another job"), note_of_end(file, JOB):
+                pass
 
     notes = threading.Thread(target=leave_notes)
     notes.start()
@@ -141,6 +141,17 @@ def test_a_rank_that_comes_when_the_run_is_over_leaves(start, file):
         over.set()
         notes.join()
     assert list(file.parent.iterdir()) == []
+
+
+def test_a_rank_that_connects_when_the_run_ends_leaves(start, listen, file):
+    _, listener = listen()
+    process = start()
+    while listener.receive() is None:  # it has connected, and is not heard
+        time.sleep(0.01)
+    with note_of_end(file, JOB):
+        file.unlink()
+        listener.close()
+    assert ended(process) == (0, "")
 
 
 def test_a_rank_leaves_when_it_is_told(start, listen):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from cec_mpi.core.accuracy.recombine import Recombination
 from cec_mpi.core.accuracy.rounding import answer_error, encoding_error, gamma, unit_roundoff
 from cec_mpi.core.code.decoder import Decoder
 
@@ -252,41 +253,34 @@ def part_errors(errors: AnswerErrors, machines: Sequence[int]) -> PartErrors:
     return PartErrors(*(float(each[rows].max()) for each in errors[:3]))
 
 
-def stand_in_errors(
-    generator: Floats,
-    machine: int,
-    others: Sequence[int],
-    weights: Floats,
-    parts: Sequence[PartErrors],
-) -> PartErrors:
-    """Errors of a part that was made of those of others, relative to its own coefficients.
+def stand_in_errors(made: Recombination, parts: Sequence[PartErrors]) -> PartErrors:
+    """Return the errors of a part that was computed from those of other machines.
 
     Parameters
     ----------
-    generator : (N, L) ndarray of float
-    machine : int
-        Whose part it is.
-    others : (L,) sequence of int
-    weights : (L,) ndarray of float
-        ``shard_machine = sum over m of weights[m] * shard_m``: see `MDSCode.stand_in_weights`.
+    made : Recombination
+        Of the machine's row of G from those of the others.
     parts : (L,) sequence of PartErrors
-        Of the others' parts.
+        Errors of the others' parts.
+
+    Returns
+    -------
+    PartErrors
+        Relative to the coefficients of the part.
 
     Examples
     --------
     >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> part = PartErrors(1e-8, 1e-9, 0.0)
-    >>> round(stand_in_errors(generator, 3, (1, 2), np.ones(2), (part, part)).worst, 12)
+    >>> made = Recombination(generator, (1, 2), generator[[2]])
+    >>> round(stand_in_errors(made, (part, part)).worst, 12)
     2e-08
     """
-    rows, wanted, sizes = generator[np.asarray(others) - 1], generator[machine - 1], np.abs(weights)
-    left = np.abs(weights @ rows - wanted) + float(gamma(len(rows) + 2, np.float64)) * (
-        sizes @ np.abs(rows) + np.abs(wanted)
-    )
+    sizes, left = np.abs(made.coefficients[0]), float(made.residual[0])
     worst, stored, lengths = np.array(parts).T
     return PartErrors(
-        float(sizes @ worst + left.sum()),
-        float(np.linalg.norm(sizes * stored) + np.linalg.norm(left)),
+        float(sizes @ worst) + left,
+        float(np.linalg.norm(sizes * stored)) + left,
         float(np.linalg.norm(sizes * lengths)),
     )
 

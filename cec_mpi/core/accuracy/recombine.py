@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi.core.accuracy.rounding import gamma, unit_roundoff
+from cec_mpi.core.code.conditioning import choose_machines
 from cec_mpi.errors import InputError
-from cec_mpi.text import plural
 
 Floats = NDArray[np.float64]
 
@@ -48,6 +48,8 @@ class Recombination:
     basis : tuple of int
     coefficients : (T, L) ndarray of float
         What each machine's rows are multiplied with.
+    residual : (T,) ndarray of float
+        Bound of ``norm1(targets - coefficients @ G_basis)``.
 
     Raises
     ------
@@ -82,7 +84,7 @@ class Recombination:
         rounding = gamma(recovery + 1, np.float64) * (
             np.abs(coefficients) @ self._matrix + self._targets
         )
-        self._residual: Floats = (left + rounding).sum(axis=1)
+        self.residual: Floats = (left + rounding).sum(axis=1)
 
     def errors(self, given: Floats, dtype: DTypeLike) -> Floats:
         """Bound the error of what is computed.
@@ -102,7 +104,7 @@ class Recombination:
         sizes = self._matrix.sum(axis=1) + given
         weights = np.abs(self.coefficients)
         summing = gamma(len(self.basis) + 1, np.float64) * (weights @ sizes)
-        exact = self._residual + weights @ given + summing
+        exact = self.residual + weights @ given + summing
         rounding = unit_roundoff(dtype) * (self._targets.sum(axis=1) + exact)
         total: Floats = exact + rounding
         return total
@@ -129,32 +131,6 @@ class Recombination:
         return largest
 
 
-def choose_basis(generator: Floats, machines: Sequence[int]) -> tuple[int, ...]:
-    """L of these machines whose rows of G are well conditioned together.
-
-    The order is that of a QR factorisation with column pivoting of the transposed rows:
-    each next machine is the one farthest from the span of those before.
-
-    Raises
-    ------
-    InputError
-        There are fewer than L machines.
-
-    Examples
-    --------
-    >>> choose_basis(np.array([[1.0, 0.0], [1.0, 0.01], [0.0, 1.0]]), [1, 2, 3])
-    (2, 3)
-    """
-    from scipy.linalg import qr
-
-    recovery = generator.shape[1]
-    if len(machines) < recovery:
-        raise InputError(f"{plural(len(machines), 'machine')}: expected at least {recovery}")
-    rows = generator[np.asarray(machines) - 1]
-    _, order = qr(rows.T, mode="r", pivoting=True)
-    return tuple(sorted(machines[k] for k in order[:recovery].tolist()))
-
-
 class Recombiner:
     """Recombinations of one code, each made once.
 
@@ -173,7 +149,7 @@ class Recombiner:
         self._named: tuple[int, ...] = ()  # machines that were wrong last
 
     def _basis(self, machines: tuple[int, ...]) -> tuple[int, ...]:
-        return choose_basis(self._generator, machines)
+        return choose_machines(self._generator, machines)
 
     def _toward(self, basis: tuple[int, ...], wanted: tuple[int, ...]) -> Recombination:
         targets = self._generator[np.asarray(wanted, dtype=int) - 1]

@@ -16,6 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.errors import InputError
+from cec_mpi.text import plural
+
 ALL_SUBSETS = 200_000
 _SAMPLE = 2_000
 _LEAST_SAMPLE, _FEWEST = 32, 8  # with an effort of 1, and with a small one
@@ -333,6 +336,11 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
         Ascending. With one machine to spare none is better, by the Frobenius norm; with more,
         none that has one other machine.
 
+    Raises
+    ------
+    InputError
+        There are fewer than L machines.
+
     Notes
     -----
     One by one the row is taken whose part at right angles to those before is longest; from
@@ -344,9 +352,11 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
     >>> choose_machines(generator, (1, 2, 3))
     (1, 3)
     """
-    numbers = np.array(sorted(machines))
+    numbers = np.array(sorted(machines), dtype=int)
     rows = generator[numbers - 1]
     count, recovery = rows.shape
+    if count < recovery:
+        raise InputError(f"{plural(count, 'machine')}: expected at least {recovery}")
     if count == recovery:
         return tuple(numbers.tolist())
     chosen = _pivots(rows)

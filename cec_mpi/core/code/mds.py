@@ -134,30 +134,6 @@ class MDSCode:
         """Return the decoder for the answers of L machines (numbers from 1)."""
         return Decoder(self.generator, machines)
 
-    def stand_in_weights(self, machine: int, others: Sequence[int]) -> Floats:
-        """How L others stand in for a machine: ``shard_machine = sum over m of c_m shard_m``.
-
-        Parameters
-        ----------
-        machine : int
-        others : (L,) sequence of int
-
-        Returns
-        -------
-        (L,) ndarray of float64
-            ``c = inv(G_others') G_machine``.
-
-        Examples
-        --------
-        >>> code = make_code(3, 2)
-        >>> c = code.stand_in_weights(3, (1, 2))
-        >>> bool(np.allclose(c @ code.generator[:2], code.generator[2]))
-        True
-        """
-        rows = self.generator[np.asarray(others) - 1]
-        weights: Floats = np.linalg.solve(rows.T, self.generator[machine - 1])
-        return weights
-
 
 def make_code(
     machines: int,

@@ -14,6 +14,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -348,8 +349,20 @@ class SocketHub:
             elif peer.process.is_free and not self._stopped:
                 peer.order(Order(Kind.CLOSE, store))
 
-    def stop(self, error: BaseException | None) -> None:
-        """Tell all to leave; `stuck` says who has not in time."""
+    def stop(
+        self,
+        error: BaseException | None,
+        closing: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """Tell all machines to leave, and close the connections.
+
+        Parameters
+        ----------
+        error : BaseException or None
+            The exception that the master leaves with.
+        closing : callable
+            Returns a context in which connections are closed: for machines that were not heard.
+        """
         self._stopped = self._paused = True
         try:
             self._listen()  # who has come since the last step is told, too
@@ -368,11 +381,12 @@ class SocketHub:
                 patience.pause()
             self.stuck = [peer.hello.rank for peer in self._living() if peer.hello.rank]
         finally:  # interrupted, too
-            try:
-                if self._written and self._path is not None:
-                    self._file.remove(self._path)
-            finally:
-                self._listener.close()
+            with closing():
+                try:
+                    if self._written and self._path is not None:
+                        self._file.remove(self._path)
+                finally:
+                    self._listener.close()
 
     # Jobs.
 

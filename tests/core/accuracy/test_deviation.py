@@ -18,6 +18,7 @@ from cec_mpi.core.accuracy.deviation import (
     part_errors,
     stand_in_errors,
 )
+from cec_mpi.core.accuracy.recombine import Recombination
 from cec_mpi.core.accuracy.rounding import is_exact
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.families import FAMILIES
@@ -274,8 +275,8 @@ def test_a_part_that_others_made_has_their_errors():
     code = make_code(6, 3, "gaussian")
     errors = answer_errors(code.generator, "float64", "float64", 10)
     parts = [part_errors(errors, (n,)) for n in (1, 2, 4)]
-    weights = code.stand_in_weights(3, (1, 2, 4))
-    found = stand_in_errors(code.generator, 3, (1, 2, 4), weights, parts)
+    made = Recombination(code.generator, (1, 2, 4), code.generator[[2]])
+    weights, found = made.coefficients[0], stand_in_errors(made, parts)
     least = sum(abs(c) * part.worst for c, part in zip(weights, parts, strict=True))
     assert least <= found.worst <= 3 * least
     assert found.stored >= max(abs(weights)) * min(part.stored for part in parts)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.accuracy.recombine import Recombination, Recombiner, choose_basis
+from cec_mpi.core.accuracy.recombine import Recombination, Recombiner
 from cec_mpi.core.accuracy.rounding import encoding_error
+from cec_mpi.core.code.conditioning import choose_machines
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import InputError
@@ -79,7 +80,7 @@ def test_the_basis_is_nearly_the_best_there_is(machines, recovery):
     rng = np.random.default_rng(1)
     for _ in range(20):
         generator = rng.standard_normal((machines, recovery))
-        basis = choose_basis(generator, range(1, machines + 1))
+        basis = choose_machines(generator, range(1, machines + 1))
         conditions = [
             np.linalg.cond(generator[list(rows)])
             for rows in combinations(range(machines), recovery)
@@ -89,7 +90,7 @@ def test_the_basis_is_nearly_the_best_there_is(machines, recovery):
 
 def test_too_few_and_singular_rows_are_refused():
     with pytest.raises(InputError, match="2 machines: expected at least 3"):
-        choose_basis(np.ones((5, 3)), [1, 2])
+        choose_machines(np.ones((5, 3)), [1, 2])
     with pytest.raises(InputError, match="singular"):
         Recombination(np.ones((3, 2)), (1, 2), np.eye(2))
     with pytest.raises(InputError, match="expected 2 of them"):
