@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InputError, MachineError
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending import end_job_at_exit, end_ranks
 from cec_mpi.processes.launcher import (
@@ -108,7 +108,10 @@ def elastic(
         def expected() -> int:
             return ranks + sum(process.poll() is None for process in local)
 
-        return hub.gather(expected, enough, seconds, look)
+        places = hub.gather(expected, enough, seconds, look)
+        if len(places) == 1 and not (expected() or hub.waits):
+            raise MachineError("all machines of this run have ended before its first step")
+        return places
 
     with ExitStack() as last:
         try:

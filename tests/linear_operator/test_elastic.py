@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 
 import numpy as np
 import psutil
 import pytest
 
 import cec_mpi
-from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.errors import InfeasibleError, InputError, MachineError
 from helpers.products import check_products
 from helpers.ranks import machines_here
 
@@ -48,6 +50,13 @@ def test_fewer_machines_are_enough_if_they_are_as_many_as_a_step_needs(small_sto
         cec_mpi.open_operator(small_store.path, local=1) as operator,
     ):
         operator @ np.ones(12)
+
+
+def test_an_operator_does_not_open_without_any_machine(small_store, monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    operator = cec_mpi.open_operator(small_store.path, local=2)
+    with pytest.raises(MachineError, match="all machines of this run have ended"), operator:
+        pass
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,7 @@ class SocketHub:
     Attributes
     ----------
     roster : Roster
+    waits : bool
     is_cut_off : bool
         See `ElasticHub`.
     came : set of int
@@ -156,7 +157,7 @@ class SocketHub:
         self._path, self._earlier = path, earlier
         self._file = replace(listener.file, job=job)
         self._written = False
-        self._waits, self._spare = waits, spare
+        self.waits, self._spare = waits, spare
         self._events: deque[Event] = deque()
         self.clock: Clock = time
         self.roster = Roster(time.monotonic, self._events.append)
@@ -412,7 +413,7 @@ class SocketHub:
     def awaited(self) -> set[int]:
         """Machines that the run waits for: processes open their shards, or are still to come."""
         awaited = self.roster.machines(State.JOINING)
-        return awaited.union(self.roster.vacant) if self._waits else awaited
+        return awaited.union(self.roster.vacant) if self.waits else awaited
 
     def events(self) -> Iterator[Event]:
         """What has happened since the last time, as it shows in the roster; never waits."""
