@@ -45,7 +45,7 @@ def test_looking_at_an_operator_asks_nobody(store):
 
     asked = []
     with cec_mpi.open_operator(store, None, availability=available) as X:
-        assert repr(X).endswith("available as a function says>")
+        assert repr(X).endswith("available machines given by a function>")
         assert asked == []
 
 

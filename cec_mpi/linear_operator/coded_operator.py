@@ -150,7 +150,7 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
             A step calls it, or a process that was forked, or it is of a run of ``cec-mpi``.
         """
         if self._close is None:
-            raise InputError("this operator cannot be closed by the task that got it: the run does")
+            raise InputError("a task cannot close its operator: the run closes it")
         self._session.turns.check()
         self._close()
 
@@ -203,7 +203,7 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         if self._session.ended or self._master.closed:
             state = "closed"
         elif available is None:
-            state = "available as a function says"
+            state = "available machines given by a function"
         else:
             state = f"available {','.join(map(str, available)) or 'none'}"
         rows, columns = self.shape
@@ -214,6 +214,6 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
 
     def __reduce__(self) -> NoReturn:
         raise InputError(
-            "an operator cannot be pickled or copied: its machines serve this process alone; "
-            "use threads, which take turns, in the place of processes"
+            "an operator cannot be pickled or copied: its machines serve this process only; "
+            "use threads instead of processes"
         )

@@ -116,7 +116,7 @@ class Entrance(Generic[T]):
         """Have an error on a machine printed once, with what most often brings it about."""
         rank = self._comm.rank if self._comm is not None else rank_of_launcher()
         error.add_note(
-            f"rank {rank} is a machine, on which X is None: expected all that uses X below "
+            f"rank {rank} is a machine, where X is None: put everything that uses X under "
             "`if X is not None:`"
         )
         if self._comm is not None:
@@ -179,7 +179,7 @@ class Entrance(Generic[T]):
         at_first = "" if self._comm is None else " and `if X is not None:`"
         self._refuse(
             f"{call} was used without with: expected `with {call} as X:`{at_first} around what "
-            f"uses X, or `X = {call}.start()`, as in a notebook, and `X.close()` in the end"
+            f"uses X, or `X = {call}.start()`, as in a notebook, and `X.close()` at the end"
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -202,7 +202,7 @@ class Entrance(Generic[T]):
 
     def __reduce__(self) -> NoReturn:
         self._refuse(
-            f"{self._call} cannot be pickled or copied: its machines serve this process alone; "
+            f"{self._call} cannot be pickled or copied: its machines serve this process only; "
             "call it again for another operator"
         )
 
@@ -324,9 +324,9 @@ def _gathered(comm: MPI.Intracomm | None, options: SessionOptions) -> Iterator[S
         raise raised_together(
             comm,
             InputError(
-                "a communicator means lockstep, and these options an elastic run, without MPI: "
-                f"expected open_operator(store, accept=FILE), or none of {', '.join(names)} and "
-                f"{last}"
+                "a communicator makes a lockstep run, and these options make an elastic run, which "
+                "needs no communicator: expected open_operator(store, accept=FILE), or none of "
+                f"{', '.join(names)} and {last}"
             ),
         )
     from cec_mpi.session.elastic import elastic, launched, serve_launched
@@ -340,7 +340,7 @@ def _gathered(comm: MPI.Intracomm | None, options: SessionOptions) -> Iterator[S
                 "local=N too"
             )
         if launcher is not None and options.accept is None and options.listen is None:
-            raise InputError("local under a launcher: expected accept=FILE too")
+            raise InputError("local needs accept=FILE too under a launcher")
         if launcher is not None and mpi_is_initialized():
             raise InputError(
                 "an elastic operator under a launcher needs a program that has not started MPI "

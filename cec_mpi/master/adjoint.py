@@ -196,8 +196,8 @@ class AdjointStep(StepInFlight):
             return None
         numbers = ", ".join(map(str, sorted(self.wrong)))
         return MachineError(
-            f"step {self.step.number} is refused: machine {numbers} answered wrong numbers, and "
-            "too few others are there to compute its part of X' v"
+            f"step {self.step.number} has failed: machine {numbers} answered wrong numbers, and "
+            "too few other machines are available to compute its part of X' v"
         )
 
     def errors(self, bounds: ErrorBounds) -> PartErrors | None:
@@ -237,7 +237,7 @@ class AdjointStep(StepInFlight):
         if len(times) < needed:
             machine = placement.holder(shard)
             raise InfeasibleError(
-                f"step {self.step.number} has lost machine {machine}: its part can be made with "
-                f"{plural(needed, 'other')}, and {len(times)} can be had"
+                f"step {self.step.number} has lost machine {machine}: its part needs "
+                f"{plural(needed, 'other shard')}, and {len(times)} are available"
             )
         return tuple(sorted(n for _, n in sorted(times, key=lambda each: each[0])[:needed]))

@@ -138,9 +138,9 @@ class ForwardStep(StepInFlight):
         who = " or ".join(str(self.placement.holder(n)) for n, *_ in self._answers.candidates())
         tell = self.master.manifest.code.recovery + 3
         return MachineError(
-            f"step {self.step.number} is refused: the answers of machines "
+            f"step {self.step.number} has failed: the answers of machines "
             f"{', '.join(map(str, machines))} to rows {start}..{stop - 1} of their shards "
-            f"disagree{more}, and no further machine can be asked: "
+            f"disagree{more}, and no other machine is available: "
             + (
                 f"machine {who} is wrong, or several are ({tell} answers tell which)"
                 if who

@@ -212,7 +212,7 @@ class MadeOneByOne:
         terms = on_its_way.errors(self._bounds)
         done = on_its_way.collected(buffers.codec.condition, amplification)._replace(terms=terms)
         if not np.isfinite(done.answers.values).all():
-            raise MachineError(f"the answers, added up, to step {step.number} are not finite")
+            raise MachineError(f"the sum of the answers to step {step.number} is not finite")
         self._count_wrong(on_its_way.refused.keys() | on_its_way.wrong)
         return done
 
@@ -294,9 +294,9 @@ class MadeOneByOne:
         if not self._has_warned:
             self._has_warned = True
             warnings.warn(
-                f"machine {machine} cannot read rows {mended.first}..{mended.last} of {whose}, "
-                "and computes them from other shards, in memory: cec-mpi repair "
-                f"{self.end.path} mends the store",
+                f"machine {machine} cannot read rows {mended.first}..{mended.last} of {whose} "
+                f"and computes them from other shards; cec-mpi repair {self.end.path} repairs "
+                "the store",
                 stacklevel=2,
             )
 

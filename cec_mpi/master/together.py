@@ -116,9 +116,10 @@ class MadeTogether:
                 f"machine {machine} answered numbers that are not finite in step {step.number}, "
                 f"and {_WITHOUT_OTHERS}"
             )
+        if not answers.not_finite:
+            return MachineError(f"the sum of the answers to step {step.number} is not finite")
         named = ", ".join(map(str, answers.not_finite))
-        whose = f" of machines {named}" if named else ", added up,"
-        return MachineError(f"the answers{whose} to step {step.number} are not finite")
+        return MachineError(f"the answers of machines {named} to step {step.number} are not finite")
 
 
 def _delay_of(answers: Answers) -> dict[int, float]:

@@ -131,7 +131,11 @@ def find_crowds(
             "measured speeds mean little: use more nodes, or fewer ranks per node (fine for a "
             "trial)",
         ),
-        ("threads", too_many, "use fewer --threads, or none for each machine's share of the cores"),
+        (
+            "threads",
+            too_many,
+            "use fewer --threads, or leave --threads out: each machine then uses its share",
+        ),
         ("threads", bound, f"use fewer --threads, or start with {binding(launcher, 'none')}"),
     )
     return [
@@ -165,7 +169,7 @@ def unseen_shards(path: str, here: str, machines: Mapping[int, str]) -> str:
     several = "s" if len(machines) > 1 else ""
     return (
         f"machine{several} {listed(machines)} on {listed(machines.values())} cannot see the "
-        f"shard{several}: {path} is there for rank 0 on {here} only. Put the store on a file "
-        "system that all nodes share, or a copy under the same path on each node; a relative path "
-        "is seen from the directory that each rank starts in"
+        f"shard{several}: only rank 0 on {here} sees {path}. Put the store on a file system that "
+        "all nodes share, or a copy under the same path on each node; each rank looks for a "
+        "relative path in the directory in which it starts"
     )

@@ -132,7 +132,7 @@ def ranks_by_node(text: str) -> list[int]:
     for part in text.split(","):
         found = re.fullmatch(r"(\d{1,9})(?:\(x(\d{1,6})\))?", part)
         if not found:
-            raise ValueError(f"{text}: expected numbers, as 2(x3),1")
+            raise ValueError(f"{text}: expected numbers, for example 2(x3),1")
         ranks += [int(found[1])] * int(found[2] or 1)
     return ranks
 

@@ -290,8 +290,8 @@ def where_to_listen(
         if not found:
             raise InputError(
                 f"interface {interface!r}: rank 0 on {socket.gethostname()} has "
-                f"{_listed(here)}; expected names, addresses or networks of these, as eth0, "
-                "10.0.0.7 or 10.0.0.0/8"
+                f"{_listed(here)}; expected their names, addresses or networks, for example "
+                "eth0, 10.0.0.7 or 10.0.0.0/8"
             )
         return _addresses(found)
     try:

@@ -217,7 +217,7 @@ def different_packages(found: Sequence[Sequence[str]]) -> str:
         f"{version}{f' (files {digest})' if marks else ''} in {path} on {listed(where)}"
         for (version, digest, path), where in hosts.items()
     )
-    return f"the ranks run different versions of cec_mpi: {which}; install one and the same on all"
+    return f"the ranks run different versions of cec_mpi: {which}; install the same version on all"
 
 
 def seconds_to_meet(seconds: object, ranks: int) -> float:
@@ -265,12 +265,13 @@ def meet(comm: MPI.Intracomm, seconds: float = float("inf")) -> None:
             all_have_met()
             return
     this_process.kept.append((requests, here, word, came))
-    who = f"not all of {comm.size} ranks have come"
+    who = f"not all of {comm.size} ranks have reached open_operator"
     if comm.rank == 0:  # some hand on together what others have sent them
-        who = f"{max(1, int(came.sum()))} of {comm.size} ranks are known to have come"
+        known = max(1, int(came.sum()))
+        who = f"{known} of {comm.size} ranks are known to have reached open_operator"
     raise MachineError(
-        f"{who} within {seconds:g} s to open the operator: expected all, but one has died, is busy "
-        "or does something else; start_timeout gives them more seconds"
+        f"{who} within {seconds:g} s: one has died, is busy or does something else; start_timeout "
+        "allows more time"
     )
 
 

@@ -67,7 +67,7 @@ def init_mpi() -> None:
     except (OSError, AttributeError):
         init = None
     if init is None:
-        log.warning("no file of the MPI library is found: a start that hangs is not ended")
+        log.warning("the file of the MPI library is not found: a start that hangs is not ended")
         MPI.Init_thread()
         return
     provided = ctypes.c_int()

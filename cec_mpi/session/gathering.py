@@ -58,7 +58,7 @@ def gathered(
         from cec_mpi.session.session import Session
 
         if options.inject:
-            raise InputError("inject is for machines that are processes: here it would be this one")
+            raise InputError("inject needs machines that are processes: all are in this process")
         with ExitStack() as kept:
             # What it opened ends with it.
             yield Session(LocalHub(), [place_here()], "", kept)
@@ -133,7 +133,7 @@ def _once(comm: MPI.Intracomm) -> Iterator[None]:
             raise raised_together(
                 comm,
                 InputError(
-                    "the machines of this communicator serve another operator: open a further "
+                    "the machines of this communicator serve another operator: open another "
                     "store with X.open(store)"
                 ),
             )

@@ -253,9 +253,9 @@ class _Search:
             return self._source
         found = read_connection_file(self._source)
         if self._launch is not None and found.job != self._launch[1]:
-            raise GoneMasterError(f"{self._source} is of another job")
+            raise GoneMasterError(f"{self._source} belongs to another job")
         if self._launch is not None and found in this_process.over:
-            raise GoneMasterError(f"{self._source} is of a run that is over")
+            raise GoneMasterError(f"{self._source} belongs to a run that has ended")
         self.file = found
         return found
 

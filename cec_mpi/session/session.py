@@ -309,9 +309,9 @@ def problem_of_opening(
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     remedy = ""
     if any(each.unseen for each in opened):
-        remedy = "; cec-mpi repair makes a shard again from others, --machines leaves it out"
+        remedy = "; cec-mpi repair rebuilds a shard, --machines leaves its machine out"
         if not opening.options.mends:
-            remedy += ", --elastic makes it in memory"
+            remedy += ", --elastic rebuilds it in memory"
     return MachineError(f"{problems[0]}{more}{remedy}")
 
 
@@ -356,11 +356,11 @@ def check_joining(options: SessionOptions) -> None:
     """Raise for what needs machines that are there from the beginning."""
     if options.emulate_speeds is not None and options.emulate_base is None:
         raise InputError(
-            "emulate speeds without machines that were started: expected a base too "
-            "(--emulate-base), because machines that join later cannot be measured together"
+            "emulated speeds need a base (--emulate-base) if all machines join later, because they "
+            "cannot be measured together"
         )
     if isinstance(options.speeds, Mapping):
         raise InputError(
-            "speeds of hosts without machines that were started: expected a speed for each "
-            "machine, or learn, because it is not known where machines will be"
+            "speeds of hosts cannot be used if all machines join later: expected a speed for each "
+            "machine, or learn"
         )

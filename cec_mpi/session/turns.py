@@ -53,7 +53,7 @@ class Turns:
         """
         if self.elsewhere:
             raise InputError(
-                f"process {os.getpid()} was forked from process {self._process}, which alone the "
+                f"process {os.getpid()} was forked from process {self._process}, which the "
                 "machines serve: use threads, or open_operator(store, None) in the new process"
             )
         if problem := self._refusal():
@@ -61,8 +61,8 @@ class Turns:
         thread = threading.get_ident()
         if any(ticket.thread == thread and not ticket.over for ticket in self._queue.copy()):
             raise InputError(
-                "this thread is in the middle of a step: what a step calls, as a function "
-                "for availability, a recorder or a handler of signals, cannot use its operator"
+                "this thread is in the middle of a step: what a step calls (an availability, a "
+                "recorder, a signal handler) cannot use the operator"
             )
 
     @property
@@ -140,8 +140,8 @@ def refusal() -> str:
     """Why this thread may not call MPI; empty if it may."""
     if was_forked():
         return (
-            "this process was forked from one that has MPI, and has none: use open_operator(store, "
-            "None) here, which has all machines in this process"
+            "this process was forked from one that uses MPI, and cannot use MPI itself: use "
+            "open_operator(store, None) here, which has all machines in this process"
         )
     from mpi4py import MPI
 
@@ -152,6 +152,6 @@ def refusal() -> str:
     if level >= MPI.THREAD_SERIALIZED or MPI.Is_thread_main():
         return ""
     return (
-        f"MPI was started with {names.get(level, level)}, for its main thread alone, and this is "
-        "another one: remove what sets mpi4py.rc.thread_level, or call from the main thread"
+        f"MPI was started with {names.get(level, level)}, so that only its main thread may use the "
+        "operator: do not set mpi4py.rc.thread_level, or call from the main thread"
     )

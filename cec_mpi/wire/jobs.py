@@ -112,7 +112,7 @@ def check_message_sizes(manifest: Manifest, columns: int = 1) -> None:
     ):
         if size * columns > _MOST:
             raise InputError(
-                f"{what} would have {size * columns} numbers: MPI carries at most {_MOST}"
+                f"{what} would have {size * columns} numbers: an MPI message has at most {_MOST}"
             )
 
 

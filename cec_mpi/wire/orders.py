@@ -26,7 +26,7 @@ MASTER = 0  # rank
 Number = TypeVar("Number")
 
 
-CUT_OFF = "the previous step was interrupted: end the program, and start the job again"
+CUT_OFF = "the previous step was interrupted; restart the job"
 
 
 class Kind(IntEnum):

@@ -108,7 +108,7 @@ def test_an_allocation_that_cannot_be_read(hostfile, nodes, tasks):
 def test_tasks_that_cannot_be_read_are_named(hostfile, tasks):
     variables = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": tasks}
     _, _, err = hostfile("--format", "openmpi", "--from-slurm", **variables)
-    message = f"SLURM_TASKS_PER_NODE={tasks}: expected numbers, as 2(x3),1"
+    message = f"SLURM_TASKS_PER_NODE={tasks}: expected numbers, for example 2(x3),1"
     assert err == f"cec-mpi: error: {message}\n"
 
 

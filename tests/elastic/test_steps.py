@@ -101,7 +101,7 @@ def test_with_two_to_spare_a_step_with_a_wrong_answer_is_refused(replicated, X):
     options = {"stragglers": 1, "check": "parity", "inject": "corrupt:2@1"}
     with opened(replicated, **options) as operator:
         assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
-        with pytest.raises(MachineError, match=r"step 1 is refused: .* machine 2 is wrong, or"):
+        with pytest.raises(MachineError, match=r"step 1 has failed: .* machine 2 is wrong, or"):
             operator @ np.ones(40)
         assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
 
@@ -122,7 +122,7 @@ def test_with_one_to_spare_a_step_with_a_wrong_answer_is_refused(store, X):
     options = {"stragglers": 1, "check": "parity", "inject": "corrupt:2@1"}
     with opened(store, **options) as operator:
         assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
-        with pytest.raises(MachineError, match=r"step 1 is refused: .* machines 1, 2, 3 to r"):
+        with pytest.raises(MachineError, match=r"step 1 has failed: .* machines 1, 2, 3 to r"):
             operator @ np.ones(40)
 
 

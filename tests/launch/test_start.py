@@ -120,7 +120,7 @@ elif sys.argv[3] == "sleep":
 @pytest.mark.parametrize(
     ("come", "others", "told"),
     [
-        ("12", "sleep", "not all of 4 ranks have come within 2 s"),
+        ("12", "sleep", "not all of 4 ranks have reached open_operator within 2 s"),
         ("01", "leave", "of 4 ranks (are known to )?have come within 2 s"),  # 0 or 1, who is first
     ],
 )
@@ -189,7 +189,7 @@ def test_a_machine_that_never_arrives_is_not_waited_for(
     words = [*CONTINUING, "-n", 4, *command("run", "--elastic")]
     done = run(words, variables=struck(3, signal))
     assert done.returncode == code_with_kills(0), done.stderr
-    assert "1 of 3 machines have not come yet and can still join" in done.stdout
+    assert "1 of 3 machines have not joined yet, but can still join" in done.stdout
     assert_right(done, small_store, tmp_path / "out")
 
 

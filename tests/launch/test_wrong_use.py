@@ -73,14 +73,14 @@ def test_a_forgotten_condition_is_told_once_and_ends_all(program, body, launcher
     done = program(BLOCK.format(options="", body=body), launcher=launcher)
     assert done.returncode == 1
     assert done.stderr.count("Traceback") == 1
-    assert done.stderr.count("is a machine, on which X is None") == 1
-    assert "below `if X is not None:`" in done.stderr
+    assert done.stderr.count("is a machine, where X is None") == 1
+    assert "under `if X is not None:`" in done.stderr
 
 
 def test_a_forgotten_condition_ends_rank_0_that_waits_behind_its_block(program):
     done = program(BLOCK.format(options="", body="X @ w") + "comm.Barrier()")
     assert done.returncode == 1
-    assert done.stderr.count("is a machine, on which X is None") == 1
+    assert done.stderr.count("is a machine, where X is None") == 1
     assert "after" not in done.stdout
 
 
@@ -205,7 +205,7 @@ def test_a_thread_that_mpi_does_not_allow_is_refused(program):
     before = "mpi4py.rc.thread_level = 'funneled'"
     done = program(BLOCK.format(options="", body=body), before=before)
     assert (done.returncode, done.told) == (0, "")
-    assert done.stdout.count("MPI_THREAD_FUNNELED, for its main thread alone") == 3
+    assert done.stdout.count("MPI_THREAD_FUNNELED, so that only its main thread") == 3
     assert "shape (31,)" in done.stdout
 
 
@@ -309,7 +309,7 @@ def test_an_elastic_program_that_fails_ends_all_and_says_so_once(program, tmp_pa
 @pytest.mark.parametrize(
     ("before", "block", "says"),
     [
-        ("", BLOCK, "a communicator means lockstep, and these options an elastic run"),
+        ("", BLOCK, "a communicator makes a lockstep run, and these options make an elastic run"),
         ("", SERVED, "`import mpi4py; mpi4py.rc.initialize = False` before"),
         ("mpi4py.rc.initialize = False", SERVED.replace('accept="conn"', "local=3"), "local under"),
         ("mpi4py.rc.initialize = False", SERVED.replace('accept="conn"', "adopt=True"), "accept=F"),

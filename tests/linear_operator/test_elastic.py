@@ -81,7 +81,7 @@ def test_under_a_launcher_its_processes_need_to_find_the_master(small_store, mon
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     with (
-        pytest.raises(InputError, match="local under a launcher: expected accept=FILE too"),
+        pytest.raises(InputError, match="local needs accept=FILE too under a launcher"),
         cec_mpi.open_operator(small_store.path, local=2),
     ):
         pass

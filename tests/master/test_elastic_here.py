@@ -155,7 +155,7 @@ def test_a_machine_of_l_plus_2_is_a_suspect_and_not_excluded(made, options):
         with pytest.raises(MachineError) as error:
             master.matvec(np.ones(COLUMNS))
         message = str(error.value)
-        assert message.startswith(f"step {step} is refused: the answers of machines 1, 2, 3, 4, 5")
+        assert message.startswith(f"step {step} has failed: the answers of machines 1, 2, 3, 4, 5")
         assert message.endswith("machine 2 is wrong, or several are (6 answers tell which)")
     assert hub.roster.machines(State.IDLE) == {1, 2, 3, 4, 5}
 
@@ -244,7 +244,7 @@ def test_with_l_machines_a_wrong_term_is_refused(made):
         hub.exclude(n, "gone", Excluded)
     np.testing.assert_allclose(master.rmatvec(np.ones(ROWS)), X.sum(axis=0), atol=1e-12)
     hub.spoils = wrong_by(1e-6, machine=2)
-    with pytest.raises(MachineError, match=r"step 1 is refused: machine 2 answered wrong numbers"):
+    with pytest.raises(MachineError, match=r"step 1 has failed: machine 2 answered wrong numbers"):
         master.rmatvec(np.ones(ROWS))
 
 

@@ -215,7 +215,7 @@ def test_how_many_ranks_it_should_have_been_in_words_of_the_launcher(launcher, h
 def test_shards_that_are_not_seen():
     one = unseen_shards("/data/store/shard-0003.npy", "n1", {3: "n2"})
     assert one.startswith(
-        "machine 3 on n2 cannot see the shard: /data/store/shard-0003.npy is there for rank 0 on n1"
+        "machine 3 on n2 cannot see the shard: only rank 0 on n1 sees /data/store/shard-0003.npy"
     )
     assert "file system that all nodes share" in one
     many = unseen_shards("/s", "n1", {number: f"n{number // 5}" for number in range(5, 105)})

@@ -51,7 +51,7 @@ def test_errors_are_within_the_bounds_of_their_steps(comm, stores, X):
 )
 def test_elastic_options_are_refused_with_a_communicator(comm, store, options):
     with (
-        pytest.raises(InputError, match="a communicator means lockstep"),
+        pytest.raises(InputError, match="a communicator makes a lockstep run"),
         open_operator(store, comm, **options),
     ):
         pass

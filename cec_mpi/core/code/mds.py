@@ -183,8 +183,8 @@ def make_code(
         raise InputError(f"{plural(machines, 'machine')}: expected at most {_MOST_MACHINES}")
     if machines < recovery:
         raise InfeasibleError(
-            f"{plural(machines, 'machine')} with recovery threshold {recovery}: expected one of at "
-            f"most {machines}"
+            f"recovery threshold {recovery} for {plural(machines, 'machine')}: expected at most "
+            f"{machines}"
         )
     if seed < 0:
         raise InputError(f"seed {seed}: expected at least 0")

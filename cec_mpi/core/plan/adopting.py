@@ -122,7 +122,7 @@ def shares_of(
             return {n: shards for n, shards in taken.items() if shards}
     raise InfeasibleError(
         f"{plural(len(able), 'machine')} with {plural(sum(held.values()), 'shard')} cannot take "
-        f"over so many that each row has {recovery}"
+        f"over enough shards: each row needs {recovery}"
         + (f" without any {plural(spare, 'machine')}" if spare else "")
     )
 

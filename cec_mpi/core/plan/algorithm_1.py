@@ -210,7 +210,7 @@ def fractional_blocks(
     3/7 (1, 2, 3)
     """
     if not all(isinstance(part, Rational) for part in mu):
-        raise InputError("loads that are not whole numbers or Fractions")
+        raise InputError("loads must be whole numbers or Fractions")
     check_copies(len(mu), copies)
     if sum(mu) != copies or not 0 <= min(mu) <= max(mu) <= 1:
         raise InputError(

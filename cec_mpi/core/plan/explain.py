@@ -138,8 +138,8 @@ def _check_steps(machines: int, scheme: Scheme) -> None:
         raise InputError(f"the {scheme} scheme has no steps: expected scheme heterogeneous")
     if machines > _MOST_MACHINES:
         raise InputError(
-            f"steps of {plural(machines, 'machine')}, each with a load of all of them: expected "
-            f"at most {_MOST_MACHINES}"
+            f"steps of {plural(machines, 'machine')}: expected at most {_MOST_MACHINES} machines, "
+            "because each step lists the loads of all"
         )
 
 

@@ -68,7 +68,7 @@ def check_speeds(speeds: Sequence[Real] | ArrayLike) -> NDArray[np.float64]:
     try:
         array = np.asarray(speeds, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"speeds that are not numbers: {error}") from None
+        raise InputError(f"speeds must be numbers: {error}") from None
     if array.ndim != 1 or array.size == 0:
         raise InputError(f"speeds have shape {array.shape}: expected one number per machine")
     bad = np.flatnonzero(~(np.isfinite(array) & (array > 0)))

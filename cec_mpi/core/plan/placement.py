@@ -101,8 +101,8 @@ class Placement:
             for machine, mine in enumerate(self._held, start=1):
                 if len(set(mine)) < len(mine) or not 1 <= min(mine) <= max(mine) <= shards:
                     raise InputError(
-                        f"machine {machine} has the shards {mine}: expected different ones of "
-                        f"1 to {shards}"
+                        f"machine {machine} has the shards {mine}: expected different "
+                        f"shards from 1 to {shards}"
                     )
         self.counts = tuple(map(len, self._held))
         self._view: Placement | None = None

@@ -187,7 +187,7 @@ def cyclic_most(held: Sequence[Sequence[int]], recovery: int, stragglers: int) -
             return b
     raise InfeasibleError(
         f"{plural(len(held), 'machine')} with {plural(len(place), 'shard')} available: the "
-        f"cyclic scheme cannot keep {recovery} of a row's when any "
+        f"cyclic scheme cannot keep {recovery} shards of a row when any "
         f"{plural(stragglers, 'machine', 'is', 'are')} late or lost"
     )
 

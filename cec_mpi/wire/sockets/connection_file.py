@@ -175,7 +175,7 @@ def connection_from_key(host: str, port: int, secret: str, encrypted: bool) -> C
         The secret is too short, or the host is missing.
     """
     if host in ALL_ADDRESSES:
-        raise InputError(f"{host}:{port} names no host: expected that of the master")
+        raise InputError(f"{host}:{port} has no host: expected the host of the master")
     keys = keys_from(secret, encrypted)
     return ConnectionFile(
         ((host, port),),

@@ -238,7 +238,7 @@ class SocketHub:
                 settled, due = True, min(due, time.monotonic() + SETTLE_SECONDS)
             if time.monotonic() > due:
                 total = plural(expected(), "machine")
-                say(f"{missing} of {total} have not come yet and can still join")
+                say(f"{missing} of {total} have not joined yet, but can still join")
                 break
             look()
             patience.pause()
@@ -521,7 +521,7 @@ class SocketHub:
         except (IndexError, ValueError):
             self._strange += 1
             if self._strange <= _MOST_TOLD:
-                log.warning("a process that has the key sends what no machine sends")
+                log.warning("a process that has the key has sent an invalid message")
 
     def _hear_hello(self, name: bytes, hello: Hello) -> None:
         mine = [socket.gethostname(), *package_here()]
@@ -657,7 +657,7 @@ class SocketHub:
         opened, peer.opened = peer.opened, None
         if opened is None:
             if time.monotonic() - peer.process.since > OPEN_SECONDS:
-                self._exclude(peer, "it does not open its shard")
+                self._exclude(peer, "it has not opened its shard in time")
             return
         if opened.problem:
             self._homes.pop(peer.machine, None)

@@ -30,8 +30,8 @@ def zeromq() -> Any:
 
     if not zmq.has("curve"):
         raise InputError(
-            f"ZeroMQ {zmq.zmq_version()} was built without encryption (CURVE): expected one with "
-            "it, for example of pip install --force-reinstall pyzmq"
+            f"ZeroMQ {zmq.zmq_version()} was built without encryption (CURVE): install one with "
+            "encryption, for example with pip install --force-reinstall pyzmq"
         )
     return zmq
 

@@ -68,7 +68,7 @@ from cec_mpi.wire.sockets.messages import (
 _DESCRIPTORS = 12  # that ZeroMQ needs, and a few more for modules and shards
 _UNIX = 0  # in place of a port
 _NEVER_MS = 24 * 3600 * 1000
-_SILENT = "no answer, or other keys or encryption"
+_SILENT = "no answer, or different keys or encryption"
 
 
 class GoneMasterError(MachineError):
@@ -392,7 +392,7 @@ class SocketMachineEnd:
             return self._content.view(opening.arithmetic).reshape(shape)
         values = np.empty(shape, opening.arithmetic)
         if not together(self._frames, values):
-            raise MachineError("the master sent a job with a vector of another length")
+            raise MachineError("the master has sent a vector of the wrong length")
         self._frames = []
         return values
 

@@ -57,7 +57,7 @@ _FIELDS = {
     "unlogged": str,
 }
 _MOST_TEXT = 1 << 16  # characters of what went wrong
-_NOTHING = "nothing that a machine says"
+_NOTHING = "not a message of a machine"
 _NUMBER = 8  # bytes
 _HEADER = len(Order._fields)
 _MOST_NAME = 255  # characters of a name
@@ -256,13 +256,13 @@ class Hello:
                 (version, digest, where), place=place, shards=shards, memory=memory, **others
             )
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError):
-            raise ValueError("no hello") from None
+            raise ValueError("not a hello") from None
 
 
 def _number(value: Any) -> int:
     number = int(value)
     if not 0 <= number < _MOST_NUMBER:
-        raise ValueError("no number that a machine can have")
+        raise ValueError("a number out of range")
     return number
 
 

@@ -337,7 +337,7 @@ def test_the_recovery_threshold_starts_at_one(recovery):
 
 
 def test_fewer_machines_than_the_recovery_threshold_are_infeasible():
-    with pytest.raises(InfeasibleError, match="2 machines with recovery threshold 3"):
+    with pytest.raises(InfeasibleError, match="recovery threshold 3 for 2 machines"):
         make_code(2, 3)
 
 

@@ -133,5 +133,5 @@ def test_one_machine_reads_what_another_cannot():
 
 
 def test_too_few_shards():
-    with pytest.raises(InfeasibleError, match="2 machines with 2 shards cannot take over so many"):
+    with pytest.raises(InfeasibleError, match="2 machines with 2 shards cannot take over enough"):
         shares_of(Placement.plain(4), {1: (3,), 2: (3,)}, 4, 0, [1.0] * 4, 5, [0.0] * 4, [9] * 4)

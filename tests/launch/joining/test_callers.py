@@ -98,7 +98,7 @@ def test_what_a_machine_says_unasked_is_passed_over(accepting, store, join, conn
         connection.send(SAID, said("what went wrong, too late"))
         connection.send(ANSWER, b"to nothing")
         connection.send(b"?", b"and no message at all")
-        made.until(lambda: caplog.text.count("sends what no machine sends") == 2)
+        made.until(lambda: caplog.text.count("has sent an invalid message") == 2)
         connection.close()
         made.step()
 

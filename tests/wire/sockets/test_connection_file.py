@@ -146,5 +146,5 @@ def test_a_short_secret_is_refused_and_not_shown(secret):
 
 
 def test_a_machine_needs_the_name_of_a_host():
-    with pytest.raises(InputError, match=":50000 names no host"):
+    with pytest.raises(InputError, match=":50000 has no host"):
         connection_from_key("", 50000, SECRET, True)

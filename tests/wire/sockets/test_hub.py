@@ -227,7 +227,7 @@ def test_a_process_that_never_comes_is_waited_for_no_longer_than_was_said(make, 
     come(rank=3)
     places = hub.gather(lambda: 3, 3, 0.5)
     assert len(places) <= 3
-    assert "machines have not come yet and can still join" in capsys.readouterr().out
+    assert "machines have not joined yet, but can still join" in capsys.readouterr().out
     until(lambda: list(hub.events()) or len(hub.roster.processes) == 2)
 
 
@@ -273,7 +273,7 @@ def test_who_says_what_no_machine_says_is_not_heard_and_harms_nobody(gathered, c
     first.say(SAID, b"{}")
     first.say(SAID, b"[" * 10**5)
     first.say(b"\xff" * 20, b"", b"")
-    until(lambda: list(hub.events()) or caplog.text.count("sends what no machine sends") == 5)
+    until(lambda: list(hub.events()) or caplog.text.count("has sent an invalid message") == 5)
     job = ask(end, 1)
     first.order(Kind.MULTIPLY)
     first.answer(1)
