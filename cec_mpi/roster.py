@@ -2,16 +2,16 @@
 
 How a machine of an elastic run is lost, in the order in which it happens:
 
-1. `wire.sockets.listener` notices that a connection has ended, and `wire.sockets.hub` that this was
-   the machine's. The hub also excludes one that cannot open its shard or sends an answer of the
+1. `wire.sockets.listener` notices that a connection has ended, and `wire.sockets.hub` whose it was.
+   The hub also excludes a machine that cannot open its shard or sends an answer of the
    wrong length. Of a machine that is silent, `master.in_flight` decides that a step does
    not wait for it any longer (it is late), and `master.one_by_one` (`give_up_silent`) that it
-   counts as lost. One that reports a failure, or was wrong in three steps, is excluded by them.
-2. The roster changes the state of the process, and tells the change: `Lost`, `GivenUp`, `Left` or
-   `Excluded`. It alone says who is there. The hub has a spare become the machine.
+   counts as lost. They also exclude a machine that reports a failure, or was wrong in three steps.
+2. The roster changes the state of the process, and reports the change: `Lost`, `GivenUp`, `Left` or
+   `Excluded`. Only the roster says which machines can be asked. The hub makes a spare the machine.
 3. `master.one_by_one` (`note`) writes the change into the step's record, and
-   `master.in_flight` (`_handle`) has `forward` or `adjoint` give the missing rows to others.
-4. `master.schedule` and `master.planning` plan the next step for the machines that are there.
+   `master.in_flight` (`_handle`) makes `forward` or `adjoint` give the missing rows to others.
+4. `master.schedule` and `master.planning` plan the next step for the machines that can be asked.
 
 In lockstep the loss of a machine ends the job (`processes.ending`).
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cec_mpi.records.step import Why
 
     Short = Callable[[int, Literal["machine", "shard"], Iterable[int], Mapping[int, Why]], None]
-    """Hears what a step waits for, as `Recorder.waiting` does."""
+    """Receives what a step waits for: see `Recorder.waiting`."""
 
 WARNED = "it was warned that it has to leave"  # why it has `Left`
 _ANY_NUMBER = 1 << 62  # of shards
@@ -40,49 +40,49 @@ class Gone:
 
     machine: int
     reason: str
-    word: ClassVar[Literal["lost", "given up", "left", "excluded"]]  # of records
-    said: ClassVar[str]  # to people
+    word: ClassVar[Literal["lost", "given up", "left", "excluded"]]  # in records
+    said: ClassVar[str]  # in messages
 
     def __str__(self) -> str:
         return f"machine {self.machine} {self.said}: {self.reason}"
 
     @property
     def record(self) -> Event:
-        """As an event in the records."""
+        """The event for the records."""
         return {self.word: self.machine, "reason": self.reason}  # type: ignore[misc]
 
 
 class Lost(Gone):
-    """A machine has no process any more."""
+    """The process of a machine has ended, or cannot be reached."""
 
     word, said = "lost", "is lost"
 
 
 class GivenUp(Gone):
-    """A machine has not answered for so long that it counts as lost, until it does."""
+    """A machine has not answered for so long that it counts as lost until it answers."""
 
     word, said = "given up", "is given up"
 
 
 class Left(Gone):
-    """A machine has left: it is asked no more, since its process is to end."""
+    """A machine has left: it was told to leave, and gets no more jobs."""
 
     word, said = "left", "has left"
 
 
 class Excluded(Gone):
-    """A machine is asked no more, since its answers are wrong."""
+    """A machine gets no more jobs, because its answers were wrong."""
 
     word, said = "excluded", "is excluded"
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A process has become this machine, or one that was given up is back."""
+    """A process has become this machine, or a machine that was given up has answered."""
 
     machine: int
     rank: int
-    host: str = ""  # empty where nobody has said which
+    host: str = ""  # empty if it is not known
 
     def __str__(self) -> str:
         where = f" on {self.host}" if self.host else ""
@@ -90,7 +90,7 @@ class Joined:
 
     @property
     def record(self) -> Event:
-        """As an event in the records."""
+        """The event for the records."""
         found: Event = {"joined": self.machine, "rank": self.rank}
         return {**found, "host": self.host} if self.host else found
 
@@ -101,13 +101,13 @@ Change = Gone | Joined
 class State(Enum):
     """What a process is doing."""
 
-    SPARE = "spare"  # is no machine, and can become one
-    JOINING = "joining"  # opens the shards of the machine that it is to become
+    SPARE = "spare"  # is not a machine, and can become one
+    JOINING = "joining"  # opens the shards of the machine that it will be
     IDLE = "idle"  # is a machine that can be asked
     COMPUTING = "computing"
-    LATE = "late"  # computes: the step that waits for it has its rows from others
-    GIVEN_UP = "given up"  # computes, for so long that its machine counts as lost
-    EXCLUDED = "excluded"  # lives, and is asked no more
+    LATE = "late"  # computes; the step does not wait for it any longer
+    GIVEN_UP = "given up"  # has computed for so long that its machine counts as lost
+    EXCLUDED = "excluded"  # lives, and gets no more jobs
     LOST = "lost"
 
 
@@ -116,7 +116,7 @@ _SERVING = State.IDLE, *_ASKED
 
 
 class Room(NamedTuple):
-    """What a process can have at most; None stands for anything.
+    """What a process can hold at most; None stands for no limit.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Room(NamedTuple):
     memory: int | None = None
 
     def most(self, shard_bytes: int) -> int:
-        """Shards of this size."""
+        """Return how many shards of this size fit."""
         shards = _ANY_NUMBER if self.shards is None else self.shards
         return shards if self.memory is None else min(shards, self.memory // shard_bytes)
 
@@ -147,13 +147,13 @@ class Process:
         Its number among the processes of the session, rank 0 being the master.
     state : State
     machine : int
-        That it is or, while it joins, is to become; 0 for none.
+        The machine that it is or, while it joins, will be; 0 for none.
     since : float
         When its state changed last, in seconds of the roster's clock.
     host : str
-        Where it runs; empty as long as it has not said so.
+        Where it runs; empty until it has said so.
     room : Room
-        What it can have at most.
+        What it can hold at most.
     """
 
     rank: int
@@ -165,12 +165,12 @@ class Process:
 
     @property
     def is_free(self) -> bool:
-        """Whether it waits for what it is asked next."""
+        """Whether it waits for a job."""
         return self.state in (State.SPARE, State.IDLE)
 
 
 class Roster:
-    """The processes that serve a session, those that are gone too.
+    """The processes that serve a session, including those that are gone.
 
     ::
 
@@ -183,30 +183,30 @@ class Roster:
                     SPARE or IDLE <----- GIVEN_UP <----------+--------------'
                                  answer
 
-    A process that was given up is IDLE when it answers, or a SPARE if another one has become its
-    machine (`hand_over`). A machine that was computing while a store was opened is JOINING when it
-    has answered, until it has opened that store too. A process in any of these states can be
-    EXCLUDED (`exclude`) or LOST (`lose`); its machine is vacant then.
+    A process that was given up becomes IDLE when it answers, or a SPARE if another process has
+    become its machine (`hand_over`). A machine that computes while another store is opened becomes
+    JOINING when it has answered, until it has opened that store too. A process in any of these
+    states can become EXCLUDED (`exclude`) or LOST (`lose`); its machine is vacant then.
 
     Parameters
     ----------
     clock : callable
         Seconds.
     tell : callable
-        Called with each change that concerns who plans steps.
+        Called with each change that matters for the next step.
 
     Attributes
     ----------
     processes : list of Process
         In the order of ranks, without those that were forgotten.
     vacant : list of int
-        Machines that have lost their process, and have no other yet, the first first.
+        Machines without a process, in the order in which they became vacant.
     there : set of int
-        Machines that who plans steps can count on.
+        Machines that can be planned with.
     gone : dict of int to Gone
-        Machines that were there and are not any more, and what was told of them last.
+        Machines that were there before, with the last change of each.
     hosts : mapping of int to str
-        Where machines are, as far as it is known; another mapping when one joins elsewhere.
+        Hosts of machines, as far as they are known; a new mapping when a machine joins on another.
     """
 
     def __init__(self, clock: Callable[[], float], tell: Callable[[Change], None]) -> None:
@@ -228,52 +228,52 @@ class Roster:
         return list(self._by_rank.values())
 
     def living(self) -> list[Process]:
-        """Those that are not lost."""
+        """Return the processes that are not lost."""
         return [each for each in self._by_rank.values() if each.state is not State.LOST]
 
     def serving_as(self, machine: int) -> Process | None:
-        """The process that is a machine now."""
+        """Return the process of a machine."""
         for each in self._by_rank.values():
             if each.machine == machine and each.state in _SERVING:
                 return each
         return None
 
     def state_of(self, machine: int) -> State | None:
-        """What the process does that is a machine now; None where there is none."""
+        """Return the state of the process of a machine; None if it has none."""
         process = self.serving_as(machine)
         return None if process is None else process.state
 
     def most(self, shard_bytes: int) -> dict[int, int]:
-        """Shards of this size that machines can have at most."""
+        """Return how many shards of this size each machine can hold."""
         return {each.machine: each.room.most(shard_bytes) for each in self._by_rank.values()}
 
     def machines(self, *states: State) -> set[int]:
-        """Machines whose processes are in one of these states."""
+        """Return the machines whose processes are in one of these states."""
         return {each.machine for each in self._by_rank.values() if each.state in states}
 
     def spares(self) -> list[Process]:
-        """Processes that can become machines now."""
+        """Return the processes that can become machines."""
         return [each for each in self._by_rank.values() if each.state is State.SPARE]
 
-    # One for each change.
+    # One method for each change.
 
     def expect(self, machines: Iterable[int]) -> None:
-        """These machines are vacant from the beginning."""
+        """Note that these machines are vacant from the beginning."""
         self.vacant.extend(machines)
 
     def settle(self, rank: int, host: str, room: Room = _NO_LIMIT) -> None:
-        """A process has said where it runs, and perhaps what it can have there."""
+        """Note where a process runs, and what it can hold."""
         self[rank].host, self[rank].room = host, room
 
     def come(self) -> Process:
-        """A process has come: a spare."""
+        """Add a process, as a spare."""
         process = Process(self._next_rank, State.SPARE, 0, self._clock())
         self._by_rank[process.rank] = process
         self._next_rank += 1
         return process
 
     def join(self, rank: int, machine: int) -> None:
-        """A spare is to become a vacant machine, or a machine itself again."""
+        """Make a spare join as a vacant machine, or let a machine open another store."""
         is_spare = self[rank].state is State.SPARE
         if machine not in (self.vacant if is_spare else [self[rank].machine]):
             raise RuntimeError(f"rank {rank} cannot become machine {machine}: it is not vacant")
@@ -282,43 +282,43 @@ class Roster:
             self.vacant.remove(machine)
 
     def joined(self, rank: int, quietly: bool = False) -> None:
-        """A process has become its machine; `quietly`: before the first step, which is no news."""
+        """Make a joining process its machine; `quietly`: without reporting it."""
         self._count(self._change(rank, State.IDLE, State.JOINING), quietly)
 
     def ask(self, rank: int) -> None:
-        """A machine is asked for rows."""
+        """Note that a machine has a job."""
         self._change(rank, State.COMPUTING, State.IDLE)
 
     def late(self, rank: int) -> None:
-        """The step that waits for a machine waits for it no more."""
+        """Note that the step does not wait for a machine any longer."""
         self._change(rank, State.LATE, State.COMPUTING)
 
     def give_up(self, rank: int, reason: str) -> None:
-        """A machine counts as lost, until it answers."""
+        """Count a machine as lost until it answers."""
         process = self._change(rank, State.GIVEN_UP, State.COMPUTING, State.LATE)
         self._take_away(GivenUp(process.machine, reason))
 
     def hand_over(self, rank: int) -> None:
-        """The machine of a process that was given up is vacant."""
+        """Make the machine of a process that was given up vacant."""
         self._vacate(self._change(rank, State.GIVEN_UP, State.GIVEN_UP))
 
     def answer(self, rank: int) -> None:
-        """A process has answered: it is idle, back, or a spare if another is its machine."""
+        """Note an answer: the process is idle, or a spare if its machine has another process."""
         process = self[rank]
         self._change(rank, State.IDLE if process.machine else State.SPARE, *_ASKED)
         if process.machine:
             self._count(process)
 
     def exclude(self, rank: int, reason: str, change: type[Gone] = Lost) -> None:
-        """A process is asked no more: its machine is lost, or has left."""
+        """Give a process no more jobs; its machine is lost, has left or is excluded."""
         self._end(rank, State.EXCLUDED, change, reason)
 
     def lose(self, rank: int, reason: str) -> None:
-        """A process is gone."""
+        """Note that a process is gone."""
         self._end(rank, State.LOST, Lost, reason)
 
     def forget(self, rank: int) -> None:
-        """A process that is gone: nobody is going to ask for it."""
+        """Forget a process that is gone."""
         if self[rank].state is not State.LOST:
             raise RuntimeError(f"rank {rank} is {self[rank].state.value}: it cannot be forgotten")
         del self._by_rank[rank]
@@ -331,7 +331,7 @@ class Roster:
         return process
 
     def _count(self, process: Process, quietly: bool = False) -> None:
-        """A process is its machine; who plans steps hears of it if that is news."""
+        """Count a process as its machine, and report it if it was not one before."""
         if process.machine in self.there:
             return
         self.there.add(process.machine)
@@ -342,7 +342,7 @@ class Roster:
             self._tell(Joined(process.machine, process.rank, process.host))
 
     def _end(self, rank: int, state: State, change: type[Gone], reason: str) -> None:
-        """Nothing where it is known."""
+        """End a process, unless it has ended."""
         process = self[rank]
         if process.state in (State.LOST, state):
             return

@@ -1,7 +1,7 @@
 """How long processes wait for each other, in seconds, in one table.
 
-What users can set is not here (``--start-timeout``, ``--deadline``, ``--retry``). How a wait for a
-message spins and sleeps is in `processes.waiting`, which measures how long waits are.
+Users set ``--start-timeout``, ``--deadline`` and ``--retry``, which are not here. How a wait for a
+message spins and sleeps is in `processes.waiting`.
 """
 
 from __future__ import annotations

@@ -23,17 +23,17 @@ from cec_mpi.session.session import Session
 class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
     """X in a coded store, as a SciPy `LinearOperator`.
 
-    Every product is one step: planned for the machines that are available then, computed
-    by them, decoded. A block of vectors is one step too, and so is a batch of vectors or
-    blocks, which SciPy 1.18 and newer take. It can be used wherever SciPy takes a linear
-    operator, with ``@``, ``.H``, ``.T`` and in sums and products with other operators.
+    Each product is one step: rank 0 plans it for the machines that are available, they compute, and
+    rank 0 decodes. A block of vectors is one step too, and so is a batch of vectors or blocks
+    (SciPy 1.18 and newer). X can be used wherever SciPy takes a linear operator, with ``@``,
+    ``.H``, ``.T`` and in sums and products with other operators.
 
     Parameters
     ----------
     session : Session
     master : Master
     close : callable, optional
-        What `close` does; without it only what has made the operator closes it.
+        Closes the operator when `close` is called; without it `close` raises `InputError`.
 
     Attributes
     ----------
@@ -42,20 +42,20 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
     dtype : numpy.dtype
         float64.
     attainable : float
-        What products with the same vector usually differ by, relative to the norm of X, when
-        other machines answer, or with ``precision="shard"`` always: a tolerance below it may not
-        be met.
+        Usual difference between two products with the same vector if other machines answer,
+        relative to the norm of X. With ``precision="shard"`` products always have this error. A
+        solver may not reach a tolerance below it.
     column_names : tuple of str
-        As the store keeps them; empty where it has none.
+        Names of the columns of X in the store; empty if it has none.
     args : tuple
-        Empty: it is no sum or product of other operators.
+        Empty, because the operator is not a sum or product of other operators.
 
     Notes
     -----
     With G the generator and P the machines of a block of rows, ``X w`` is decoded from the
-    answers of P by the inverse of ``G_P``; for ``X' v`` the master sends each machine its
-    part of ``inv(G_P') v`` on these rows, and the answers add up to the result. So both
-    take the same machines, assignment and time, and neither needs a second store.
+    answers of P with the inverse of ``G_P``. For ``X' v`` the master sends each machine its
+    part of ``inv(G_P') v`` on these rows, and the sum of the answers is the result. So both
+    products take the same machines, assignment and time, and need only one store.
     """
 
     args: tuple[LinearOperator, ...] = ()
@@ -72,20 +72,20 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
 
     @property
     def accuracy(self) -> float:
-        """Relative error that a product can have, with the machines that were used last.
+        """Possible relative error of a product with the machines of the last step.
 
-        The machine epsilon of the shards times the largest condition number that the last step
-        decoded with; before the first step times the worst of the code, which for many machines
-        is the worst that was found.
+        This is the machine epsilon of the shards times the largest condition number with which the
+        last step was decoded. Before the first step it is the worst condition number of the code,
+        which for many machines is the worst that a search has found.
         """
         return self._master.accuracy
 
     @property
     def available(self) -> tuple[int, ...]:
-        """Numbers of the machines that the next step finds.
+        """Numbers of the machines that are available to the next step.
 
-        Set it to any machine numbers, and they are available from the next step on; set it
-        to None, and the availability that the operator was opened with is in force again.
+        Assign machine numbers to make them available from the next step on. Assign None to return
+        to the availability with which the operator was opened.
         """
         return self._session.schedule.available
 
@@ -97,7 +97,8 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
     def pids(self) -> dict[int, int]:
         """Process number of each machine on its host: ``os.kill(X.pids[2], 9)`` ends machine 2.
 
-        As the last step has left it. Empty if machines are ranks, or are in this process.
+        The numbers are those after the last step. Empty if the machines are ranks of MPI, or are in
+        this process.
         """
         return self._session.pids
 
@@ -108,27 +109,26 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         speeds: SpeedsOption = "learn",
         scheme: Scheme = "heterogeneous",
     ) -> Entrance[CodedOperator]:
-        """A further store, served by the same machines until the end of the ``with``.
+        """Open another store on the same machines, until the end of a ``with``.
 
         Without a ``with``, ``Y = X.open(store).start()`` opens it, and ``Y.close()`` closes it.
 
         Parameters
         ----------
         store : path
-            A machine with a number that it does not have takes no part in it.
+            A store; machines with a number above its number of machines do not serve it.
         speeds, scheme
-            As in `open_operator`.
+            See `open_operator`.
 
         Returns
         -------
         Entrance
-            In the ``with``, a `CodedOperator`.
+            Gives in a ``with`` a `CodedOperator`.
 
         Raises
         ------
         CecError
-            The store or an option cannot be used, or a shard cannot be opened; this
-            operator is as it was.
+            The store or an option cannot be used, or a shard cannot be opened. X can still be used.
         """
 
         @contextmanager
@@ -139,15 +139,16 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         return Entrance(opened, f"X.open({os.fspath(store)!r})")
 
     def close(self) -> None:
-        """Let the machines go, or for a store that `open` opened: make no more steps with it.
+        """Close the operator and release its machines.
 
-        The end of a ``with`` does the same, and closing it again does nothing. Products that
-        other threads wait for raise `InputError`.
+        An operator from ``X.open`` is closed, and the machines continue to serve X. The end of a
+        ``with`` does the same, and closing an operator again does nothing. Products for which other
+        threads wait raise `InputError`.
 
         Raises
         ------
         InputError
-            A step calls it, or a process that was forked, or it is of a run of ``cec-mpi``.
+            A step or a forked process calls it, or the operator belongs to a run of ``cec-mpi``.
         """
         if self._close is None:
             raise InputError("a task cannot close its operator: the run closes it")
@@ -173,9 +174,9 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         return self._apply(True, np.asarray(X), -2)
 
     def _apply(self, adjoint: bool, vectors: NDArray[Any], axis: int) -> NDArray[Any]:
-        """To all vectors along an axis in one step; no vectors need none.
+        """Multiply all vectors along an axis in one step; without vectors no step is made.
 
-        Complex vectors are two real ones, side by side.
+        A complex vector is sent as two real vectors.
         """
         if axis == -1 and vectors.shape == (self.shape[not adjoint], 1):
             vectors = vectors[:, 0]

@@ -1,4 +1,4 @@
-"""The way in: a store and a communicator become an operator."""
+"""Opening an operator: on a store, with a communicator or with machines that join."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ _OF_NONE = AttributeError, TypeError, ValueError  # what uses None raises; NumPy
 
 
 class Entrance(Generic[T]):
-    """What `open_operator` and ``X.open`` give: an operator for a ``with``.
+    """The return value of `open_operator` and ``X.open``: opens an operator in a ``with``.
 
-    Without the ``with``, whatever would be done with an operator raises `InputError`.
+    Any other use of it, such as a product, raises `InputError`.
 
     Parameters
     ----------
     opening : callable
-        Gets what closes the operator, and gives the context in which it is open; None there
-        on a machine.
+        Takes the function that closes the operator, and returns the context in which the operator
+        is open. The context gives None on a machine.
     call : str
-        How it was called, for people.
+        The call in words, for messages.
     comm : mpi4py.MPI.Intracomm, optional
-        Of the ranks that made the call.
+        The communicator of the call.
     """
 
-    __array_ufunc__ = None  # NumPy leaves products with it to it
+    __array_ufunc__ = None  # so that NumPy calls the operators of this class
 
     def __init__(
         self,
@@ -80,17 +80,18 @@ class Entrance(Generic[T]):
         self._serves = False
 
     def start(self) -> T | None:
-        """Open the operator without a ``with``, as in a notebook, until ``X.close()``.
+        """Open the operator without a ``with``, for example in a notebook, until ``X.close()``.
 
         Returns
         -------
         operator or None
-            As in the ``with``: the other ranks serve in here until rank 0 closes it, or ends.
+            The operator on rank 0. The other ranks serve inside this call until rank 0 closes the
+            operator or ends, and get None.
 
         Raises
         ------
         CecError
-            As `open_operator`.
+            The operator cannot be opened; see `open_operator`.
         """
         X = self._open()
         if X is None:
@@ -113,7 +114,7 @@ class Entrance(Generic[T]):
         return self._leave(error)
 
     def _say_what_none_is(self, error: Exception) -> None:
-        """Have an error on a machine printed once, with what most often brings it about."""
+        """Print an error on a machine once, with its most frequent reason."""
         rank = self._comm.rank if self._comm is not None else rank_of_launcher()
         error.add_note(
             f"rank {rank} is a machine, where X is None: put everything that uses X under "
@@ -123,7 +124,7 @@ class Entrance(Generic[T]):
             raised_apart(rank - 1, error)
             return
         speaks = takes_the_word(rank)
-        if speaks:  # and has the word until the others have had their turn
+        if speaks:  # and stays until the others have had their turn
             atexit.register(time.sleep, ALL_TURNS)
         shown_by_rank_0(not speaks, error)
 
@@ -162,7 +163,7 @@ class Entrance(Generic[T]):
         return context.__exit__(type(error), error, error.__traceback__)
 
     def _close_at_exit(self) -> None:
-        """Let the machines go, with what nobody caught on rank 0."""
+        """Close the operator, with the exception that rank 0 did not catch."""
         error = getattr(sys, "last_value", None)
         try:
             self._leave(error)
@@ -183,7 +184,7 @@ class Entrance(Generic[T]):
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # asked for by Python, SciPy and notebooks, to see what it is
+        if name.startswith("_"):  # Python, SciPy and notebooks ask for these
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self._use()
 
@@ -224,21 +225,22 @@ def open_operator(
 ) -> Entrance[CodedOperator]:
     """Open X of a store as a linear operator, served by machines.
 
-    With a communicator this is collective: X is on rank 0, served by the other ranks in lockstep.
-    With ``accept``, ``local`` or another elastic option, machines are processes without MPI, which
-    may be late, lost, leave and join. Under a launcher every process comes here then, rank 0 gets
-    X, and the others serve. Otherwise all machines are in this process.
+    With a communicator the call is collective: rank 0 gets X, and the other ranks serve it in
+    lockstep. With ``accept``, ``local`` or another elastic option, machines are processes without
+    MPI, which may be late or lost, leave and join. Under a launcher every process makes this call:
+    rank 0 gets X, and the others serve it. Without a communicator or an elastic option all machines
+    are in this process.
 
-    It opens in a ``with``, or with ``X = open_operator(...).start()``, as in a notebook.
-    ``X.close()`` closes it, or the end of the ``with``, or the end of the program.
+    X opens in a ``with``, or with ``X = open_operator(...).start()``, for example in a notebook.
+    The end of the ``with``, ``X.close()`` or the end of the program closes it.
 
     Parameters
     ----------
     store : path
-        A store that `cec_mpi.encode` made, visible to all ranks.
+        A store that `cec_mpi.encode` has made, visible to all ranks.
     comm : mpi4py.MPI.Intracomm or None
-        The master and one rank per machine: N + 1 ranks. With None all machines are in
-        this process, with the same results up to the last digits, unless an option says otherwise.
+        N + 1 ranks: the master and one for each machine. With None and without elastic options all
+        machines are in this process, and results are the same up to the last digits.
     recorder : Recorder, optional
         Receives a record of each step.
     **options
@@ -246,22 +248,22 @@ def open_operator(
     Returns
     -------
     Entrance
-        In the ``with``, a `CodedOperator` on rank 0: a `scipy.sparse.linalg.LinearOperator`.
-        The other ranks serve inside the ``with`` line, and get None when rank 0 has left its
-        block. Without the ``with``, whatever would be done with X raises `InputError`.
+        Gives in a ``with`` a `CodedOperator`, which is a `scipy.sparse.linalg.LinearOperator`, on
+        rank 0. The other ranks serve inside the ``with`` line, and get None when rank 0 has left
+        its block. Any other use of it raises `InputError`.
 
     Raises
     ------
     CecError
-        The options do not fit the store or the number of ranks, a shard cannot be opened,
-        the ranks serve another operator already, were started by the launcher of another
-        MPI, or run different versions of this package.
+        The options do not fit the store or the number of ranks, or a shard cannot be opened. Or
+        the ranks serve another operator already, were started by the launcher of another MPI, or
+        run different versions of this package.
     AttributeError, TypeError, ValueError
-        On a machine, where X is None, what uses it in the block fails without ``if X is not
-        None``: where nobody catches that, it is printed once, and the job ends.
+        A machine, where X is None, uses X in the block without ``if X is not None``. If the program
+        does not catch the exception, it is printed once, and the job ends.
     Exception
-        However rank 0 leaves its block, all ranks leave it: whatever it raises there is
-        raised on all ranks, and where nobody catches it printed by rank 0 alone.
+        If rank 0 leaves its block with an exception, all ranks raise it. If the program does not
+        catch it, rank 0 prints it.
 
     Warns
     -----
@@ -270,8 +272,8 @@ def open_operator(
 
     Notes
     -----
-    Threads may share the operator: their products are made one after the other, in the
-    order in which they come. A forked process, and one that it is pickled for, cannot.
+    Threads may share the operator: it makes their products one after the other, in the order of
+    the calls. A forked process cannot use it, and it cannot be pickled.
 
     Examples
     --------
@@ -314,7 +316,7 @@ def open_operator(
 
 @contextmanager
 def _gathered(comm: MPI.Intracomm | None, options: SessionOptions) -> Iterator[Session | None]:
-    """The machines that the options ask for; None on one of them."""
+    """Gather the machines that the options ask for; None on a machine."""
     if not options.is_elastic:
         with gathered(comm, options=options) as session:
             yield session
