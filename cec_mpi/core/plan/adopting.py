@@ -1,4 +1,4 @@
-"""Which machines take over shards of those that are away, so that a step ends soonest."""
+"""Which machines take over shards of machines that are away, so that a step ends soonest."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Candidate(NamedTuple):
     able : sequence of int
         Shards that it can read, and that no available machine has.
     held : int
-        Shards that it has and computes with.
+        Number of shards with which it computes.
     room : int
-        Shards that it can have more.
+        Number of further shards that it can hold.
     speed : float
         Rows per second.
     reading : float
@@ -38,12 +38,12 @@ class Candidate(NamedTuple):
     reading: float
 
     def done(self, more: int, time: float, rows: int) -> float:
-        """Rows in this time, if so many shards are read first."""
+        """Return the rows that it computes in this time if it reads `more` shards first."""
         computing = max(0.0, time - more * self.reading)
         return min(self.speed * computing, (self.held + more) * rows)
 
     def gain(self, has: int, time: float, rows: int) -> float:
-        """Rows more with one shard more; 0 without room."""
+        """Return the additional rows with one more shard; 0 if it has no room."""
         if has >= min(self.room, len(self.able)):
             return 0.0
         return self.done(has + 1, time, rows) - self.done(has, time, rows)
@@ -59,13 +59,13 @@ def shares_of(
     seconds: Sequence[float],
     room: Sequence[int],
 ) -> dict[int, list[int]]:
-    """Choose what each available machine takes over, so that a step is done first.
+    """Choose the shards that each available machine takes over, so that a step ends soonest.
 
     Parameters
     ----------
     placement : Placement
     able : mapping of int to sequence of int
-        Of each available machine, ascending: shards that none of them has, and that it can read.
+        For each available machine the shards that it can read and that no machine has, ascending.
     recovery : int
         Shards that a step needs, L.
     spare : int
@@ -87,7 +87,7 @@ def shares_of(
     Raises
     ------
     InfeasibleError
-        There is no room for as many shards, or nobody can read them.
+        The machines have no room for enough shards, or cannot read them.
 
     Notes
     -----
@@ -97,7 +97,7 @@ def shares_of(
 
     Examples
     --------
-    Of six machines with a shard each, three are left, any of which can be missed, and L = 4:
+    Three of six machines with a shard each are left, L = 4, and any of them may be lost:
 
     >>> able = dict.fromkeys((1, 2, 3), (4, 5, 6))
     >>> given = [1.0] * 6, 100, [1.0] * 6, [5] * 6
@@ -169,7 +169,7 @@ def adopt(
 def _taken(
     candidates: Mapping[int, Candidate], time: float, away: int, work: int, rows: int
 ) -> dict[int, list[int]] | None:
-    """Shards that each takes over so that so many rows are done in time; None if they are not."""
+    """Return the shards that each takes over to compute `work` rows in time; None if impossible."""
     counts, owner = dict.fromkeys(candidates, 0), dict[int, int]()
     done = sum(each.done(0, time, rows) for each in candidates.values())
     queue = [(-gain, n) for n, each in candidates.items() if (gain := each.gain(0, time, rows)) > 0]
@@ -191,7 +191,7 @@ def _taken(
 
 
 def _matched(candidates: Mapping[int, Candidate], owner: dict[int, int], machine: int) -> bool:
-    """Give a machine one shard more, where others change theirs if need be (an augmenting path)."""
+    """Give a machine one more shard; others may change theirs (an augmenting path)."""
     wanted_by: dict[int, int] = {}
     gives = {machine: 0}  # the shard that each machine on the way would give away
     for n in (ways := [machine]):

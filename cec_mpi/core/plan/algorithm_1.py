@@ -1,9 +1,9 @@
-"""Algorithm 1: which machines compute which part of the rows, given how much each computes.
+"""Algorithm 1: which machines compute which rows, given the load of each machine.
 
-It works on whole numbers only: rows, or equal parts of a shard. In floating point it takes
-residues of 1e-17 for rows that are left, and then no longer gives every row to the right number
-of machines. `algorithm_1` is the paper's, and says what it looked at; `fill` finds the same blocks
-for many machines.
+It works on whole numbers only: rows, or equal parts of a shard. In floating point it would take
+residues of 1e-17 for rows that are left, and give some rows to the wrong number of machines.
+`algorithm_1` follows the paper line by line and reports each iteration; `fill` finds the same
+blocks faster.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Iteration(NamedTuple):
     Attributes
     ----------
     loads : tuple of int
-        m: what each machine still has to be given, before this iteration.
+        m: the load of each machine that is not assigned yet, before this iteration.
     total : int
-        L': their sum.
+        L': the sum of these loads.
     machines : tuple of int
         P_f, ascending.
     smallest : int
-        The machine with the smallest load left, l[1]: the block is not larger than that.
+        The machine with the smallest load left, l[1]: the block cannot be larger than its load.
     next_largest : int or None
-        l[N' - L + 1], the machine with the largest load left that is not in P_f: with a block
-        above ``L'/L - m[next_largest]`` it would have more left than there will be rows. None if
-        N' = L.
+        l[N' - L + 1], the machine with the largest load left that is not in P_f. If the block were
+        larger than ``L'/L - m[next_largest]``, this machine would have a larger load than the rows
+        that are left. None if N' = L.
     alpha : int
         alpha_f.
     """
@@ -52,7 +52,7 @@ class Iteration(NamedTuple):
 
 
 def algorithm_1(mu: Sequence[int], copies: int) -> list[Iteration]:
-    """Algorithm 1 as the paper prints it.
+    """Run Algorithm 1 as the paper prints it.
 
     Parameters
     ----------
@@ -64,7 +64,8 @@ def algorithm_1(mu: Sequence[int], copies: int) -> list[Iteration]:
     Returns
     -------
     list of Iteration
-        F <= N_t of them: each uses up a machine, or leaves one with a row in all further blocks.
+        F <= N_t iterations. Each uses up the load of a machine, or puts a machine into all further
+        blocks.
 
     Raises
     ------
@@ -126,14 +127,14 @@ def check_fillable(loads: NDArray[np.generic], copies: int) -> None:
 def fill(loads: NDArray[np.generic], copies: int) -> tuple[list[int], NDArray[np.int32]]:
     """Find the alpha_f, and the positions of each P_f (ascending), f = 1..F, of `algorithm_1`.
 
-    The machines with rows left stay sorted as integers ``m * 2**bits + position``. In an
-    iteration the last ``copies - 1`` of them all lose the same number of rows, so that
-    only this tail has to be merged again: stable sorting finds the two sorted runs.
+    The machines with rows left are kept sorted as integers ``m * 2**bits + position``. In an
+    iteration the last ``copies - 1`` of them all lose the same number of rows, so that only this
+    tail must be merged again, by a stable sort.
 
     Parameters
     ----------
     loads : (N_t,) ndarray of whole numbers
-        As `check_fillable` wants them.
+        Loads that pass `check_fillable`.
     copies : int
         Machines that compute each row.
 
@@ -179,7 +180,7 @@ def fill(loads: NDArray[np.generic], copies: int) -> tuple[list[int], NDArray[np
 def fractional_blocks(
     mu: Sequence[Fraction], copies: int
 ) -> list[tuple[Fraction, tuple[int, ...]]]:
-    """Algorithm 1 on fractions of a shard.
+    """Run Algorithm 1 on fractions of a shard.
 
     Parameters
     ----------
@@ -196,9 +197,9 @@ def fractional_blocks(
     Raises
     ------
     InputError
-        `mu` are not such fractions.
+        `mu` has other values.
     InfeasibleError
-        There are fewer than `copies` of them.
+        There are fewer than `copies` loads.
 
     Examples
     --------
@@ -226,7 +227,7 @@ def fractional_blocks(
 
 
 def in_parts(mu: Sequence[Fraction]) -> tuple[list[int], int]:
-    """Return fractions of a shard as whole numbers of its parts, and how many parts it has.
+    """Return fractions of a shard as whole numbers of equal parts, and the number of parts.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Which machines compute which rows: a value that is checked once, when it is made."""
+"""Assignments: which machines compute which rows. They are checked when they are made."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Block:
 
 
 class Assignment:
-    """Every row of the shards, each on exactly ``copies`` machines.
+    """An assignment of each row to exactly ``copies`` machines.
 
-    An assignment is a value: it never changes, equal assignments compare equal, and it
-    can be a key of a dict. That it is what it says is checked once, here.
+    An assignment never changes, and it is hashable: equal assignments compare equal. The
+    constructor checks that it is valid.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Assignment:
     loads : (N_t,) array_like of int
         Rows that each of them computes.
     starts, stops : (F,) array_like of int
-        Where each block lies along the rows.
+        First row of each block, and the row after its last.
     machines : (F, copies) array_like of int
         The machines of each block, ascending.
 
@@ -131,7 +131,7 @@ class Assignment:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks in Algorithm 1's order, f = 1..F."""
+        """The blocks in the order of Algorithm 1, f = 1..F."""
         return tuple(
             Block(start, stop, tuple(machines))
             for start, stop, machines in zip(
@@ -140,12 +140,12 @@ class Assignment:
         )
 
     def count(self, machine: int) -> int:
-        """Rows that machine number `machine` computes: 0 when it is preempted."""
+        """Return the number of rows of a machine: 0 if it is preempted."""
         position = self._position.get(machine)
         return 0 if position is None else int(self.loads[position])
 
     def intervals(self, machine: int) -> tuple[tuple[int, int], ...]:
-        """Row intervals ``(start, stop)`` of one machine, ascending and merged."""
+        """Return the row intervals ``(start, stop)`` of a machine, ascending and merged."""
         if "_intervals" in vars(self):
             return self._intervals.get(machine, ())
         mine = np.flatnonzero((self.machines == machine).any(axis=1))
@@ -153,22 +153,22 @@ class Assignment:
         return tuple(_merged(mine * 0, self.starts[mine], self.stops[mine])[1])
 
     def intervals_of_all(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
-        """`intervals` of each available machine, worked out at once and kept."""
+        """Return the `intervals` of each available machine, computed at once and kept."""
         return self._intervals
 
     def counts(self, machines: int) -> Ints:
-        """Rows of each of the machines 1..`machines`, 0 for the preempted: shape (machines,)."""
+        """Return the rows of machines 1..`machines`, 0 if preempted, as an (machines,) array."""
         counts = np.zeros(machines, dtype=np.int64)
         counts[np.asarray(self.available) - 1] = self.loads
         return counts
 
     @cached_property
     def positions(self) -> Ints:
-        """Where the answers to each block lie when all answers stand one after the other.
+        """Positions of the answers to each block among all answers, shape (F, copies).
 
-        Machines come in ascending order and each machine's answers in the order of its
-        rows, so ``positions[f, k]`` is the index of the answer of ``machines[f, k]`` to
-        the first row of block f. Shape (F, copies).
+        Answers are in the order of machines, and those of a machine in the order of its rows:
+        ``positions[f, k]`` is the index of the answer of ``machines[f, k]`` to the first row of
+        block f.
         """
         along, _, grouped = self._grouped
         sizes = np.repeat((self.stops - self.starts)[along], self.copies)
@@ -206,14 +206,14 @@ class Assignment:
         return {machine: index for index, machine in enumerate(self.available)}
 
     def to_array(self) -> Ints:
-        """All of the assignment as one int64 array, for the wire."""
+        """Return the assignment as one int64 array, to be sent."""
         head = [len(self.available), len(self.starts), self.copies]
         parts = (head, self.available, self.loads, self.starts, self.stops, self.machines.ravel())
         return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
 
     @classmethod
     def from_array(cls, array: Ints) -> Assignment:
-        """The assignment that `to_array` wrote, checked again."""
+        """Return the assignment that `to_array` has written; it is checked again."""
         if array.size < 3:
             raise InputError(f"an assignment of {array.size} numbers: expected at least 3")
         available, blocks, copies = array[:3].tolist()
@@ -226,7 +226,7 @@ class Assignment:
 
 
 def _merged(owners: Integers, firsts: Ints, lasts: Ints) -> tuple[Integers, list[tuple[int, int]]]:
-    """Intervals of which one ends where the owner's next begins, as one; and whose they are."""
+    """Merge adjacent intervals of the same owner; returns the owners and the intervals."""
     begins = np.ones(len(owners), dtype=bool)
     begins[1:] = (owners[1:] != owners[:-1]) | (firsts[1:] != lasts[:-1])
     ends = np.append(begins[1:], True)[: len(owners)]
@@ -282,11 +282,11 @@ def _check_machines(plan: Assignment) -> None:
         )
 
 
-# Arrays of whole numbers: checked, and frozen.
+# Arrays of whole numbers, checked and read-only.
 
 
 def whole_numbers(name: str, values: ArrayLike) -> Ints:
-    """An int64 array, or an `InputError` where rounding would be needed."""
+    """Return an int64 array; raises `InputError` if numbers would be rounded."""
     array = np.asarray(values)
     if array.size and array.dtype.kind not in "iu":
         raise InputError(f"{name} of an assignment are {array.dtype}: expected whole numbers")
@@ -296,7 +296,7 @@ def whole_numbers(name: str, values: ArrayLike) -> Ints:
 def frozen(
     name: str, values: ArrayLike, dtype: type[np.signedinteger]
 ) -> NDArray[np.signedinteger]:
-    """Whole numbers in this dtype, which nobody can change."""
+    """Return whole numbers as a read-only array of this dtype."""
     array = values if isinstance(values, np.ndarray) and values.dtype == dtype else None
     if array is None:
         whole = whole_numbers(name, values)
@@ -310,20 +310,20 @@ def frozen(
 
 
 def _may_change(owner: object) -> bool:
-    """Whether somebody may still write to the numbers that an array is a part of."""
+    """Whether the memory of an array is writeable through another array."""
     if isinstance(owner, np.ndarray):
         return owner.flags.writeable or _may_change(owner.base)
     return owner is not None
 
 
 def pieces(array: NDArray[_Number]) -> Iterator[NDArray[_Number]]:
-    """Some rows at a time: of so few numbers that they stay in the caches."""
+    """Yield some rows at a time, few enough to stay in the caches."""
     rows = max(1, _PIECE // array.shape[1])
     return (array[first : first + rows] for first in range(0, len(array), rows))
 
 
 def check_available(machines: Sequence[int]) -> Ints:
-    """Machine numbers as an array, or an `InputError` if they are not ascending from 1."""
+    """Return machine numbers as an array; raises `InputError` if they do not ascend from 1."""
     try:
         available = np.asarray(machines, dtype=np.int64)
     except OverflowError:
@@ -337,6 +337,6 @@ SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 
 def check_scheme(scheme: str) -> None:
-    """Refuse a scheme that there is not."""
+    """Raise `InputError` for an unknown scheme."""
     if scheme not in SCHEMES:
         raise InputError(f"scheme {scheme!r}: expected one of {', '.join(SCHEMES)}")

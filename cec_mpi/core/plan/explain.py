@@ -31,7 +31,7 @@ def explain_plan(
     exact: bool = False,
     steps: bool = False,
 ) -> dict[str, Any]:
-    """What ``cec-mpi plan --json`` prints.
+    """Return what ``cec-mpi plan --json`` prints.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def explain_plan(
     stragglers : int
     scheme : {"heterogeneous", "cyclic"}
     shards : (N,) sequence of int, optional
-        How many each machine has: the first ones are of machine 1, and so on.
+        Number of shards of each machine; machine 1 has the first ones.
     exact : bool
         Add the fractions of the paper as strings: ``mu`` (in the order of
         ``available``), ``alpha`` and ``alpha_machines`` (one per block of the paper),
@@ -64,14 +64,14 @@ def explain_plan(
         ``next_largest`` and ``room`` (the machine with the largest load not in P_f, and
         L'/L less that; or None), ``alpha``, and ``decided_by`` (``load`` or ``room``).
         With `shards` also ``shards`` (of machines 1..N), ``shard_loads`` (rows of each), and in a
-        block the ``shards`` in the order of its machines; in the place of ``alpha_machines``
+        block the ``shards`` in the order of its machines; instead of ``alpha_machines``
         ``alpha_shards``. If there are stragglers then, ``most_shards`` (b, of a machine in a row),
         ``copies`` (shards of a row), and ``bound_without_stragglers``.
 
     Raises
     ------
     InputError
-        As `plan_step`, or `steps` of the cyclic scheme or of too many machines.
+        See `plan_step`; or `steps` is given for the cyclic scheme or for too many machines.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def _check_steps(machines: int, scheme: Scheme) -> None:
 
 
 def _iteration(each: Iteration, available: Sequence[int], parts: int | None) -> dict[str, Any]:
-    """One iteration: in rows, or in fractions of a shard that has so many parts."""
+    """Return an iteration in rows, or in fractions of a shard that has `parts` parts."""
     copies, beyond = len(each.machines), each.next_largest
     load = each.loads[each.smallest]
     room = None if beyond is None else each.total // copies - each.loads[beyond]

@@ -1,4 +1,4 @@
-"""Theorem 1: how much each machine computes; and its counterpart in whole rows.
+"""Theorem 1: the optimal load of each machine, in fractions of a shard and in whole rows.
 
 The paper gives each machine one shard. A machine of speed s with c shards is c machines of speed
 s/c here, each with one of them: Theorem 1 for these has the best time, and what they compute
@@ -54,7 +54,7 @@ class FractionalLoad:
 
 
 def check_speeds(speeds: Sequence[Real] | ArrayLike) -> NDArray[np.float64]:
-    """Speeds as a float64 array, or an `InputError` naming the one that cannot be.
+    """Return speeds as a float64 array; raises `InputError` for the first one that is not valid.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def _bad_speed(position: int, found: str) -> str:
 
 
 def check_copies(machines: int, copies: int, shards: int | None = None) -> None:
-    """Raise if `copies` is below 1, or exceeds the shards of the machines (by default one each)."""
+    """Raise if `copies` is below 1 or exceeds the number of shards (by default one a machine)."""
     if copies < 1:
         raise InputError(f"each row on {plural(copies, 'machine')}: expected at least 1")
     if (machines if shards is None else shards) < copies:
@@ -93,7 +93,7 @@ def check_copies(machines: int, copies: int, shards: int | None = None) -> None:
 
 
 def check_rows(rows: int) -> None:
-    """Raise if shards have no rows, or too many for fractions of them to differ."""
+    """Raise if shards have no rows, or more than 2**48."""
     if not 1 <= rows <= _MOST_ROWS:
         raise InputError(f"{plural(rows, 'row')} per shard: expected at least 1 and at most 2**48")
 
@@ -146,7 +146,7 @@ def fractional_load(
         Shards with which each row is computed: the recovery threshold L (plus S to tolerate S
         stragglers).
     shards : (N,) sequence of int, optional
-        Of each machine; by default one, as in the paper.
+        Number of shards of each machine; by default one, as in the paper.
 
     Returns
     -------
@@ -199,7 +199,7 @@ def _load(speeds: Numbers, copies: int, shards: Sequence[int] | None) -> Fractio
 
 
 def optimal_level(speeds: Sequence[float], copies: int) -> float:
-    """Return c* of `fractional_load` alone, of speeds that are positive and finite: in less time.
+    """Return c* of `fractional_load`, for one shard per machine; faster, and without checks.
 
     Examples
     --------
@@ -211,7 +211,7 @@ def optimal_level(speeds: Sequence[float], copies: int) -> float:
 
 
 def _in_time_of(c_star: Fraction | float, exponent: int) -> float:
-    """c* of speeds divided by a power of two as that of the speeds themselves."""
+    """Return c* of the speeds from c* of the speeds divided by a power of two."""
     try:
         return math.ldexp(float(c_star), -exponent)
     except OverflowError:  # all speeds are below 1e-300
@@ -219,10 +219,10 @@ def _in_time_of(c_star: Fraction | float, exponent: int) -> float:
 
 
 def comparable(speeds: Sequence[float]) -> tuple[Numbers, int]:
-    """Return speeds of which all sums and ratios are numbers, and a power of two.
+    """Return speeds whose sums and ratios do not overflow, and an exponent.
 
-    Floats are divided by ``2**exponent``, without rounding. Where they differ so much that ratios
-    may not be floats, they are Fractions, and the exponent is 0.
+    The speeds are divided by ``2**exponent``, without rounding. If they differ so much that ratios
+    may overflow, they are returned as Fractions, and the exponent is 0.
     """
     exponent = math.frexp(max(speeds))[1]
     if exponent - math.frexp(min(speeds))[1] > _MOST_BINARY_DIGITS:
@@ -236,12 +236,12 @@ def whole_row_load(
     rows: int,
     shards: Sequence[int] | None = None,
 ) -> NDArray[np.int64]:
-    """Whole rows per machine with the smallest possible makespan.
+    """Return whole rows per machine with the smallest possible makespan.
 
     Parameters
     ----------
     speeds, copies, shards
-        As for `fractional_load`.
+        See `fractional_load`.
     rows : int
         Rows per shard, R.
 
@@ -275,7 +275,7 @@ def whole_rows(
     rows: int,
     shards: Sequence[int] | None = None,
 ) -> NDArray[np.int64]:
-    """`whole_row_load`, from the fractional load.
+    """Return `whole_row_load` from the fractional load.
 
     Some optimal whole-row load lies above the fractional one rounded down. The remaining rows go
     one by one to the machine that would have finished first with one row more (ties: lowest
@@ -299,7 +299,7 @@ def whole_rows(
 
 
 def makespan(loads: ArrayLike, speeds: Sequence[Real] | ArrayLike) -> float:
-    """Time of the machine that finishes last: ``max(loads / speeds)``, of as many of each.
+    """Return the time of the machine that finishes last: ``max(loads / speeds)``.
 
     Examples
     --------

@@ -18,46 +18,46 @@ Intervals = tuple[tuple[int, int], ...]
 
 
 class Placement:
-    """Machines 1..M, each with some of the shards 1..N of a store, one behind the other.
+    """Which of the machines 1..M holds which of the shards 1..N of a store.
 
-    Machine 1 has the first shards, machine 2 those behind them, and so on; shards behind the last
-    machine's are held by none. A machine may have taken over further ones, which lie behind its
-    own: then several machines can have the same shard. A machine's rows are counted through all of
-    its shards: with R rows a shard, those of its k-th, from 0, are ``k R <= row < (k + 1) R``.
+    Machine 1 has the first shards, machine 2 the next ones, and so on; no machine holds the shards
+    after those of the last machine. A machine may have taken over further shards, which follow its
+    own: then several machines can have the same shard. The rows of a machine are counted through
+    all of its shards: with R rows a shard, those of its k-th, from 0, are ``k R <= row < (k + 1)
+    R``.
 
     Parameters
     ----------
     counts : (M,) sequence of int
-        Own shards of each machine, at least 1.
+        Number of own shards of each machine, at least 1.
     shards : int
-        Of the store, N.
+        Number of shards of the store, N.
     adopted : (M,) sequence of sequence of int, optional
-        Shards that each has taken over, in the order in which they lie behind its own.
+        Shards that each machine has taken over, in the order in which they follow its own.
     available : sequence of int, optional
-        Machines that are there: who of them a shard is asked from, is its `holder`. By default
-        all are.
+        The available machines, by default all. The `holder` of a shard is one of them.
     speeds : (M,) sequence of float, optional
-        Of each machine. With them, a shard that several machines have is asked from the one that
-        is done first; without, from the machine whose own it is.
+        Speed of each machine. With speeds, the holder of a shard that several machines have is the
+        one that finishes first; without, it is the machine to which the shard belongs.
 
     Attributes
     ----------
     own : tuple of int
-        Own shards of each machine.
+        Number of own shards of each machine.
     counts : tuple of int
-        All shards of each machine.
+        Number of all shards of each machine.
     shards : int
     machines : int
         M.
     adopted : tuple of tuple of int
-        Empty where no machine has taken over any.
+        Empty if no machine has taken over a shard.
     is_plain : bool
-        Whether machine n has shard n alone, for all shards: the setting of the paper.
+        Whether each machine n has only shard n, as in the paper.
 
     Raises
     ------
     InputError
-        A machine would have no shard, or there are not so many, or one would have a shard twice.
+        A machine has no shard or has a shard twice, or the store has too few shards.
 
     Examples
     --------
@@ -109,25 +109,26 @@ class Placement:
 
     @classmethod
     def plain(cls, shards: int) -> Placement:
-        """Each machine has one shard."""
+        """Return the placement in which each machine has one shard."""
         return cls((1,) * shards, shards)
 
     def adopting(self, machine: int, shards: Iterable[int]) -> Placement:
-        """A machine has these shards behind its own ones, and no other ones any more."""
+        """Return the placement in which a machine has taken over exactly these shards."""
         adopted = list(self.adopted or [()] * self.machines)
         adopted[machine - 1] = tuple(shards)
         return Placement(self.own, self.shards, adopted)
 
     def adopted_by(self, machine: int) -> tuple[int, ...]:
-        """Shards that a machine has behind its own ones."""
+        """Return the shards that a machine has taken over."""
         return self.adopted[machine - 1] if self.adopted else ()
 
     def among(self, available: Sequence[int], speeds: Sequence[float] | None = None) -> Placement:
-        """The same, where these machines are there: each shard is asked from one of them.
+        """Return the placement with these machines available: they are the holders of shards.
 
-        Without speeds from the machine whose own it is, if that is there or nobody else has it, or
-        else from the first that has taken it over. With speeds those shards come first that
-        fewest machines have, and each goes to the machine with the least ``(shards + 1) / speed``.
+        Without speeds the holder is the machine to which the shard belongs, if it is available or
+        no other has the shard, otherwise the first that has taken it over. With speeds, the shards
+        that fewest machines have come first, and each goes to the machine with the least
+        ``(shards + 1) / speed``.
 
         Examples
         --------
@@ -163,47 +164,47 @@ class Placement:
         return self.own, self.shards, self.adopted, self._available, self._speeds
 
     def of(self, machine: int) -> tuple[int, ...]:
-        """The shards of a machine, in the order in which they lie."""
+        """Return the shards of a machine, in their order."""
         return self._held[machine - 1]
 
     def asked(self, machine: int) -> tuple[int, ...]:
-        """Those of a machine's shards that are asked from it, in the order in which they lie."""
+        """Return the shards whose holder is this machine, in their order."""
         mine = self._held[machine - 1]
         if not self.adopted:
             return mine
         return tuple(shard for shard in mine if self.holder(shard) == machine)
 
     def holder(self, shard: int) -> int:
-        """The machine that a shard is asked from; 0 where none has it."""
+        """Return the machine that computes with a shard; 0 if no machine has it."""
         return self._holders[shard - 1]
 
     def of_all(self, machines: Sequence[int]) -> tuple[int, ...]:
-        """The shards of these machines, each once, machine after machine."""
+        """Return the shards of these machines, each once, machine after machine."""
         if self.is_plain:
             return tuple(machines)
         there = self.among(machines)
         return tuple(shard for n in machines for shard in there.asked(n))
 
     def count(self, machines: Sequence[int]) -> int:
-        """How many different shards these machines have."""
+        """Return the number of different shards of these machines."""
         if self.is_plain:
             return len(machines)
         return len(self.of_all(machines))
 
     def largest(self, count: int) -> tuple[int, ...]:
-        """So many machines that have the most shards, ascending; fewer where there are fewer."""
+        """Return the `count` machines with the most shards, ascending."""
         return tuple(sorted(sorted(self._numbers, key=lambda n: -self.counts[n - 1])[:count]))
 
     def mates(self, shard: int) -> tuple[int, ...]:
-        """All shards that are asked from the machine that one of them is; itself, if from none."""
+        """Return all shards with the same holder as this one."""
         holder = self.holder(shard)
         return self.asked(holder) if holder else (shard,)
 
     def to_spare(self, recovery: int, available: Sequence[int] | None = None) -> int:
-        """How many of some machines, whichever they are, a step that needs L shards can miss.
+        """Return how many of these machines, whichever they are, a step can miss.
 
-        -1 where these have too few; by default it is of all machines. Shards that several have
-        count for the one that they are asked from.
+        A step needs L shards; the result is -1 if the machines, by default all, have fewer. A shard
+        counts for its holder.
 
         Examples
         --------
@@ -217,7 +218,7 @@ class Placement:
         return without_most([len(there.asked(n)) for n in machines], recovery)
 
     def rows(self, of_shards: ArrayLike) -> Ints:
-        """From rows of each shard, (N,), to rows of each machine, (M,).
+        """Turn rows of each shard, (N,), into rows of each machine, (M,).
 
         Examples
         --------
@@ -232,7 +233,7 @@ class Placement:
         return found[1:]
 
     def stacked(self, of_shards: Mapping[int, Intervals], rows: int) -> dict[int, Intervals]:
-        """From the intervals of each shard to those of the machine that it is asked from.
+        """Turn intervals of each shard into intervals of its holder.
 
         Parameters
         ----------
@@ -254,7 +255,7 @@ class Placement:
         return {n: self.stack(n, mine, rows) for n, mine in by_machine.items()}
 
     def stack(self, machine: int, of_shards: Mapping[int, Intervals], rows: int) -> Intervals:
-        """From the intervals of shards of one machine to those through all that it has."""
+        """Turn intervals of shards of one machine into intervals through all of its shards."""
         found: list[tuple[int, int]] = []
         places = {shard: place for place, shard in enumerate(self.of(machine))}
         for place, shard in sorted((places[shard], shard) for shard in of_shards):
@@ -269,7 +270,7 @@ class Placement:
     def split(
         self, machine: int, intervals: Intervals, rows: int
     ) -> Iterator[tuple[int, int, int]]:
-        """From intervals of a machine to a shard, a start and a stop of each part of them.
+        """Yield the shard, start and stop of each part of intervals of a machine.
 
         Examples
         --------
@@ -290,9 +291,9 @@ class Placement:
 
     @cached_property
     def _holders(self) -> list[int]:
-        """The machine that each shard is asked from; 0 where none has it."""
+        """The holder of each shard; 0 if no machine has it."""
         there = self._available or self._numbers
-        holders: list[list[int]] = [[] for _ in range(self.shards)]  # whose own it is comes first
+        holders: list[list[int]] = [[] for _ in range(self.shards)]  # own machines come first
         for n in there:
             for shard in self._held[n - 1][: self.own[n - 1]]:
                 holders[shard - 1].append(n)
@@ -301,14 +302,14 @@ class Placement:
                 holders[shard - 1].append(n)
         if self._speeds is not None:
             _share_out(holders, self._speeds)
-        for n in self._numbers if self.adopted else ():  # nobody is there who has them
+        for n in self._numbers if self.adopted else ():  # no available machine has them
             for shard in self._held[n - 1][: self.own[n - 1]]:
                 holders[shard - 1].append(n)
         return [machines[0] if machines else 0 for machines in holders]
 
 
 def _share_out(holders: list[list[int]], speeds: Sequence[float]) -> None:
-    """Leave one of the machines that have a shard: those shards first that fewest have."""
+    """Leave one machine for each shard; shards that fewest machines have come first."""
     counts = [0] * len(speeds)
     for machines in sorted(filter(None, holders), key=len):
         n = min(machines, key=lambda n: (counts[n - 1] + 1) / speeds[n - 1])
@@ -317,25 +318,25 @@ def _share_out(holders: list[list[int]], speeds: Sequence[float]) -> None:
 
 
 class Reach:
-    """What machines could have of a store, if they took over what they have room for.
+    """The shards that machines could hold if they took over as many as they have room for.
 
     Parameters
     ----------
     placement : Placement
-        What they have.
+        The shards that they hold.
     room : (M,) sequence of int
-        Shards that each can have more.
+        Number of further shards that each can hold.
 
     Attributes
     ----------
     machines : int
         M.
     is_plain : bool
-        False: what machines need is counted in shards.
+        False: a step is counted in shards.
 
     Examples
     --------
-    Any of three machines has room for two shards more, and L = 3:
+    Each of three machines has room for two more shards, and L = 3:
 
     >>> reach = Reach(Placement.plain(3), (2, 2, 2))
     >>> reach.to_spare(3, (1, 2, 3)), reach.to_spare(3, (2,)), reach.to_spare(3, ())
@@ -350,7 +351,7 @@ class Reach:
         self._tried: dict[tuple[int, ...], int] = {}
 
     def to_spare(self, recovery: int, available: Sequence[int]) -> int:
-        """As `Placement.to_spare`, with what they could take over."""
+        """Return `Placement.to_spare` with the shards that machines could take over."""
         placement = self._placement
         could = [placement.counts[n - 1] + self._room[n - 1] for n in available]
         spare = without_most([min(each, placement.shards) for each in could], recovery)
@@ -358,23 +359,23 @@ class Reach:
         return spare if spare <= most else max(most, placement.to_spare(recovery, available))
 
     def cannot(self, available: Sequence[int], spare: int) -> None:
-        """It was tried in vain to have these machines able to miss so many of them."""
+        """Note that these machines cannot take over enough to miss `spare` of them."""
         tried = tuple(available)
         self._tried[tried] = min(spare - 1, self._tried.get(tried, spare))
 
     def largest(self, count: int) -> tuple[int, ...]:
-        """So many machines that could have the most shards, ascending."""
+        """Return the `count` machines that could hold the most shards, ascending."""
         could = [a + b for a, b in zip(self._placement.counts, self._room, strict=True)]
         by_shards = sorted(range(1, self.machines + 1), key=lambda n: -could[n - 1])
         return tuple(sorted(by_shards[:count]))
 
     def count(self, machines: Sequence[int]) -> int:
-        """As `Placement.count`: what they have."""
+        """Return the number of different shards that these machines hold."""
         return self._placement.count(machines)
 
 
 def without_most(counts: Sequence[int], recovery: int) -> int:
-    """How many of these, the largest first, can be left out of a sum of L; -1: it is less.
+    """Return how many counts, the largest first, can be left out with L remaining; -1 if none.
 
     Examples
     --------
@@ -396,11 +397,11 @@ def spread(
     most: Sequence[int] | None = None,
     memory: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """Shards of each machine, in proportion to its speed.
+    """Return the number of shards of each machine, in proportion to its speed.
 
-    A machine is at its cap when it computes all rows of all of its shards, which takes it its
-    shards over its speed. So each shard goes to the machine that would be at its cap first (ties:
-    the fastest, then the first machine); each machine has one at least.
+    A machine that computes all rows of its shards takes shards / speed. Each shard goes to the
+    machine for which this is smallest with the shard (ties: the fastest, then the first machine);
+    each machine gets at least one shard.
 
     Parameters
     ----------
@@ -409,11 +410,12 @@ def spread(
     speeds : (M,) sequence of float
         Relative, positive and finite.
     recovery : int
-        L: so many have to be placed.
+        L: at least L shards must be placed.
     most : (M,) sequence of int, optional
-        What each machine has room for; shards for which there is no room are left out.
+        Number of shards for which each machine has room; shards beyond that are not placed.
     memory : (M,) sequence of int, optional
-        So many are in the memory of each machine, which gets more only when all have as many.
+        Number of shards that fit into the memory of each machine. A machine gets more only when all
+        memories are full.
 
     Returns
     -------
@@ -424,7 +426,7 @@ def spread(
     InputError
         There are more machines than shards.
     InfeasibleError
-        A machine has no room for one, or there is room for fewer than L.
+        A machine has no room for a shard, or all together have room for fewer than L.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""From who is available, how fast and with which shards to who computes what."""
+"""Planning a step: which available machine computes which rows, from speeds and shards."""
 
 from __future__ import annotations
 
@@ -52,22 +52,23 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Who computes which rows in a step, and what that should take.
+    """The plan of a step: which machine computes which rows, and the expected time.
 
     Attributes
     ----------
     assignment : Assignment
-        Of rows to shards: its machines are shards. With one shard each these are the same.
+        Of rows to shards: its machines are shards. If each machine has one shard, shard n is
+        machine n.
     makespan : float
         Time of the slowest machine, in rows per unit of speed: ``max(m / s)``.
     bound : float
-        What no assignment can beat: c* of Theorem 1 times the rows per shard.
+        Lower bound of the makespan: c* of Theorem 1 times the rows per shard.
     placement : Placement
         Which machine computes with which shard.
     most_shards : int
-        b: each row is computed with at most so many shards of one machine.
+        b: each row is computed with at most b shards of one machine.
     numbers : int
-        About how many numbers all of it takes; more with decoders.
+        About how many numbers the plan and its decoders keep in memory.
     """
 
     assignment: Assignment
@@ -87,9 +88,9 @@ class Plan:
         return f"<Plan of makespan {self.makespan:g}, at least {self.bound:g}: {self.assignment!r}>"
 
     def bounds(self, machines: int) -> list[list[int]]:
-        """Bounds of the `intervals` of each of the machines 1..`machines`, one after the other.
+        """Return the bounds of the `intervals` of each of the machines 1..`machines`.
 
-        ``[0, 7, 9, 12]`` are the rows 0..6 and 9..11. Always the same list.
+        ``[0, 7, 9, 12]`` stands for the rows 0..6 and 9..11. The list is made once.
         """
         if machines not in self._bounds:
             found = self._intervals
@@ -100,13 +101,13 @@ class Plan:
         return self._bounds[machines]
 
     def intervals(self, machine: int) -> Intervals:
-        """The rows of a machine, counted through all of its shards: ascending and merged."""
+        """Return the rows of a machine, counted through all of its shards: ascending and merged."""
         if self.placement.is_plain:
             return self.assignment.intervals(machine)
         return self._intervals.get(machine, ())
 
     def pieces(self) -> list[Piece]:
-        """The rows that are computed with each shard, in the order of the shards."""
+        """Return the rows that are computed with each shard, in the order of the shards."""
         return [
             Piece(self.placement.holder(shard), shard, rows)
             for shard, rows in self.assignment.intervals_of_all().items()
@@ -118,7 +119,7 @@ class Plan:
         return int(self.counts(self.placement.machines).max())
 
     def counts(self, machines: int) -> Ints:
-        """Rows of each of the machines 1..`machines`, of all of its shards; 0 if preempted."""
+        """Return the rows of each of the machines 1..`machines`, over all of its shards."""
         if self.placement.is_plain:
             return self.assignment.counts(machines)
         return self.placement.rows(self.assignment.counts(self.placement.shards))
@@ -129,7 +130,7 @@ class Plan:
         return self.placement.stacked(of_shards, self.assignment.rows)
 
     def decoders(self, code: MDSCode) -> list[Decoder]:
-        """The decoder of each block, all factored on first use and kept with the plan."""
+        """Return the decoder of each block, made on first use and kept with the plan."""
         if code not in self._decoders:
             machines = self.assignment.machines
             keys = [each.tobytes() for each in machines]
@@ -170,7 +171,7 @@ def plan_step(
     Raises
     ------
     InputError
-        A speed is not positive and finite, or there is none for an available machine.
+        A speed is not positive and finite, or an available machine has no speed.
     InfeasibleError
         Fewer machines are available than `copies`.
 
@@ -204,14 +205,14 @@ def plan_placed(
     available : (N_t,) sequence of int
         Numbers of the available machines, ascending, from 1.
     speeds : (M,) sequence of float
-        Speed of every machine, available or not, in rows per unit of time: a row that is computed
-        with two shards of a machine costs it two.
+        Speed of every machine, available or not, in rows per unit of time. A row that is computed
+        with two shards of a machine counts twice.
     recovery : int
         Shards that each row needs, L.
     rows : int
         Rows per shard, R.
     stragglers : int
-        S machines of which any may be late or lost.
+        S: any S machines may be late or lost.
     scheme : {"heterogeneous", "cyclic"}
 
     Returns
@@ -221,20 +222,20 @@ def plan_placed(
     Raises
     ------
     InputError
-        A speed is not positive and finite, or there is none for an available machine.
+        A speed is not positive and finite, or an available machine has no speed.
     InfeasibleError
-        The available machines have too few shards, for a row or to do without S machines.
+        The available machines have too few shards for a row, with any S machines left out.
 
     Notes
     -----
     A machine with c shards is planned as c machines of speed s/c. It computes all rows with its
     first shards, and with one of them the rows that are left.
 
-    If machines may be late, a row keeps L shards without any S machines if it has at most b shards
-    of each machine, and ``L + S b`` in all. A machine takes part with the first ``min(c, b)`` of
-    its shards, as if it had no others. Of all b the one with the least c* is taken. A mix of rows
-    with several b could be faster, and so could a shard whose rows are split between machines that
-    have it: the bound is that of ``L + S`` shards for each row, of all that machines have.
+    If S machines may be late, each row is computed with ``L + S b`` shards, at most b of each
+    machine: then L shards are left without any S machines. A machine uses the first ``min(c, b)``
+    of its shards. The planner tries all b and takes the one with the least c*. Rows with different
+    b could be faster, and so could a shard whose rows are split between several machines. The bound
+    holds for these too: it is c* for ``L + S`` copies of each row on all shards.
 
     Examples
     --------
@@ -286,14 +287,14 @@ def plan_placed(
 def loads_of_shards(
     held: Sequence[Sequence[int]], loads: Sequence[_Load], whole: _Load
 ) -> dict[int, _Load]:
-    """What is computed with each shard: a machine computes all of one before it begins the next.
+    """Return the rows of each shard: a machine computes all rows of one before it begins the next.
 
     Parameters
     ----------
     held : (N_t,) sequence of sequence of int
         Shards of each machine, in the order in which it uses them.
     loads : (N_t,) sequence of int or Fraction
-        Of each machine, in rows or in shards.
+        Load of each machine, in rows or in shards.
     whole : int or Fraction
         Load of a whole shard: R, or 1.
 
@@ -312,7 +313,7 @@ def loads_of_shards(
 def best_most(
     speeds: NDArray[np.float64], counts: Sequence[int], recovery: int, stragglers: int
 ) -> int:
-    """The b with the least c* for ``L + S b`` copies on ``min(c, b)`` shards (see `plan_placed`).
+    """Return the b with the least c* for ``L + S b`` copies (see `plan_placed`).
 
     Examples
     --------
@@ -339,7 +340,7 @@ def best_most(
 
 
 class Planner:
-    """Plans steps of one store, and gives the same plan back while nothing changes.
+    """Plans the steps of one store, and returns the same plan while nothing changes.
 
     Parameters
     ----------
@@ -349,12 +350,12 @@ class Planner:
         Rows per shard, R.
     scheme : {"heterogeneous", "cyclic"}
     stragglers : int
-        S machines, any of which may be late; fewer where too few are available for that.
+        S: any S machines may be late; fewer if too few machines are available.
     placement : Placement, optional
-        By default machine n has shard n alone.
+        By default machine n has shard n.
     by_speed : bool
-        Whether a shard that several machines have is asked from the one that is done first; else
-        from the one whose own it is.
+        Whether a shard that several machines have is computed by the one that finishes first, or by
+        the machine to which it belongs.
 
     Examples
     --------
@@ -380,9 +381,9 @@ class Planner:
         self._last: tuple[object, object, Plan | None] = (None, None, None)
 
     def plan(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
-        """The plan for these machines and speeds (see `plan_step`), remembered.
+        """Return the plan for these machines and speeds (see `plan_step`), made once.
 
-        The cyclic scheme has one for all speeds, with the times that the first ones promise.
+        The cyclic scheme has one plan for all speeds, with the times that the first speeds give.
         """
         last_available, last_speeds, last = self._last
         if last is not None and available is last_available and speeds is last_speeds:
@@ -412,7 +413,7 @@ class Planner:
         return plan_placed(placement, available, speeds, *given, 0, self._scheme)
 
     def _forget(self) -> None:
-        """Drop the plans used longest ago; the newest always stays."""
+        """Drop the plans that were used longest ago; the newest plan always stays."""
         numbers = sum(plan.numbers for plan in self._plans.values())
         while len(self._plans) > 1 and (len(self._plans) > _PLANS or numbers > _NUMBERS):
             _, oldest = self._plans.popitem(last=False)

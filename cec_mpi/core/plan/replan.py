@@ -1,8 +1,8 @@
 """Rows that miss answers, shared out again among the machines that may still give them.
 
-A machine is lost, or given up, in the middle of a step: the rows of its blocks miss an
-answer. Other machines that have not computed these rows can give it. That is no instance
-of Theorem 1, since each block has eligible machines of its own, but a transport problem.
+If a machine is lost or given up in the middle of a step, the rows of its blocks miss an answer.
+Machines that have not computed these rows can give it. Theorem 1 does not apply, because each block
+has eligible machines of its own: this is a transport problem.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def replan(
     speeds: Sequence[float],
     holder: Callable[[int], int] = lambda shard: shard,
 ) -> list[Share]:
-    """Share out rows so that the last of them is done as soon as possible.
+    """Share out rows so that the last of them is finished as soon as possible.
 
     Parameters
     ----------
@@ -64,8 +64,8 @@ def replan(
     speeds : (N,) sequence of float
         Speed of machines 1..N, in rows per unit of time.
     holder : callable, optional
-        Where machines have several shards: `missing` and what is returned name shards, and this
-        says whose they are.
+        Returns the machine of a shard, if machines have several shards: then `missing` and the
+        shares name shards.
 
     Returns
     -------
@@ -140,14 +140,14 @@ def _network(
 
 
 def _rows_in(time: float, speeds: NDArray[np.float64], most: int) -> Rows:
-    """Whole rows that each machine computes in this time, of at most so many."""
+    """Return the whole rows that each machine computes in this time, at most `most`."""
     return np.floor(np.minimum(time * speeds * _ROUNDED, most)).astype(np.int64)
 
 
 def _by_shard(
     each: Missing, rows: dict[int, int], holder: Callable[[int], int]
 ) -> list[tuple[int, int]]:
-    """From rows of machines to those of shards: all of a machine's first ones."""
+    """Turn rows of machines into rows of shards; a machine uses its first shards."""
     size, found = each.stop - each.start, []
     for shard in each.eligible:
         some = min(size, rows[holder(shard)])
@@ -157,7 +157,7 @@ def _by_shard(
 
 
 def _laid(each: Missing, rows: Sequence[tuple[int, int]]) -> list[Share]:
-    """Intervals for these numbers of rows, one behind the other and around."""
+    """Return intervals for these numbers of rows, cyclically one after the other."""
     shares = []
     place = each.start
     for machine, some in rows:

@@ -1,4 +1,9 @@
-"""The two ways to share out rows: Algorithm 1 and the cyclic baseline, both in whole rows."""
+"""The two schemes that assign rows: Algorithm 1 and the cyclic baseline, both in whole rows.
+
+Blocks that share machines are laid side by side along the rows: then each machine has few
+intervals. With the blocks in some order there are ``copies + sum |P_next - P_previous|`` intervals
+in all.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from cec_mpi.core.plan.load import check_copies, check_rows
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import plural
 
-# A path through F blocks costs F**2; beyond this many, sorting has to do.
+# A path through F blocks costs F**2; more blocks than this are sorted.
 _LARGEST_PATH = 256
 # Multiplications to have all pairs of blocks compared at once, and those of one product: up to
 # here BLAS makes it in one thread, while others would take longer to begin than to end.
@@ -22,7 +27,7 @@ _SORTED_COLUMNS = 8
 
 
 def heterogeneous(available: Sequence[int], loads: ArrayLike, copies: int) -> Assignment:
-    """Algorithm 1 on whole rows: blocks that meet any load of at most R rows a machine.
+    """Run Algorithm 1 on whole rows, for any loads of at most R rows a machine.
 
     Each block goes to the machine with the fewest rows left and to the ``copies - 1``
     machines with the most rows left (ties: lower machine number counts as fewer).
@@ -68,7 +73,7 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, copies: int) -> As
 def _placed(
     available: Sequence[int], loads: Ints, sizes: Ints, machines: NDArray[np.int32]
 ) -> Assignment:
-    """Lay the blocks along the rows so that machines have few intervals."""
+    """Lay the blocks along the rows so that each machine has few intervals."""
     along = order_along_rows(machines, available)
     stops = np.empty_like(sizes)
     stops[along] = np.cumsum(sizes[along])
@@ -79,15 +84,14 @@ def _placed(
 
 
 def cyclic(order: Sequence[int], copies: int, rows: int) -> Assignment:
-    """The assignment of Yang et al.: N_t equal blocks, block b on the machines b..b+copies-1.
+    """Return the assignment of Yang et al.: N_t equal blocks, block b on machines b..b+copies-1.
 
     Block boundaries at ``floor(b * rows / N_t)`` make the loads differ by at most one row.
 
     Parameters
     ----------
     order : (N_t,) sequence of int
-        Numbers of the available machines, as they follow each other: ascending, or of shards as
-        `in_turns` has them.
+        Numbers of the available machines in cyclic order, or of shards in the order of `in_turns`.
     copies : int
         Machines that compute each row.
     rows : int
@@ -116,7 +120,7 @@ def cyclic(order: Sequence[int], copies: int, rows: int) -> Assignment:
 
 
 def cyclic_loads(count: int, copies: int, rows: int) -> Ints:
-    """Rows of each of `count` available machines in the assignment of `cyclic`.
+    """Return the rows of each of `count` available machines in the assignment of `cyclic`.
 
     Examples
     --------
@@ -134,7 +138,7 @@ def _cyclic_bounds(count: int, rows: int) -> Ints:
 
 
 def in_turns(held: Sequence[Sequence[int]]) -> list[int]:
-    """Shards in an order in which those of one machine are far from each other.
+    """Return shards in an order in which those of one machine are far apart.
 
     The j-th of a machine's c shards (from 0) lies at ``(j + 1/2) / c`` of the way; ties go to the
     machine that comes first.
@@ -158,12 +162,12 @@ def in_turns(held: Sequence[Sequence[int]]) -> list[int]:
 
 
 def cyclic_most(held: Sequence[Sequence[int]], recovery: int, stragglers: int) -> int:
-    """The smallest b such that no machine has more than b of ``L + S b`` neighbours `in_turns`.
+    """Return the smallest b with which no machine has more than b of ``L + S b`` neighbours.
 
     Raises
     ------
     InfeasibleError
-        There are fewer shards than that for each b.
+        No b fulfils this.
 
     Examples
     --------
@@ -193,7 +197,7 @@ def cyclic_most(held: Sequence[Sequence[int]], recovery: int, stragglers: int) -
 
 
 def order_along_rows(machines: NDArray[np.int32], available: Sequence[int]) -> NDArray[np.intp]:
-    """An order of the blocks in which neighbours share many machines.
+    """Return an order of the blocks in which neighbours share many machines.
 
     Parameters
     ----------
@@ -220,7 +224,7 @@ def order_along_rows(machines: NDArray[np.int32], available: Sequence[int]) -> N
 
 
 def _path(member: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Start at the first block and go on to the block left that shares most machines."""
+    """Start at the first block, and go to the block left that shares most machines."""
     order = np.zeros(len(member), dtype=np.intp)
     if len(member) * member.size <= _LARGEST_PRODUCT:
         numbers = member.astype(np.float32)
@@ -243,7 +247,7 @@ def _path(member: NDArray[np.bool_]) -> NDArray[np.intp]:
 
 
 def _sorted(machines: NDArray[np.int32]) -> NDArray[np.intp]:
-    """Blocks by their machines, those machines first that are in most blocks."""
+    """Sort blocks by their machines; machines that are in most blocks count first."""
     last = int(machines.max())
     often = np.zeros(last + 1, dtype=np.int64)
     for some in pieces(machines):
