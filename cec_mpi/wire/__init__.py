@@ -1,4 +1,4 @@
-"""Who says what to whom: steps by collectives of MPI, or by jobs over sockets.
+"""Communication between the master and machines: MPI collectives, or jobs over sockets.
 
 One of three rooms that touch MPI.
 """

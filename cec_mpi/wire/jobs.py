@@ -1,4 +1,4 @@
-"""Jobs, which machines are asked for and answer one by one, and the end that asks for them."""
+"""Jobs: parts of a step that machines answer one by one, and the end that sends them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MOST = 2**31 - 1  # numbers in one message: Open MPI 5 fails beyond
 _MOST_REPORTED = 2.0**62  # seconds or bytes: more than either can be
 _NUMBER, _REPORT = 8, Reported.size()  # bytes of a number of a report, and how many there are
-# Bytes that are kept for further answers: so many times those of a step, or as many as that.
+# Bytes of buffers that are kept: 4 times those of a step, at least 16 MiB.
 _STEPS, _LEAST = 4, 16 << 20
 _ROOM = 1024  # bytes of a room beside its numbers
 Intervals = tuple[tuple[int, int], ...]
@@ -30,23 +30,22 @@ Intervals = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Answers:
-    """What the machines answered to a step.
+    """The answers of the machines to a step.
 
     Attributes
     ----------
     values : ndarray
-        For X W of shape (copies * R * k,): all answers, machine after machine, as
-        `Assignment.positions` counts them; NaN where an answer was short. For X' V of
-        shape (r * k,), float64: the sum of all answers. Overwritten by the next step.
+        For X W all answers, (copies * R * k,), in the order of machines (see
+        `Assignment.positions`); NaN if an answer was short. For X' V the sum of all answers,
+        (r * k,), float64. The next step overwrites it.
     seconds : (N,) ndarray of float64
-        Computation time of machines 1..N, 0 for the preempted.
+        Computation time of machines 1..N, 0 if preempted.
     load_seconds, load_bytes : (N,) ndarray of float64
-        What machines 1..N spent on reading rows that they had not read before, and how
-        many bytes that was.
+        Time and bytes for reading rows that machines 1..N had not read before.
     failed : list of int
         Machines that raised an exception.
     leaving : list of int
-        Machines that have to leave soon.
+        Machines that must leave soon.
     not_finite : list of int
         Machines whose part of the sum X' V has NaN or infinity.
     """
@@ -61,7 +60,7 @@ class Answers:
 
 
 def credible(reported: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds and bytes that machines report, with 0 for what can be neither, in place.
+    """Replace reported seconds and bytes that are out of range with 0, in place.
 
     Examples
     --------
@@ -74,7 +73,7 @@ def credible(reported: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class AnswerBuffers:
-    """Arrays for the `Answers.values` of a store; the last of each kind is kept.
+    """Arrays for the `Answers.values` of a store; the last array of each kind is kept.
 
     Parameters
     ----------
@@ -89,7 +88,7 @@ class AnswerBuffers:
         self._kept: dict[Product, NDArray[Any]] = {}
 
     def of(self, product: Product) -> NDArray[Any]:
-        """For the answers to this product; what it holds is left over from the last one."""
+        """Return the array for the answers to this product; its content is undefined."""
         if product not in self._kept:
             others = {p: v for p, v in self._kept.items() if p.adjoint != product.adjoint}
             self._kept = {p: v for p, v in self._kept.items() if p.columns == 1} | others
@@ -99,7 +98,7 @@ class AnswerBuffers:
 
 
 def check_message_sizes(manifest: Manifest, columns: int = 1) -> None:
-    """Refuse what is too long for one MPI message.
+    """Raise if a vector or the answers are too long for one MPI message.
 
     Raises
     ------
@@ -117,7 +116,7 @@ def check_message_sizes(manifest: Manifest, columns: int = 1) -> None:
 
 
 class AnswerRoom:
-    """Room for a report and so many answers behind it.
+    """The buffer for a report and the answers that follow it.
 
     Parameters
     ----------
@@ -139,14 +138,14 @@ class AnswerRoom:
         self.values = self.together[_REPORT:].view(dtype)[:size]
 
     def clear(self) -> None:
-        """Have no answer: NaN, which counts as failed."""
+        """Fill the buffer with NaN, which counts as failed."""
         self.report.fill(np.nan)
         self.values.fill(np.nan)
 
 
 @dataclass(eq=False)
 class Job:
-    """Rows that a machine was asked for.
+    """A job of a machine: rows to compute, or shards to take over.
 
     Attributes
     ----------
@@ -155,18 +154,18 @@ class Job:
     intervals : tuple of (int, int)
         The rows, ascending.
     room : AnswerRoom
-        Where its answer comes to.
+        Receives the answer.
     begun : float
-        When it was asked, in seconds of the hub's clock.
+        When the job was sent, in seconds of the hub's clock.
     content : object
-        What it multiplies with, which must not change until the answer is there.
+        What the rows are multiplied with; it must not change until the answer has arrived.
     asked : bool
-        Whether it was sent; False if that was interrupted: then it is never answered.
+        Whether the job was sent. If sending was interrupted, it is never answered.
     adopted : tuple of int or None
-        No product is asked for: these are the shards that the machine has behind its own ones
-        from now on, which it reads where it has not.
+        If given, the job is not a product: the machine reads these shards, and has them in
+        addition to its own from now on.
     allowance : float
-        Seconds that this may take beyond what an answer may.
+        Seconds that the job may take longer than a product.
     """
 
     machine: int
@@ -183,33 +182,33 @@ class Job:
 
     @property
     def values(self) -> NDArray[Any]:
-        """For X W its answers, (count * k,); for X' V its part of the sum, (r * k,) of float64."""
+        """The answers to X W, (count * k,), or the part of the sum X' V, (r * k,) of float64."""
         return self.room.values
 
     @property
     def count(self) -> int:
-        """Rows."""
+        """The number of rows."""
         return sum(stop - start for start, stop in self.intervals)
 
     @property
     def reported(self) -> Reported[float]:
-        """What the machine says of it."""
+        """The report of the machine."""
         return Reported(*self.room.report.tolist())
 
     @property
     def failed(self) -> bool:
-        """The machine raised an exception, or answered for another machine's shard."""
+        """Whether the machine raised an exception, or answered for another machine."""
         reported = self.reported
         return bool(reported.failed) or reported.shard != self.machine
 
     @property
     def leaving(self) -> bool:
-        """The machine has to leave soon."""
+        """Whether the machine must leave soon."""
         return bool(self.reported.leaving)
 
     @property
     def mended(self) -> Mended:
-        """Rows that it has computed from other shards; none where what it says can be none."""
+        """Rows that it has computed from other shards; none if the report is out of range."""
         *_, rows, first, last, bound = self.reported
         if not (
             0 <= first <= last < 2**62
@@ -222,7 +221,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Answered:
-    """A job was answered, of this step or of an earlier one."""
+    """A job of this step or of an earlier one was answered."""
 
     job: Job
 
@@ -242,7 +241,7 @@ class JobsEnd:
     Attributes
     ----------
     path : Path
-        Of the store.
+        Path of the store.
     """
 
     def __init__(self, hub: ElasticHub, store: int, opening: Opening) -> None:
@@ -262,7 +261,7 @@ class JobsEnd:
         intervals: Intervals,
         content: NDArray[Any],
     ) -> Job:
-        """Give a machine that is idle a job on its shard.
+        """Send a job on its shard to an idle machine.
 
         Parameters
         ----------
@@ -271,8 +270,8 @@ class JobsEnd:
         intervals : tuple of (int, int)
         content : ndarray
             W, shape (k, r), or what its rows are multiplied with, (count, k); contiguous, in
-            the dtype that products are computed in. It has to stay as it is until the answer is
-            there.
+            the dtype in which products are computed. It must not change until the answer has
+            arrived.
         """
         if product.adjoint:
             size, dtype = self._manifest.columns * product.columns, np.dtype(np.float64)
@@ -285,20 +284,20 @@ class JobsEnd:
             self._kept -= _size_of(room)
         else:
             room = AnswerRoom(size, dtype)
-        room.clear()  # what a short answer leaves out is not to be taken for one
+        room.clear()  # so that a short answer is not taken for a whole one
         now = self.hub.clock.monotonic()
         job = Job(machine, self._store, step, product, intervals, room, now)
         self.hub.ask(job, content)
         return job
 
     def adopt(self, machine: int, step: int, shards: Sequence[int], allowance: float) -> Job:
-        """Have a machine that is idle take over shards, which lie behind its own ones then.
+        """Make an idle machine take over shards, which follow its own ones then.
 
         Parameters
         ----------
         machine, step : int
         shards : sequence of int
-            All that it is to have beside its own.
+            All shards that it will have in addition to its own.
         allowance : float
             Seconds that it may take to read them.
         """
@@ -310,14 +309,14 @@ class JobsEnd:
         return job
 
     def gave(self, job: Job) -> bool:
-        """Whether a job is of this store."""
+        """Whether a job belongs to this store."""
         return job.store == self._store
 
     def release(self, jobs: Iterable[Job]) -> None:
-        """The values of these jobs, all answered, are not needed any more."""
+        """Reuse the buffers of these jobs, which have been answered."""
         released = list(jobs)
         size = sum(_size_of(job.room) for job in released)
-        if self._kept + size > max(_LEAST, _STEPS * size):  # of plans that were other ones
+        if self._kept + size > max(_LEAST, _STEPS * size):  # of earlier plans
             self._rooms.clear()
             self._kept = 0
         self._kept += size
@@ -325,7 +324,7 @@ class JobsEnd:
             self._rooms.setdefault((job.values.size, job.values.dtype), []).append(job.room)
 
     def close(self) -> None:
-        """The machines need not serve this store any more."""
+        """Close the store."""
         self.hub.close(self._store)
 
 

@@ -1,6 +1,6 @@
-"""What the master tells a machine, and a machine of its answer and of a store: the layout of all.
+"""The messages between the master and machines.
 
-An order is six whole numbers, and what they announce; the report of an answer is eleven numbers.
+An order is six integers, and data that they announce. The report of an answer is eleven numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CUT_OFF = "the previous step was interrupted; restart the job"
 
 
 class Kind(IntEnum):
-    """What an order asks for."""
+    """The kinds of orders."""
 
     MULTIPLY = 1
     MULTIPLY_TRANSPOSED = 2
@@ -42,23 +42,23 @@ class Kind(IntEnum):
 
 
 class Order(NamedTuple):
-    """The numbers that come first.
+    """The numbers with which an order begins.
 
     Attributes
     ----------
     kind : int
         A `Kind`.
     store : int
-        Which of the open stores, counted from 0 in the order of opening.
+        Number of the store, from 0 in the order of opening.
     shard : int
-        Of which machine (from 1); 0 where each machine is to take its own. With OPEN, the machine
-        that a process is to be.
+        Machine (from 1) whose rows are meant; 0 if each machine uses its own. With OPEN, the
+        machine that the process becomes.
     step : int
-        Counted from 0. With OPEN, the BLAS threads of that machine.
+        Number of the step, from 0. With OPEN, the number of BLAS threads.
     columns : int
-        Of W or V, k.
+        Columns of W or V, k.
     length : int
-        Of what follows: numbers of an assignment, or bytes.
+        Length of the data that follows: numbers of an assignment, or bytes.
     """
 
     kind: int
@@ -72,35 +72,35 @@ class Order(NamedTuple):
     def of(
         cls, product: Product, store: int, shard: int = 0, step: int = 0, length: int = 0
     ) -> Order:
-        """A step of a store."""
+        """Return the order for a step of a store."""
         kind = Kind.MULTIPLY_TRANSPOSED if product.adjoint else Kind.MULTIPLY
         return cls(kind, store, shard, step, product.columns, length)
 
     @property
     def is_step(self) -> bool:
-        """Whether it asks for a part of a step."""
+        """Whether the order is for a step."""
         return self.kind in (Kind.MULTIPLY, Kind.MULTIPLY_TRANSPOSED)
 
     @property
     def product(self) -> Product:
-        """Of a step."""
+        """The product of a step."""
         return Product(self.kind == Kind.MULTIPLY_TRANSPOSED, self.columns)
 
 
 class Reported(NamedTuple, Generic[Number]):
-    """The numbers of a report, or of several: arrays then.
+    """The numbers of a report; arrays for several reports.
 
     Attributes
     ----------
     shard
-        Of which machine (from 1); 0 where it has none.
+        Machine (from 1) that has answered; 0 if it has no shard.
     seconds
-        Of the computation.
+        Time of the computation.
     load_seconds, load_bytes
-        Of what was read first.
+        Time and bytes of reading rows before it.
     failed, leaving, not_finite
-        1 for yes: it raised an exception; has to leave soon; its part of X' V, where all parts
-        are added up on the way, has NaN or infinity.
+        1 if the machine raised an exception; if it must leave soon; if its part of X' V has NaN or
+        infinity (in lockstep, where the parts are summed by MPI).
     rows, first, last, error_bound
         `Mended`.
     """
@@ -119,26 +119,26 @@ class Reported(NamedTuple, Generic[Number]):
 
     @classmethod
     def size(cls) -> int:
-        """How many numbers."""
+        """Return the number of numbers."""
         return len(cls._fields)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a machine says of its answer.
+    """The report of a machine on its answer.
 
     Attributes
     ----------
     seconds : float
-        Of the computation.
+        Time of the computation.
     loaded : Loaded
-        What was read first.
+        What was read before it.
     failed : bool
-        It raised an exception.
+        The machine raised an exception.
     leaving : bool
-        It was warned that it has to leave soon.
+        The machine was told to leave soon.
     mended : Mended
-        Rows of its shard that it has computed from others.
+        Rows of its shard that the machine has computed from other shards.
     """
 
     seconds: float = 0.0
@@ -155,12 +155,12 @@ class Multiply:
     Attributes
     ----------
     store, step : int
-        As in `Order`.
+        See `Order`.
     shard : int
-        Whose rows are asked for, by its machine: those of this one; 0 where it has none.
+        Number of the machine; 0 if it has no shard.
     product : Product
     intervals : tuple of (int, int) or None
-        The rows of this machine, ascending; None for the same as in the last step.
+        The rows of this machine, ascending; None for the rows of the last step.
     """
 
     store: int
@@ -177,11 +177,11 @@ class Adopt:
     Attributes
     ----------
     store, step : int
-        As in `Order`.
+        See `Order`.
     shard : int
-        Whose order it is, by its machine.
+        Number of the machine.
     shards : tuple of int
-        All that lie behind its own ones from now on, in this order.
+        All shards that it has in addition to its own from now on, in this order.
     """
 
     store: int
@@ -192,21 +192,21 @@ class Adopt:
 
 @dataclass(frozen=True)
 class Explain:
-    """Say what went wrong, if something did: an answer in any case."""
+    """Report the last error, or an empty text."""
 
 
 @dataclass(frozen=True)
 class Open:
-    """Serve one more store.
+    """Serve another store.
 
     Attributes
     ----------
     store : int
     opening : Opening
     machine : int
-        That this process is; 0 if it has no part in the store.
+        Number of the machine that this process is; 0 if it does not serve the store.
     threads : int
-        BLAS threads.
+        Number of BLAS threads.
     """
 
     store: int
@@ -224,29 +224,29 @@ class Close:
 
 @dataclass(frozen=True)
 class Stop:
-    """Leave, with the exception that the master leaves with."""
+    """Leave, with the exception with which the master leaves."""
 
     error: BaseException | None = None
 
     def packed(self) -> bytes:
-        """As the bytes that follow the order."""
+        """Return the bytes that follow the order."""
         return pack_error(self.error)
 
 
 Announced = Multiply | Adopt | Explain | Open | Close | Stop
-"""What the master says first."""
+"""The first part of an order."""
 
 
 def announced(order: Order, content: bytes, rank: int = 0) -> Explain | Open | Close | Stop:
-    """What an order says that is not a step, with the bytes that follow it.
+    """Return what an order means that is not a step, with the bytes that follow it.
 
     Parameters
     ----------
     order : Order
     content : bytes
     rank : int
-        Of this process, where all ranks are told the same; else the order says which machine it
-        is.
+        Rank of this process in lockstep, where all ranks get the same order. Otherwise 0: the
+        order has the machine.
     """
     match order.kind:
         case Kind.EXPLAIN:
@@ -264,7 +264,7 @@ def announced(order: Order, content: bytes, rank: int = 0) -> Explain | Open | C
 
 
 def reported(report: Report, shard: int, finite: bool = True) -> Reported[float]:
-    """What a machine says of its answer for a shard."""
+    """Return the numbers of a report."""
     loaded = report.loaded
     return Reported(
         shard,
@@ -280,26 +280,26 @@ def reported(report: Report, shard: int, finite: bool = True) -> Reported[float]
 
 @dataclass(frozen=True)
 class Opening:
-    """A store that the machines are to serve.
+    """A store for the machines to serve.
 
     Attributes
     ----------
     store : Path
-        With ``{host}`` where nodes have directories of their own.
+        Path; contains ``{host}`` if each node has a directory of its own.
     manifest : Manifest
     placement : Placement
         Which machine has which shards.
     machines : tuple of int
-        The machine of each rank from 1 on; 0 for a rank that has no part in this store.
+        Machine of each rank from 1 on; 0 for a rank that does not serve this store.
     options : MachineOptions
     threads : tuple of int
         BLAS threads of each rank from 0 on.
     logs : Path or None
-        Directory for a log of each machine, for as long as the session lasts.
+        Directory for a log of each machine.
     several_nodes : bool
-        Ranks are on more than one.
+        Whether ranks are on more than one node.
     expected : tuple of int
-        Further machines, which processes that join later can become.
+        Further machines, for processes that join later.
     """
 
     store: Path
@@ -314,41 +314,41 @@ class Opening:
 
     @property
     def measured(self) -> bool:
-        """Whether the machines measure how fast they are, for an emulation."""
+        """Whether the machines measure their speed for an emulation."""
         return self.options.measured
 
     @property
     def arithmetic(self) -> np.dtype[Any]:
-        """What vectors and answers travel, and products are computed, in."""
+        """The dtype in which vectors and answers are sent and products are computed."""
         wide = self.options.precision == "double"
         return np.dtype(np.float64 if wide else self.manifest.dtype)
 
     def shard_files(self, machine: int) -> list[Path]:
-        """Where the shards of a machine (from 1) are in the store, as this node sees it."""
+        """Return the paths of the shards of a machine (from 1) in the store."""
         directory, shards = node_directory(self.store), self.manifest.shards
         return [directory / shards[n - 1].file for n in self.placement.of(machine)]
 
     def unseen(self, machine: int) -> list[Path]:
-        """Those of its files that are not there."""
+        """Return the shard files of a machine that do not exist."""
         return [file for file in self.shard_files(machine) if not file.exists()]
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What a machine says of a store that it was to open.
+    """The report of a machine on a store that it has opened.
 
     Attributes
     ----------
     problem : str
-        Why it cannot serve it; empty when it can.
+        Why it cannot serve the store; empty if it can.
     shards : tuple of str
-        The files that it reads, the store's own or copies; none when it has no shard.
+        The files that it reads, of the store or copies; empty if it has no shard.
     rate : float
-        Rows per second that it can do, measured if an emulation is to be based on it.
+        Measured rows per second, if an emulation needs them.
     unseen : bool
-        There is no file where one of its shards should be.
+        The file of one of its shards does not exist.
     unlogged : str
-        Why it has no log; empty when it has one.
+        Why it has no log; empty if it has one.
     """
 
     problem: str = ""

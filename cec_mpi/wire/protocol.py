@@ -1,11 +1,11 @@
-"""What a master and a machine need of a wire.
+"""The interfaces of a wire: the master's end and a machine's end.
 
-A `Hub` is the master's end for all stores that the same machines serve; there is one for each
-wire. It says who is there, as the roster and events, and gives an end for the steps of one store.
-There are two kinds of ends. In *lockstep* all machines make a step together by three verbs:
-*announce* it, *share* what is multiplied with, *collect* the answers. The master and all machines
-call each in the same order, preempted machines too. Of *elastic* machines each is asked for jobs
-(`jobs.JobsEnd`), which it answers, or not, while the hub hears of events.
+A `Hub` is the master's end for all stores that the same machines serve. Its roster and its events
+say which machines can be asked, and it returns an end for the steps of each store. There are two
+kinds of ends. In *lockstep* all machines make a step together with three verbs: *announce* the
+step, *share* what is multiplied, *collect* the answers. The master and all machines, also preempted
+ones, call each verb in the same order. *Elastic* machines get jobs one by one (`jobs.JobsEnd`), and
+may answer or not; the hub reports what happens as events.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Hub(Protocol):
     Attributes
     ----------
     clock : Clock
-        What times and waits of the master are taken from.
+        The clock of the master.
     roster : Roster
         Which process is which machine, and in what state.
     """
@@ -51,28 +51,28 @@ class Hub(Protocol):
         Parameters
         ----------
         machines : tuple of int
-            Those that are to serve the next store, in the order of ranks; 0 for none.
+            The machines of the next store, in the order of ranks; 0 for none.
         places : list of Place
-            Of the ranks that were there at first.
+            Places of the ranks that were there at first.
         """
 
     def pids(self) -> dict[int, int]:
         """Return the process number of each machine that is a process of its own, on its host."""
 
     def open(self, opening: Opening) -> list[Opened]:
-        """Have the machines open a store; what each has to say, in the order of ranks."""
+        """Make the machines open a store; returns what each reports, in the order of ranks."""
 
     def admit(self, emulation: Emulation | None) -> LockstepEnd | JobsEnd:
-        """The end for its steps: the machines serve the store that they opened last."""
+        """Make the machines serve the store that they opened last; returns its end."""
 
     def refuse(self, error: CecError) -> None:
-        """They do not."""
+        """Make the machines forget the store that they opened last."""
 
     def stop(self, error: BaseException | None) -> None:
-        """All leave, raising this error if it is not None."""
+        """Make all machines leave; they raise this error if it is not None."""
 
     def events(self) -> Iterator[Event]:
-        """What has happened since the last time, as it shows in the roster; never waits."""
+        """Yield what has happened since the last call; never waits."""
 
 
 class ElasticHub(Hub, Protocol):
@@ -81,38 +81,38 @@ class ElasticHub(Hub, Protocol):
     Attributes
     ----------
     is_cut_off : bool
-        The last call was interrupted, or is still under way: it must not be asked for more.
+        A call was interrupted or has not returned: the hub must not be used any more.
     """
 
     is_cut_off: bool
 
     def awaited(self) -> set[int]:
-        """Machines that the run waits for: processes open their shards, or are still to come."""
+        """Return the machines that are expected: they open their shards, or may still join."""
 
     def busy(self) -> dict[int, Job]:
-        """The jobs that are not answered, by machine; without those of machines given up."""
+        """Return the unanswered jobs by machine, without those of machines that were given up."""
 
     def ask(self, job: Job, content: NDArray[Any]) -> None:
-        """Give a job to its machine, which is idle."""
+        """Send a job to its machine, which must be idle."""
 
     def late(self, machine: int) -> None:
-        """The step that waits for a machine waits for it no more."""
+        """Note that the step does not wait for a machine any longer."""
 
     def give_up(self, machine: int, reason: str) -> None:
-        """Treat a machine that does not answer as lost; a spare takes its place.
+        """Treat a machine that does not answer as lost; a spare replaces it.
 
-        If its process answers after all, it becomes a spare, or the same machine again if
-        there was no spare.
+        If its process answers later, it becomes a spare, or the same machine if no spare has
+        replaced it.
         """
 
     def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
-        """Stop asking a machine; a spare takes its place."""
+        """Give a machine no more jobs; a spare replaces it."""
 
     def report(self, machine: int) -> str:
-        """Ask a machine what went wrong."""
+        """Ask a machine for its last error."""
 
     def close(self, store: int) -> None:
-        """The machines need not serve this store any more; those that are busy keep it open."""
+        """Close a store; machines that are busy keep it open."""
 
 
 class LockstepEnd(Protocol):
@@ -120,39 +120,39 @@ class LockstepEnd(Protocol):
 
     @property
     def hub(self) -> Hub:
-        """Of all stores."""
+        """The hub of all stores."""
 
     def announce(
         self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
     ) -> int:
-        """Begin a step; sends the assignment if it is not the last one. Returns bytes.
+        """Begin a step, and send the assignment if it has changed; returns the bytes sent.
 
-        What is to be shared goes along where it is short.
+        Short values are sent with the announcement.
         """
 
     def share(self, values: NDArray[Any]) -> int:
-        """Give W, shape (k, r), to all, or each its part of (copies * R * k,). Returns bytes.
+        """Send W, shape (k, r), to all machines, or its part of (copies * R * k,) to each.
 
-        The same values as those of `announce`.
+        The values are those of `announce`. Returns the bytes sent.
         """
 
     def collect(self) -> Answers:
         """Wait for the answers of all available machines."""
 
     def reports(self) -> dict[int, str]:
-        """Ask the machines what went wrong: machine number to text."""
+        """Ask the machines for their last errors, by number of the machine."""
 
     def close(self) -> None:
-        """The machines need not serve this store any more."""
+        """Close the store."""
 
 
 class Together:
-    """Of a hub in lockstep: each machine is there from the beginning, and none is replaced.
+    """Base of a hub whose machines are there from the beginning, and are not replaced.
 
     Attributes
     ----------
     clock, roster
-        As of `Hub`.
+        See `Hub`.
     """
 
     def __init__(self, clock: Clock = time) -> None:
@@ -163,20 +163,20 @@ class Together:
     def assigned(
         self, machines: tuple[int, ...], places: list[Place]
     ) -> tuple[tuple[int, ...], list[Place]]:
-        """As `Hub.assigned`."""
+        """See `Hub.assigned`."""
         return machines, places
 
     def pids(self) -> dict[int, int]:
-        """As `Hub.pids`: none, because the end of one of these ends all."""
+        """See `Hub.pids`; empty, because the end of one process ends all."""
         return {}
 
     def events(self) -> Iterator[Event]:
-        """As `Hub.events`."""
+        """See `Hub.events`."""
         while self._events:
             yield self._events.popleft()
 
     def begin(self, machines: tuple[int, ...]) -> None:
-        """Ranks serve as these machines from now on, 0 for none; nothing if they do already."""
+        """Enter ranks into the roster as these machines, 0 for none, unless they are in it."""
         if self.roster.processes:
             return
         self.roster.expect(filter(None, machines))
@@ -187,7 +187,7 @@ class Together:
                 self.roster.joined(process.rank, quietly=True)
 
     def told(self, answers: Answers) -> Answers:
-        """Take from answers which machines have to leave; returns the answers."""
+        """Exclude the machines that say in their answers that they leave; returns the answers."""
         for machine in answers.leaving:
             process = self.roster.serving_as(machine)
             if process is not None:
@@ -199,22 +199,22 @@ class MachineEnd(Protocol):
     """A machine's end."""
 
     def announced(self, signals: NotedSignals) -> Announced:
-        """Wait for what the master says next, without burning a core.
+        """Wait for the next order of the master, without using a core.
 
-        Where nothing else would tell the master of signals that have come, say so.
+        An end may tell the master about signals that this process has received.
         """
 
     def opened(self, opened: Opened) -> Emulation | CecError | None:
-        """Say whether a store could be opened; returns what the master makes of it."""
+        """Report whether a store was opened; returns the emulation, or the error of the master."""
 
     def together(self) -> None:
-        """Wait until all machines are here."""
+        """Wait until all machines have called this."""
 
     def shared(self, order: Multiply) -> NDArray[Any]:
-        """Receive W, shape (k, r), or this machine's part, (rows, k); overwritten next time."""
+        """Receive W, shape (k, r), or the part of this machine, (rows, k)."""
 
     def answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
-        """Send the answers of a step; no values when preempted."""
+        """Send the answer to a step; it has no values if the machine is preempted."""
 
     def report(self, text: str) -> None:
-        """Answer a request for a report, with an empty text when nothing went wrong."""
+        """Answer a request for the last error, with an empty text if none has occurred."""

@@ -1,4 +1,4 @@
-"""A machine's end of a step by collectives."""
+"""A machine's end in lockstep."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from cec_mpi.wire.orders import (
 
 
 class CollectiveMachineEnd:
-    """A machine's end of the default exchange.
+    """A machine's end in lockstep.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class CollectiveMachineEnd:
         self._opening: Open | None = None
 
     def announced(self, signals: NotedSignals) -> Announced:
-        """Receive the header, and the assignment if it is new; reports tell of signals."""
+        """Receive the order, and the assignment if it has changed."""
         # Before the first store is open, rank 0 may load libraries for a second.
         packet = self._packet
         packet.broadcast(idle=not self._stores)
@@ -76,7 +76,7 @@ class CollectiveMachineEnd:
         return Multiply(order.store, order.step, served.machine, order.product, intervals)
 
     def _announced(self, order: Order) -> Announced:
-        """Receive the rest of what is not a step."""
+        """Receive the rest of an order that is not a step."""
         message = np.empty(order.length, dtype=np.uint8)
         if order.length:
             broadcast(self._comm, message, message.nbytes)
@@ -92,7 +92,7 @@ class CollectiveMachineEnd:
         wait_for([self._comm.Ibarrier()])
 
     def opened(self, opened: Opened) -> Emulation | CecError | None:
-        """Gather of what machines say, Bcast of the verdict."""
+        """Gather the reports of machines, and Bcast the master's verdict."""
         self._comm.gather(opened, root=MASTER)
         verdict: Emulation | CecError | None = self._comm.bcast(None, root=MASTER)
         opened_last = self._opening
@@ -129,7 +129,7 @@ class CollectiveMachineEnd:
             self._answer_beside(product.adjoint, values)
 
     def _answer_together(self, served: _Served, values: NDArray[Any]) -> None:
-        """Answers and report in one message."""
+        """Send answers and report in one message."""
         size = self._report.size
         room = served.packed(packed_size(values.size, values.dtype))
         room[:size] = self._report
@@ -137,7 +137,7 @@ class CollectiveMachineEnd:
         wait_for([self._comm.Igatherv(room, None, root=MASTER)], rhythm=self._rhythm)
 
     def _answer_beside(self, adjoint: bool, values: NDArray[Any]) -> None:
-        """Answers, and the report beside them."""
+        """Send answers and report in two collectives."""
         if adjoint:
             answered = self._comm.Ireduce(values, None, op=MPI.SUM, root=MASTER)
         else:
@@ -146,12 +146,12 @@ class CollectiveMachineEnd:
         wait_for([answered, reported], values.nbytes, rhythm=self._rhythm)
 
     def report(self, text: str) -> None:
-        """Send what went wrong."""
+        """Send the last error."""
         self._comm.gather(text, root=MASTER)
 
 
 class _Served:
-    """What a machine's end knows of a store: sizes, and buffers."""
+    """The sizes and buffers of a store."""
 
     def __init__(self, opening: Opening, machine: int) -> None:
         self.machine = machine
@@ -166,7 +166,7 @@ class _Served:
         self._packed = np.empty(0)
 
     def assign(self, assignment: Assignment) -> Intervals:
-        """From now on this is computed; returns the rows of this machine."""
+        """Use this assignment from now on; returns the rows of this machine."""
         mine = self._placement.of(self.machine) if self.machine else ()
         self.count = sum(map(assignment.count, mine))
         present = np.array(assignment.available) < (mine[0] if mine else 0)
@@ -176,14 +176,14 @@ class _Served:
         return found.get(self.machine, ())
 
     def part_of(self, content: NDArray[np.uint8], product: Product) -> NDArray[Any]:
-        """W, or the coefficients of this machine among those of all."""
+        """Return W, or the coefficients of this machine among those of all."""
         values = content.view(self.dtype)
         if product.adjoint:
             return values.reshape(-1, product.columns)[self._before : self._before + self.count]
         return values.reshape(product.columns, self.columns)
 
     def room(self, product: Product) -> NDArray[Any]:
-        """Where to receive them."""
+        """Return a buffer for W or the coefficients."""
         k = product.columns
         shape = (self.count, k) if product.adjoint else (k, self.columns)
         size = shape[0] * shape[1]
@@ -192,7 +192,7 @@ class _Served:
         return self._buffer[:size].reshape(shape)
 
     def packed(self, size: int) -> NDArray[np.float64]:
-        """Where to put the answers and the report."""
+        """Return a buffer for the answers and the report."""
         if self._packed.size < size:
             self._packed = np.empty(size)
         return self._packed[:size]

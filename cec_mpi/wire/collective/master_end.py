@@ -1,6 +1,6 @@
 """The master's end of a step by collectives: Bcast and Gatherv, or Scatterv and Reduce.
 
-Short messages go together (`packets`): a step of little is one Bcast and one Gatherv or Reduce.
+Short messages are sent together (`packets`): a small step is one Bcast and one Gatherv.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class CollectiveHub(Together):
-    """Rank 0's end of the default exchange, for all stores that the machines serve.
+    """Rank 0's end in lockstep, for all stores that the machines serve.
 
     Parameters
     ----------
@@ -48,11 +48,11 @@ class CollectiveHub(Together):
     Attributes
     ----------
     packet : Packet
-        What all are told.
+        The order for all machines.
     between_verbs : bool
-        Whether the machines wait for the rest of what was begun.
+        Whether the machines wait for the rest of a step.
     stopped : bool
-        Whether they have left.
+        Whether the machines have left.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -65,7 +65,7 @@ class CollectiveHub(Together):
         self._opening: Opening | None = None
 
     def open(self, opening: Opening) -> list[Opened]:
-        """Bcast of the opening, Gather of what the machines say."""
+        """Bcast the opening, and Gather the reports of the machines."""
         check_message_sizes(opening.manifest)
         self.say(Order(Kind.OPEN, self._stores), pickle.dumps(opening))
         if opening.measured:
@@ -75,7 +75,7 @@ class CollectiveHub(Together):
         return opened
 
     def admit(self, emulation: Emulation | None) -> CollectiveMasterEnd:
-        """Bcast of the emulation."""
+        """Bcast the emulation."""
         self._comm.bcast(emulation, root=MASTER)
         self.between_verbs = False
         assert self._opening is not None
@@ -85,12 +85,12 @@ class CollectiveHub(Together):
         return end
 
     def refuse(self, error: CecError) -> None:
-        """Bcast of what is wrong."""
+        """Bcast the error."""
         self._comm.bcast(error, root=MASTER)
         self.between_verbs = False
 
     def stop(self, error: BaseException | None) -> None:
-        """Bcast of the order to leave; ends the job when a step was cut off half-way."""
+        """Bcast the order to leave; ends the job if a step was interrupted."""
         if self.between_verbs:
             log.critical("the master stopped in the middle of a step", exc_info=True)
             if isinstance(error, MPI.Exception):
@@ -107,16 +107,16 @@ class CollectiveHub(Together):
 
     @property
     def listened_to(self) -> bool:
-        """Whether the machines wait for what the master says next."""
+        """Whether the machines wait for an order."""
         return not (self.stopped or self.between_verbs)
 
     def say(self, order: Order, content: bytes = b"") -> None:
-        """Bcast of an order, and of bytes that belong to it.
+        """Bcast an order, and the bytes that belong to it.
 
         Raises
         ------
         MachineError
-            The machines have left, or wait for the rest of a step that was cut off.
+            The machines have left, or wait for the rest of a step that was interrupted.
         """
         self.begin_order(order._replace(length=len(content)) if content else order)
         self.packet.broadcast()
@@ -124,12 +124,12 @@ class CollectiveHub(Together):
             broadcast(self._comm, np.frombuffer(content, dtype=np.uint8), len(content))
 
     def begin_order(self, order: Order) -> None:
-        """Have an order in the packet, unless the machines do not wait for one.
+        """Put an order into the packet, if the machines wait for one.
 
         Raises
         ------
         MachineError
-            As `say`.
+            See `say`.
         """
         if not self.listened_to:
             raise MachineError("the machines have left" if self.stopped else CUT_OFF)
@@ -138,7 +138,7 @@ class CollectiveHub(Together):
 
 
 class CollectiveMasterEnd:
-    """Rank 0's end of the default exchange, for the steps of one store."""
+    """Rank 0's end in lockstep, for the steps of one store."""
 
     def __init__(
         self, hub: CollectiveHub, comm: MPI.Intracomm, store: int, opening: Opening
@@ -173,10 +173,7 @@ class CollectiveMasterEnd:
     def announce(
         self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
     ) -> int:
-        """Begin a step: Bcast of the header, with what is shared where that is short.
-
-        And of the assignment if it is new.
-        """
+        """Bcast the order, with short data, and the assignment if it has changed."""
         if product != self._product:
             check_message_sizes(self._manifest, product.columns)
         self._check(product, values)
@@ -203,10 +200,7 @@ class CollectiveMasterEnd:
         return ORDER_BYTES + plan.nbytes
 
     def share(self, values: NDArray[Any]) -> int:
-        """Give W to all (`spread`), or Scatterv of what the machines multiply their rows with.
-
-        Nothing where they went with the header.
-        """
+        """Send W (`spread`), or Scatterv the coefficients, unless they went with the order."""
         if not self._is_shared:
             self._check(self._product, values)
             if self._product.adjoint:
@@ -217,10 +211,7 @@ class CollectiveMasterEnd:
         return values.nbytes
 
     def collect(self) -> Answers:
-        """Gatherv of the values with seconds and failures; these apart where values are long.
-
-        Then answers to X' V are added up on the way: Reduce.
-        """
+        """Gatherv values and reports; long values are sent apart, those of X' V by Reduce."""
         short = self._sizes.answers_are_short(self._product)
         values = self._together() if short else self._beside()
         self.hub.between_verbs = False
@@ -232,7 +223,7 @@ class CollectiveMasterEnd:
         return self.hub.told(Answers(values, seconds, load_seconds, load_bytes, *flags))
 
     def _together(self) -> NDArray[Any]:
-        """Answers with their reports in one Gatherv, also where they are to be added up."""
+        """Receive answers with their reports in one Gatherv."""
         product = self._product
         gathered = self._layout.gathered(product.adjoint, self._manifest.columns)
         gathered.clear()
@@ -246,7 +237,7 @@ class CollectiveMasterEnd:
         return values
 
     def _beside(self) -> NDArray[Any]:
-        """Answers, and reports beside them."""
+        """Receive answers and reports in two collectives."""
         values = self._values.of(self._product)
         self._reports.fill(0)
         if self._product.adjoint:
@@ -266,7 +257,7 @@ class CollectiveMasterEnd:
 
     @property
     def _layout(self) -> Layout:
-        """Of this step; of an assignment that of one column and the last are kept."""
+        """The layout of this step; those of one column and of the last step are kept."""
         columns = self._product.columns
         if columns not in self._layouts:
             self._layouts = {k: kept for k, kept in self._layouts.items() if k == 1}
@@ -274,13 +265,13 @@ class CollectiveMasterEnd:
         return self._layouts[columns]
 
     def _check(self, product: Product, values: NDArray[Any]) -> None:
-        """Refuse what is to be shared, if it does not fit."""
+        """Raise if shared data does not fit."""
         name = "V" if product.adjoint else "W"
         size = self._sizes.shared(product) // self._dtype.itemsize
         check_buffer(name, values, self._dtype, size)
 
     def reports(self) -> dict[int, str]:
-        """Gather of texts, for the rare case."""
+        """Gather the last errors of machines."""
         self.hub.say(Order(Kind.EXPLAIN, self._store))
         texts = (self._comm.gather("", root=MASTER) or [])[1:]
         self.hub.between_verbs = False
@@ -288,13 +279,13 @@ class CollectiveMasterEnd:
         return {int(n) + 1: text for n, text in told if text}
 
     def close(self) -> None:
-        """Bcast of the order to forget this store, if anyone listens."""
+        """Bcast the order to forget this store, if the machines wait for one."""
         if self.hub.listened_to:
             self.hub.say(Order(Kind.CLOSE, self._store))
             self.hub.between_verbs = False
 
     def _rows_of(self, assignment: Assignment) -> NDArray[np.int64]:
-        """Rows of each rank."""
+        """Return the number of rows of each rank."""
         counts = self._placement.rows(assignment.counts(self._placement.shards))
         others = np.delete(counts, self._machines)
         if others.any() or counts.sum() != self._answers:

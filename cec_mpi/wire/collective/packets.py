@@ -1,7 +1,11 @@
-"""What goes by collectives: an order with what it shares, if that is short, and the answers.
+"""Messages of lockstep: an order with a short vector, answers with reports, and long vectors.
 
-A step of little costs what its messages cost, so short ones go together. How long a message is has
-to be known at both ends before it comes: both count alike what the steps before have shared.
+The time of a small step is that of its messages, so short data goes with the order. Both ends must
+know the length of a message before it is sent: they derive it from the last two steps.
+
+A long vector to ranks on several nodes is sent by the master only once: each machine gets a part,
+and passes it on to the others while the master sends the next parts. On one node it is a Bcast,
+which copies from shared memory.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ _MOST_ROUNDS = 16
 
 
 class Sizes:
-    """How long what a step shares and answers is, in bytes.
+    """The sizes of shared data and answers of a step, in bytes.
 
     Parameters
     ----------
@@ -43,12 +47,12 @@ class Sizes:
         self._answers = manifest.code.recovery * manifest.rows_per_shard
 
     def shared(self, product: Product) -> int:
-        """W, or the coefficients of all machines."""
+        """Return the size of W, or of the coefficients of all machines."""
         numbers = self._answers if product.adjoint else self._columns
         return numbers * product.columns * self._itemsize
 
     def answers_are_short(self, product: Product) -> bool:
-        """Whether the answers of all machines go with the reports."""
+        """Whether answers are sent with the reports."""
         if product.adjoint:
             sums = self._columns * product.columns * _NUMBER
             return self._machines * sums <= SHORT_ANSWERS
@@ -56,7 +60,7 @@ class Sizes:
 
 
 class Packet:
-    """An order, and room behind it for as much as one of the last two steps has shared.
+    """An order with room for as much data as one of the last two steps has shared.
 
     Parameters
     ----------
@@ -82,17 +86,17 @@ class Packet:
         self._content = self._numbers[_HEADER:].view(np.uint8)
 
     def broadcast(self, idle: bool = False) -> None:
-        """Collective: from the master to all; `idle`: a machine looks seldom."""
+        """Collective: send from the master to all; `idle`: a machine sleeps longer."""
         requests = [self._comm.Ibcast(self._numbers, root=MASTER)]
         longest = ORDER_SLEEP if idle else LONGEST_SLEEP
         wait_for(requests, self._numbers.nbytes, longest=longest, rhythm=self._rhythm)
 
     def room(self, size: int) -> NDArray[np.uint8] | None:
-        """Where so many bytes are that a step shares; None where they come on their own."""
+        """Return the room for the shared data of a step; None if it is sent on its own."""
         return self._content[:size] if size <= self._content.size else None
 
     def shared(self, size: int) -> None:
-        """A step shares so many bytes: both ends say so, once it was announced."""
+        """Note the size of the shared data of a step; both ends call it after the announcement."""
         self._lengths.append(size if size <= SHORT_VECTOR else 0)
         longest = max(self._lengths)
         if longest != self._room:
@@ -100,21 +104,21 @@ class Packet:
 
 
 class Layout:
-    """Of the steps of an assignment with so many columns: one part for each rank.
+    """The parts of each rank in the steps of an assignment with this number of columns.
 
     Parameters
     ----------
     rows : (P,) ndarray of int
-        Of each rank.
+        Number of rows of each rank.
     columns : int
-        Of W or V, k.
+        Columns of W or V, k.
     dtype : numpy.dtype
-        Of what is shared, and of answers to X W.
+        Dtype of shared data, and of answers to X W.
 
     Attributes
     ----------
     parts : tuple of (P,) ndarray of int
-        How many numbers each rank gets or answers, and where they begin.
+        Number of values of each rank, and where they begin.
     """
 
     def __init__(self, rows: NDArray[np.int64], columns: int, dtype: np.dtype[Any]) -> None:
@@ -124,10 +128,9 @@ class Layout:
         self._gathered: dict[bool, Gathered] = {}
 
     def gathered(self, adjoint: bool, columns: int) -> Gathered:
-        """For answers that come with their reports: always the same.
+        """Return the buffer for answers with their reports, made once.
 
-        For X' V each machine that has rows answers with r * k numbers of float64, r being
-        `columns`.
+        For X' V each machine with rows answers with r * k numbers of float64, where r is `columns`.
         """
         if adjoint not in self._gathered:
             numbers, dtype = self._numbers, self._dtype
@@ -139,7 +142,7 @@ class Layout:
 
 
 class Gathered:
-    """Answers with their reports: of each rank but the master's one after the other.
+    """The buffer for answers with their reports, rank after rank without the master.
 
     Parameters
     ----------
@@ -169,7 +172,7 @@ class Gathered:
         ]
 
     def clear(self) -> None:
-        """Have no answers and no reports: NaN in their places, which counts as failed."""
+        """Fill the buffer with NaN, which counts as failed."""
         self._room.fill(np.nan)
         if self._answers[0].itemsize != _NUMBER:
             for answer in self._answers:
@@ -192,7 +195,7 @@ class Gathered:
 
 
 def packed_size(numbers: int, dtype: np.dtype[Any]) -> int:
-    """Of a report and so many answers behind it, in numbers of float64."""
+    """Return the size of a report and its answers, in numbers of float64."""
     return _REPORT + -(-numbers * dtype.itemsize // _NUMBER)
 
 
@@ -208,12 +211,12 @@ def broadcast(
     array: NDArray[Any],
     transfer: int = 0,
 ) -> None:
-    """Collective: from the master to all, in `transfer` bytes that are worth waiting for."""
+    """Collective: send from the master to all; see `wait_for` for `transfer`."""
     wait_for([comm.Ibcast(array, root=MASTER)], transfer)
 
 
 def check_buffer(name: str, array: NDArray[Any], dtype: np.dtype[Any], size: int) -> None:
-    """Refuse an array that MPI would misread.
+    """Raise if MPI would misread an array.
 
     Raises
     ------
@@ -264,7 +267,7 @@ def spread(comm: MPI.Intracomm, array: NDArray[Any], several_nodes: bool) -> Non
 
 
 def cut(size: int, machines: int, rounds: int) -> list[tuple[NDArray[np.intc], NDArray[np.intc]]]:
-    """For each round how many numbers each rank gets from the master, and where they begin.
+    """Return for each round how many numbers each rank gets, and where they begin.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a machine needs to reach the master, and the file that has it: addresses and keys."""
+"""The connection file: addresses and keys with which a machine reaches the master."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The master's end of elastic steps: machines that join over sockets, at any time, and may leave.
+"""The master's end of elastic steps: machines join over sockets at any time, and may leave.
 
-A machine has one job at a time, and the buffers of a job are its own: a late answer can never be
-taken for one to a later step. Nothing here is collective, so nobody waits for a process that died
-or is stuck. The end of a process shows as the end of its connection, or else as an answer that
-never comes.
+A machine has one job at a time, and each job has its own buffers: a late answer cannot be taken for
+an answer to a later step. Nothing is collective, so that no process waits for one that has died or
+hangs. The hub notices the end of a process by the end of its connection, or because it does not
+answer.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ _MOST_TOLD = 10  # warnings of one kind
 
 
 class Shortage:
-    """Says how many machines are missing, whenever that has changed.
+    """Reports how many machines are missing, whenever that has changed.
 
     Parameters
     ----------
     roster : Roster
-        Of the processes that are machines.
+        The processes of the machines.
     spare : int
-        Machines that a step has to be able to miss, for answers to be compared.
+        Machines that a step must be able to miss, so that answers can be compared.
     """
 
     def __init__(self, roster: Roster, spare: int) -> None:
@@ -85,7 +85,7 @@ class Shortage:
         self._next_look = 0.0
 
     def look(self, openings: Mapping[int, tuple[Opening, Emulation | None]]) -> None:
-        """Say what is missing for the store that needs most, if that is news."""
+        """Report what is missing for the store that needs most, if that has changed."""
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -121,15 +121,15 @@ class SocketHub:
     ----------
     listener : Listener
     path : Path or None
-        Where to write the connection file; None for machines that know an address and a key.
+        Where to write the connection file; None if machines have an address and a key.
     job : str
         Of the launcher (`job_id`), for the connection file.
     waits : bool
-        Wait for machines that join whenever there are too few.
+        Whether the run waits for machines that join if there are too few.
     spare : int
         Machines that a step must be able to miss, so that answers can be compared.
     earlier : ConnectionFile or None
-        The file that is there and may be replaced.
+        An existing file that may be replaced.
 
     Attributes
     ----------
@@ -138,9 +138,9 @@ class SocketHub:
     is_cut_off : bool
         See `ElasticHub`.
     came : set of int
-        Ranks of the launcher that have come.
+        Ranks of the launcher that have joined.
     stuck : list of int
-        Those that did not leave when they were told to.
+        Ranks of the launcher that did not leave when they were told to.
     """
 
     def __init__(
@@ -180,10 +180,10 @@ class SocketHub:
         self.came: set[int] = set()
         self.stuck: list[int] = []
 
-    # How machines come.
+    # Machines join.
 
     def listen(self, tells: bool) -> None:
-        """Write the connection file; `tells`: say where machines can join.
+        """Write the connection file; `tells`: print where machines can join.
 
         Raises
         ------
@@ -212,20 +212,20 @@ class SocketHub:
         seconds: float,
         look: Callable[[], None] = lambda: None,
     ) -> list[Place]:
-        """Wait for the processes that were started for this run; where the master and all run.
+        """Wait for the processes that were started for this run; returns the places of all.
 
-        Once there are enough, the others have 10 s more. Those that come later join as any machine
-        does, and machines that join meanwhile count as enough, but as none of these.
+        When enough have joined, the others have 10 s more; later they join like any machine.
+        Machines that were started otherwise and join meanwhile count for `enough`.
 
         Parameters
         ----------
         expected : callable
-            How many were started and have not ended.
+            Returns how many processes were started and have not ended.
         enough : int
         seconds : float
-            At most.
+            Longest wait.
         look : callable
-            Called again and again; what it raises ends the wait.
+            Called again and again; an exception ends the wait.
         """
         assert self._gathered is not None
         patience, due = Patience(), time.monotonic() + seconds
@@ -250,10 +250,10 @@ class SocketHub:
     def assigned(
         self, machines: tuple[int, ...], places: list[Place]
     ) -> tuple[tuple[int, ...], list[Place]]:
-        """As `Hub.assigned`; 0 for a spare.
+        """See `Hub.assigned`; 0 for a spare.
 
-        The process with rank n of the launcher is the n-th of these machines, so that shards that
-        were staged for a rank are on its node.
+        The process with rank n of the launcher becomes the n-th of these machines, so that shards
+        that were staged for a rank are on its node.
         """
         if self._stores:
             idle = self._idle()
@@ -273,15 +273,15 @@ class SocketHub:
         return tuple(chosen.get(rank, 0) for rank in range(1, len(places))), places
 
     def pids(self) -> dict[int, int]:
-        """As `Hub.pids`."""
+        """See `Hub.pids`."""
         return {peer.machine: peer.hello.pid for peer in self._living() if peer.machine}
 
     # Stores.
 
     def open(self, opening: Opening) -> list[Opened]:
-        """Ask the machines to open a store; what each says, in the order of `opening.machines`.
+        """Make the machines open a store; returns their reports in the order of `opening.machines`.
 
-        A machine that takes much longer than the others says nothing here, and joins later.
+        A machine that takes much longer than the others joins later.
         """
         if self.is_cut_off:
             raise MachineError(CUT_OFF)
@@ -318,7 +318,7 @@ class SocketHub:
         return [said.get(rank) or Opened() for rank in range(1, len(opening.machines) + 1)]
 
     def admit(self, emulation: Emulation | None) -> JobsEnd:
-        """Have the machines that could open the store serve it; the others are excluded."""
+        """Make the machines that have opened the store serve it; exclude the others."""
         assert self._opening is not None
         number, self._stores = self._stores, self._stores + 1
         self._openings[number] = self._opening, emulation
@@ -331,7 +331,7 @@ class SocketHub:
         return JobsEnd(self, number, self._opening)
 
     def refuse(self, error: CecError) -> None:
-        """Have the machines forget the store."""
+        """Make the machines forget the store."""
         for peer in self._asked:
             if peer.process.state is State.JOINING:
                 peer.unopened.remove(self._stores)
@@ -341,7 +341,7 @@ class SocketHub:
         self._go_on()
 
     def close(self, store: int) -> None:
-        """The machines need not serve this store any more; those that are busy keep it open."""
+        """Close a store; machines that are busy keep it open."""
         self._openings.pop(store, None)
         for peer in self._living():
             opens_now = peer.process.state is State.JOINING  # the first
@@ -392,7 +392,7 @@ class SocketHub:
     # Jobs.
 
     def ask(self, job: Job, content: NDArray[Any]) -> None:
-        """Give a job to its machine, which is idle."""
+        """Send a job to its machine, which must be idle."""
         peer = self._serving_as(job.machine)
         if peer is None:
             raise RuntimeError(f"machine {job.machine} has no process")
@@ -403,7 +403,7 @@ class SocketHub:
         job.asked = True
 
     def busy(self) -> dict[int, Job]:
-        """The jobs that are not answered, by machine; without those of machines given up."""
+        """Return the unanswered jobs by machine, without those of machines that were given up."""
         return {
             peer.machine: peer.job
             for peer in self._peers.values()
@@ -411,12 +411,12 @@ class SocketHub:
         }
 
     def awaited(self) -> set[int]:
-        """Machines that the run waits for: processes open their shards, or are still to come."""
+        """Return the machines that are expected: they open their shards, or may still join."""
         awaited = self.roster.machines(State.JOINING)
         return awaited.union(self.roster.vacant) if self.waits else awaited
 
     def events(self) -> Iterator[Event]:
-        """What has happened since the last time, as it shows in the roster; never waits."""
+        """Yield what has happened since the last call; never waits."""
         self._listen()
         self._look_for_gone()
         self._fill()
@@ -435,13 +435,13 @@ class SocketHub:
             yield from self._happened()
 
     def late(self, machine: int) -> None:
-        """The step that waits for a machine waits for it no more."""
+        """Note that the step does not wait for a machine any longer."""
         peer = self._serving_as(machine)
         if peer is not None:
             self.roster.late(peer.rank)
 
     def give_up(self, machine: int, reason: str) -> None:
-        """Treat a machine that does not answer as lost; a spare takes its place."""
+        """Treat a machine that does not answer as lost; a spare replaces it."""
         peer = self._serving_as(machine)
         if peer is None or peer.process.state not in (State.COMPUTING, State.LATE):
             return
@@ -455,13 +455,13 @@ class SocketHub:
                 return
 
     def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
-        """Stop asking a machine; a spare takes its place."""
+        """Give a machine no more jobs; a spare replaces it."""
         peer = self._serving_as(machine)
         if peer is not None:
             self._exclude(peer, reason, change)
 
     def report(self, machine: int) -> str:
-        """Ask a machine what went wrong."""
+        """Ask a machine for its last error."""
         peer = self._serving_as(machine)
         if peer is None:
             return "no report"
@@ -475,7 +475,7 @@ class SocketHub:
             patience.pause()
         return peer.text or "no report"
 
-    # Who is here.
+    # Processes.
 
     def _living(self) -> list[Peer]:
         return list(self._peers.values())
@@ -496,7 +496,7 @@ class SocketHub:
         return next(peer for peer in self._peers.values() if peer.process is process)
 
     def _listen(self) -> None:
-        """Take what machines have said, and who is new."""
+        """Receive messages of machines, and new machines."""
         for _ in range(_MOST_AT_ONCE):
             message = self._listener.receive()
             if message is None:
@@ -546,17 +546,17 @@ class SocketHub:
         log.info("process %d on %s has come as rank %d", hello.pid, peer.host, peer.rank)
 
     def _look_for_gone(self) -> None:
-        """Notice whose connections have ended."""
+        """Notice connections that have ended."""
         gone = self._listener.gone(list(self._peers))
         if gone:
-            self._listen()  # what they had said before
+            self._listen()  # to what they have sent before
         for peer in [self._peers[name] for name in gone]:
             if peer.job is not None:
                 self._look_at_job(peer, peer.job)
             self._lose(peer, "its connection has ended")
 
     def _lose(self, peer: Peer, how: str) -> None:
-        """A process is gone."""
+        """Note that a process is gone."""
         if peer.has_left and peer.job is None:
             self.roster.exclude(peer.rank, WARNED, Left)
         else:
@@ -567,7 +567,7 @@ class SocketHub:
         self._fill()
 
     def _exclude(self, peer: Peer, reason: str, change: type[Gone] = Lost) -> None:
-        """Stop asking a process, and tell it to leave unless it does so of its own accord."""
+        """Give a process no more jobs, and tell it to leave unless it has said that it does."""
         self.roster.exclude(peer.rank, reason, change)
         if peer in self._asked:
             self._asked.remove(peer)
@@ -609,7 +609,7 @@ class SocketHub:
         self._fill()
 
     def _fill(self) -> None:
-        """Have spares become machines that have no process."""
+        """Make spares machines that have no process."""
         if self._paused or not self._openings:
             return
         for spare in self._spares():
@@ -617,7 +617,7 @@ class SocketHub:
                 self._become(spare, machine)
 
     def _chosen(self, peer: Peer, machines: Iterable[int]) -> int:
-        """The machine that a process becomes: the one it asks for, or whose files may be there."""
+        """Return the machine that a process becomes: the one it asks for, or one of its host."""
         able = [n for n in machines if self._can_be(peer, n)]
         wanted = [n for n in able if n == self._wanted(peer.hello)]
         its = [n for n in able if self._homes.get(n) == peer.host]
@@ -625,7 +625,7 @@ class SocketHub:
         return (wanted or its or new or able or [0])[0]
 
     def _wanted(self, hello: Hello) -> int:
-        """The machine that a process asks for; 0 for any."""
+        """Return the machine that a process asks for; 0 for any."""
         if hello.machine or not 0 < hello.rank <= len(self._taking_part):
             return hello.machine
         return self._taking_part[hello.rank - 1]
@@ -644,7 +644,7 @@ class SocketHub:
         store = peer.unopened[0]
         opening, _ = self._openings[store]
         machine = peer.machine if peer.machine <= opening.placement.machines else 0
-        # Nothing is measured again, and ordered faults were those of the process before.
+        # Speeds are not measured again, and injected faults were for the process before.
         inject = ",".join(w for w in opening.options.inject.split(",") if w.startswith("random"))
         options = replace(opening.options, measured=False, inject=inject)
         content = pickle.dumps(replace(opening, options=options))
@@ -653,7 +653,7 @@ class SocketHub:
         peer.order(Order(Kind.OPEN, store, machine, threads), content)
 
     def _look_at_joining(self, peer: Peer, quietly: bool = False) -> None:
-        """Take what a process says of the store that it opens."""
+        """Take the report of a process on the store that it opens."""
         opened, peer.opened = peer.opened, None
         if opened is None:
             if time.monotonic() - peer.process.since > OPEN_SECONDS:
@@ -674,7 +674,7 @@ class SocketHub:
             self.roster.joined(peer.rank, quietly)
 
     def _await(self, done: Callable[[Peer], bool]) -> None:
-        """Wait for the machines that open a store, and for slow ones no longer than is needed."""
+        """Wait for the machines that open a store, for slow ones only if they are needed."""
         assert self._opening is not None
         placement, patience = self._opening.placement, Patience()
         needed = self._opening.manifest.code.recovery + self._spare
@@ -694,7 +694,7 @@ class SocketHub:
             patience.pause()
 
     def _threads(self) -> dict[int, int]:
-        """BLAS threads of each process: its share of the cores of its node."""
+        """Return the BLAS threads of each process: its share of the cores of its node."""
         peers = self._living()
         places = places_together([self._here, *(peer.hello.place for peer in peers)])[1:]
         return {peer.rank: place.threads for peer, place in zip(peers, places, strict=True)}
@@ -711,12 +711,12 @@ class SocketHub:
 
 
 def _by_rank(found: tuple[bytes, Hello]) -> tuple[bool, int]:
-    """Processes of the launcher first, in the order of their ranks."""
+    """Sort key: processes of the launcher come first, in the order of ranks."""
     return not found[1].rank, found[1].rank
 
 
 def _has_room(peer: Peer, machine: int, opening: Opening) -> bool:
-    """Whether a process can hold what a machine has of a store."""
+    """Whether a process can hold the shards of a machine."""
     counts = opening.placement.counts
     most = peer.room.most(opening.manifest.shard_bytes)
     return machine > len(counts) or counts[machine - 1] <= most

@@ -1,4 +1,4 @@
-"""ZeroMQ, and how both ends of a connection use it."""
+"""ZeroMQ, as both ends of a connection use it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cec_mpi.times import KNOWN_SECONDS, LINGER_SECONDS
 if TYPE_CHECKING:
     import zmq
 
-USER = b"cec_mpi"  # who shows the key as a password, where nothing is encrypted
+USER = b"cec_mpi"  # name with the key as password, without encryption
 _HEARTBEATS = 5  # in the time of silence above
 
 _numbers = itertools.count()  # of monitors

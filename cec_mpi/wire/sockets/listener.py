@@ -1,4 +1,4 @@
-"""Where the master listens: a TCP and a Unix socket that only machines with the keys can use."""
+"""The sockets at which the master listens: TCP and Unix, for machines with the keys."""
 
 from __future__ import annotations
 
@@ -48,39 +48,39 @@ from cec_mpi.wire.sockets.messages import (
 )
 
 log = logging.getLogger(__name__)
-_DOMAIN = "cec_mpi"  # whose keys they are
+_DOMAIN = "cec_mpi"  # of the keys
 _DESCRIPTORS = 26  # that ZeroMQ needs to listen, and a few more for modules and records
 _NOWHERE = logging.Logger("zmq.auth", logging.CRITICAL)  # pyzmq would log passwords
 
 
 @dataclass(eq=False)
 class Peer:
-    """How a process is reached, and what it has said.
+    """A process that has joined, and what it has sent.
 
     Attributes
     ----------
     process : Process
         Its entry in the roster.
     hello : Hello
-        What it said first.
+        Its first message.
     send : callable
-        Begins to send frames; False if the connection has ended.
+        Begins to send frames; returns False if the connection has ended.
     job : Job or None
-        That it was asked for and has not answered; its buffers are in use.
+        The job that it has not answered.
     answer : list or None
         The frames of its answer, until they are taken.
     unopened : list of int
-        Stores that it has to open before it is a machine.
+        Stores that it must open before it is a machine.
     opened : Opened or None
-        What became of the store that it opened last, until it is taken.
+        Its report on the store that it opened last, until it is taken.
     is_ready : bool
-        It waits for the others before it measures its speed.
+        Whether it waits for the others to measure its speed.
     text : str or None
-        What went wrong on it, as it was last asked to say.
+        Its last error, when it has reported it.
     texts_owed : int
-        Times that it was asked, and has not answered yet.
+        Number of requests for its last error that it has not answered.
     has_left : bool
-        It has said good-bye.
+        Whether it has said good-bye.
     """
 
     process: Process
@@ -102,7 +102,7 @@ class Peer:
 
     @property
     def machine(self) -> int:
-        """The machine that it is, or is to become; 0 for none."""
+        """The machine that it is or will be; 0 for none."""
         return self.process.machine
 
     @property
@@ -111,7 +111,7 @@ class Peer:
 
     @property
     def room(self) -> Room:
-        """What it can hold at most."""
+        """The most that it can hold."""
         return Room(self.hello.shards, self.hello.memory)
 
     def order(self, order: Order, content: bytes = b"") -> bool:
@@ -124,7 +124,7 @@ class Peer:
         return self.send(OBJECT, b"", *pieces(packed))
 
     def hear(self, content: Opened | str | None) -> None:
-        """Take what it has said."""
+        """Take a message of the process."""
         match content:
             case Opened():
                 self.opened = content
@@ -137,14 +137,14 @@ class Peer:
 
 
 class Listener:
-    """Listens for machines, and tells them apart by a name of each connection.
+    """Listens for machines, and distinguishes them by a name of each connection.
 
-    Machines on this host can use a Unix socket in a directory that only this user can open. It
-    has no heartbeats, because the end of a process shows at once: a machine that is stopped for
-    a while is still there. TCP has heartbeats.
+    Machines on this host can use a Unix socket in a directory that only this user can open. It has
+    no heartbeats, because the end of a process shows at once, and a stopped process is not lost.
+    TCP has heartbeats.
 
-    Callers that say nothing, or lie, have a file descriptor each for the seconds in which they
-    must shake hands: this process raises its limit of open files to the hard one (``ulimit -Hn``).
+    A caller without the keys holds a file descriptor for some seconds, until the handshake fails:
+    this process raises its limit of open files to the hard one (``ulimit -Hn``).
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class Listener:
     encrypted : bool
         Whether TCP is encrypted (CURVE). If not, machines send the key as a password (PLAIN):
         anyone who can read the network learns it, and anyone who takes the master's port can run
-        code on machines. Only for networks that nobody else can use.
+        code on machines. Use it only in networks that nobody else can access.
     secret : str
         The text from which the keys are derived; by default they are random.
     silence : float
@@ -349,7 +349,7 @@ class Listener:
 
 
 def _address(host: str) -> str:
-    """Return the address of a name: ZeroMQ listens at addresses alone."""
+    """Return the address of a name, because ZeroMQ listens only at addresses."""
     if not host:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""A machine's connection to the master, and its end of jobs that come over it."""
+"""A machine's end of a socket: its connection to the master, and the jobs that it receives."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ _SILENT = "no answer, or different keys or encryption"
 
 
 class GoneMasterError(MachineError):
-    """The master has ended, or cannot be reached.
+    """The master has ended or cannot be reached.
 
     Attributes
     ----------
     is_silent : bool
-        Its computer accepts connections, but nothing answers: it may be stopped.
+        Its computer accepts connections, but the master does not answer: it may be stopped.
     """
 
     is_silent = False
@@ -275,21 +275,21 @@ def _resolved(host: str, port: int) -> Iterator[tuple[int, Any]]:
 
 
 def _knock(family: int, address: Any) -> None:
-    """Raise an OSError that says why nobody listens at this address."""
+    """Connect to an address; raises OSError if no process listens there."""
     with socket.socket(family) as caller:
         caller.settimeout(CONNECT_SECONDS)
         caller.connect(address)
 
 
 def _remove_socket(path: str) -> None:
-    """Remove what a master that was killed has left behind."""
+    """Remove the socket of a master that was killed."""
     with suppress(OSError):
         Path(path).unlink()
         Path(path).parent.rmdir()
 
 
 def _is_own_socket(path: str) -> bool:
-    """Whether a socket of this user is there: what it sends is unpickled."""
+    """Whether the path is a socket of this user, whose messages can be unpickled."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -298,11 +298,11 @@ def _is_own_socket(path: str) -> bool:
 
 
 class ToldToLeaveError(StoppedError):
-    """Somebody has told this machine to leave."""
+    """The machine was told to leave."""
 
 
 def told_by(*noted: NotedSignals) -> str:
-    """Which signal has told this process to leave; empty if none has come."""
+    """Return which signal has told this process to leave; empty if it was not told."""
     received = next((each.received for each in noted if each.received), None)
     return f"told to leave by the signal {received.name}" if received else ""
 
@@ -325,7 +325,7 @@ class SocketMachineEnd:
     machine : int
         That it was last; 0 for none.
     told : str
-        Why it is to leave; empty if it is not.
+        Why this machine must leave; empty if it was not told to.
     """
 
     def __init__(
@@ -339,12 +339,12 @@ class SocketMachineEnd:
         self._content = np.empty(0, np.uint8)  # that is in it
         self._opening: Open | None = None
         self._served: dict[int, Opening] = {}
-        self._early: list[Any] | None = None  # an order that came where something else was awaited
-        self._goes_by: float | None = None  # once it has said good-bye
+        self._early: list[Any] | None = None  # an order that came instead of an object
+        self._goes_by: float | None = None  # after good-bye
         self.machine = 0
 
     def announced(self, signals: NotedSignals) -> Announced:
-        """Wait for an order; when it is to leave, say good-bye to the master."""
+        """Wait for an order; if this machine was told to leave, say good-bye to the master."""
         self._signals = signals
         while (frames := self._next()) is None or frames[0] != ORDER:
             if self.told and self._may_go(frames):
@@ -366,12 +366,12 @@ class SocketMachineEnd:
         return told
 
     def together(self) -> None:
-        """Say that this machine is ready, and wait until all are."""
+        """Report that this machine is ready, and wait until all machines are."""
         self._say(None)
         self._object()
 
     def opened(self, opened: Opened) -> Emulation | CecError | None:
-        """Say what became of the opening; returns what the master makes of it."""
+        """Report the opening of a store; returns the emulation, or the error of the master."""
         self._say(opened)
         verdict: Emulation | CecError | None = self._object()
         asked = self._opening
@@ -385,7 +385,7 @@ class SocketMachineEnd:
         return verdict
 
     def shared(self, order: Multiply) -> NDArray[Any]:
-        """What this job multiplies with."""
+        """Return the vector of a job."""
         opening = self._served[order.store]
         shape = shape_for(order, opening)
         if self._content.size:
@@ -397,7 +397,7 @@ class SocketMachineEnd:
         return values
 
     def answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
-        """Send values and report, which says that this machine leaves if it was told to before."""
+        """Send values and report; the report says whether this machine leaves."""
         if self.told and not report.failed:
             report = replace(report, leaving=True)
         numbers = np.array(reported(report, order.shard), dtype=np.float64)
@@ -408,7 +408,7 @@ class SocketMachineEnd:
             self._connection.send(ANSWER, numbers, *pieces(values))
 
     def report(self, text: str) -> None:
-        """Send what went wrong."""
+        """Send the last error."""
         self._say(text)
 
     def _say(self, content: Opened | str | None) -> None:
@@ -421,7 +421,7 @@ class SocketMachineEnd:
                 raise ToldToLeaveError(self.told)
         if frames[0] == FAREWELL:  # the good-bye was on its way when the master sent the order
             raise ToldToLeaveError(self.told)
-        if frames[0] == ORDER:  # the master leaves, and says nothing else any more
+        if frames[0] == ORDER:  # the master leaves
             self._early = frames
             return MachineError("the master leaves")
         return pickle.loads(b"".join(frames[1:]))
@@ -431,7 +431,7 @@ class SocketMachineEnd:
         return early or self._connection.receive(LEAVE_LOOK_SECONDS)
 
     def _may_go(self, frames: list[Any] | None) -> bool:
-        """Say good-bye; whether the master has let this machine go, or says nothing for long."""
+        """Say good-bye; True if the master has answered it, or has been silent for too long."""
         now = time.monotonic()
         if self._goes_by is None:
             self._connection.send(GOOD_BYE)

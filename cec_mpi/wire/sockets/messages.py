@@ -3,12 +3,12 @@
 ==========  ======================================================================
 to machine
 ORDER       an order as packed by `packed_job`; then bytes that belong to it
-OBJECT      an object, pickled: only the master, who has shown its key, sends such
-PRESENT     nothing; that it can be sent says that the machine is there
-REFUSED     why it cannot join
-FAREWELL    nothing; who has said good-bye may go
-FAILED      what went wrong on it: it is asked no more, and leaves
-DISMISSED   why it is not to come back: it leaves
+OBJECT      an object, pickled; only the master sends it, after it has shown its key
+PRESENT     nothing; it can be sent as long as the machine is connected
+REFUSED     why the machine cannot join
+FAREWELL    nothing; the machine has said good-bye and may leave
+FAILED      the machine's error: it gets no more jobs, and leaves
+DISMISSED   why the machine is excluded for good: it leaves
 to master
 HELLO       who a machine is, as JSON
 ANSWER      the report of a job; then its values, in the same frame where they are short
@@ -16,8 +16,8 @@ SAID        an object, as JSON
 GOOD_BYE    nothing
 ==========  ======================================================================
 
-A small step costs what its messages cost: a job and an answer are one message each if they are
-short. A long vector is not copied for it: it goes in frames of its own.
+The time of a small step is that of its messages: a short job and a short answer are one message
+each. A long vector is not copied, but sent in frames of its own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ORDER, OBJECT, PRESENT, REFUSED = b"O", b"P", b"T", b"R"
 FAREWELL, FAILED, DISMISSED = b"F", b"X", b"D"
 HELLO, ANSWER, SAID, GOOD_BYE = b"H", b"A", b"S", b"B"
 
-PIECE = 1 << 20  # bytes of a frame: between two of them the other end hears that this one lives
+PIECE = 1 << 20  # bytes of a frame; heartbeats can be sent between two frames
 MOST_IN_FRAME = 2 * PIECE  # and what may be around them
 
 _KIND = 8  # bytes, so that numbers behind it lie as they should
@@ -65,17 +65,17 @@ _MOST_NUMBER = 1 << 62
 
 
 def first(kind: bytes, head: NDArray[Any] | bytes) -> bytes:
-    """The first frame of a message."""
+    """Return the first frame of a message."""
     return kind.ljust(_KIND) + bytes(head)
 
 
 def kind_and_head(frame: memoryview) -> tuple[bytes, memoryview]:
-    """What is in the first frame of a message, which may be any."""
+    """Split the first frame of any message into kind and head."""
     return bytes(frame[:_KIND]).rstrip(), frame[_KIND:]
 
 
 def pieces(content: NDArray[Any] | bytes) -> Iterator[NDArray[np.uint8]]:
-    """The bytes of an array, which is contiguous, as frames; none where there are none."""
+    """Split the bytes of a contiguous array into frames; yields none for an empty array."""
     if isinstance(content, bytes):
         content = np.frombuffer(content, np.uint8)
     room = content.reshape(-1).view(np.uint8)
@@ -83,7 +83,7 @@ def pieces(content: NDArray[Any] | bytes) -> Iterator[NDArray[np.uint8]]:
 
 
 def together(frames: Sequence[Any], out: NDArray[Any]) -> bool:
-    """Put the bytes of frames into an array, one behind the other; False if they do not fill it."""
+    """Copy the bytes of frames into an array; False if they do not fill it exactly."""
     room, done = out.reshape(-1).view(np.uint8), 0
     for frame in frames:
         size = len(frame)
@@ -96,17 +96,17 @@ def together(frames: Sequence[Any], out: NDArray[Any]) -> bool:
 
 
 def said(content: Opened | str | None) -> bytes:
-    """What a machine says, as JSON."""
+    """Return a message of a machine as JSON."""
     return json.dumps(asdict(content) if isinstance(content, Opened) else content).encode()
 
 
 def heard(frame: bytes) -> Opened | str | None:
-    """What a machine has said; nothing in it that a terminal would obey, or could not write.
+    """Read a message of a machine; characters that a terminal would interpret are replaced.
 
     Raises
     ------
     ValueError
-        It is nothing that a machine says.
+        It is not a message of a machine.
     """
     try:
         content = json.loads(frame)
@@ -132,16 +132,16 @@ def _text(content: str) -> str:
 
 
 def goes_with_order(content: NDArray[Any]) -> bool:
-    """Whether what a job multiplies with goes with its order."""
+    """Whether the vector of a job is short enough to be sent with its order."""
     return content.nbytes <= SHORT_VECTOR
 
 
 def packed_job(
     order: Order, intervals: Iterable[tuple[int, int]], content: NDArray[Any]
 ) -> NDArray[np.int64]:
-    """An order of a job, its rows, and what it multiplies with where that goes along.
+    """Return the order of a job with its rows, and with its vector if that is short.
 
-    The `length` of the order is how many bytes go along.
+    The `length` of the order is the size of the vector in bytes.
     """
     rows = chain(*intervals)
     if not goes_with_order(content):
@@ -154,7 +154,7 @@ def packed_job(
 
 
 def packed(job: Job, content: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-    """The order of a job, or to take over shards; and what goes on its own behind it."""
+    """Return the order of a job, and the vector that is sent behind it, if it is long."""
     if job.adopted is not None:
         order = Order(Kind.ADOPT, job.store, job.machine, job.step)
         return np.array([*order, *job.adopted], dtype=np.int64), None
@@ -164,9 +164,9 @@ def packed(job: Job, content: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[
 
 
 def unpacked_job(numbers: NDArray[np.int64]) -> tuple[Order, Ints, NDArray[np.uint8]]:
-    """An order, its rows as pairs, and what came along: nothing where it comes on its own.
+    """Split a packed job into the order, its rows as pairs, and its vector if that is short.
 
-    Of an order that is no job, the numbers behind its header take the place of rows.
+    For an order that is not a step, the numbers behind its header are returned as rows.
     """
     order = Order(*numbers[:_HEADER].tolist())
     if not order.is_step:
@@ -178,7 +178,7 @@ def unpacked_job(numbers: NDArray[np.int64]) -> tuple[Order, Ints, NDArray[np.ui
 
 
 def asked_for(order: Order, pairs: Ints) -> Multiply | Adopt | None:
-    """The job that an unpacked order asks for; None where it is another order."""
+    """Return the job of an unpacked order; None for an order that is not a job."""
     if order.is_step:
         intervals = tuple(map(tuple, pairs.tolist()))
         return Multiply(order.store, order.step, order.shard, order.product, intervals)
@@ -188,7 +188,7 @@ def asked_for(order: Order, pairs: Ints) -> Multiply | Adopt | None:
 
 
 def shape_for(order: Multiply, opening: Opening) -> tuple[int, int]:
-    """The shape of what a job multiplies with."""
+    """Return the shape of the vector of a job."""
     adjoint, columns = order.product
     assert order.intervals is not None
     rows = sum(stop - start for start, stop in order.intervals)
@@ -196,13 +196,13 @@ def shape_for(order: Multiply, opening: Opening) -> tuple[int, int]:
 
 
 def goes_with_report(values: NDArray[Any]) -> bool:
-    """Whether answers go with their report."""
+    """Whether an answer is short enough to be sent with its report."""
     return values.nbytes <= SHORT_ANSWERS
 
 
 @dataclass(frozen=True)
 class Hello:
-    """What a machine says of itself.
+    """The first message of a machine.
 
     Attributes
     ----------
@@ -210,15 +210,15 @@ class Hello:
         Version, digest of its files, and where they are.
     pid : int
     place : Place
-        Where it runs, as it sees it alone.
+        Where it runs, as this process sees it.
     rank : int
-        That the master's launcher gave it; 0 if another one started it.
+        Its rank in the master's launcher; 0 if it was started otherwise.
     machine : int
-        That it asks to be, or was before; 0 for any.
+        The machine that it asks to be, or was before; 0 for any.
     shards : int or None
-        That it can hold at most.
+        Most shards that it can hold.
     memory : int or None
-        Bytes of shards that it can hold at most.
+        Most bytes of shards that it can hold.
     """
 
     package: tuple[str, str, str]
@@ -230,17 +230,17 @@ class Hello:
     memory: int | None = None
 
     def packed(self) -> bytes:
-        """As JSON."""
+        """Return the message as JSON."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def read(cls, frame: Any) -> Hello:
-        """Read what a machine said.
+        """Read the first message of a machine.
 
         Raises
         ------
         ValueError
-            It is no such message.
+            It is not such a message.
         """
         try:
             found = json.loads(bytes(frame))
@@ -267,5 +267,5 @@ def _number(value: Any) -> int:
 
 
 def package_here() -> tuple[str, str, str]:
-    """The package of this process."""
+    """Return version, digest and place of this package."""
     return __version__, *fingerprint()
