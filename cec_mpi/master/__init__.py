@@ -1,4 +1,4 @@
-"""Rank 0: plans each step, has it computed, decodes the answers, records what happened.
+"""Rank 0: plans each step, asks machines, decodes their answers, and records what happened.
 
-Talks to machines through a wire, never to MPI.
+It reaches machines through a wire, and does not use MPI.
 """

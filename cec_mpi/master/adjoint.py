@@ -1,4 +1,4 @@
-"""X' V of an elastic step: the terms of a sum, and what takes the place of missing ones."""
+"""X' V of an elastic step: the terms of a sum, and what replaces missing terms."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class _Term:
     """A part of the sum X' V: some rows of one shard, each with its coefficients.
 
-    Its value comes from its machine, or from others that it was made of: whichever is first.
+    Its value comes from its machine or from the terms that replace it, whichever is first.
     """
 
     machine: int
@@ -53,12 +53,12 @@ class _Term:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether neither it nor what it stands in for is known."""
+        """Whether neither the term nor the one that it replaces is known."""
         above = self.stands_in_for
         return not self.is_known and (above is None or above.is_wanted)
 
     def used(self) -> Iterator[_Term]:
-        """Those whose values count."""
+        """Yield the terms whose values count."""
         if self.value is not None:
             yield self
         else:
@@ -67,25 +67,25 @@ class _Term:
 
     @property
     def parts(self) -> int:
-        """How many answers it is the sum of."""
+        """The number of answers whose sum it is."""
         return len(list(self.used()))
 
     def errors(self, errors: AnswerErrors) -> PartErrors:
-        """How far it is from exact, relative to its coefficients."""
+        """Return the errors of the term, relative to its coefficients."""
         if self.value is not None:
             return part_errors(errors, (self.shard,))
         assert self.recombination is not None
         return stand_in_errors(self.recombination, [term.errors(errors) for term in self.made_of])
 
     def add_to(self, total: NDArray[np.float64]) -> None:
-        """Add its value."""
+        """Add the value of the term."""
         for term in self.used():
             assert term.value is not None
             total += term.value
 
 
 class AdjointStep(StepInFlight):
-    """X' V: every term is needed, and one that is missing is made of L others.
+    """X' V: all terms are needed, and a missing one is computed from L others.
 
     ``shard_lost[rows]' u`` is the sum of ``shard_m[rows]' (c_m u)`` over L other machines m
     (see `Recombination`).
@@ -98,10 +98,10 @@ class AdjointStep(StepInFlight):
         self._terms: list[_Term] = []  # of the plan
         self._asked: dict[Job, _Term] = {}
         self._aside: dict[int, list[_Term]] = defaultdict(list)
-        self._missing: list[_Term] = []  # to be had from others
+        self._missing: list[_Term] = []  # to be computed by other machines
 
     def first_jobs(self) -> None:
-        """Give the jobs of the plan; where that was done already, those for what is missing."""
+        """Send the jobs of the plan; if that was done before, the jobs for missing terms."""
         if self._terms:
             self._hand_on()
             return
@@ -122,11 +122,11 @@ class AdjointStep(StepInFlight):
         return all(term.is_known for term in self._terms)
 
     def take(self, job: Job) -> None:
-        """Use an answer, a late one too."""
+        """Use an answer, also a late one."""
         self._asked.pop(job).value = job.values
 
     def drop(self, machine: int) -> None:
-        """Have the terms of a machine from others."""
+        """Get the terms of a machine from others."""
         is_late = machine in self.outstanding
         for job, term in list(self._asked.items()):
             if term.machine == machine and term.is_wanted:
@@ -134,7 +134,7 @@ class AdjointStep(StepInFlight):
                     del self._asked[job]
                     term.lost = True
                 elif term.stands_in_for is not None and not term.stands_in_for.lost:
-                    continue  # as late as what it stands in for: more work would not help
+                    continue  # as late as the term that it replaces: more work would not help
                 if not term.made_of:
                     self._missing.append(term)
         for term in self._aside.pop(machine, ()):
@@ -143,7 +143,7 @@ class AdjointStep(StepInFlight):
                 self._missing.append(term)
 
     def hand_on(self) -> None:
-        """Give what is missing to others, or to a machine that has its shard, too."""
+        """Send missing terms to other machines."""
         while self._missing:
             term = self._missing[-1]
             holder = self.placement.holder(term.shard)
@@ -157,7 +157,7 @@ class AdjointStep(StepInFlight):
             self.next_job(machine)
 
     def next_job(self, machine: int) -> None:
-        """Give a machine the next part that is still wanted."""
+        """Send a machine its next term that is still needed."""
         terms = self._aside.get(machine, [])
         while terms and machine not in self.outstanding:
             term = terms.pop(0)
@@ -165,33 +165,33 @@ class AdjointStep(StepInFlight):
                 self._give(term)
 
     def result(self) -> NDArray[Any]:
-        """The sum of all terms, in the order of machines."""
+        """Return the sum of all terms, in the order of machines."""
         total = np.zeros(self._size)
         for term in self._terms:
             term.add_to(total)
         return total
 
     def used(self) -> list[_Term]:
-        """The terms whose values count."""
+        """Return the terms whose values count."""
         return [each for term in self._terms for each in term.used()]
 
     def leave_answered(self) -> None:
-        """Wait no more for jobs that were answered while something else was asked."""
+        """Drop jobs that were answered while a probe was in flight."""
         busy = self.hub.busy()
         self.outstanding = {n: job for n, job in self.outstanding.items() if busy.get(n) is job}
 
     def reject(self, machine: int) -> None:
-        """Use nothing of a machine, and have its terms from others."""
+        """Do not use the terms of a machine, and get them from others."""
         self._aside.pop(machine, None)
         for term in self.used():
             if term.machine == machine:
                 term.value, term.lost = None, True
                 if not term.is_known:
-                    term.made_of = []  # which were left when it was there
+                    term.made_of = []  # which were not finished
                 self._missing.append(term)
 
     def disagreement(self) -> MachineError | None:
-        """Who is wrong, and cannot be done without."""
+        """Return the error that names wrong machines which the step needs."""
         if not self.wrong:
             return None
         numbers = ", ".join(map(str, sorted(self.wrong)))
@@ -201,7 +201,7 @@ class AdjointStep(StepInFlight):
         )
 
     def errors(self, bounds: ErrorBounds) -> PartErrors | None:
-        """The largest errors of the terms; None where all are as they were planned."""
+        """Return the largest errors of the terms; None if none was replaced."""
         if all(term.value is not None for term in self._terms):
             return None
         errors = bounds.of_terms(self.step.plan, sum(term.parts for term in self._terms))
@@ -226,7 +226,7 @@ class AdjointStep(StepInFlight):
             self._aside[machine].append(made)
 
     def _others(self, shard: int) -> tuple[int, ...]:
-        """L shards of which machines are done first, to stand in for one."""
+        """Return the L shards that replace one, of the machines that finish first."""
         needed, speeds = self.master.manifest.code.recovery, self.step.speeds
         times: list[tuple[float, int]] = []
         placement = self.placement

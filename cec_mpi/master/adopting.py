@@ -1,4 +1,4 @@
-"""Shards of machines that are away, which others take over: who does, which, and how it went."""
+"""Taking over shards of machines that are away: which machine takes which, and the outcome."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from cec_mpi.wire.jobs import Job, JobsEnd
 
 log = logging.getLogger(__name__)
 
-_MOST = 2.0**62  # seconds or bytes that are believed
+_MOST = 2.0**62  # larger reported seconds or bytes are ignored
 _NOTHING: Mapping[int, Sequence[int]] = MappingProxyType({})
-_FAILURES = 3  # one after the other: then a machine is asked to take over nothing more
-BANDWIDTH = 1e9  # bytes per second that are read or multiplied, where nothing is known
+_FAILURES = 3  # in a row, after which a machine takes over no more shards
+BANDWIDTH = 1e9  # bytes per second of reading or multiplying, until they are measured
 
 
 class Reading:
-    """What machines have read, and how long that took.
+    """How long machines take to read a shard, from what they have read.
 
     Parameters
     ----------
     machines : int
     size : int
-        Bytes of a shard.
+        Size of a shard in bytes.
     """
 
     def __init__(self, machines: int, size: int) -> None:
@@ -44,34 +44,34 @@ class Reading:
         self._read = np.zeros((2, machines))  # seconds, bytes
 
     def learn(self, job: Job) -> None:
-        """Take what a machine has read for a job."""
+        """Note what a machine has read for a job."""
         told = job.reported
         if told.load_bytes > 0 and 0 < told.load_seconds < float("inf"):
             self._read[:, job.machine - 1] += told.load_seconds, told.load_bytes
 
     def seconds(self, machine: int) -> float:
-        """That a machine should take to read a shard; as all, where it has read nothing."""
+        """Return the expected seconds to read a shard; by all machines if one has read nothing."""
         which = slice(machine - 1, machine) if self._read[1, machine - 1] else slice(None)
         seconds, count = self._read[:, which].sum(axis=1)
         return float(self._size * seconds / count) if count else self._size / BANDWIDTH
 
 
 class Adopting:
-    """Has machines take over shards, one after the other on each, and says who has what then.
+    """Makes machines take over shards, one after the other on each, and keeps the placement.
 
     Parameters
     ----------
     end : JobsEnd
     steps : StepPlanner
-        Its placement is replaced when machines have other shards.
+        Its placement is replaced when machines have taken over shards.
     manifest : Manifest
     most : int or None
-        Shards that a machine has memory for, where its process has not said less.
+        Number of shards that a machine can hold, unless its process has reported less.
 
     Attributes
     ----------
     pending : dict of int to Job
-        Machines that read a shard now.
+        Machines that are reading a shard.
     reading : Reading
         How long that takes.
     """
@@ -98,7 +98,7 @@ class Adopting:
     def of(
         cls, options: SessionOptions, end: JobsEnd, steps: StepPlanner, manifest: Manifest
     ) -> Adopting | None:
-        """As the options want it, if they do."""
+        """Return an instance if the options ask for it."""
         if not options.adopt:
             return None
         steps.by_speed = options.check == "none" and options.stragglers < 1
@@ -112,29 +112,29 @@ class Adopting:
         spare: int = 0,
         without: Collection[int] = (),
     ) -> list[Job]:
-        """Have machines that are ready take over what all of these need, a shard each.
+        """Make ready machines take over the shards that a step needs, one each.
 
         Parameters
         ----------
         machines : sequence of int
             Ascending; some may be reading already.
         ready : collection of int
-            Those that can be asked now.
+            Machines that can get a job.
         step : int
         spare : int
-            Machines, whichever they are, that are not to be needed.
+            Number of machines, whichever they are, that the step must be able to miss.
         without : collection of int
             Shards that do not count.
 
         Returns
         -------
         list of Job
-            None where all that is needed is being read.
+            Empty if all shards that are needed are being read.
 
         Raises
         ------
         InfeasibleError
-            They have no room for as many, or cannot read them.
+            The machines have no room for enough shards, or cannot read them.
         """
         self._queue = {n: mine for n, mine in self._queue.items() if n in machines}
         placement, recovery = self._with_pending(self._queue), self._manifest.code.recovery
@@ -154,14 +154,14 @@ class Adopting:
     def between_steps(
         self, machines: Sequence[int], ready: Collection[int], step: int, spares: Sequence[int]
     ) -> bool:
-        """Have machines take over what the next step needs; whether one of them is reading.
+        """Make machines take over what the next step needs; whether one of them is reading.
 
         Parameters
         ----------
         machines, ready, step
-            As for `begin`.
+            See `begin`.
         spares : sequence of int
-            Machines that are not to be needed: the first number of them that can be reached.
+            Numbers of machines that the step should be able to miss; the first possible one counts.
         """
         self._look_who_is_there()
         for spare in spares:
@@ -173,12 +173,12 @@ class Adopting:
         return bool(self.pending)
 
     def consider(self, up: set[int]) -> None:
-        """A step begins with these machines."""
+        """Note the machines of a step."""
         self._up = up
         self._look()
 
     def go_on(self, ready: Collection[int], step: int) -> list[Job]:
-        """Have machines that are ready read what they are to take over next."""
+        """Make ready machines read the shards that they take over next."""
         jobs = []
         for machine in [n for n in self._queue if n in ready and n not in self.pending]:
             first, *others = self._queue.pop(machine)
@@ -186,13 +186,13 @@ class Adopting:
                 self._queue[machine] = others
             adopted = self._steps.placement.adopted_by(machine)
             allowance = max(ADOPT_SECONDS, ADOPT_FACTOR * self.reading.seconds(machine))
-            log.info("machine %d is to take over shard %d", machine, first)
+            log.info("machine %d takes over shard %d", machine, first)
             jobs.append(self._end.adopt(machine, step, (*adopted, first), allowance))
             self.pending[machine] = jobs[-1]
         return jobs
 
     def take(self, job: Job) -> Event | None:
-        """What has become of an adoption, for the records; None where it counts no more."""
+        """Return the outcome of an adoption for the records; None if it does not count any more."""
         machine = job.machine
         if self.pending.get(machine) is not job:
             return None
@@ -204,7 +204,7 @@ class Adopting:
             self._failures[machine] += 1
             self._queue.clear()
             reason = self._end.hub.report(machine)
-            log.warning("machine %d does not take over shard %d: %s", machine, shard, reason)
+            log.warning("machine %d could not take over shard %d: %s", machine, shard, reason)
             self._hold(self._steps.placement)
             return {"not adopted": machine, "shard": shard, "reason": reason}
         self._failures[machine] = 0
@@ -218,25 +218,25 @@ class Adopting:
 
     @property
     def is_reading(self) -> bool:
-        """Whether machines take over something now, or are to."""
+        """Whether machines take over shards, or will."""
         return bool(self.pending or self._queue)
 
     def could(self, machines: Sequence[int], spare: int) -> bool:
-        """Whether these could make steps without any so many of them, for all that is known."""
+        """Whether these machines could miss `spare` of them after taking over shards."""
         return self._reach.to_spare(self._manifest.code.recovery, machines) >= spare
 
     def hear(self, change: Change) -> None:
-        """A machine is not there any more: who takes its place has its own shards. Or it is."""
+        """Note that a machine has gone or joined; a new process has only its own shards."""
         if isinstance(change, Gone):
             self._forget(change.machine)
         self._look()
 
     def mates(self, shard: int) -> tuple[int, ...]:
-        """As `Placement.mates`, of machines that can be asked now."""
+        """Return `Placement.mates` among the machines that can be asked."""
         return self._there.mates(shard)
 
     def _forget(self, machine: int) -> None:
-        """It has its own shards alone, or another process has."""
+        """Forget the shards that a machine has taken over."""
         self.pending.pop(machine, None)
         self._queue.clear()
         self._failures.pop(machine, None)
@@ -250,7 +250,7 @@ class Adopting:
         self._there = self._steps.placement.among(sorted(self._up & there))
 
     def _look_who_is_there(self) -> None:
-        """Another process may be a machine now, of which a step with another store has heard."""
+        """Notice machines that have another process, since a step of another store."""
         for machine, adopted in enumerate(self._steps.placement.adopted, start=1):
             if adopted and self._rank_of(machine) not in (0, self._ranks[machine]):
                 self._forget(machine)
@@ -258,7 +258,7 @@ class Adopting:
             self._hold(self._steps.placement)
 
     def _rank_of(self, machine: int) -> int:
-        """Of its process; 0 where it has none."""
+        """Return the rank of a machine's process; 0 if it has none."""
         process = self._end.hub.roster.serving_as(machine)
         return 0 if process is None else process.rank
 
@@ -270,7 +270,7 @@ class Adopting:
         self._look()
 
     def _room(self, placement: Placement) -> list[int]:
-        """Shards that each machine can have more."""
+        """Return the number of further shards that each machine can hold."""
         most = self._end.hub.roster.most(self._manifest.shard_bytes)
         return [
             0
@@ -280,7 +280,7 @@ class Adopting:
         ]
 
     def _with_pending(self, queue: Mapping[int, Sequence[int]] = _NOTHING) -> Placement:
-        """What machines have when they have read what they read now, and what is to follow."""
+        """Return the placement after all pending and queued adoptions."""
         placement = self._steps.placement
         for machine, job in self.pending.items():
             placement = placement.adopting(machine, job.adopted or ())
@@ -298,7 +298,7 @@ class Adopting:
         spare: int,
         absent: Collection[int],
     ) -> dict[int, list[int]]:
-        """Shards that each is to take over, so that a step is done first."""
+        """Choose the shards that each machine takes over, so that a step ends soonest."""
         rows = self._manifest.rows_per_shard
         per_second = self._steps.speeds.scale or BANDWIDTH * rows / self._manifest.shard_bytes
         able = {n: [k for k in sorted(absent) if (n, k) not in self._failed] for n in machines}

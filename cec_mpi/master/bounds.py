@@ -41,7 +41,7 @@ _KEPT = 1 << 14  # sets of L machines
 
 
 def checked(largest: Largest, multiplied: Floats, what: str) -> Floats:
-    """The result, which is looked at only where it can be too large.
+    """Return the result; raises if it is too large for float64.
 
     Raises
     ------
@@ -63,12 +63,12 @@ class ErrorBounds:
     manifest : Manifest
     scaling : Scaling
     arithmetic : numpy.dtype
-        What products are computed in.
+        The dtype in which products are computed.
 
     Attributes
     ----------
     shards : (N,) ndarray
-        Of encoding, or of what was rebuilt from others.
+        Error bounds of shards, from encoding or from rebuilding.
     answers : (N,) ndarray
         See `answer_error`.
     """
@@ -79,7 +79,7 @@ class ErrorBounds:
         self._manifest = manifest
         self._arithmetic = arithmetic
         self._sizes = TermSizes(scaling.largest, scaling.typical, arithmetic)
-        self._rows: Floats | None = None  # what rows were divided by, over the most of it
+        self._rows: Floats | None = None  # powers of two of rows, over the largest one
         self._most_of_rows = 0  # the exponent of that
         if scaling.exponents is not None:
             exponents = scaling.exponents.reshape(-1, 1)[: manifest.rows].astype(np.int64)
@@ -108,7 +108,7 @@ class ErrorBounds:
         return answer_errors(generator, dtype, arithmetic, terms, self.shards, rounded=rounded)
 
     def allow(self, machine: int, bound: float) -> bool:
-        """Expect this error of a machine's shard from now on; False where it was expected."""
+        """Expect this error of a shard from now on; False if it was expected before."""
         if bound > self.shards[machine - 1]:  # NaN is none
             self.shards[machine - 1] = bound
             self._update()
@@ -116,7 +116,7 @@ class ErrorBounds:
         return False
 
     def of_plan(self, plan: Plan) -> Amplification:
-        """The most that the decoders of a plan make of errors."""
+        """Return how much the decoders of a plan amplify errors."""
         found = self._of_plan.get(plan)
         if found is None:
             decoders = plan.decoders(self._manifest.code)
@@ -125,7 +125,7 @@ class ErrorBounds:
         return found
 
     def of_sets(self, decoders: Mapping[tuple[int, ...], Decoder]) -> Amplification:
-        """The most that the decoders of some sets of machines make of errors."""
+        """Return how much the decoders of some sets of machines amplify errors."""
         return largest_of_all(self._of_set(each, n) for n, each in decoders.items())
 
     def _amplification(
@@ -135,21 +135,21 @@ class ErrorBounds:
         return amplification(generator, self._of_product, decoders, machines)
 
     def of_terms(self, plan: Plan, parts: int) -> AnswerErrors:
-        """Errors of what machines sum up for X' V, in an assignment and so many parts."""
+        """Return the errors of the parts of X' V, for a plan and a number of parts."""
         terms = plan.most_rows + parts + 1  # the last of the coefficient
         if terms != self._of_terms[0]:
             self._of_terms = terms, self._errors(terms)
         return self._of_terms[1]
 
     def of_machines(self, plan: Plan) -> PartErrors:
-        """The largest errors of a plan's machines, each of which has one part of X' V."""
+        """Return the largest errors of a plan's machines, with one part of X' V each."""
         machines = plan.assignment.available
         return part_errors(self.of_terms(plan, len(machines)), machines)
 
     def lengths(self, buffers: Buffers, adjoint: bool) -> tuple[list[Lengths], ...]:
-        """Of W, or of V and of the machines' coefficients.
+        """Return the lengths of W, or of V and the machines' coefficients.
 
-        While machines are late, what was sent to them may become another array.
+        Call it before the step: buffers of late machines are replaced.
         """
         if not adjoint:
             return (self._sizes.of(buffers.shared.T),)
@@ -157,12 +157,12 @@ class ErrorBounds:
         return self._sizes.of_transposed(buffers.product), self._sizes.of_transposed(coded)
 
     def largest(self, buffers: Buffers) -> Largest:
-        """How large X W is, before it was multiplied by powers of two.
+        """Return the largest numbers of X W, before powers of two are undone.
 
         Parameters
         ----------
         buffers : Buffers
-            With what was decoded; `Buffers.work` is overwritten.
+            The decoded product; `Buffers.work` is overwritten.
         """
         rows = self._manifest.rows
         sizes = np.abs(buffers.product, out=buffers.work.reshape(buffers.product.shape))
@@ -173,14 +173,14 @@ class ErrorBounds:
 
     @staticmethod
     def largest_of_transposed(values: Floats, exponents: NDArray[np.int64]) -> Largest:
-        """How large X' V is, (r, k), before it is multiplied by powers of two."""
+        """Return the largest numbers of X' V, (r, k), before powers of two are undone."""
         most = np.maximum(values.max(axis=0), -values.min(axis=0)).tolist()
         return Largest(most, most, exponents.tolist())
 
     def of_product(
         self, amplification: Amplification, lengths: list[Lengths], largest: Largest
     ) -> Deviation:
-        """How far X W is from exact.
+        """Return the error figures of X W.
 
         Parameters
         ----------
@@ -195,8 +195,8 @@ class ErrorBounds:
         found = of_product(amplification, errors, sizes, lengths, largest, rows)
         if any(0 < size < sizes.lost for size in largest.result):
             warnings.warn(
-                "X w is inexact: numbers of w that are too small beside others for float64 belong "
-                "to columns of X that are as much larger; divide columns of X by powers of two, "
+                "X w is inexact: some numbers of w are too small for float64 beside others, and "
+                "their columns of X are larger by as much; divide columns of X by powers of two, "
                 "and multiply w by them",
                 ScaleWarning,
                 stacklevel=2,
@@ -211,7 +211,7 @@ class ErrorBounds:
         coded: list[Lengths],
         largest: Largest,
     ) -> Deviation:
-        """How far X' V is from exact.
+        """Return the error figures of X' V.
 
         Parameters
         ----------
@@ -230,7 +230,7 @@ class ErrorBounds:
 
 
 def _warned_of(deviation: Deviation, what: str) -> Deviation:
-    """Say that nothing is known of digits, where that is so."""
+    """Warn if a result has no error bound."""
     if np.isinf(deviation.bound):
         warnings.warn(
             f"{what} has no error bound: it is too small for its digits to be known, or zero",

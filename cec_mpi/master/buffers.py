@@ -1,4 +1,4 @@
-"""The arrays of products, and how what users give gets into them."""
+"""The arrays of products, into which vectors of users are converted."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Buffers:
     Attributes
     ----------
     shared : (k, r) ndarray
-        W as it is sent: divided by powers of two.
+        W as it is sent, divided by powers of two.
     exponents : (k,) ndarray of int64
-        Of these powers, of the step: each column of W or V has its own.
+        Exponents of these powers, one for each column of W or V.
     sizes : (k, r) ndarray of float64
         Scratch.
     coded : (L * R * k,) ndarray
-        The machines' coefficients of an adjoint.
+        The machines' coefficients for X' V.
     good : (L * R * k,) ndarray of bool
         Scratch: which answers are finite.
     parts : (L, R * k) ndarray of float64
         The rows of X_1 W .. X_L W or of V_1 .. V_L.
     product : (L * R, k) ndarray of float64
-        The same as one matrix: X W or V, with zero rows below.
+        The same numbers as one matrix: X W or V, followed by rows of zeros.
     work : (L * R * k,) ndarray of float64
         Scratch for decoding.
     """
@@ -60,17 +60,17 @@ class Buffers:
         self._codecs: WeakKeyDictionary[Plan, Codec] = WeakKeyDictionary()
 
     def take(self, name: str, W: NDArray[Any], scales: Scales) -> None:
-        """Have W, of shape (r, k), as it is sent.
+        """Take W, of shape (r, k), as it is sent.
 
         Raises
         ------
         InputError
-            It is not of finite real numbers.
+            It has numbers that are not real and finite.
         """
         given = self._given.T
         _convert(name, W, given)
         if scales.used is not None and not self._rounded:
-            # Numbers that are multiplied with zeros must not make others underflow. NaN stays NaN.
+            # Numbers that meet only zeros must not make others underflow. NaN stays NaN.
             with np.errstate(invalid="ignore"):
                 np.multiply(self._given, scales.used, out=self._given)
         try:
@@ -80,12 +80,12 @@ class Buffers:
         multiplied(self._given, -self.exponents[:, np.newaxis], self.shared)
 
     def take_adjoint(self, name: str, V: NDArray[Any], scales: Scales) -> None:
-        """Have V, of shape (q, k), in the place of the product, multiplied by powers of two.
+        """Take V, of shape (q, k), into `product`, multiplied by powers of two.
 
         Raises
         ------
         InputError
-            It is not of finite real numbers.
+            It has numbers that are not real and finite.
         """
         rows = len(V)
         given = self.product[:rows]
@@ -99,20 +99,20 @@ class Buffers:
         self.product[rows:] = 0
 
     def prepare(self, plan: Plan) -> None:
-        """Have the codec of this plan; it is kept for as long as the plan is."""
+        """Use the codec of this plan, which is kept with the plan."""
         codec = self._codecs.get(plan)
         if codec is None:
             codec = self._codecs[plan] = Codec(plan, self._code, self._columns, self.work)
         self.codec = codec
 
     def renew(self) -> None:
-        """Leave what was sent to machines that may still be receiving it."""
+        """Replace arrays that machines may still be receiving."""
         self.shared = np.empty_like(self.shared)
         self.coded = np.empty_like(self.coded)
 
 
 def column(name: str, vector: ArrayLike, length: int) -> NDArray[Any]:
-    """A vector as a block of one column."""
+    """Return a vector as a block of one column."""
     array = np.asarray(vector)
     if array.shape not in ((length,), (length, 1)):
         raise InputError(f"{name} has shape {array.shape}: expected ({length},)")
@@ -120,7 +120,7 @@ def column(name: str, vector: ArrayLike, length: int) -> NDArray[Any]:
 
 
 def block_of(name: str, block: ArrayLike, length: int) -> NDArray[Any]:
-    """Vectors of this length, one in each column."""
+    """Return a block of vectors of this length, one in each column."""
     array = np.asarray(block)
     if array.ndim != 2 or array.shape[0] != length or not array.shape[1]:
         raise InputError(f"{name} has shape {array.shape}: expected ({length}, k), k at least 1")
@@ -147,7 +147,7 @@ def _not_finite(name: str, block: NDArray[Any], converted: Floats) -> InputError
 
 
 def checked_out(out: Floats | None, length: int) -> Floats | None:
-    """Where a user wants a result, if it can have one of this length."""
+    """Return the array for a result, after checking its shape and dtype."""
     if out is not None and (out.shape != (length,) or out.dtype != np.float64):
         raise InputError(
             f"out has shape {out.shape} and dtype {out.dtype}: expected ({length},) of float64"

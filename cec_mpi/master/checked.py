@@ -1,4 +1,4 @@
-"""X' V of an elastic step with terms that are checked: see `core.checks.terms`."""
+"""X' V of an elastic step whose terms are checked: see `core.checks.terms`."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class CheckedAdjoint:
     def _probe(
         self, wanted: dict[int, Intervals], on_its_way: AdjointStep, buffers: Buffers
     ) -> set[int]:
-        """Have answers to the probe; returns machines that were wrong."""
+        """Get answers to the probe; returns the machines that were wrong."""
         answers = self._answers(on_its_way.step)
         beside = on_its_way.step.beside(Product(False, 1))
         probing = ProbeStep(self._master, beside, self._checks, answers, wanted)
@@ -98,7 +98,7 @@ class CheckedAdjoint:
 
 
 class ProbeStep(ForwardStep):
-    """Rows of shards times the probe, each compared with what one machine more answers.
+    """Rows of shards times the probe, compared with the answers of one more machine.
 
     Parameters
     ----------
@@ -126,10 +126,10 @@ class ProbeStep(ForwardStep):
         self._compares = True
 
     def first_jobs(self) -> None:
-        """Give the rows that are wanted, and have as many answers to each as are compared."""
+        """Send jobs for the rows that are wanted, and for the answers to compare with them."""
         recovery, rows = self.master.manifest.code.recovery, self.master.manifest.rows_per_shard
         idle, placement = self.roster.machines(State.IDLE), self.placement
-        # Where answers of a machine may all be wrong, whatever is known is compared with them.
+        # If all answers of a machine may be wrong, they are compared with everything that is known.
         needed = np.full(rows, recovery + 1 if placement.is_plain else placement.shards)
         for n, intervals in self._wanted.items():
             for start, stop in intervals:
@@ -154,7 +154,7 @@ class ProbeStep(ForwardStep):
             self._hand_on()
 
     def take(self, job: Job) -> None:
-        """Know an answer, and compare it."""
+        """Keep an answer, and compare it."""
         place, rows = 0, self.master.manifest.rows_per_shard
         for shard, start, stop in self.placement.split(job.machine, job.intervals, rows):
             values = job.values[place : place + stop - start]
@@ -164,6 +164,6 @@ class ProbeStep(ForwardStep):
 
 
 def _runs(places: np.ndarray) -> list[tuple[int, int]]:
-    """Where it is true, as intervals."""
+    """Return the intervals in which an array is true."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], places.astype(np.int8), [0]])))
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]

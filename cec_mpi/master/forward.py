@@ -1,4 +1,4 @@
-"""X W of an elastic step: the first L answers to each row, whoever gives them."""
+"""X W of an elastic step: decoded from the first L answers to each row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class ForwardStep(StepInFlight):
-    """X W: any L answers to a row will do."""
+    """X W: any L answers to a row are enough."""
 
     def __init__(
         self, master: MadeOneByOne, step: Step, shared: NDArray[Any], answers: RowAnswers
@@ -33,7 +33,7 @@ class ForwardStep(StepInFlight):
         self._answers = answers
         self.blamed: set[int] = set()  # machines that were wrong
         self._accused: set[int] = set()  # shards, as those of the answers
-        self._compares = master.samples  # what can be done without
+        self._compares = master.samples  # rows that need not be compared
         self._aside: dict[int, dict[int, list[tuple[int, int]]]] = {}  # by machine and shard
         self._expected: dict[int, list[tuple[int, int, int]]] = {}  # shard and rows, by machine
 

@@ -1,4 +1,4 @@
-"""An elastic step on its way: jobs are given, answered, given up and given to others."""
+"""An elastic step in flight: jobs are sent, answered, given up, and sent to other machines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MISSING = {"lost", "given up", "late", "left", "excluded"}  # events: it does n
 
 
 class StepInFlight(ABC):
-    """A step on its way: who is asked, who has answered, and who is asked instead.
+    """A step in flight: which machines have jobs, which have answered, and what is missing.
 
     Parameters
     ----------
@@ -68,9 +68,9 @@ class StepInFlight(ABC):
         self._reported = np.zeros((3, machines))  # seconds, seconds of reading, bytes read
         self.answered: list[Job] = []
         self._answered_after: list[float] = []
-        self._planned: set[int] = set()  # machines that were asked at first
-        self._used: list[tuple[float, int]] = []  # answers: after how many seconds, and whose
-        self._computed: dict[int, float] = {}  # after how many seconds machines had a first answer
+        self._planned: set[int] = set()  # machines with a job of the plan
+        self._used: list[tuple[float, int]] = []  # seconds and machine of each answer
+        self._computed: dict[int, float] = {}  # seconds until the first answer of each machine
         self._plan_seconds: float | None = None
         self._clock = self.hub.clock
         self._begin = self._clock.monotonic()
@@ -79,85 +79,85 @@ class StepInFlight(ABC):
 
     @abstractmethod
     def first_jobs(self) -> None:
-        """Give the jobs of the plan."""
+        """Send the jobs of the plan."""
 
     @abstractmethod
     def is_done(self) -> bool:
-        """Whether the result is there."""
+        """Whether the result is complete."""
 
     @abstractmethod
     def take(self, job: Job) -> None:
         """Use an answer."""
 
     def use_the_time(self) -> bool:
-        """Do something useful while there is nothing to do but to wait; whether there was any."""
+        """Do some work while the step waits; whether there was any."""
         return False
 
     @abstractmethod
     def drop(self, machine: int) -> None:
-        """Expect nothing more of a machine."""
+        """Expect no more answers of a machine."""
 
     def refuse(self, machine: int) -> None:
-        """Use nothing of a machine whose answer is not finite."""
+        """Do not use a machine whose answer is not finite."""
         self.drop(machine)
 
     @abstractmethod
     def hand_on(self) -> None:
-        """Give what is missing to others.
+        """Send what is missing to other machines.
 
         Raises
         ------
         InfeasibleError
-            There are too few.
+            Too few machines are left.
         """
 
     @abstractmethod
     def next_job(self, machine: int) -> None:
-        """Give a machine that has answered what else was put aside for it."""
+        """Send the next job to a machine that has answered."""
 
     def settle(self) -> bool:
-        """Make do with what is there, where nothing more can be had; whether that helped."""
+        """Use the answers that are there if no more can be had; whether that helped."""
         return False
 
     def disagreement(self) -> MachineError | None:
-        """Why there are too few machines, if it is another reason than losses."""
+        """Return why too few machines are left, if losses are not the reason."""
         return None
 
     # Who is asked.
 
     def ask(self, machine: int, intervals: Intervals, content: NDArray[Any]) -> None:
-        """Give a job to an idle machine."""
+        """Send a job to an idle machine."""
         step = self.step
         job = self.end.ask(machine, step.number, step.product, intervals, content)
         self.outstanding[machine] = job
         step.count(announce=16 * len(intervals), share=content.nbytes)
 
     def ready(self) -> set[int]:
-        """Machines that can be given a job: idle, and their last answer is taken."""
+        """Return the machines that can get a job: idle ones whose last answer is taken."""
         return self.roster.machines(State.IDLE) - set(self.outstanding)
 
     def helpers(self) -> set[int]:
-        """Machines that may be asked for what others do not answer."""
+        """Return the machines that may compute what others do not answer."""
         computing = self.roster.machines(State.COMPUTING) & set(self.outstanding)
         usable = self.roster.machines(State.IDLE) | computing
         return (self.machines & usable) - set(self.refused) - self.wrong
 
     @property
     def placement(self) -> Placement:
-        """Which machine has which shards; of several, who may be asked for one now."""
+        """Which machine has which shards; holders of shards are machines that can help."""
         placement = self.master.steps.placement
         return placement.among(sorted(self.helpers())) if placement.adopted else placement
 
     def helping(self) -> tuple[int, ...]:
-        """The shards of these."""
+        """Return the shards of these machines."""
         return self.placement.of_all(sorted(self.helpers()))
 
     def unusable(self) -> set[int]:
-        """Shards of which no answer counts, whoever gives it."""
+        """Return the shards whose answers do not count."""
         return set()
 
     def adopt_missing(self) -> bool:
-        """Whether others take over what is missing, or will be asked when they have answered."""
+        """Whether machines take over missing shards, or will when they have answered."""
         adopting = self.master.adopting
         if adopting is None or self.roster.machines(State.JOINING) & self.master.up:
             return False
@@ -174,19 +174,20 @@ class StepInFlight(ABC):
         return adopting.is_reading
 
     def take_over(self, jobs: list[Job]) -> bool:
-        """Wait for machines that take over shards; whether there are any."""
+        """Wait for machines that take over shards; False if there are none."""
         self.outstanding.update((job.machine, job) for job in jobs)
         return bool(jobs)
 
-    # How a step goes on.
+    # The course of a step.
 
     def to_its_end(self, buffers: Buffers) -> None:
-        """Give jobs and take answers until the result is there.
+        """Send jobs and take answers until the result is complete.
 
         Parameters
         ----------
         buffers : Buffers
-            With what is sent; others take its place where a machine may not have all of it.
+            The buffers with the vectors that are sent. They are replaced if a machine may still
+            receive them.
         """
         try:
             self._go()
@@ -228,7 +229,7 @@ class StepInFlight(ABC):
         step.delays = self._delays(self._clock.monotonic() - self._begin)
 
     def _delays(self, ended: float) -> dict[int, float]:
-        """Machines that delayed the step, which took so long, by how much."""
+        """Return the machines that delayed the step, and by how much."""
         troubled = set()
         for kind, machine in map(kind_and_machine, self.step.events):
             is_missing = kind in _MISSING and machine not in self._computed
@@ -244,7 +245,7 @@ class StepInFlight(ABC):
         return {last: after - before}
 
     def collected(self, condition: float, amplification: Amplification) -> Multiplied:
-        """What the machines did, for the records; their buffers can be used again."""
+        """Return the result and what the machines did; releases their buffers."""
         self.step.count(collect=sum(job.values.nbytes for job in self.answered))
         self.end.release(self.answered)
         seconds, load_seconds, load_bytes = credible(self._reported)
@@ -252,7 +253,7 @@ class StepInFlight(ABC):
         return Multiplied(answers, condition, amplification, self._rows.tolist())
 
     def result(self) -> NDArray[Any]:
-        """The sum of the answers to X' V; nothing for X W, which is decoded already."""
+        """Return the sum of the answers to X' V; empty for X W, which is decoded already."""
         return np.empty(0)
 
     def _handle(self, event: Event) -> None:
@@ -272,7 +273,7 @@ class StepInFlight(ABC):
 
     def _answer(self, job: Job) -> None:
         if job.step != self.step.number or self.outstanding.get(job.machine) is not job:
-            if job.machine in self.master.up - self.machines:  # it came too late for the plan
+            if job.machine in self.master.up - self.machines:  # it answered too late for the plan
                 self.machines.add(job.machine)
                 self._hand_on()
             return
@@ -296,10 +297,10 @@ class StepInFlight(ABC):
             self.next_job(job.machine)
 
     def _count(self, job: Job) -> None:
-        """Count an answer, for the records."""
+        """Count an answer for the records."""
         n, told = job.machine - 1, job.reported
         self._rows[n] += job.count
-        # It was not asked longer ago; what is no number is left out later.
+        # At most the time since the job was sent; invalid numbers are replaced later.
         seconds = min(told.seconds, self._clock.monotonic() - job.begun)
         self._reported[:, n] += seconds, told.load_seconds, told.load_bytes
         self.answered.append(job)
@@ -309,7 +310,7 @@ class StepInFlight(ABC):
         self._computed.setdefault(job.machine, computed if 0 <= computed <= after else after)
 
     def _refuse(self, found: Unusable) -> None:
-        """Have the rows of an answer that is not finite from others, if it is a machine's error."""
+        """Get the rows of an answer that is not finite from other machines."""
         if found.other is not None:
             raise self.step.both_wrong(found)
         number, reason = found.machine, self.step.answered(found)
@@ -331,8 +332,8 @@ class StepInFlight(ABC):
                 return
             if self.outstanding or self._joining() & self.master.up or self._busy_before():
                 return
-            # A machine without a process may never come: a step waits for it if no other tick may
-            # bring enough.
+            # A machine without a process may never join: a step waits for it only if no later tick
+            # can bring enough machines.
             waits = not self.master.steps.schedule.waits
             if self.settle() or (waits and self.hub.awaited() & self.master.up):
                 return
@@ -357,11 +358,11 @@ class StepInFlight(ABC):
         return f"; lost last: machine {lost[-1]['lost']}, {lost[-1]['reason']}" if lost else ""
 
     def _joining(self) -> set[int]:
-        """Machines whose processes open their shards."""
+        """Return the machines whose processes open their shards."""
         return self.roster.machines(State.JOINING)
 
     def _busy_before(self) -> set[int]:
-        """Machines that have not yet answered an earlier step, and may help in this one then."""
+        """Return the machines that still compute for an earlier step, and may help afterwards."""
         return self.hub.busy().keys() & self.master.up - self.machines
 
     def _look_at_the_clock(self) -> None:
@@ -384,7 +385,7 @@ class StepInFlight(ABC):
         self.master.give_up_silent(allowed)
 
     def _allowed(self) -> float | None:
-        """Seconds that a machine has for its answer, if that is limited and known by now."""
+        """Return the seconds that a machine has for its answer; None if that is not limited yet."""
         deadline = self.master.deadline
         if deadline is None:
             return None

@@ -27,15 +27,15 @@ Floats = NDArray[np.float64]
 class Master:
     """X on machines that come and go: its products with vectors and blocks of vectors.
 
-    In lockstep all machines make a step together, and it fails if one does not answer. Elastic
-    machines are asked one by one, and steps end without those that are late or lost.
+    In lockstep all machines make a step together, which fails if one does not answer. Elastic
+    machines get jobs one by one, and steps end without machines that are late or lost.
 
     Parameters
     ----------
     end : LockstepEnd or JobsEnd
         The wire.
     options : SessionOptions
-        With S, stragglers: each row is computed by L + S machines where as many are available.
+        With S stragglers each row is computed by L + S machines, if as many are available.
     store : OpenStore
 
     Attributes
@@ -43,17 +43,17 @@ class Master:
     shape : tuple of int
         Shape (q, r) of X.
     dtype : numpy.dtype
-        float64: answers are decoded in double precision whatever the shards are.
+        float64: answers are decoded in double precision, whatever the dtype of the shards.
     attainable : float
-        What products differ by, relative to X, in a store of this kind: the machine epsilon
-        times the condition number of a usual set of machines. Where it is always the same set,
-        that of what products are computed in.
+        Usual difference between products with different machines, relative to X: the machine
+        epsilon of the shards times the median condition number. If the machines are always the
+        same, the machine epsilon is that of the arithmetic.
     manifest : Manifest
-        Of the store.
+        The manifest of the store.
     arithmetic : numpy.dtype
-        What vectors and answers travel, and products are computed, in.
+        The dtype in which vectors and answers are sent and products are computed.
     path : Path
-        Of the store, as it was opened.
+        The store as it was opened.
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class Master:
             self._made = MadeTogether(end, self.steps, self.bounds)
 
     def matvec(self, w: ArrayLike, out: Floats | None = None) -> Floats:
-        """Compute y = X w on the machines that are available now: one step.
+        """Compute y = X w on the available machines, in one step.
 
         Parameters
         ----------
         w : (r,) or (r, 1) array_like
             Real and finite.
         out : (q,) ndarray of float64, optional
-            Receives y; without it a new array does.
+            Receives y; by default a new array.
 
         Returns
         -------
@@ -113,7 +113,7 @@ class Master:
         return self._product(False, "w", column("w", w, self.shape[1]), out)[:, 0]
 
     def rmatvec(self, v: ArrayLike, out: Floats | None = None) -> Floats:
-        """Compute X' v: one step with the assignment, the load and the time of X w.
+        """Compute X' v in one step, with the assignment, loads and time of X w.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class Master:
         Raises
         ------
         InputError, InfeasibleError, MachineError
-            As `matvec`.
+            See `matvec`.
         """
         return self._product(True, "v", column("v", v, self.shape[0]), out)[:, 0]
 
@@ -147,7 +147,7 @@ class Master:
         Raises
         ------
         InputError, InfeasibleError, MachineError
-            As `matvec`.
+            See `matvec`.
         """
         return self._product(False, "W", block_of("W", W, self.shape[1]), None)
 
@@ -166,34 +166,34 @@ class Master:
         Raises
         ------
         InputError, InfeasibleError, MachineError
-            As `matvec`.
+            See `matvec`.
         """
         return self._product(True, "V", block_of("V", V, self.shape[0]), None)
 
     @property
     def accuracy(self) -> float:
-        """Relative error that products can have: that of the numbers of shards, as decoded.
+        """Possible relative error of a product.
 
-        The machine epsilon of the shards times the largest condition number of the decoders that
-        the last step used; before the first step times the worst of the code, exact or found.
+        This is the machine epsilon of the shards times the largest condition number with which the
+        last step was decoded; before the first step the worst condition number of the code.
         """
         return self._condition * float(np.finfo(self.manifest.dtype).eps)
 
     @property
     def closed(self) -> bool:
-        """Whether it makes no more steps."""
+        """Whether the operator is closed."""
         return self._closed
 
     def close(self) -> None:
-        """Make no more steps with this store."""
+        """Close the store."""
         if not self._closed:
             self._closed = True
             self._end.close()
 
     def _product(self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None) -> Floats:
-        """X W for W of shape (r, k), or X' V for V of shape (q, k), as (q, k) or (r, k).
+        """Compute X W for W of shape (r, k), or X' V for V of shape (q, k).
 
-        If machines are waited for, a step that cannot end is followed by another one.
+        If the run waits for machines, a step that cannot end is repeated.
         """
         columns = block.shape[1]
         out = checked_out(out, self.shape[1 if adjoint else 0])
@@ -244,7 +244,7 @@ class Master:
         self.recorder.step(step.record(done, known, self._store, deviation, now))
 
     def _buffers_for(self, columns: int) -> Buffers:
-        """Arrays for products with this many columns; those of one and of the last are kept."""
+        """Return the arrays for k columns; those for k = 1 and for the last k are kept."""
         if columns not in self._buffers:
             self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
             self._buffers[columns] = Buffers(self.manifest, columns, self.arithmetic)

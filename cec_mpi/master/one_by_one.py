@@ -1,4 +1,4 @@
-"""Elastic steps: machines are asked one by one, and late and lost ones do not hold up a step."""
+"""Elastic steps: machines get jobs one by one, and a step does not wait for late or lost ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from cec_mpi.wire.orders import CUT_OFF
 log = logging.getLogger(__name__)
 
 _SAMPLE = 4  # rows that are compared in a step, with check="sample"
-_QUARANTINE = 3  # steps with wrong answers, after which a machine is asked no more
+_QUARANTINE = 3  # steps with wrong answers after which a machine is excluded
 
 
 class MadeOneByOne:
@@ -46,25 +46,25 @@ class MadeOneByOne:
     ----------
     end : JobsEnd
     options : SessionOptions
-        With S, stragglers: each row is computed by L + S machines where as many are available.
+        With S stragglers each row is computed by L + S machines, if as many are available.
     store : OpenStore
     bounds : ErrorBounds
 
     Attributes
     ----------
     end, manifest, arithmetic, steps
-        As of the store.
+        Those of the store.
     deadline : Deadline or None
     samples : bool
-        Only some rows are compared.
+        Whether only some rows are compared.
     spare : int
-        Machines, whichever they are, that a product X W is to be able to miss.
+        Number of machines, whichever they are, that a product X W must be able to miss.
     adopting : Adopting or None
-        Where machines take over shards of those that are away.
+        Makes machines take over shards, if they do.
     up : set of int
-        Machines that are up, lost or not.
+        Machines that are available, including lost ones.
     rhythm : Rhythm
-        Of waits for answers.
+        Rhythm of waits for answers.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class MadeOneByOne:
         self.rhythm = Rhythm()
 
     def next(self, adjoint: bool) -> Step:
-        """The next step, as it is planned for the machines that can be asked now."""
+        """Return the next step, planned for the machines that can be asked."""
         if self.end.hub.is_cut_off:
             raise MachineError(CUT_OFF)
         spare = 0 if adjoint else self.spare
@@ -121,7 +121,7 @@ class MadeOneByOne:
         return step
 
     def _next(self, spare: int) -> Step:
-        """The next step, with the machines that can be asked then."""
+        """Return the next step, when enough machines can be asked."""
         hub, events = self.end.hub, list[EventRecord]()
         begin, has_waited = hub.clock.monotonic(), False
         patience = Patience(clock=hub.clock)
@@ -151,7 +151,7 @@ class MadeOneByOne:
             (patience if busy else idle_patience).pause()
 
     def _adopt(self, step: Step, able: tuple[int, ...], spare: int) -> bool:
-        """Whether machines take over shards, since those that are up have too few."""
+        """Whether machines take over shards, because the available ones have too few."""
         if self.adopting is None:
             return False
         with self._whole():
@@ -160,18 +160,18 @@ class MadeOneByOne:
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Ask the hub no more where this was cut off: jobs may be asked half, and events lost."""
+        """Mark the hub as cut off if the block is interrupted: jobs may be sent half."""
         hub = self.end.hub
         hub.is_cut_off = True
         try:
             yield
-        except CecError:  # after which it is as it should be
+        except CecError:  # the hub is as it should be
             hub.is_cut_off = False
             raise
         hub.is_cut_off = False
 
     def multiply(self, step: Step, buffers: Buffers) -> Multiplied:
-        """Ask machines until the product is there.
+        """Ask machines until the product is complete.
 
         Raises
         ------
@@ -217,7 +217,7 @@ class MadeOneByOne:
         return done
 
     def _probe_answers(self, scale: float, step: Step) -> RowAnswers:
-        """Take answers to a probe, which are compared where machines are to spare."""
+        """Return what takes answers to a probe; they are compared if a machine can be missed."""
         recovery, rows = self.manifest.code.recovery, self.manifest.rows_per_shard
         compared = self.to_spare(step.available) > 0
         return RowAnswers(
@@ -233,27 +233,27 @@ class MadeOneByOne:
         )
 
     def _sample(self, step: Step) -> list[int]:
-        """Rows to be compared; none where no machine is to spare."""
+        """Return the rows to compare; none if no machine can be missed."""
         if self.to_spare(step.available) < 1:
             return []
         return list(self._random.integers(self.manifest.rows_per_shard, size=_SAMPLE).tolist())
 
     def _count_wrong(self, machines: Collection[int]) -> None:
-        """Ask a machine no more that was wrong in several steps."""
+        """Exclude machines that were wrong in several steps."""
         for n in machines:
             self._wrong[n] += 1
             if self._wrong[n] >= _QUARANTINE:
                 self.end.hub.exclude(n, f"wrong in {plural(self._wrong[n], 'step')}", Excluded)
 
     def to_spare(self, machines: Sequence[int]) -> int:
-        """How many of these, whichever they are, a step can miss; -1 where they are too few."""
+        """Return how many of these machines a step can miss; -1 if they are too few."""
         return self.steps.placement.to_spare(self.manifest.code.recovery, machines)
 
     def note(self, events: list[EventRecord], event: Event) -> None:
-        """Keep who is there, for the records and for the next steps."""
+        """Note an event, for the records and for the next steps."""
         before = len(events)
         if not isinstance(event, Answered):
-            if isinstance(event, Lost | Left | Excluded):  # another process is to be it
+            if isinstance(event, Lost | Left | Excluded):  # another process may become it
                 self._wrong.pop(event.machine, None)
             log.warning("%s", event)
             events.append(event.record)
@@ -271,7 +271,7 @@ class MadeOneByOne:
         self._note_mended(events, job.machine, job.mended)
 
     def _note_mended(self, events: list[EventRecord], machine: int, mended: Mended) -> None:
-        """A machine has computed rows of its shard from others: what it answers is less exact."""
+        """Note that a machine has computed rows from other shards: its answers are less exact."""
         placement, height = self.steps.placement, self.manifest.rows_per_shard
         if mended.rows and self.terms is not None:
             for shard in placement.of(machine):
@@ -280,7 +280,7 @@ class MadeOneByOne:
         if any(allowed) and self.checker is not None:
             self.checker.allow(self._bounds.answers)
         if not mended.rows or mended.first >= height * len(placement.of(machine)):
-            return  # it was given up meanwhile, and has what it took over no more
+            return  # it was given up meanwhile, and has lost the shards that it took over
         event: EventRecord = {"rebuilt": machine}
         whose = "its shard"
         if not placement.is_plain:
@@ -301,7 +301,7 @@ class MadeOneByOne:
             )
 
     def give_up_silent(self, allowed: float | None) -> None:
-        """Give up machines that have not answered for long, though so many seconds were enough."""
+        """Give up machines that have not answered for many times the allowed seconds."""
         if self.deadline is None:
             return
         enough = max(LOST_SECONDS, LOST_DEADLINES * (allowed or self.deadline.seconds or 0.0))

@@ -1,4 +1,4 @@
-"""What the next step will be, from who is available and how fast; and what it has taught."""
+"""Planning the steps of a store from availability and speeds, and learning from them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from cec_mpi.store.format.scaling import Scaling
 
 
 class StepPlanner:
-    """Plans the steps of one store, and learns from them; without MPI, and on any clock.
+    """Plans the steps of one store, and learns from them.
 
     Parameters
     ----------
     schedule : Schedule
-        Who is available at each step, also of other stores. It has the clock.
+        The schedule of the session, which all stores share.
     speeds : Speeds
-        Of machines 1..N.
+        Speeds of machines 1..N.
     placement : Placement
         Which machine has which shards.
     recovery : int
-        Shards that a step needs, and that compute each row, L.
+        Number of shards with which each row is computed, L.
     rows : int
         Rows per shard, R.
     scheme : {"heterogeneous", "cyclic"}
@@ -42,12 +42,12 @@ class StepPlanner:
     ----------
     placement : Placement
     all_count : bool
-        Whether steps wait for all answers, so that each machine shows its speed; at first they do.
+        Whether steps wait for all answers, so that each machine shows its speed; True at first.
     reach : Reach or None
-        What machines could take over, where they do.
+        The shards that machines could take over, if they do.
     by_speed : bool
-        Whether a shard that several machines have is asked from the one that is done first; at
-        first it is asked from the one whose own it is.
+        Whether a shard that several machines have is computed by the one that finishes first; False
+        at first.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class StepPlanner:
         scheme: Scheme,
         placement: Placement,
     ) -> StepPlanner:
-        """Of a store: with speeds that are given, or with None learned from times of machines."""
+        """Return the planner of a store; with None, speeds are learned."""
         recovery, rows = manifest.code.recovery, manifest.rows_per_shard
         shards = None if placement.is_plain else placement.counts
         rates: Speeds
@@ -105,31 +105,31 @@ class StepPlanner:
 
     @property
     def rows_of_shards(self) -> int | None:
-        """R, where rows of machines are counted through several shards, or may come to be."""
+        """R if machines have several shards or may take over some; otherwise None."""
         return None if self.placement.is_plain and self.reach is None else self._rows
 
     @property
     def last_speeds(self) -> tuple[float, ...]:
-        """Of all machines, with which the last step was planned."""
+        """Speeds of all machines with which the last step was planned."""
         everyone = tuple(range(1, self.placement.machines + 1))
         return self._last_speeds or self.speeds.plan_speeds(everyone)
 
     def hold(self, placement: Placement) -> None:
-        """Machines have other shards from now on."""
+        """Use another placement from now on."""
         self.placement = placement
         self._planners.clear()
         self.speeds.hold(placement.counts)
 
     def next(self, spare: int = 0, others_come: bool = False) -> Step:
-        """The next step, which could be made without any so many machines.
+        """Return the next step, which must be possible without any `spare` machines.
 
-        As `Schedule.next`: waits for it, and raises `InfeasibleError` where that is in vain.
+        See `Schedule.next`, which waits for it or raises `InfeasibleError`.
         """
         machines = self.reach or self.placement
         return self.schedule.next(self._recovery, machines, spare, others_come)
 
     def plan(self, step: Step, stragglers: int = 0) -> Step:
-        """Plan who computes what in a step, each row by S machines more if they are available.
+        """Plan a step, each row on S more machines if they are available.
 
         Returns the same step.
         """
@@ -148,14 +148,14 @@ class StepPlanner:
         return step
 
     def begin(self, step: Step) -> None:
-        """Machines hear of a step, for the first time or again; until then there is none."""
+        """Note that machines hear of a step: from now on it counts."""
         if not step.begun:
             step.begun = True
             self.schedule.taken(step, self.placement.machines)
             self._last = step.plan
 
     def learn(self, step: Step, rows: ArrayLike, seconds: ArrayLike) -> Makespans:
-        """Take what each machine did in a step; returns what it could have come to.
+        """Learn from what each machine did in a step; returns what the step could have taken.
 
         Parameters
         ----------
@@ -166,7 +166,7 @@ class StepPlanner:
             Seconds that it took.
         """
         available, product = step.available, step.product
-        # Who has taken over shards may have been lost when it had answered.
+        # A machine that has taken over shards may have been lost after its answer.
         held = sum(self.placement.counts[n - 1] for n in available)
         known = Makespans(
             self.speeds.predict(product, rows),
@@ -187,21 +187,21 @@ class StepPlanner:
 
 @dataclass(frozen=True)
 class OpenStore:
-    """A store that machines serve, and who plans and records its steps.
+    """A store that machines serve, with what plans and records its steps.
 
     Attributes
     ----------
     path : Path
-        As it was opened.
+        The store as it was opened.
     manifest : Manifest
     scaling : Scaling
-        What rows of X were divided by, and sizes of columns.
+        Powers of two by which rows of X were divided, and sizes of columns.
     steps : StepPlanner
     recorder : Recorder
     number : int
-        Which of the session's stores this is, for the records.
+        Number of the store in the session, for the records.
     arithmetic : numpy.dtype
-        What vectors and answers travel, and products are computed, in.
+        The dtype in which vectors and answers are sent and products are computed.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""Which step and tick come next, and waiting for a tick with enough machines."""
+"""The schedule of steps and ticks, which waits for enough machines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cec_mpi.times import TICK_SECONDS, WARNING_SECONDS
 if TYPE_CHECKING:
     from cec_mpi.roster import Short
 
-_MOST_TICKS = 1_000_000  # that a step waits for, where ticks cost no time
+_MOST_TICKS = 1_000_000  # for which a step waits, if ticks take no time
 
 
 class Schedule:
@@ -29,24 +29,24 @@ class Schedule:
     ----------
     availability : Availability
     present : tuple of int
-        Machines that take part at all; the others are preempted for good.
+        Machines that take part; the others are never available.
     roster : Roster, optional
-        Which of them are there; by default all are.
+        Says which of them can be asked; by default all.
     tick_seconds : float, optional
-        Wall-clock length of a tick; by default each step is a tick.
+        Length of a tick; by default each step is a tick.
     wait : bool
-        Wait for the next tick when too few machines are available.
+        Whether to wait for the next tick if too few machines are available.
     step, tick : int
-        Number and tick of the first step; the latter where steps are ticks.
+        Number and tick of the first step.
     clock : Clock
 
     Attributes
     ----------
     roster : Roster or None
     waits : bool
-        Whether the next tick is waited for when too few machines are available.
+        Whether it waits for the next tick if too few machines are available.
     gate : callable
-        Called before each step and while one is waited for; what it raises ends the run.
+        Called before each step and while waiting; an exception ends the run.
     """
 
     def __init__(
@@ -71,23 +71,26 @@ class Schedule:
         self._tick = tick
         self._start: float | None = None
         self._away: dict[int, tuple[Why, int]] = {}  # of the last step
-        self._heard: tuple[int, tuple[int, ...]] = -1, ()  # of which tick: it is asked for once
+        self._heard: tuple[int, tuple[int, ...]] = (
+            -1,
+            (),
+        )  # tick and answer of the availability, which is asked once a tick
         self.gate: Callable[[], None] = lambda: None
         self.short: Short = lambda missing, of, available, away: None
 
     @property
     def available(self) -> tuple[int, ...]:
-        """The machines that the next step finds, as far as is known."""
+        """The machines that are available to the next step, as far as is known."""
         waits = self._tick_seconds is not None and self._start is None  # for the first step
         return self._staying(self._availability.at(0 if waits else self._current()))
 
     @property
     def known(self) -> tuple[int, ...] | None:
-        """As `available`; None where a function or a command of the user's would be asked."""
+        """As `available`; None if the availability is a function or a command."""
         return None if isinstance(self._availability, Asked) else self.available
 
     def choose(self, machines: Iterable[int] | None) -> None:
-        """From now on these machines are available; None: what was given at first.
+        """Make these machines available from now on; None for the initial availability.
 
         Raises
         ------
@@ -102,7 +105,7 @@ class Schedule:
         self._availability = Listed([chosen])
 
     def listed(self, step: Step) -> set[int]:
-        """Machines that would be available in a step, those that have left among them."""
+        """Return the machines that are available in a step, including those that have left."""
         tick, machines = self._heard
         return set(machines if tick == step.tick else self._availability.at(step.tick))
 
@@ -113,26 +116,26 @@ class Schedule:
         spare: int = 0,
         others_come: bool = False,
     ) -> Step:
-        """The next step, not planned yet; sleeps through ticks that have to be waited for.
+        """Return the next step, not planned yet; sleeps until a tick with enough machines.
 
-        It stays the next one until it is `taken`.
+        It stays the next step until `taken` is called.
 
         Parameters
         ----------
         recovery : int
-            Shards that the step needs, L,
+            Number of shards that the step needs, L.
         placement : Placement or Reach
-            Which machine has which, or could have: those with higher numbers have no part in it.
+            Which machine has which shards, or could have them.
         spare : int
-            without any so many machines.
+            Number of machines, whichever they are, that the step must be able to miss.
         others_come : bool
-            Whoever asks waits for machines that join, if these are too few.
+            Whether the caller waits for machines that join if these are too few.
 
         Raises
         ------
         InfeasibleError
-            The machines that are available have too few shards, and none are waited for or will
-            ever come.
+            The available machines have too few shards, and the schedule does not wait, or no later
+            tick has enough.
         """
         machines, begin = placement.machines, self._clock.monotonic()
         self.gate()
@@ -162,7 +165,7 @@ class Schedule:
         placement: Placement | Reach,
         spare: int,
     ) -> None:
-        """Say what the next step waits for, and why the others are away."""
+        """Report what the next step waits for, and why machines are away."""
         of: Literal["machine", "shard"] = "machine"
         there = len(available)
         if isinstance(placement, Placement) and not placement.is_plain:
@@ -172,12 +175,12 @@ class Schedule:
         self.short(max(1, recovery + spare - there), of, available, away)
 
     def taken(self, step: Step, machines: int) -> None:
-        """A step of a store with so many machines has begun: the next one comes after it."""
+        """Note that a step of a store with this number of machines has begun."""
         self._step, self._tick = step.number + 1, step.tick + 1
         step.away = self._who_is_away(step, machines)
 
     def _who_is_away(self, step: Step, machines: int) -> Away:
-        """Machines that take part and are not available in a step: why, and since when."""
+        """Return the machines that are not available in a step: why, and since which step."""
         missing = self._present.difference(step.available)
         listed = self.listed(step) if missing else set()
         before, self._away = self._away, {}
@@ -191,7 +194,7 @@ class Schedule:
         return found
 
     def _why(self, machine: int, is_listed: bool) -> Why:
-        """Why a machine is not available."""
+        """Return why a machine is not available."""
         if self.roster is not None and machine not in self.roster.there:
             gone = self.roster.gone.get(machine)
             return "not joined" if gone is None else gone.word
@@ -210,7 +213,7 @@ class Schedule:
 
     @property
     def _gone(self) -> frozenset[int]:
-        """Machines that take part and are not there."""
+        """Machines that take part and cannot be asked."""
         return frozenset() if self.roster is None else self._present - self.roster.there
 
     def _current(self) -> int:
@@ -222,7 +225,7 @@ class Schedule:
         return int((now - self._start) / self._tick_seconds)
 
     def _sleep_until(self, tick: int) -> None:
-        """Sleep until a tick begins; where ticks are steps, until it can bring other machines."""
+        """Sleep until a tick begins; if ticks are steps, until it can have other machines."""
         due = self._clock.monotonic() + seconds_between(self._availability)
         if self._tick_seconds is not None and self._start is not None:
             due = self._start + tick * self._tick_seconds
@@ -231,9 +234,9 @@ class Schedule:
             self._clock.sleep(min(left, TICK_SECONDS))
 
     def _hear_why(self) -> None:
-        """Let the gate end the run where machines have left because all processes are to leave.
+        """Let the gate end the run if machines have left because the whole job must end.
 
-        A batch system warns one process after the other, and this one perhaps last.
+        A batch system warns one process after the other, and may warn this one last.
         """
         due = self._clock.monotonic() + WARNING_SECONDS
         while self._gone and self._clock.monotonic() < due:

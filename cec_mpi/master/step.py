@@ -1,4 +1,4 @@
-"""One step: what is computed, when, with whom, and how long each part of it took."""
+"""A step: what is computed, when, by which machines, and how long each part took."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from cec_mpi.wire.jobs import Answers
 
 
 class CannotEnd(InfeasibleError):
-    """A step has lost so many machines that it cannot end; a later one may have others."""
+    """A step has lost too many machines to end; a later step may have enough."""
 
 
 class Makespans(NamedTuple):
-    """What a step could take, in seconds; None where that is not known.
+    """Makespans that a step could have, in seconds; None if not known.
 
     Attributes
     ----------
     predicted : float or None
-        With the rows that machines computed, at the speeds known before it.
+        With the rows that machines computed, at the speeds known before the step.
     bound : float or None
-        With the best assignment, at the same speeds.
+        With the best assignment at the same speeds.
     hindsight : float or None
-        With the best assignment, at the speeds that they showed; None with stragglers, where
+        With the best assignment at the speeds that machines showed. None with stragglers, because
         machines whose answers do not count show no speed.
     """
 
@@ -42,39 +42,39 @@ class Makespans(NamedTuple):
 
 @dataclass(eq=False)
 class Step:
-    """A step: the schedule says when it is made and with whom, then it is planned and made.
+    """A step, from the schedule to its record.
 
     Attributes
     ----------
     number, tick : int
         Counted from 0.
     waited : int
-        Ticks with too few machines before it.
+        Number of ticks with too few machines before it.
     waited_seconds : float
-        And how long that was.
+        Seconds of these ticks.
     available : tuple of int
     clock : Clock
-        Of the hub.
+        Clock of the hub.
     product : Product
     speeds : (N,) tuple of float
-        With which it is planned, relative.
+        Relative speeds of the plan.
     plan : Plan
     changed : bool
-        Whether the plan is another one than in the step before.
+        Whether the plan differs from that of the step before.
     begun : bool
-        Whether machines have heard of it.
+        Whether machines have been asked.
     bytes : dict
-        Sent or received, by verb.
+        Bytes sent or received, by verb.
     events : list of Event
         What happened to machines, for the records.
     away : dict
-        Machines that are not available, by why, and since which step.
+        Machines that are not available, by reason, and since which step.
     unanswered : list of int
-        Machines whose answers it did not wait for.
+        Machines for whose answers the step did not wait.
     delays : dict of int to float
-        As of `StepRecord`.
+        See `StepRecord`.
     seconds : dict
-        Of each verb, and of ``code``: decoding, or the transposed decoder.
+        Seconds of each verb, and of ``code``: decoding, or the transposed decoder.
     """
 
     number: int
@@ -98,7 +98,7 @@ class Step:
     )
 
     def beside(self, product: Product) -> Step:
-        """Another product that this step needs: what it takes is counted for this one."""
+        """Return another product of this step, whose bytes and seconds count for this step."""
         other = replace(self, product=product)
         other.plan = self.plan
         return other
@@ -109,7 +109,7 @@ class Step:
             self.bytes[verb] = self.bytes.get(verb, 0) + size
 
     def note_wrong(self, machine: int, reason: str = "") -> None:
-        """Note that a machine was wrong, once, however many of its answers were."""
+        """Note once that a machine was wrong."""
         if not any(event.get("wrong") == machine for event in self.events):
             self.events.append(
                 {"wrong": machine, "reason": reason} if reason else {"wrong": machine}
@@ -118,7 +118,7 @@ class Step:
     def record(
         self, done: Multiplied, known: Makespans, store: int, deviation: Deviation, now: str
     ) -> StepRecord:
-        """What happened until now, for the records of the store with this number."""
+        """Return the record of the step, for the store with this number."""
         answers = done.answers
         seconds = answers.seconds.tolist()
         return StepRecord(
@@ -156,11 +156,11 @@ class Step:
         )
 
     def answered(self, found: Unusable) -> str:
-        """What a machine answered that is not finite, and where."""
+        """Return what a machine answered that is not finite, in words."""
         return f"answered {found.value} {self._at(found)}"
 
     def both_wrong(self, found: Unusable) -> MachineError:
-        """Two machines are not finite at one place: what they multiply may be the reason."""
+        """Return the error for two machines whose answers are not finite at one place."""
         other = found.other
         assert other is not None
         return MachineError(
@@ -170,7 +170,7 @@ class Step:
         )
 
     def cannot_replace(self, found: Unusable, why: str = "") -> MachineError:
-        """One machine is not finite, and no other can say whose error it is."""
+        """Return the error for one machine that no other can replace."""
         why = why or "no other machine is there to compute its rows"
         return MachineError(
             f"machine {found.machine} {self.answered(found)} in step {self.number}, and {why}"
@@ -182,12 +182,12 @@ class Step:
         return f"to row {found.place} of {whose}"
 
     def timed(self, verb: str) -> _Timed:
-        """Add to the time of a verb, or of ``code``: decoding, or the transposed decoder."""
+        """Add the time of a ``with`` to a verb, or to ``code``."""
         return _Timed(self, verb)
 
 
 class _Timed:
-    """Adds what a ``with`` takes to the seconds of a verb."""
+    """Adds the time of a ``with`` to the seconds of a verb."""
 
     __slots__ = ("_begin", "_step", "_verb")
 
@@ -202,22 +202,22 @@ class _Timed:
 
 
 class Multiplied(NamedTuple):
-    """What a product came to.
+    """The result of a product.
 
     Attributes
     ----------
     answers : Answers
         What the machines did; for X' V with the result.
     condition : float
-        The largest condition number that was decoded with.
+        The largest condition number of the decoders.
     amplification : Amplification
-        The most that the decoders make of errors of answers.
+        How much the decoders amplify errors of answers.
     rows : list of int
-        That machines 1..N computed.
+        Rows that machines 1..N computed.
     lengths : tuple of list of Lengths
-        Of W, or of V and of the machines' coefficients.
+        Lengths of W, or of V and the machines' coefficients.
     terms : PartErrors or None
-        Of X' V: errors of the terms that were added up.
+        For X' V the errors of the terms.
     """
 
     answers: Answers

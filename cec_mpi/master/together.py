@@ -1,4 +1,4 @@
-"""A step that all machines make together, in lockstep or in this process: decoded as one block."""
+"""A step that all machines make together, in lockstep or in this process."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class MadeTogether:
         self._counted: tuple[Plan | None, list[int]] = None, []  # rows of each machine
 
     def next(self, adjoint: bool) -> Step:
-        """The next step, planned for all machines that are available."""
+        """Return the next step, planned for all available machines."""
         return self._steps.plan(self._steps.next())
 
     def multiply(self, step: Step, buffers: Buffers) -> Multiplied:
-        """Announce, share and collect; what can be done while the machines compute is done then.
+        """Announce, share and collect; rank 0 prepares decoding while the machines compute.
 
         Raises
         ------
@@ -74,7 +74,7 @@ class MadeTogether:
         return Multiplied(answers, buffers.codec.condition, amplification, rows, lengths)
 
     def _rows_of(self, plan: Plan) -> list[int]:
-        """Rows of each machine; they are counted where the plan is another one."""
+        """Return the rows of each machine; they are counted once for a plan."""
         counted, rows = self._counted
         if counted is not plan:
             rows = plan.counts(self._steps.placement.machines).tolist()
@@ -94,7 +94,7 @@ class MadeTogether:
             raise self._not_finite(step, values, rows)
 
     def _not_finite(self, step: Step, values: NDArray[Any], rows: list[int]) -> MachineError:
-        """Whose error it is that answers to X W are not finite."""
+        """Return the error that names the machines whose answers to X W are not finite."""
         columns = step.product.columns
         answers, place, found = NotFinite(columns, rows=self._steps.rows_of_shards), 0, []
         for machine in step.available:
@@ -109,7 +109,7 @@ class MadeTogether:
 
     @staticmethod
     def _not_finite_sum(step: Step, answers: Answers) -> MachineError:
-        """Whose error it is that X' V is not finite."""
+        """Return the error that names the machines whose parts of X' V are not finite."""
         if len(answers.not_finite) == 1:
             machine = answers.not_finite[0]
             return MachineError(
@@ -123,7 +123,7 @@ class MadeTogether:
 
 
 def _delay_of(answers: Answers) -> dict[int, float]:
-    """The machine that was done last, and how long after all others."""
+    """Return the machine that finished last, and how long after all others."""
     done = answers.load_seconds + answers.seconds
     last = int(done.argmax())
     others = np.delete(done, last)
