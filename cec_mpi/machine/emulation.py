@@ -1,4 +1,4 @@
-"""Machines of different speeds on one box: each takes at least as long as it should."""
+"""Emulated speeds on one computer: a machine takes at least as long as its speed says."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Emulation:
         Standard deviation of the logarithm of each machine's speed in each step.
     changes : tuple of SpeedChange
     seed : int
-        For the noise.
+        Seed of the noise.
     """
 
     speeds: tuple[float, ...]
@@ -46,7 +46,7 @@ class Emulation:
     seed: int = 0
 
     def rate(self, machine: int, step: int) -> float:
-        """Rows per second of a machine (from 1) in a step (from 0).
+        """Return the rows per second of a machine (from 1) in a step (from 0).
 
         Examples
         --------
@@ -64,17 +64,16 @@ class Emulation:
 
 
 def measure_rate(multiply: Callable[[int, int], object], count: int, row_bytes: int) -> float:
-    """Rows per second at which this process multiplies, measured for a moment.
+    """Measure the rows per second at which this process multiplies.
 
-    Called on all machines of a node at once, so that the rates add up to what the node
-    can do.
+    Call it on all machines of a node at once: then the rates add up to that of the node.
 
     Parameters
     ----------
     multiply : callable
         Multiplies rows ``start <= row < stop``.
     count, row_bytes : int
-        Rows that there are, and what each takes.
+        Number of rows, and bytes of a row.
     """
     rows = max(1, min(count, _SLICE_BYTES // row_bytes))
     multiply(0, rows)
@@ -91,7 +90,7 @@ def measure_rate(multiply: Callable[[int, int], object], count: int, row_bytes: 
 def fit_base(
     speeds: Sequence[float], machines: Sequence[int], rates: Sequence[float], hosts: Sequence[str]
 ) -> float:
-    """Rows per second of speed 1, so that half of what each node can do is enough.
+    """Return the rows per second of speed 1 with which each node is half used.
 
     Parameters
     ----------
@@ -100,7 +99,7 @@ def fit_base(
     machines : sequence of int
         The machine of each rank, 0 for none.
     rates : sequence of float
-        Rows per second measured on each rank, while all ranks of its node computed.
+        Rows per second of each rank, measured while all ranks of its node computed.
     hosts : sequence of str
         The node of each rank.
 

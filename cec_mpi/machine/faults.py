@@ -1,7 +1,7 @@
-"""Faults on order, so that a user can see what a job makes of them.
+"""Injected faults, so that users can see what a run does about them.
 
-A plan such as ``kill:3@10,stop:2@20,slow:5@30x4,corrupt:1@40`` names the fault, the machine
-and the step; ``random:0.01`` has any fault on any machine in one of a hundred of its steps, and
+A text such as ``kill:3@10,stop:2@20,slow:5@30x4,corrupt:1@40`` names the fault, the machine and the
+step. ``random:0.01`` injects any fault with a probability of 1 % per machine and step, and
 ``random:0.01:kill+stop`` one of these two.
 """
 
@@ -30,14 +30,13 @@ _RANDOM_FACTOR = 4.0
 
 @dataclass(frozen=True)
 class Fault:
-    """What a machine does in a step.
+    """A fault of a machine in a step.
 
     Attributes
     ----------
     kind : {"kill", "stop", "slow", "corrupt", "nan", "inf", "leave"}
-        Its process is killed, or stopped; it takes `factor` times as long from this step on;
-        one number of its answer is wrong, NaN, or infinite; it is told (SIGTERM) that it has
-        to leave.
+        The process is killed or stopped; it takes `factor` times as long from this step on; one
+        number of its answer is wrong, NaN or infinite; it is told to leave (SIGTERM).
     machine, step : int
     factor : float
     """
@@ -50,17 +49,17 @@ class Fault:
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong in a session.
+    """The injected faults of a session.
 
     Attributes
     ----------
     ordered : tuple of Fault
     rate : float
-        Probability of a random one, per machine and step.
+        Probability of a random fault, per machine and step.
     kinds : tuple of str
-        Of random ones.
+        Kinds of random faults.
     seed : int
-        For the random ones.
+        Seed of random faults.
     """
 
     ordered: tuple[Fault, ...] = ()
@@ -69,11 +68,11 @@ class Faults:
     seed: int = 0
 
     def __bool__(self) -> bool:
-        """Whether any can go wrong."""
+        """Whether there can be a fault."""
         return bool(self.ordered) or self.rate > 0
 
     def at(self, machine: int, step: int) -> list[Fault]:
-        """Those that a machine has in a step; slow ones last."""
+        """Return the faults of a machine in a step; slow ones last."""
         if not self:
             return []
         found = [
@@ -90,15 +89,15 @@ class Faults:
         return sorted(found, key=lambda fault: fault.kind == "slow")
 
     def before(self, machine: int, step: int) -> None:
-        """Have the faults that do not wait for an answer."""
+        """Cause the faults that come before the answer."""
         for fault in self.at(machine, step):
             number = _SIGNALS.get(fault.kind)
             if number is not None:
-                log.warning("machine %d in step %d: %s, as ordered", machine, step, fault.kind)
+                log.warning("machine %d in step %d: %s, injected", machine, step, fault.kind)
                 os.kill(os.getpid(), number)
 
     def after(self, machine: int, step: int, values: NDArray[Any], seconds: float) -> float:
-        """Have the others; returns the seconds that the computation took with them.
+        """Cause the faults of an answer; returns the seconds of the computation with them.
 
         Parameters
         ----------
@@ -106,7 +105,7 @@ class Faults:
         values : ndarray
             The answer.
         seconds : float
-            That it took.
+            Seconds of the computation.
         """
         for fault in self.at(machine, step):
             if fault.kind in _WRONG and values.size:
@@ -125,7 +124,7 @@ _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "leave": signal.SIGT
 
 
 def read_faults(text: str, machines: int, seed: int = 0) -> Faults:
-    """From ``kill:3@10,slow:5@30x4``, ``random:0.01`` or ``random:0.01:kill+stop``.
+    """Read ``kill:3@10,slow:5@30x4``, ``random:0.01`` or ``random:0.01:kill+stop``.
 
     Parameters
     ----------
@@ -133,12 +132,12 @@ def read_faults(text: str, machines: int, seed: int = 0) -> Faults:
     machines : int
         N.
     seed : int
-        For random faults.
+        Seed of random faults.
 
     Raises
     ------
     InputError
-        It does not read so, or there is no such machine.
+        The text has another form, or the machine does not exist.
 
     Examples
     --------

@@ -24,18 +24,18 @@ _MEASURED_BYTES = 256 << 20  # of a shard, to measure how fast it is: more than 
 
 
 class Worked(NamedTuple):
-    """What answering a step has come to.
+    """The outcome of a step on a machine.
 
     Attributes
     ----------
     seconds : float
-        Of the computation.
+        Time of the computation.
     loaded : Loaded
-        What was read first.
+        What was read before it.
     mended : Mended
-        Rows of its shard that the machine has computed from others.
+        Rows of its shard that the machine has computed from other shards.
     problem : str
-        What went wrong; empty when nothing did.
+        The error; empty if there was none.
     """
 
     seconds: float = 0.0
@@ -50,20 +50,20 @@ class Machine:
     Parameters
     ----------
     number : int
-        Its number, from 1; 0 when it has no part in a store.
+        Its number, from 1; 0 if it does not serve the store.
     shard : Shard or None
-        Several are one `Stack`.
+        Its shard; several shards are a `Stack`.
     columns : int
-        Of the shard, r.
+        Columns of the shard, r.
     arithmetic : dtype
-        Of what rows are multiplied with, and of answers to X W.
+        Dtype of vectors, and of answers to X W.
 
     Attributes
     ----------
     emulation : Emulation or None
-        Makes it as slow as it is to appear.
+        Emulated speed.
     faults : Faults
-        What goes wrong with it, on order.
+        Injected faults.
     """
 
     def __init__(
@@ -83,28 +83,28 @@ class Machine:
 
     @staticmethod
     def unwarned() -> np.errstate:
-        """Around steps: nothing is said of overflow, since the master looks at the answers."""
+        """Return a context without warnings of overflow, because the master checks answers."""
         return np.errstate(over="ignore", invalid="ignore")
 
     def assign(self, intervals: tuple[tuple[int, int], ...]) -> None:
-        """Take other rows than before: intervals ``start <= row < stop``, ascending."""
+        """Assign rows: intervals ``start <= row < stop``, ascending."""
         self._intervals = intervals
         self.count = sum(stop - start for start, stop in intervals)
         self._loaded = False
 
     def adopt(self, shards: Sequence[int], open_shard: Callable[[int], Shard]) -> Loaded:
-        """Have these shards behind its own, in this order, and no others; reads what is new.
+        """Take over exactly these shards, which follow its own in this order; reads new ones.
 
         Parameters
         ----------
         shards : sequence of int
         open_shard : callable
-            From the number of a shard to the shard.
+            Opens the shard with a given number.
 
         Raises
         ------
         DamagedStoreError
-            One cannot be opened or read; then it has those of before.
+            A shard cannot be opened or read; the machine keeps the shards that it had.
         """
         own = self._own.shards if isinstance(self._own, Stack) else [self._own]
         adopted = {n: self._adopted.get(n) or open_shard(n) for n in shards}
@@ -116,7 +116,7 @@ class Machine:
         return Loaded(sum(each.seconds for each in loaded), sum(each.bytes for each in loaded))
 
     def load(self) -> Loaded:
-        """Have the assigned rows ready; says what was read for the first time, or again.
+        """Read the assigned rows; returns what was read.
 
         Raises
         ------
@@ -131,7 +131,7 @@ class Machine:
         return loaded
 
     def mended(self) -> Mended:
-        """Rows that were computed from other shards since this was asked last."""
+        """Return the rows that were computed from other shards since the last call."""
         return NOTHING_MENDED if self._shard is None else self._shard.mended()
 
     @property
@@ -141,7 +141,7 @@ class Machine:
         Returns
         -------
         (count * k,) ndarray
-            For X W: in the order of the rows, in the dtype of what they are multiplied with.
+            For X W, in the order of the rows, in the dtype of vectors.
         (r * k,) ndarray of float64
             For X' V: this machine's part of the sum.
         """
@@ -149,11 +149,11 @@ class Machine:
 
     @property
     def shard_files(self) -> tuple[str, ...]:
-        """The files that it reads; none when it has no part in a store."""
+        """The files that it reads; empty if it does not serve the store."""
         return () if self._shard is None else tuple(map(str, self._shard.paths))
 
     def measure_rate(self) -> float:
-        """Rows per second at which this process multiplies its shard, for emulation."""
+        """Return the rows per second at which this process multiplies its shard."""
         if self._shard is None:
             return 0.0
         multiply = self._shard.multiply
@@ -166,13 +166,13 @@ class Machine:
         )
 
     def prepare(self, product: Product, room: NDArray[Any] | None = None) -> None:
-        """Have arrays for the answers to this product.
+        """Provide arrays for the answers to this product.
 
         Parameters
         ----------
         product : Product
         room : (count * k,) ndarray, optional
-            Of the dtype of answers to X W, which are put there.
+            Receives the answers to X W.
         """
         if not product.adjoint:
             size = self.count * product.columns
@@ -192,12 +192,12 @@ class Machine:
         Parameters
         ----------
         product, values, step
-            As for `compute`.
+            See `compute`.
 
         Returns
         -------
         Worked
-            Says what went wrong; nothing is raised, and the answers are NaN then.
+            Has the error, if there was one: then the answers are NaN, and nothing is raised.
         """
         try:
             loaded = self.load()
@@ -209,26 +209,25 @@ class Machine:
             return Worked(problem=_described(error))
 
     def compute(self, product: Product, values: NDArray[Any], step: int) -> float:
-        """Multiply the assigned rows, into `values`; returns the seconds it took.
+        """Multiply the assigned rows; returns the seconds of the computation.
 
         Parameters
         ----------
         product : Product
         values : ndarray
-            W, shape (k, r), or for the adjoint what to multiply each assigned row with,
-            shape (count, k)
+            W, shape (k, r), or for the adjoint the coefficients of the assigned rows, (count, k).
         step : int
 
         Raises
         ------
         DamagedStoreError
-            Rows were overwritten meanwhile.
+            Rows were overwritten during the computation.
         """
         if not self.count:
             return 0.0
         shard = self._shard
         if shard is None:
-            raise MachineError(f"machine {self.number} has no shard, and was asked for rows")
+            raise MachineError(f"machine {self.number} has no shard, but was asked for rows")
         if self.faults:
             self.faults.before(self.number, step)
         begin = time.perf_counter()
@@ -237,7 +236,7 @@ class Machine:
             least = self.count / self.emulation.rate(self.number, step)
             time.sleep(max(0.0, begin + least - time.perf_counter()))
         seconds = time.perf_counter() - begin
-        # What was overwritten while it was computed with is refused, or comes from elsewhere now.
+        # Rows that were overwritten meanwhile are refused, or rebuilt and computed again.
         while shard.changed() and shard.load(self._intervals).replaced:
             self._multiply(shard, product, values)
         if self.faults:
@@ -253,7 +252,7 @@ class Machine:
 
 
 def _described(error: Exception) -> str:
-    """An error in one line: our own are sentences, others need their kind."""
+    """Return an error in one line; errors of other packages have their class."""
     if isinstance(error, CecError):
         return str(error)
     return "".join(traceback.format_exception_only(error)).strip()

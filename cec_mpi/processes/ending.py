@@ -1,8 +1,9 @@
-"""How processes end, all ways of it on this page.
+"""How processes end: all ways are on this page.
 
-In lockstep a rank that leaves early makes launchers kill the others before they have printed, one
-that waits for a lost process waits for ever, and so does MPI_Finalize. So either all ranks leave
-together, rank 0 last, which alone prints and gives the launcher a code; or one ends the whole job.
+In lockstep a rank that leaves early makes launchers kill the others before they have printed. A
+rank that waits for a lost process waits forever, and so does MPI_Finalize. So either all ranks
+leave together, and rank 0, which leaves last, prints and gives the launcher its exit code; or one
+rank ends the whole job.
 
 ==================================  ==================  ======  ===================================
 what happens in lockstep            who prints          code    which function
@@ -25,9 +26,9 @@ not all come to open an operator    the first that      3       `leave_with_the_
 a process forked from one with MPI  as in any program   its     `leave_forks_without_mpi`
 ==================================  ==================  ======  ===================================
 
-In an elastic run no process waits for another one to leave. Launchers and batch systems take a code
-that is not 0 for a failure of the run: only the master, and machines that have lost it, leave with
-one.
+In an elastic run no process waits for another one to leave. Launchers and batch systems take an
+exit code other than 0 for a failure of the run: only the master, and machines that have lost it,
+leave with one.
 
 ==================================  ==================  ======  ===================================
 what happens in an elastic run      who prints          code    which function
@@ -48,13 +49,12 @@ a machine's program uses X in spite that rank, once     1       `failing.shown_b
 of None
 ==================================  ==================  ======  ===================================
 
-SIGTERM or SIGUSR1 on rank 0 ends a run with exit code 6 at the next step, and warns a machine that
-it must leave (`NotedSignals`). A second SIGTERM on rank 0, and Ctrl-C, are as in any
-program.
+SIGTERM or SIGUSR1 ends a run on rank 0 with exit code 6 at the next step, and warns a machine that
+it must leave (`NotedSignals`). A second SIGTERM on rank 0, and Ctrl-C, work as in any program.
 
-Commands of lockstep end in `together.run_together`, other programs at exit, where
-`_leave_in_the_end` takes the place of MPI_Finalize if that would wait. What libraries and launchers
-need beside is in `workarounds`.
+Commands of lockstep end in `together.run_together`. Other programs end at exit, where
+`_leave_in_the_end` replaces MPI_Finalize if that would wait. Workarounds for libraries and
+launchers are in `workarounds`.
 """
 
 from __future__ import annotations
@@ -111,27 +111,27 @@ _WARNINGS = (signal.SIGTERM, signal.SIGUSR1)
 
 @dataclass
 class ThisProcess:
-    """What this process remembers of its start for its end; there is one, `this_process`.
+    """The state of this process that decides how it ends: `this_process`.
 
     Attributes
     ----------
     start_limit : StartLimit or None
-        Of the start that goes on, if one does.
+        The time limit of a start, until all ranks have met.
     without_mpi : bool
-        It ends without MPI_Finalize, which waits for lost processes.
+        Whether it ends without MPI_Finalize, which waits for lost processes.
     ends_the_job : bool
-        When it ends, whatever its rank, all do: others are stuck.
+        Whether its end is that of all ranks, because others hang.
     forked : bool
-        It was forked from one that had opened an operator with MPI.
+        Whether it was forked from a process that had opened an operator with MPI.
     codes : list of int
-        Exit codes that it is to leave with, of which the highest counts.
+        Exit codes; the highest counts.
     hook : callable or None
-        `sys.excepthook` as it was before `failing` had errors printed once.
+        `sys.excepthook` before `failing` replaced it.
     kept : list
-        What must not end before the process does: requests and buffers that MPI may still use,
-        descriptors that hold locks, and in a forked process the operator of the other one.
+        Objects that must live as long as the process: requests and buffers that MPI may still use,
+        descriptors that hold locks, and in a forked process the operator of its parent.
     serving : list of mpi4py.MPI.Group
-        Processes that are gathered around this one, in lockstep.
+        Groups of processes that have an operator in lockstep.
     over : list
         Connection files of elastic runs that it has served as a rank.
     """
@@ -151,7 +151,7 @@ this_process = ThisProcess()
 
 
 def leave_now(code: int = FAILED_MACHINE) -> NoReturn:
-    """Leave at once, as when rank 0 is gone: nothing of MPI can be relied on."""
+    """Leave at once, without MPI."""
     flush()
     os._exit(code)
 
@@ -167,14 +167,14 @@ def end_job(code: int) -> NoReturn:
 
 
 def end_job_without_mpi(code: int) -> NoReturn:
-    """End this process with a code that the launcher returns, and as far as possible the others."""
+    """End this process with an exit code for the launcher, and if possible all others."""
     abort_by_launcher(code)
     end_siblings()
     os._exit(code)
 
 
 def _leave_without_mpi() -> None:
-    """From now on this process is to end without MPI_Finalize, which waits for lost processes."""
+    """Make this process end without MPI_Finalize, which waits for lost processes."""
     if this_process.without_mpi:
         return
     this_process.without_mpi = True
@@ -193,9 +193,9 @@ def _leave_without_mpi() -> None:
 
 @cache
 def leave_forks_without_mpi() -> None:
-    """Processes that are forked from now on end without MPI, which is not theirs.
+    """Make processes that are forked from now on end without MPI.
 
-    MPI_Finalize there waits for ever, or ends the connections of this process.
+    MPI_Finalize in them waits forever, or ends the connections of this process.
     """
 
     def forked() -> None:
@@ -206,9 +206,9 @@ def leave_forks_without_mpi() -> None:
 
 
 def leave_with_the_job(code: int) -> None:
-    """From now on the end of this process, of whatever rank, is that of the job, with this code.
+    """Make the end of this process the end of the job, with this exit code.
 
-    Others will never meet it in MPI_Finalize.
+    The other ranks cannot meet it in MPI_Finalize.
     """
     _leave_without_mpi()
     note_exit_status(code)
@@ -221,17 +221,17 @@ def was_forked() -> bool:
 
 
 def leaves_without_mpi() -> bool:
-    """Whether MPI can no more be ended in order."""
+    """Whether MPI cannot be finalized any more."""
     return this_process.without_mpi
 
 
 def note_exit_status(status: Any) -> None:
-    """Remember what this process is to leave with: Python does not say so at its end."""
+    """Remember the exit status, which Python does not tell at exit."""
     this_process.codes.append(0 if status is None else status if isinstance(status, int) else 1)
 
 
 def _leave_in_the_end() -> None:
-    """As the last of what is to be done at exit: in the place of MPI_Finalize."""
+    """End the process at exit, after all other handlers, instead of MPI_Finalize."""
     if not this_process.without_mpi:
         return
     from mpi4py import MPI
@@ -247,11 +247,11 @@ def _leave_in_the_end() -> None:
     leave_process(MPI.COMM_WORLD.rank, code)
 
 
-atexit.register(_leave_in_the_end)  # now: what is registered first is done last
+atexit.register(_leave_in_the_end)  # handlers that are registered first are called last
 
 
 def leave_process(rank: int, code: int) -> NoReturn:
-    """Rank 0 leaves last, and gives the launcher its code."""
+    """Leave without MPI; rank 0 leaves last and gives the launcher its exit code."""
     flush()
     if rank and not this_process.ends_the_job:
         os._exit(0)
@@ -263,52 +263,52 @@ def leave_process(rank: int, code: int) -> NoReturn:
 
 
 def flush() -> OSError | None:
-    """Hand over what was printed, to the launcher or whoever reads it.
+    """Flush standard output and standard error.
 
     Returns
     -------
     OSError or None
-        Why standard output cannot be written; what is left of it then goes nowhere.
+        Why standard output cannot be written; the rest of it is dropped.
     """
     try:
         if sys.stderr is not None:
             sys.stderr.flush()
-    except OSError:  # there is no place left to say so
+    except OSError:  # no output is left for a message
         drop(sys.stderr)
     return unwritten()
 
 
 def watch_start(seconds: float, ranks: int, rank: int) -> None:
-    """From now on, end this process when it has not met the others after so many seconds."""
+    """End this process if it has not met the others after this number of seconds."""
     all_have_met()
     this_process.start_limit = StartLimit(seconds, ranks, rank)
 
 
 def is_limited() -> bool:
-    """Whether a start goes on that will be ended."""
+    """Whether a start with a time limit goes on."""
     return this_process.start_limit is not None
 
 
 def all_have_met() -> None:
-    """The start is over."""
+    """Note that all ranks have met: the start is over."""
     limit, this_process.start_limit = this_process.start_limit, None
     if limit is not None:
         limit.stop()
 
 
 def give_up_start(error: object) -> None:
-    """If a start goes on, end this process as at its time limit: MPI has reported an error.
+    """End this process if a start goes on, because MPI has reported an error.
 
-    Other ranks wait in a call that need not end.
+    Other ranks may wait forever in a call.
     """
     if this_process.start_limit is not None:
         this_process.start_limit.give_up(error)
 
 
 def leave_after_a_loss(rank: int, ranks: int, error: object) -> NoReturn:
-    """End this process, which works in lockstep, because MPI has reported a lost rank.
+    """End this process in lockstep, because MPI has reported a lost rank.
 
-    Other ranks get the same error or wait for ever: the first that has the word says why.
+    Other ranks get the same error or wait forever; one of them prints why.
     """
     _leave(
         takes_the_word(rank),
@@ -318,7 +318,7 @@ def leave_after_a_loss(rank: int, ranks: int, error: object) -> NoReturn:
 
 
 class StartLimit:
-    """A time limit, kept by a thread: this process waits in a call that does not end."""
+    """A time limit, enforced by a thread, because this process may wait forever in a call."""
 
     def __init__(self, seconds: float, ranks: int, rank: int) -> None:
         self._seconds, self._ranks, self._rank = seconds, ranks, rank
@@ -327,7 +327,7 @@ class StartLimit:
         threading.Thread(target=self._watch, daemon=True, name="start limit").start()
 
     def stop(self) -> None:
-        """All have met."""
+        """Note that all ranks have met."""
         with self._lock:
             self._over.set()
 
@@ -336,7 +336,7 @@ class StartLimit:
             return
         speaks = takes_the_word(self._rank, self._over)
         with self._lock:
-            if self._over.is_set():  # all have met in the last moment
+            if self._over.is_set():  # all have met at the last moment
                 return
             started = f"MPI has not started within {self._seconds:g} s"
             if self._ranks > 1:
@@ -360,9 +360,9 @@ class StartLimit:
 
 
 def takes_the_word(rank: int, over: threading.Event | None = None) -> bool:
-    """Wait for one's turn, and see whether it is still to be said why all leave.
+    """Wait for the turn of this rank; True if it must print why all leave.
 
-    Rank 0's turn is now, the next rank's a second later.
+    The turn of rank 0 is now, that of the next rank a second later.
 
     Parameters
     ----------
@@ -378,23 +378,23 @@ def takes_the_word(rank: int, over: threading.Event | None = None) -> bool:
 def _leave(speaks: bool, reason: str) -> NoReturn:
     if speaks:
         tell(f"cec-mpi: error: {reason}")
-    with suppress(ValueError):  # who reads it may be gone; this process has to end
+    with suppress(ValueError):  # the reader may be gone, but this process must end
         flush()
     time.sleep(READING_SECONDS if speaks else SILENT_SECONDS)
     end_job_without_mpi(FAILED_MACHINE)
 
 
 def claim(name: str) -> bool | None:
-    """Whether this process is the first rank of its node that asks; None if that cannot be told.
+    """Whether this process is the first rank of its node to call this; None if unknown.
 
     Parameters
     ----------
     name : str
-        Of what it asks for.
+        What is claimed.
     """
     namespace = os.environ.get("PMIX_NAMESPACE", "")
     directory = Path(os.environ.get("PMIX_SERVER_TMPDIR", ""))
-    if namespace and _is_private(directory):  # the launcher's, which removes it at the end
+    if namespace and _is_private(directory):  # of the launcher, which removes it at the end
         file = directory / re.sub(r"[^\w-]", "-", f"cec-mpi-{name}-{namespace}")
         with suppress(OSError):
             try:
@@ -402,7 +402,7 @@ def claim(name: str) -> bool | None:
             except FileExistsError:
                 return False
             return True
-    try:  # who started them: nobody else can open this of a process of this user's
+    try:  # a file of the parent that other users cannot open
         lock = os.open(f"/proc/{os.getppid()}/environ", os.O_RDONLY)
     except OSError:
         return None
@@ -417,17 +417,17 @@ def claim(name: str) -> bool | None:
 
 
 def end_siblings() -> None:
-    """End the other ranks of this node where the launcher, told to let them live, does not."""
+    """End the other ranks of this node if the launcher lets them continue."""
     launcher = detect_launcher()
     if launcher is not None and continuity(launcher).continues:
         end_ranks(set(range(launcher.size)) - {launcher.rank})
 
 
 def end_ranks(ranks: Collection[int]) -> set[int]:
-    """End processes of this node that the launcher of this one has started; returns their ranks.
+    """End processes of this node that this process's launcher has started; returns their ranks.
 
-    A process is told by what the launcher has set in its environment: numbers of processes may be
-    those of others, seen from a namespace.
+    They are recognised by their environment, because process numbers may be those of another
+    namespace.
     """
     job, ended = job_id(), set[int]()
     if not (ranks and job):
@@ -447,7 +447,7 @@ def end_ranks(ranks: Collection[int]) -> set[int]:
 
 
 def end_job_at_exit() -> None:
-    """When this process leaves, have the launcher end ranks on other nodes that do not."""
+    """Make the launcher end ranks on other nodes when this process leaves."""
     atexit.register(_end_job_by_launcher, os.getpid())
 
 
@@ -477,7 +477,7 @@ def _launches(process: psutil.Process) -> bool:
 
 
 def _is_private(directory: Path) -> bool:
-    """Whether nobody else can have put something there."""
+    """Whether only this user can have written to a directory."""
     try:
         found = directory.lstat()
     except OSError:
@@ -491,23 +491,23 @@ def _is_private(directory: Path) -> bool:
 
 
 class NotedSignals:
-    """Within a ``with``, SIGTERM and SIGUSR1 are noted and do not end the process.
+    """Notes SIGTERM and SIGUSR1 within a ``with``; they do not end the process.
 
     Parameters
     ----------
     second_ends : bool
-        A second SIGTERM does what the first would have done without this.
+        Whether a second SIGTERM ends the process.
     with_hangup : bool
-        SIGHUP is noted too, unless it is ignored: the terminal is gone.
+        Whether SIGHUP is noted too, unless it is ignored.
     at_first : callable, optional
-        Is called with the first signal, in its handler.
+        Called with the first signal, in its handler.
 
     Attributes
     ----------
     received : signal.Signals or None
-        The first that came.
+        The first signal.
     end : bool
-        A second SIGTERM has come that ends the process.
+        Whether a second SIGTERM ends the process.
 
     Examples
     --------
@@ -535,7 +535,7 @@ class NotedSignals:
 
     def __enter__(self) -> NotedSignals:
         if threading.current_thread() is not threading.main_thread():
-            return self  # Python lets no other one handle signals
+            return self  # only the main thread handles signals
         for number in self._noted:
             self._before[number] = signal.signal(number, self._note) or signal.SIG_DFL
         return self

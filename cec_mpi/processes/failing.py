@@ -1,4 +1,4 @@
-"""Errors of processes that work together: printed once, told to all ranks, or the end of all."""
+"""Errors of processes that work together: they are printed once and reach all ranks, or end all."""
 
 from __future__ import annotations
 
@@ -44,24 +44,23 @@ _TOO_LITTLE = "can't start new thread", "failed to map segment from shared objec
 
 
 def raised_together(comm: MPI.Intracomm, error: Error) -> Error:
-    """Mark an exception that all ranks raise, so that a program shows it once.
+    """Mark an exception that all ranks raise, so that it is printed once.
 
-    Where nobody catches it, rank 0 alone prints it, and leaves with an exit code that is
-    not 0.
+    If the program does not catch it, rank 0 prints it and leaves with an exit code other than 0.
     """
     return shown_by_rank_0(comm.rank, error)
 
 
 def raised_apart(place: int, error: Error) -> Error:
-    """Mark an exception that several ranks may raise alike, and cannot tell each other.
+    """Mark an exception that several ranks may raise without knowing of each other.
 
-    Where nobody catches it, it is printed once, and the job ends with exit code 1.
+    If the program does not catch it, it is printed once, and the job ends with exit code 1.
 
     Parameters
     ----------
     place : int
-        Of this rank among those that may raise it: the first one prints at once, and the
-        others only if the job has not ended until then.
+        Place of this rank among those that may raise it: the first one prints at once, and the
+        others only if the job has not ended by then.
     error : BaseException
     """
     error.__dict__[_APART] = place
@@ -75,13 +74,13 @@ def was_raised_together(error: BaseException) -> bool:
 
 
 def let_rank_0_print(launcher: Launcher | None) -> None:
-    """Wait for it, without MPI: the first process to leave makes launchers end the others."""
+    """Wait until rank 0 has printed, because launchers end all when a process leaves."""
     if launcher is not None and launcher.rank:
         time.sleep(PRINTING_SECONDS)
 
 
 def shown_by_rank_0(rank: int, error: Error) -> Error:
-    """Mark an exception that all ranks raise, and that the one with rank 0 is to print."""
+    """Mark an exception that all ranks raise and rank 0 prints."""
     error.__dict__[_SHARED] = rank
     if rank:
         _handle_uncaught()
@@ -95,7 +94,7 @@ def _handle_uncaught() -> None:
 
 
 def _print_once(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """As `sys.excepthook`: where rank 0 prints, it gives the launcher its code too."""
+    """Handle uncaught exceptions: one rank prints."""
     marks, show = getattr(error, "__dict__", {}), this_process.hook or sys.__excepthook__
     if this_process.forked:
         show(kind, error, trace)
@@ -109,7 +108,7 @@ def _print_once(kind: type[BaseException], error: BaseException, trace: Any) -> 
 
 
 def _another_prints(place: int) -> bool:
-    """Wait for the ranks before this one: whether one of them has printed the error."""
+    """Wait for the ranks before this one; whether one of them has printed the error."""
     from mpi4py import MPI
 
     patience, due = Patience(), time.monotonic() + APART_SECONDS + place * MORE_APART_SECONDS
@@ -122,13 +121,13 @@ def _another_prints(place: int) -> bool:
 
 
 def _tell_all() -> None:
-    """Tell all other ranks that it is printed, without waiting for them."""
+    """Tell all other ranks that the error is printed, without waiting for them."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
     others = (rank for rank in range(world.size) if rank != world.rank)
     sent = [world.Isend(b"", rank, _PRINTED) for rank in others]
-    this_process.kept.append(sent)  # who has gone on never takes it
+    this_process.kept.append(sent)  # some ranks may never receive it
     due = time.monotonic() + TELLING_SECONDS
     while time.monotonic() < due and not all(request.Test() for request in sent):
         time.sleep(0.01)
@@ -138,12 +137,11 @@ def _tell_all() -> None:
 def ending_the_job(
     comm: MPI.Intracomm, known: type[BaseException] | tuple[()] = CecError
 ) -> Iterator[None]:
-    """End the job on an exception that the other ranks do not know of, so that none hangs.
+    """End the job on an exception of one rank, so that the others do not hang.
 
-    An error of MPI is taken for the loss of a rank, which one rank reports.
-
-    The exit code is 2 for too little memory, otherwise 1 when it comes from rank 0, else 3. What
-    all ranks raise passes: what is `known` to be such, and what was `raised_together`.
+    An error of MPI is taken for the loss of a rank, which one rank reports. The exit code is 2 for
+    too little memory, otherwise 1 from rank 0 and 3 from others. Exceptions that all ranks raise
+    pass: those of the classes `known`, and those marked by `raised_together`.
     """
     try:
         yield
@@ -168,7 +166,7 @@ def ending_the_job(
 
 @contextmanager
 def starting_together() -> Iterator[None]:
-    """End this process on an error of MPI before all have met: one is lost."""
+    """End this process on an error of MPI before all ranks have met."""
     try:
         yield
     except BaseException as error:
@@ -178,7 +176,7 @@ def starting_together() -> Iterator[None]:
 
 
 def shortage_of(error: BaseException) -> ShortageError | None:
-    """Return the error to raise instead if it comes of too little memory, else None."""
+    """Return the error to raise instead if memory is too small, otherwise None."""
     if isinstance(error, MemoryError) or str(error).endswith(_TOO_LITTLE):
         return ShortageError(f"too little memory: {error}")
     return None
@@ -189,9 +187,10 @@ def _traceback_of(error: BaseException) -> str:
 
 
 def as_cec_error(error: Exception) -> CecError:
-    """Bad input for an error of a file, a shortage for too little memory.
+    """Return an exception as a `CecError`.
 
-    An unexpected error is shown with its traceback.
+    Errors of files become `InputError`, too little memory becomes `ShortageError`. The traceback of
+    an unexpected error is printed.
     """
     if isinstance(error, CecError):
         return error
@@ -205,7 +204,7 @@ def as_cec_error(error: Exception) -> CecError:
 
 
 def complain_unexpected(error: BaseException) -> None:
-    """Print what nobody has foreseen: where it comes from, and one message."""
+    """Print the traceback of an unexpected error, and one message."""
     tell(_traceback_of(error))
     words = f": {error}" if str(error) else ""
     complain(f"unexpected {type(error).__name__}{words}")
@@ -217,7 +216,7 @@ def complain(error: object) -> None:
 
 
 def pack_error(error: BaseException | None) -> bytes:
-    """An exception, or none, as bytes that `unpack_error` reads on any rank.
+    """Return an exception, or None, as bytes for `unpack_error`.
 
     Examples
     --------
@@ -231,7 +230,7 @@ def pack_error(error: BaseException | None) -> bytes:
 
 
 def unpack_error(message: bytes) -> BaseException | None:
-    """The exception; a `CecError` that tells it in words where its class cannot be had."""
+    """Return the exception; a `CecError` with its text if its class cannot be imported."""
     if not message:
         return None
     text, packed = pickle.loads(message)
@@ -239,12 +238,12 @@ def unpack_error(message: bytes) -> BaseException | None:
         found = pickle.loads(packed)
         return found.error() if isinstance(found, _Parts) else found
     except Exception:  # such as the import of a module that only rank 0 finds
-        log.info("an exception whose class cannot be had here: %s", text)
+        log.info("an exception whose class cannot be imported here: %s", text)
         return CecError(text)
 
 
 class _Parts:
-    """An exception whose class takes other arguments than `args`: set up without them."""
+    """An exception whose class takes other arguments than `args`."""
 
     def __init__(self, error: BaseException) -> None:
         self._kind = type(error)
@@ -259,7 +258,7 @@ class _Parts:
 
 
 def _packed(content: Any) -> bytes | None:
-    """None for what does not survive the way."""
+    """Pickle an object; None if it cannot be unpickled."""
     try:
         message = pickle.dumps(content)
         pickle.loads(message)

@@ -1,6 +1,6 @@
-"""What is wrong with how ranks were started, or only slow: findings from facts, with the remedy.
+"""Findings about how ranks were started: what is wrong or slow, and what to do about it.
 
-Nothing here looks at the machine: who calls has gathered the facts.
+The functions take facts and do not look at the computer themselves.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from cec_mpi.text import listed, plural
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found, with what to do about it.
+    """A finding, with what to do about it.
 
     Attributes
     ----------
     kind : {"error", "warning", "advice"}
-        A run cannot be right; it is right and slow; it could be better.
+        A run would fail; it would be slow; it could be better.
     text : str
         One sentence.
     """
@@ -30,7 +30,7 @@ class Finding:
     text: str
 
 
-# What each launcher is told: so many ranks, each bound to no core or to a NUMA domain.
+# Options of launchers: the number of ranks, and their binding to no core or to a NUMA domain.
 _STARTING = {OPEN_MPI: "mpirun -n", MPICH: "mpiexec -n", INTEL: "mpirun -n", SLURM: "srun -n"}
 _BINDING = {
     OPEN_MPI: {"none": "mpirun --bind-to none", "numa": "mpirun --map-by numa --bind-to numa"},
@@ -42,7 +42,7 @@ _ANY_BINDING = {"none": "no binding", "numa": "binding to NUMA domains"}
 
 
 def binding(launcher: Launcher | None, to: Literal["none", "numa"]) -> str:
-    """How this launcher is told what to bind ranks to, or what to look for in another's manual."""
+    """Return the option of this launcher for binding ranks, or what to look for in its manual."""
     return _BINDING.get(launcher.maker if launcher else "", _ANY_BINDING)[to]
 
 
@@ -53,20 +53,20 @@ def wrong_ranks(
     launcher: Launcher | None = None,
     shards: Sequence[int] = (),
 ) -> str:
-    """What is wrong with a number of ranks for a store; empty when it is right.
+    """Return what is wrong with the number of ranks; empty if it fits the store.
 
     Parameters
     ----------
     size : int
-        Ranks that were started.
+        Number of ranks.
     machines : sequence of int
-        That are to take part.
+        Machines that take part.
     total : int
-        How many there are.
+        Number of machines of the store.
     launcher : Launcher or None
-        That started them; None for one process that was started by hand.
+        Launcher of the ranks; None for a process that was started by hand.
     shards : sequence of int, optional
-        Of each machine, where they were asked for; by default each machine of the store has one.
+        Number of shards of each machine, if options have set it.
 
     Examples
     --------
@@ -95,18 +95,19 @@ def wrong_ranks(
 def find_crowds(
     places: Sequence[Place], threads: Sequence[int], launcher: Launcher | None
 ) -> list[Finding]:
-    """Nodes with more ranks or threads than cores.
+    """Find nodes with more ranks or threads than cores.
 
-    The first place is the master's: it waits while machines compute, and is not counted.
+    The first place is that of the master, which is not counted, because it waits while machines
+    compute.
 
     Parameters
     ----------
     places : sequence of Place
-        Of each rank.
+        Places of ranks.
     threads : sequence of int
         BLAS threads of each rank.
     launcher : Launcher or None
-        That started them.
+        Launcher of the ranks.
     """
     ranks: dict[Place, str] = {}
     too_many: dict[Place, str] = {}
@@ -148,14 +149,14 @@ def find_crowds(
 
 
 def where_found(found: Mapping[Place, str]) -> str:
-    """Nodes, with what was found on the first."""
+    """Return nodes, with the finding on the first one."""
     first = next(iter(found))
     others = f" on {first.host}" if len(found) > 1 else ""
     return f"{listed(node.host for node in found)} ({found[first]}{others})"
 
 
 def unseen_shards(path: str, here: str, machines: Mapping[int, str]) -> str:
-    """The message where machines do not see shards that the master sees.
+    """Return the message about machines that do not see shards that the master sees.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Who started this process, what Slurm can start, and whether others outlive a killed process.
+"""The launcher of this process, what Slurm can start, and whether others outlive a killed process.
 
-All of it is read from what launchers set in the environment, and from what Slurm's programs print.
+All of it is read from the environment, and from the output of Slurm's programs.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from cec_mpi.times import SRUN_SECONDS
 
 OPEN_MPI, MPICH, INTEL, SLURM = "Open MPI", "MPICH", "Intel MPI", "srun"
-_PMI = "a launcher"  # of which nothing is known but that it speaks PMI
+_PMI = "a launcher"  # an unknown one that uses PMI
 
-# What launchers set for each process: its rank, and the number of processes (the first of these
-# that is there: what Slurm says of tasks may be said of the whole job).
+# Variables of each launcher: the rank of a process, and the number of processes (the first one that
+# is set; SLURM_NTASKS may be that of the whole job).
 _VARIABLES = {
     OPEN_MPI: ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     INTEL: ("PMI_RANK", "PMI_SIZE"),
@@ -24,33 +24,33 @@ _VARIABLES = {
     SLURM: ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
     _PMI: ("PMI_RANK", "PMI_SIZE"),
 }
-# What only this launcher sets. The order above matters too: any of them may start its
-# processes on other nodes by srun.
+# Variables that only this launcher sets. The order above matters too: any launcher may start its
+# processes on other nodes with srun.
 _MARKS = {INTEL: "I_MPI_HYDRA_UUID", MPICH: "MPI_LOCALNRANKS", SLURM: "SLURM_STEP_ID"}
-# What identifies the job. MPICH sets nothing of the kind.
+# Variables that identify the job. MPICH sets none.
 _JOBS = {
     OPEN_MPI: ("PMIX_NAMESPACE",),
     INTEL: ("I_MPI_HYDRA_UUID",),
     SLURM: ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
 }
-_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")  # of all variables of launchers
+_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "SLURM_")  # of variables of launchers
 _NO_STEP_OF_TASKS = 0xFFFFFFF0  # SLURM_STEP_ID in a batch script or an interactive shell
 _NO_LAUNCHER = "run without a launcher (cec-mpi run starts its own machines)"
-_NO_JOB = "67108862"  # the number of a job that is not there: srun loads its plugin, and ends
+_NO_JOB = "67108862"  # a job that does not exist: srun loads its plugin, and ends
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """What the environment says of the launcher of this process.
+    """The launcher of this process, from the environment.
 
     Attributes
     ----------
     maker : str
-        Whose it is.
+        MPI to which it belongs.
     name : str
-        As a user knows it.
+        Name for users.
     size, rank : int
-        Of all that it started, and of this process.
+        Number of processes that it started, and rank of this process.
     """
 
     maker: str
@@ -60,12 +60,12 @@ class Launcher:
 
     @property
     def is_srun(self) -> bool:
-        """Whether it is Slurm's own, not one that Slurm has started."""
+        """Whether it is srun itself, not a launcher that srun has started."""
         return self.maker == SLURM
 
 
 def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
-    """The launcher that started this process, or None when it was started by hand."""
+    """Return the launcher that started this process; None if it was started by hand."""
     for maker, (rank, *sizes) in _VARIABLES.items():
         if _MARKS.get(maker, rank) not in environ:
             continue
@@ -80,10 +80,10 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
 
 
 def job_id(environ: Mapping[str, str] = os.environ) -> str:
-    """What identifies the launch that started this process, or an empty text if nothing does.
+    """Return the identifier of the launch of this process; empty if there is none.
 
-    It is the same in all processes of one launch, and another in each launch; also in a job
-    that Slurm has requeued, whose step has the same PMIX_NAMESPACE as before.
+    It is the same in all processes of a launch and differs between launches, also if Slurm has
+    requeued a job, whose step has the same PMIX_NAMESPACE as before.
 
     Examples
     --------
@@ -97,13 +97,13 @@ def job_id(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def rank_of_launcher() -> int:
-    """The rank of this process; 0 if it was started by hand."""
+    """Return the rank of this process; 0 if it was started by hand."""
     launcher = detect_launcher()
     return 0 if launcher is None else launcher.rank
 
 
 def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
-    """These variables but those of launchers: for a program that is started by hand."""
+    """Return the environment without variables of launchers."""
     return {name: value for name, value in environ.items() if not name.startswith(_PREFIXES)}
 
 
@@ -116,12 +116,12 @@ def _name(maker: str, environ: Mapping[str, str]) -> str:
 
 
 def ranks_by_node(text: str) -> list[int]:
-    """The ranks on each node, which Slurm writes in short.
+    """Return the number of ranks on each node, from the short form of Slurm.
 
     Raises
     ------
     ValueError
-        It is no such text.
+        The text has another form.
 
     Examples
     --------
@@ -139,12 +139,12 @@ def ranks_by_node(text: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Continuity:
-    """What happens to the other processes when one is killed.
+    """Whether other processes continue when one is killed.
 
     Attributes
     ----------
     continues : bool or None
-        Whether they continue; None if that cannot be told.
+        Whether they continue; None if unknown.
     remedy : str
         What to type if they do not; empty if they do.
     """
@@ -165,18 +165,18 @@ def continuity(
     environ: Mapping[str, str] = os.environ,
     settings: Mapping[str, str] | None = None,
 ) -> Continuity:
-    """Whether the others continue when a process is killed, as far as a process can see.
+    """Return whether the others continue when a process is killed, as far as can be seen.
 
-    Options of srun's command line cannot be seen, nor can ``mpirun --continuous`` of Open MPI.
+    Options of srun's command line and ``mpirun --continuous`` of Open MPI cannot be seen.
 
     Parameters
     ----------
     launcher : Launcher or None
         None if the process was started by hand.
     environ : mapping of str to str
-        What the launcher has set.
+        The environment.
     settings : mapping of str to str, optional
-        Of Slurm, as `slurm_settings` returns them; only srun needs them.
+        Settings of Slurm (`slurm_settings`), only for srun.
     """
     if launcher is None or launcher.maker == INTEL:
         return Continuity(True)
@@ -191,9 +191,9 @@ def continuity(
 
 
 def present_continuity() -> Continuity | None:
-    """The continuity of this process's launcher, or None if it was started by hand.
+    """Return the continuity of this process's launcher; None if it was started by hand.
 
-    Under srun, Slurm is asked for its settings: call this where the answer is printed.
+    Under srun this calls Slurm for its settings: call it only where the answer is printed.
     """
     launcher = detect_launcher()
     if launcher is None:
@@ -202,7 +202,7 @@ def present_continuity() -> Continuity | None:
 
 
 def _of_open_mpi(environ: Mapping[str, str]) -> Continuity:
-    """Of mpirun, which shows ``--with-ft ulfm`` (5) or ``--enable-recovery`` (4), nothing else."""
+    """Continuity under mpirun, which shows only ``--with-ft ulfm`` or ``--enable-recovery``."""
     is_5 = "PRTE_LAUNCHED" in environ
     shown = "OMPI_MCA_mpi_ft_enable" if is_5 else "OMPI_MCA_orte_enable_recovery"
     if environ.get(shown) == "1":
@@ -214,10 +214,10 @@ def _of_open_mpi(environ: Mapping[str, str]) -> Continuity:
 
 
 def _of_srun(environ: Mapping[str, str], settings: Mapping[str, str]) -> Continuity:
-    """Of srun: its variables come before the settings of Slurm."""
+    """Continuity under srun: its variables come before the settings of Slurm."""
     kill = environ.get("SLURM_KILL_BAD_EXIT", settings.get("KillOnBadExit"))
     wait = environ.get("SLURM_WAIT") or settings.get("WaitTime")
-    ends = [_number("1" if kill == "" else kill), _number(wait)]  # an empty variable kills
+    ends = [_number("1" if kill == "" else kill), _number(wait)]  # an empty variable means 1
     if ends == [0, 0]:
         return Continuity(True)
     continues = False if any(ends) else None
@@ -225,27 +225,27 @@ def _of_srun(environ: Mapping[str, str], settings: Mapping[str, str]) -> Continu
 
 
 def _number(text: str | None) -> int | None:
-    """The number that a text begins with, ``0 sec`` for example."""
+    """Return the number at the beginning of a text, for example ``0 sec``."""
     found = re.match(r"\d+", text or "")
     return int(found[0]) if found else None
 
 
 def srun_list() -> tuple[str, ...] | None:
-    """What ``srun --mpi=`` may be, where there is a Slurm that answers."""
+    """Return the values of ``srun --mpi=``; None without a Slurm that answers."""
     return srun_kinds(_said("--mpi=list")) or None
 
 
 def srun_load_problem(kind: str) -> str:
-    """Why ``srun --mpi=kind`` cannot start anything here, or an empty text.
+    """Return why ``srun --mpi=kind`` cannot start anything here; empty if it can.
 
-    ``srun --mpi=list`` lists plugins by their files, not by what they need. Asked to join a job
-    that does not exist, srun starts nothing, but loads the plugin first.
+    ``srun --mpi=list`` lists the files of plugins, not whether they can be loaded. If srun is asked
+    to join a job that does not exist, it loads the plugin and starts nothing.
     """
     return load_problem(kind, _said(f"--mpi={kind}", f"--jobid={_NO_JOB}", "--ntasks=1", "true"))
 
 
 def srun_kinds(text: str) -> tuple[str, ...]:
-    r"""What ``srun --mpi=`` may be, from what ``srun --mpi=list`` prints.
+    r"""Return the values of ``srun --mpi=`` from the output of ``srun --mpi=list``.
 
     Examples
     --------
@@ -256,7 +256,7 @@ def srun_kinds(text: str) -> tuple[str, ...]:
 
 
 def load_problem(kind: str, text: str) -> str:
-    r"""Why a kind cannot be loaded, from what srun prints when it was asked for it.
+    r"""Return why a plugin cannot be loaded, from the output of srun.
 
     Examples
     --------
@@ -272,12 +272,12 @@ def load_problem(kind: str, text: str) -> str:
 
 
 def slurm_settings() -> dict[str, str]:
-    """The settings of the Slurm that answers, or none."""
+    """Return the settings of Slurm; empty without a Slurm that answers."""
     return read_settings(said_by("scontrol", "show", "config"))
 
 
 def read_settings(text: str) -> dict[str, str]:
-    r"""The settings that ``scontrol show config`` prints.
+    r"""Return the settings from the output of ``scontrol show config``.
 
     Examples
     --------
@@ -288,8 +288,8 @@ def read_settings(text: str) -> dict[str, str]:
 
 
 def said_by(*command: str, environ: Mapping[str, str] | None = None) -> str:
-    """What a program prints; nothing where there is none, or it does not end."""
-    import subprocess  # now: hardly any rank starts a program
+    """Return the output of a program; empty if it does not exist or does not end."""
+    import subprocess  # few ranks start a program
 
     try:
         done = subprocess.run(
@@ -307,13 +307,13 @@ def said_by(*command: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 def _said(*words: str) -> str:
-    """What srun prints."""
+    """Return the output of srun."""
     import shutil
 
     path = shutil.which("srun")
     if path is None:
         return ""
-    # As if by hand: inside a step, its variables would be taken for options.
+    # Without the variables of a step, which srun would take for options.
     variables = without_launcher(os.environ)
     if "SLURM_CONF" in os.environ:
         variables["SLURM_CONF"] = os.environ["SLURM_CONF"]

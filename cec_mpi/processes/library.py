@@ -1,7 +1,7 @@
 """The MPI library of this process, and whether it can join the others.
 
-All of it is read from what the library says of itself and from the environment, before
-MPI_Init: a library that the launcher does not fit makes worlds of one there, or aborts.
+All of it is read from the library and the environment before MPI_Init: a library that does not fit
+the launcher makes worlds of one process there, or aborts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from cec_mpi.processes.launcher import INTEL, MPICH, OPEN_MPI, Launcher, ranks_by_node
 from cec_mpi.text import plural
 
-# The names of a library's own launcher; the first are those of Linux distributions.
+# Names of the launcher of a library; those of Linux distributions come first.
 _PROGRAMS = {
     OPEN_MPI: ("mpirun.openmpi", "mpirun"),
     MPICH: ("mpiexec.mpich", "mpiexec"),
@@ -34,13 +34,13 @@ class Library:
     name : str
         Name and version.
     maker : str
-        Open MPI, MPICH or Intel MPI; empty for another one, of which nothing is assumed.
+        Open MPI, MPICH or Intel MPI; empty for another one.
     major : int
-        Of its version; 0 when it does not say.
+        Major version; 0 if unknown.
     over : frozenset of str
-        Ways beside its usual one, "pmix" or "pmi", in which it was built to find the others.
+        Interfaces to launchers, "pmix" or "pmi", in addition to its usual one.
     program : Path or None
-        Its own launcher, where that lies beside it.
+        Its own launcher, if that is installed with it.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Library:
 
     @property
     def srun_kind(self) -> str:
-        """What ``srun --mpi=`` has to be."""
+        """The value of ``srun --mpi=`` for this library."""
         return "pmix" if self.maker == OPEN_MPI or "pmix" in self.over else "pmi2"
 
 
 def maker_of(text: str) -> str:
-    """Whose MPI a program or library says that it is; empty where it does not say.
+    """Return the MPI that the output of a program or library names; empty if none.
 
     Examples
     --------
@@ -69,14 +69,14 @@ def maker_of(text: str) -> str:
 
 
 def read_library(text: str, path: Path | None) -> Library:
-    """What a library is.
+    """Describe a library.
 
     Parameters
     ----------
     text : str
-        Of MPI_Get_library_version.
+        Output of MPI_Get_library_version.
     path : Path or None
-        The file, as far as it is known.
+        Its file, if known.
     """
     name = " ".join(text.strip("\0").split("\n")[0].split(",")[0].split())
     name = name.replace("MPICH Version:", "MPICH").removesuffix(" for Linux* OS")
@@ -94,9 +94,9 @@ def read_library(text: str, path: Path | None) -> Library:
 
 
 def _roots(path: Path) -> list[Path]:
-    """Where a library may have been installed to: in each, it lies somewhere below ``lib``.
+    """Return the possible installation directories, in which the library is below ``lib``.
 
-    Not the root: what ``/bin`` has belongs to ``/usr``.
+    The root is not one of them, because ``/bin`` belongs to ``/usr``.
     """
     return [
         parent
@@ -106,7 +106,7 @@ def _roots(path: Path) -> list[Path]:
 
 
 def library_file(maps: str) -> Path | None:
-    """The MPI library among the files that a process has mapped, as ``/proc/self/maps`` has them.
+    """Return the MPI library among the mapped files, from the text of ``/proc/self/maps``.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def library_file(maps: str) -> Path | None:
 
 @cache
 def library() -> Library:
-    """The MPI library of this Python."""
+    """Return the MPI library of this Python."""
     from mpi4py import MPI
 
     path = library_file(Path("/proc/self/maps").read_text())
@@ -130,12 +130,12 @@ def library() -> Library:
 
 
 def library_name() -> str:
-    """Name and version of the MPI library."""
+    """Return name and version of the MPI library."""
     return library().name
 
 
 def is_mpi_error(error: BaseException) -> bool:
-    """Whether MPI has raised this, as where a rank is lost."""
+    """Whether an exception comes from MPI, for example after the loss of a rank."""
     module = sys.modules.get("mpi4py.MPI")
     return module is not None and isinstance(error, module.Exception)
 
@@ -147,16 +147,16 @@ def mpi_is_initialized() -> bool:
 
 
 def world_size() -> int:
-    """Processes that were started together."""
+    """Return the number of processes in COMM_WORLD."""
     from mpi4py import MPI
 
     return MPI.COMM_WORLD.size
 
 
 def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether MPI_Init may be tried: False where it is known to abort, or to find nobody.
+    """Whether MPI_Init may be called: False if it is known to abort or to find no other process.
 
-    True does not say that it finds the others: compare the size of the world afterwards.
+    With True it may still not find the others: compare the size of the world afterwards.
     """
     offers_pmix = "PMIX_NAMESPACE" in environ
     offers_pmi = bool({"PMI_FD", "PMI_PORT", "PMI_RANK"} & set(environ))
@@ -171,14 +171,14 @@ def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = 
 
 
 def wrong_launcher(launcher: Launcher, library: Library, problem: str = "") -> str:
-    """The message where processes do not find each other, with the remedy.
+    """Return the message about processes that do not find each other, with the remedy.
 
     Parameters
     ----------
     launcher : Launcher
     library : Library
     problem : str
-        Why this Slurm cannot load what the library needs; empty where it can.
+        Why this Slurm cannot load what the library needs; empty if it can.
     """
     own = str(library.program or f"{library.maker or 'that library'}'s own mpirun")
     remedy = f"start them with {own}"
@@ -194,7 +194,7 @@ def wrong_launcher(launcher: Launcher, library: Library, problem: str = "") -> s
 
 
 def too_many_for_srun(library: Library, cores: int, environ: Mapping[str, str]) -> str | None:
-    """The message where MPI_Init aborts for want of cores, in the one process that is to say it.
+    """Return the message about too few cores for MPI_Init, in the process that prints it.
 
     Open MPI 5 under srun aborts in each process whose number on its node is not below the
     number of cores.
@@ -204,9 +204,9 @@ def too_many_for_srun(library: Library, cores: int, environ: Mapping[str, str]) 
     library : Library
         Open MPI.
     cores : int
-        Of this node.
+        Number of cores of this node.
     environ : mapping of str to str
-        What srun has set.
+        The environment.
     """
     try:
         node, number = int(environ["SLURM_NODEID"]), int(environ["SLURM_LOCALID"])

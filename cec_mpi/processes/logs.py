@@ -18,15 +18,15 @@ from cec_mpi.files.saving import reason_of
 def log_file(
     path: Path | None, without: Callable[[str], None] = lambda problem: None
 ) -> Iterator[None]:
-    """Send this process's log to a file, begun anew, or nowhere.
+    """Write this process's log to a new file, or nowhere.
 
-    Where it cannot be written, now or later, who asked for it decides what becomes of that.
+    If it cannot be written, now or later, `without` is called.
 
     Parameters
     ----------
     path : Path or None
     without : callable
-        Called once with the reason when there is no log, or none from then on.
+        Called once with the reason if the log cannot be written.
     """
     if path is None:
         yield
@@ -51,7 +51,7 @@ def log_file(
 
 
 class _LogFile(logging.FileHandler):
-    """Writes until it cannot, in place of a traceback for each line then."""
+    """Stops at the first error, instead of printing a traceback for each line."""
 
     def __init__(self, path: Path, without: Callable[[str], None]) -> None:
         self._path = path

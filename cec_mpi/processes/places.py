@@ -1,4 +1,4 @@
-"""Where processes run: cores, memory, and the network cards that rank 0 can listen at."""
+"""Where processes run: cores, memory, and the network cards at which rank 0 can listen."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SYSTEM = Path("/sys/devices/system")
 _GROUPS = Path("/sys/fs/cgroup")
 _MINE = Path("/proc/self/cgroup")
 
-# Where launchers say to ranks which cards they are to use: names, addresses and networks. Open
-# MPI's does not pass on what is for its own daemons (prte_if_include), and srun says nothing.
+# Variables in which launchers name the cards for ranks: names, addresses and networks. Open MPI
+# does not pass on the option for its own daemons (prte_if_include), and srun sets none.
 _CARDS_OF_LAUNCHERS = (
     "OMPI_MCA_btl_tcp_if_include",
     "MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE",  # MPICH's, of -iface and HYDRA_IFACE
@@ -40,25 +40,24 @@ class Place:
     ----------
     host : str
     ranks : int
-        Ranks on this node.
+        Number of ranks on this node.
     cores : int
-        Cores of the node that its ranks may use, together. Hardware threads of one core are
-        one.
+        Number of cores of the node that its ranks may use together. Hardware threads of a core
+        count once.
     own_cores : int
-        Cores that this rank may use.
+        Number of cores that this rank may use.
     domains : int
-        NUMA domains of the node that its ranks may use, together.
+        Number of NUMA domains of the node that its ranks may use together.
     own_domains : int
         NUMA domains that this rank may use.
     node : int
-        The first rank of this node: names of hosts may be the same on several.
+        The first rank of this node, because several nodes may have the same host name.
     unbound_cores : int
-        Cores of the node that its ranks could use if the launcher bound them to none; 0 where
-        that is not known.
+        Number of cores that its ranks could use without binding; 0 if unknown.
     network : str
-        Of `network_here`.
+        Result of `network_here`.
     memory : int
-        Bytes that the ranks of this node may use, together; 0 where that is not known.
+        Bytes that the ranks of this node may use together; 0 if unknown.
     """
 
     host: str
@@ -74,12 +73,12 @@ class Place:
 
     @property
     def threads(self) -> int:
-        """BLAS threads for this rank: its share of the node's cores, at least 1."""
+        """BLAS threads of this rank: its share of the node's cores, at least 1."""
         return max(1, min(self.own_cores, self.cores // self.ranks))
 
 
 def by_node(places: Sequence[Place]) -> dict[Place, list[int]]:
-    """The ranks of each node, under the place of its first rank."""
+    """Return the ranks of each node, by the place of its first rank."""
     ranks: dict[int, list[int]] = {}
     for rank, place in enumerate(places):
         ranks.setdefault(place.node, []).append(rank)
@@ -87,7 +86,7 @@ def by_node(places: Sequence[Place]) -> dict[Place, list[int]]:
 
 
 def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
-    """Collective: where each rank runs, in the order of ranks."""
+    """Collective: return where each rank runs, in the order of ranks."""
     from mpi4py import MPI
 
     mine = os.sched_getaffinity(0)
@@ -113,7 +112,7 @@ def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
 
 
 def place_here() -> Place:
-    """Where this process runs, as it sees it alone."""
+    """Return where this process runs, as if it were alone on its node."""
     mine = os.sched_getaffinity(0)
     cores, domains = count_cores(mine), count_domains(mine)
     return Place(
@@ -130,10 +129,10 @@ def place_here() -> Place:
 
 
 def places_together(alone: Sequence[Place]) -> list[Place]:
-    """Complete what processes see alone by how many of them share a node.
+    """Complete the places of single processes by how many of them share a node.
 
-    Processes that reach each other at 127.0.0.1 share a node. Cores that ranks were bound to are
-    taken to differ.
+    Processes that reach each other at 127.0.0.1 share a node. Bound ranks are assumed to have
+    different cores.
 
     Examples
     --------
@@ -155,16 +154,17 @@ def places_together(alone: Sequence[Place]) -> list[Place]:
 
 
 def limit_threads(threads: int) -> Any:
-    """Let BLAS use this many threads in this process, whatever the launcher set."""
+    """Set the number of BLAS threads of this process, whatever the launcher has set."""
     from threadpoolctl import threadpool_limits
 
     return threadpool_limits(threads)
 
 
 def unbound_processors() -> set[int]:
-    """Processors that this process could use if it were bound to none: all of its cpuset.
+    """Return the processors that this process could use without binding: all of its cpuset.
 
-    Found by asking for all for a moment; where that is refused, those that it may use.
+    The process asks for all processors for a moment. If that is refused, those that it may use are
+    returned.
     """
     bound = os.sched_getaffinity(0)
     try:
@@ -178,9 +178,9 @@ def unbound_processors() -> set[int]:
 
 
 def count_cores(processors: Set[int], system: Path = _SYSTEM) -> int:
-    """Cores of these processors: hardware threads of one core count once.
+    """Return the number of cores of these processors; hardware threads of a core count once.
 
-    Where the system does not say, each processor is a core.
+    If the system does not tell, each processor counts as a core.
     """
     cores = set()
     for number in processors:
@@ -193,13 +193,13 @@ def count_cores(processors: Set[int], system: Path = _SYSTEM) -> int:
 
 
 def count_domains(processors: Set[int], system: Path = _SYSTEM) -> int:
-    """NUMA domains that these processors are in; 1 where the system does not say."""
+    """Return the number of NUMA domains of these processors; 1 if the system does not tell."""
     lists = [path.read_text() for path in system.glob("node/node[0-9]*/cpulist")]
     return max(1, sum(not processors.isdisjoint(_numbers(text)) for text in lists))
 
 
 def _numbers(text: str) -> set[int]:
-    """The numbers of a list like ``0-3,8``."""
+    """Return the numbers of a list like ``0-3,8``."""
     found: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -208,7 +208,7 @@ def _numbers(text: str) -> set[int]:
 
 
 def memory_here(mine: Path = _MINE, groups: Path = _GROUPS) -> int:
-    """Bytes of memory of this node, or as many as the groups of this process may use."""
+    """Return the bytes of memory of this node, or the limit of this process's cgroups."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     try:
         lines = mine.read_text().splitlines()
@@ -224,7 +224,7 @@ def memory_here(mine: Path = _MINE, groups: Path = _GROUPS) -> int:
 
 
 def _limits(root: Path, path: str, name: str) -> list[int]:
-    """Of a group and those that it is in; one that has none says so in a word."""
+    """Return the limits of a group and of its parents."""
     found = []
     directory = root / path.lstrip("/")
     for group in (directory, *directory.parents):
@@ -240,13 +240,13 @@ def _limits(root: Path, path: str, name: str) -> list[int]:
 
 
 class Card(NamedTuple):
-    """An address of a network card; one with several is there several times.
+    """An address of a network card; a card with several addresses is listed several times.
 
     Attributes
     ----------
     name : str
     address : str
-        IPv4, or IPv6 that is not of the link alone.
+        An IPv4 address, or an IPv6 address that is not link-local.
     """
 
     name: str
@@ -254,12 +254,12 @@ class Card(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nobody else reaches it."""
+        """Whether only this computer reaches it."""
         return ipaddress.ip_address(self.address).is_loopback
 
     @property
     def is_of_the_link_alone(self) -> bool:
-        """Whether it is an IPv6 address that says nothing without the name of a card."""
+        """Whether it is a link-local IPv6 address, which is valid only with the name of a card."""
         address = ipaddress.ip_address(self.address)
         return address.version == 6 and address.is_link_local
 
@@ -267,19 +267,19 @@ class Card(NamedTuple):
 def where_to_listen(
     interface: str | None, environ: Mapping[str, str] = os.environ
 ) -> tuple[str, ...]:
-    """Return the addresses at which rank 0 listens; an empty one stands for all of this host.
+    """Return the addresses at which rank 0 listens; an empty one stands for all addresses.
 
     Parameters
     ----------
     interface : str or None
-        What the user says: names of cards, addresses, and networks as 10.0.0.0/8.
+        Option of the user: names of cards, addresses, and networks such as 10.0.0.0/8.
     environ : mapping of str to str
-        Where the launcher says what cards it uses.
+        The environment, in which the launcher may name cards.
 
     Raises
     ------
     InputError
-        There is no such card.
+        No card matches.
     """
     if interface is not None:
         try:
@@ -301,10 +301,9 @@ def where_to_listen(
 
 
 def cards_of_launcher(here: Sequence[Card], environ: Mapping[str, str]) -> list[Card]:
-    """Those cards that the launcher says ranks are to use; none where it says nothing.
+    """Return the cards that the launcher names for ranks; empty if it names none.
 
-    Where it names what this computer does not have, or only what others cannot reach, it says
-    nothing either.
+    Names that this computer does not have, or that only it can reach, do not count.
 
     Examples
     --------
@@ -323,7 +322,7 @@ def cards_of_launcher(here: Sequence[Card], environ: Mapping[str, str]) -> list[
 
 
 def matching(text: str, here: Iterable[Card]) -> list[Card]:
-    """The cards that a list names: by name, address or network.
+    """Return the cards in a list of names, addresses and networks.
 
     Examples
     --------
@@ -353,23 +352,23 @@ def _listed(found: Iterable[Card]) -> str:
 
 
 def network_here() -> str:
-    """A mark that processes share which reach each other at 127.0.0.1."""
+    """Return a text that is the same for processes that reach each other at 127.0.0.1."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/net').readlink()}"
-    except OSError:  # as in a sandbox
+    except OSError:  # for example in a sandbox
         return socket.gethostname()
 
 
 def cards() -> list[Card]:
-    """The network cards of this computer that have an address.
+    """Return the network cards of this computer that have an address.
 
     Raises
     ------
     OSError
-        The system does not say.
+        The system does not tell.
     """
-    import psutil  # by rank 0 alone, and only where others can come from elsewhere
+    import psutil  # only on rank 0
 
     found = []
     for name, entries in psutil.net_if_addrs().items():

@@ -1,8 +1,8 @@
-"""Work on a store shared out over ranks: encode, verify, repair, decode, add-machine.
+"""Work on a store that ranks share: encode, verify, repair, decode, add-machine.
 
-Rank 0 runs the command; the others wait, without burning a core, for works to take part
-in. Each rank does the same part of the pieces and tells rank 0 of each that is done. When
-one fails, rank 0 tells all to stop, waits until they have, and raises the first error.
+Rank 0 runs the command; the others wait for works, without using a core. Each rank does an equal
+part of the pieces, and reports each to rank 0. If one fails, rank 0 tells all to stop, waits until
+they have stopped, and raises the first error.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _FOUND, _DONE, _FAILED = "found", "done", "failed"
 def run_shared(
     comm: MPI.Intracomm, body: Callable[[SharedRunner], int], watch: Watch | None = None
 ) -> int:
-    """Collective: run `body` on rank 0 with a runner that has all ranks work.
+    """Collective: run `body` on rank 0 with a runner that uses all ranks.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm
-        Of processes that see the same files.
+        All processes must see the same files.
     body : callable
         Gets a `Runner`; returns an exit code.
     watch : callable, optional
-        Told of progress, on rank 0.
+        Called with the progress, on rank 0.
 
     Returns
     -------
     int
-        What `body` returned on rank 0, 0 on the others.
+        The return value of `body` on rank 0, and 0 on the others.
     """
     places = place_of_ranks(comm)
     comm = comm.Dup()
@@ -69,11 +69,11 @@ class SharedRunner:
     ----------
     comm : mpi4py.MPI.Intracomm
     threads : int
-        The most that any rank has.
+        Largest number of threads of a rank.
     own_threads : int
-        Of this rank.
+        Number of threads of this rank.
     watch : callable, optional
-        Told of progress.
+        Called with the progress.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class SharedRunner:
         return self._found
 
     def _end_all(self) -> None:
-        """Tell all ranks that the work is over, and wait until each has said that it is."""
+        """Tell all ranks that the work is over, and wait until each has confirmed it."""
         ends = [self._comm.isend(None, rank, _END) for rank in range(1, self._comm.size)]
         while self._working:
             self._hear(_arrived(self._comm, _TOLD))
@@ -138,7 +138,7 @@ class SharedRunner:
 
 
 def _help(comm: MPI.Intracomm, threads: int, master_host: str) -> None:
-    """Take part in one work after the other until there are no more."""
+    """Take part in works until there are no more."""
     while (work := _arrived(comm, _WORK).recv()) is not None:
         sent: list[MPI.Request] = []
 
@@ -160,7 +160,7 @@ def _help(comm: MPI.Intracomm, threads: int, master_host: str) -> None:
             tell(_DONE)
         except Exception as caught:
             error = as_cec_error(caught)
-            if socket.gethostname() != master_host:  # whose files may be other ones
+            if socket.gethostname() != master_host:  # whose files may differ
                 error.args = (f"{error} (on {socket.gethostname()})",)
             tell(_FAILED, error)
         if not ended:
@@ -169,13 +169,13 @@ def _help(comm: MPI.Intracomm, threads: int, master_host: str) -> None:
 
 
 def _share(pieces: Sequence[Any], rank: int, size: int) -> Sequence[Any]:
-    """One rank's part of the pieces: neighbours on the disk stay together."""
+    """Return the part of a rank; pieces that are adjacent on the disk stay together."""
     first, last = (len(pieces) * k // size for k in (rank, rank + 1))
     return pieces[first:last]
 
 
 def _arrived(comm: MPI.Intracomm, tag: int) -> MPI.Message:
-    """Wait for a message; its contents are still to be received."""
+    """Wait for a message, and return it before it is received."""
     patience = Patience()
     while (message := comm.improbe(tag=tag)) is None:
         patience.pause()

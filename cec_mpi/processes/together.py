@@ -76,24 +76,24 @@ log = logging.getLogger(__name__)
 def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
     """Start MPI and return COMM_WORLD.
 
-    The time limit of the start holds on, until `all_have_met`.
+    The time limit of the start ends with `all_have_met`.
 
     Parameters
     ----------
     start_timeout : float, optional
-        Seconds that all ranks have to meet (see `seconds_to_meet`).
+        Seconds in which all ranks must meet (see `seconds_to_meet`).
 
     Raises
     ------
     InputError
-        There is no MPI library, it cannot be loaded, or the launcher is another MPI's.
+        There is no MPI library, it cannot be loaded, or the launcher belongs to another MPI.
     """
     import mpi4py
 
-    mpi4py.rc(initialize=False, finalize=True)  # to look before MPI_Init, which may abort
+    mpi4py.rc(initialize=False, finalize=True)  # to check before MPI_Init, which may abort
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of what is checked here anyway
+            warnings.simplefilter("ignore", RuntimeWarning)  # about what is checked here
             from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise InputError(
@@ -118,7 +118,7 @@ def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
 
 
 def begin_start(start_timeout: float | None = None) -> None:
-    """Start MPI under a time limit, if nobody has started it yet (see `start_mpi`)."""
+    """Start MPI under a time limit, unless it has been started (see `start_mpi`)."""
     import mpi4py
     from mpi4py import MPI
 
@@ -139,7 +139,7 @@ def _end_mpi() -> None:
 
 
 def start_anyway() -> None:
-    """Start MPI, whoever launched this process, as importing ``mpi4py.MPI`` does."""
+    """Start MPI as importing ``mpi4py.MPI`` does, with any launcher."""
     from mpi4py import MPI
 
     if not MPI.Is_initialized():
@@ -149,12 +149,12 @@ def start_anyway() -> None:
 
 
 def check_world() -> None:
-    """Refuse to go on where the launcher started processes that do not find each other.
+    """Raise if the launcher started processes that do not find each other.
 
     Raises
     ------
     InputError
-        The world is smaller than what the launcher started.
+        The world is smaller than the number of processes that the launcher started.
     """
     launcher = detect_launcher()
     if launcher is not None and launcher.size > world_size():
@@ -162,17 +162,16 @@ def check_world() -> None:
 
 
 def _refusal(launcher: Launcher) -> str:
-    """Why ranks do not find each other; the one that prints it asks Slurm what it can load."""
+    """Return why ranks do not find each other; rank 0 asks Slurm what it can load."""
     asks = launcher.is_srun and launcher.rank == 0
     problem = srun_load_problem(library().srun_kind) if asks else ""
     return wrong_launcher(launcher, library(), problem)
 
 
 def check_packages(comm: MPI.Intracomm) -> None:
-    """Collective: refuse to go on where ranks run different versions of this package.
+    """Collective: raise if ranks run different versions of this package.
 
-    What ranks say to each other differs between versions, so this comes first, and in plain
-    text.
+    Messages differ between versions, so this is checked first, in plain text.
 
     Raises
     ------
@@ -187,7 +186,7 @@ def check_packages(comm: MPI.Intracomm) -> None:
 
 @cache
 def fingerprint() -> tuple[str, str]:
-    """A mark of this package that changes with its files, and where it is."""
+    """Return a digest of the files of this package, and its directory."""
     root = Path(__file__).parents[1]
     mark = 0
     for room, rooms, names in os.walk(root):
@@ -200,19 +199,21 @@ def fingerprint() -> tuple[str, str]:
 
 
 def different_packages(found: Sequence[Sequence[str]]) -> str:
-    """What is wrong when ranks run different versions of this package; empty when they do not.
+    """Return the message about different versions of this package; empty if all are the same.
 
     Parameters
     ----------
     found : sequence of (host, version, digest, path)
-        Of each rank; versions to come may say more.
+        One for each rank; later versions may add fields.
     """
     hosts: dict[tuple[str, str, str], list[str]] = {}
     for host, version, digest, path, *_ in found:
         hosts.setdefault((version, digest, path), []).append(host)
     if len({(version, digest) for version, digest, _ in hosts}) == 1:
         return ""
-    marks = len({version for version, _, _ in hosts}) == 1  # of files that differ all the same
+    marks = (
+        len({version for version, _, _ in hosts}) == 1
+    )  # the files differ although the version is the same
     which = "; ".join(
         f"{version}{f' (files {digest})' if marks else ''} in {path} on {listed(where)}"
         for (version, digest, path), where in hosts.items()
@@ -221,12 +222,12 @@ def different_packages(found: Sequence[Sequence[str]]) -> str:
 
 
 def seconds_to_meet(seconds: object, ranks: int) -> float:
-    """Seconds that so many ranks have to meet: as given, by default 60 and one more per rank.
+    """Return the seconds in which ranks must meet: by default 60, and one more per rank.
 
     Raises
     ------
     InputError
-        What was given is no positive number.
+        The value is not a positive number.
 
     Examples
     --------
@@ -245,15 +246,15 @@ def seconds_to_meet(seconds: object, ranks: int) -> float:
 
 
 def meet(comm: MPI.Intracomm, seconds: float = float("inf")) -> None:
-    """Collective: wait until all ranks have come, which ends a start that is limited.
+    """Collective: wait until all ranks have called this, which ends the time limit of a start.
 
-    Rank 0 hears of each, and only its word lets the others go: so a rank that goes on while
-    another waits in vain never waits for rank 0 in vain.
+    Each rank reports to rank 0, which then lets all continue: so no rank continues unless rank 0
+    does.
 
     Raises
     ------
     MachineError
-        So many seconds were not enough.
+        The time is over.
     """
     here, word = np.ones(1, dtype=np.uint8), np.zeros(1, dtype=np.uint8)
     came = np.zeros(comm.size if comm.rank == 0 else 0, dtype=np.uint8)
@@ -266,7 +267,7 @@ def meet(comm: MPI.Intracomm, seconds: float = float("inf")) -> None:
             return
     this_process.kept.append((requests, here, word, came))
     who = f"not all of {comm.size} ranks have reached open_operator"
-    if comm.rank == 0:  # some hand on together what others have sent them
+    if comm.rank == 0:  # some ranks forward what others have sent
         known = max(1, int(came.sum()))
         who = f"{known} of {comm.size} ranks are known to have reached open_operator"
     raise MachineError(
@@ -325,13 +326,13 @@ def run_together(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
 
 
 def check_start(comm: MPI.Intracomm) -> None:
-    """Collective: refuse a communicator of processes that were not started to work together.
+    """Collective: raise if the processes were not started to work together.
 
     Raises
     ------
     InputError
-        On all ranks alike: processes that the launcher started do not find each other, or
-        run different versions of this package.
+        On all ranks: processes that the launcher started do not find each other, or run different
+        versions of this package.
     """
     try:
         check_world()
@@ -349,16 +350,16 @@ def check_start(comm: MPI.Intracomm) -> None:
 
 @contextmanager
 def all_coming(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[None]:
-    """Collective: go on when all ranks have come, and let what follows meet them in time too.
+    """Collective: wait until all ranks have called this, within a time limit.
 
-    Where the start has a time limit already, as in `run_together`, it holds on.
+    The limit also holds in the ``with``. A time limit of `run_together` is kept.
 
     Raises
     ------
     MachineError
-        In each rank that has come, when others have not in time. Leaving then ends the job.
+        Other ranks have not called this in time. The end of this process then ends the job.
     InputError
-        `start_timeout` is no positive number.
+        `start_timeout` is not a positive number.
     """
     if is_limited():
         yield
@@ -367,7 +368,7 @@ def all_coming(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[Non
         limit = seconds_to_meet(start_timeout, comm.size)
     except InputError as error:
         raise raised_together(comm, error) from None
-    watch_start(limit + MEETING_SECONDS, comm.size, comm.rank)  # where MPI does not even answer
+    watch_start(limit + MEETING_SECONDS, comm.size, comm.rank)  # if MPI does not answer
     try:
         meet(comm, limit)
     except MachineError as error:
@@ -385,9 +386,9 @@ def all_coming(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[Non
 
 
 def on_master(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
-    """Collective: do `work` on rank 0 and give its result to all, or raise its error on all.
+    """Collective: call `work` on rank 0; returns its result, or raises its error, on all ranks.
 
-    An error that is no `CecError` is logged with its traceback and raised as one.
+    Another error than a `CecError` is logged with its traceback and raised as a `CecError`.
     """
     result: T | None = None
     error: CecError | None = None

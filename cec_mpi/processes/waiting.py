@@ -1,10 +1,9 @@
-"""Waiting for MPI without burning a core.
+"""Waiting for MPI without using a whole core.
 
-Every MPI library burns the whole core of a rank that waits in a blocking call, or wakes
-it late where ranks share cores. A request that is tested between short sleeps costs a few per
-cent of a core, and wakes a fraction of a millisecond late. What comes within a millisecond, as
-it did the last time, is better waited for awake, in a loop that gives the core to whoever
-else can use it.
+A rank that waits in a blocking call of MPI uses its core completely, or wakes late if ranks share
+cores. Testing a request between short sleeps takes a few per cent of a core, and wakes a fraction
+of a millisecond late. If the last wait was shorter than a millisecond, the process stays awake in a
+loop that yields the core to others.
 """
 
 from __future__ import annotations
@@ -30,21 +29,20 @@ _threads = threading.local()
 
 
 class Clock(Protocol):
-    """Where time comes from: `time`, or what a test or a simulation has in its place."""
+    """A clock: the module `time`, or that of a test or simulation."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment."""
+        """Return seconds since some moment."""
 
     def sleep(self, seconds: float, /) -> None:
-        """Wait for so long."""
+        """Wait for this number of seconds."""
 
 
 class Rhythm:
-    """How long the waits at one place last: after a short one, the next is waited for awake.
+    """How long the waits at one place last: after a short wait, the next one stays awake.
 
-    But not where somebody else computes on this core for as long as the kernel lets it: then a
-    rank that gives the core away has it back late, and one that wakes from a sleep at once. So
-    for a tenth of a second all waits of this process sleep.
+    If another process computes on this core, a rank that yields gets the core back late, while one
+    that sleeps wakes in time. Then all waits of this process sleep for a tenth of a second.
     """
 
     _crowded_until = 0.0  # of `time.monotonic`
@@ -60,25 +58,25 @@ class Rhythm:
         return _SOON
 
     def lost_core(self) -> None:
-        """Awake, and others ran for long: somebody computes here who does not wait."""
+        """Note that another process computes on this core."""
         Rhythm._crowded_until = time.monotonic() + _CROWDED
 
 
 class Patience:
     """Pauses between two looks at something.
 
-    Sleeps grow with the time waited: a short wait ends promptly, a long one costs next to
-    nothing, and neither is prolonged by more than 2 % (or a shortest sleep).
+    Sleeps grow with the time waited: a wait is prolonged by at most 2 % (or a shortest sleep), and
+    a long wait takes hardly any time of the core.
 
     Parameters
     ----------
     transfer : int
-        Bytes that are on their way already: MPI moves them only while it is called, so
-        no sleep begins before they can have arrived.
+        Bytes that are being transferred. MPI moves them only while it is called, so there is no
+        sleep before they can have arrived.
     longest : float
         Seconds of the longest sleep.
     rhythm : Rhythm, optional
-        Of the waits at this place. Without it none is expected to be short.
+        Rhythm of the waits at this place. Without it no wait is expected to be short.
     clock : Clock, optional
         By default `time`.
     """
@@ -108,23 +106,23 @@ class Patience:
             self._clock.sleep(min(max(_SHORTEST_SLEEP, _LATE * waited), self._longest))
 
     def waited(self) -> float:
-        """Seconds so far."""
+        """Return the seconds waited so far."""
         return self._clock.monotonic() - self._begin
 
     def again(self) -> None:
-        """Something is there, and more is waited for: from now on."""
+        """Start again, because something has arrived and more is expected."""
         now = self._looked()
         self._longest_wait = max(self._longest_wait, now - self._begin)
         self._begin = now
 
     def over(self) -> None:
-        """All is there; the longest wait is what the rhythm expects of the next ones."""
+        """End the wait; the rhythm expects the longest part for the next wait."""
         self.again()
         if self._rhythm is not None:
             self._rhythm.last = self._longest_wait
 
     def _looked(self) -> float:
-        """The time; if it took long to look again, others have the core."""
+        """Return the time; notes if another process had the core."""
         before, self._before = self._before, self._clock.monotonic()
         late = self._before - before > _LOST and before - self._begin < self._awake
         if late and self._rhythm is not None:
@@ -139,18 +137,19 @@ def wait_for(
     longest: float = LONGEST_SLEEP,
     rhythm: Rhythm | None = None,
 ) -> bool:
-    """Wait until all requests are complete; False when so many seconds were not enough.
+    """Wait until all requests are complete; False if the time is over.
 
     Parameters
     ----------
     requests : sequence of mpi4py.MPI.Request
     transfer : int
-        As in `Patience`.
+        See `Patience`.
     seconds : float
+        Longest wait.
     longest : float
-        As in `Patience`.
+        See `Patience`.
     rhythm : Rhythm, optional
-        As in `Patience`.
+        See `Patience`.
     """
     patience = Patience(transfer, longest, rhythm)
     pending = list(requests)
@@ -163,7 +162,7 @@ def wait_for(
 
 
 def _sleep_on_time() -> None:
-    """Have the sleeps of this thread end when they should, where the kernel can be asked."""
+    """Make the sleeps of this thread end on time (Linux)."""
     if getattr(_threads, "on_time", False):
         return
     _threads.on_time = True

@@ -1,7 +1,8 @@
-"""Faults of MPI libraries and of their launchers, and what is done here in spite of each.
+"""Workarounds for faults of MPI libraries and launchers.
 
-One function a fault; when the fault is mended, its function can go. They were seen with Open MPI
-5.0, MPICH 5.0 and Intel MPI 2021 of PyPI, and mpi4py 4.1, or as it says.
+There is one function for each fault; it can be removed when the fault is repaired. The faults were
+seen with Open MPI 5.0, MPICH 5.0 and Intel MPI 2021 of PyPI, and mpi4py 4.1, unless another version
+is named.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ _M_PERTURB = -6  # of malloc.h
 
 @contextmanager
 def zeros_from_malloc() -> Iterator[None]:
-    """Let malloc give zeros inside: MPI_Init of MPICH under Slurm.
+    """Make malloc return zeros in the ``with``: for MPI_Init of MPICH under Slurm.
 
-    MPICH 5 sends Slurm's PMI server addresses among which are bytes that it has never set. Zeros
-    it can shorten; with what this process kept there before, lines are oftener longer than the
-    1,024 bytes that the server reads at once, and MPI_Init aborts or hangs.
+    MPICH 5 sends addresses with uninitialised bytes to Slurm's PMI server. It shortens zeros; with
+    other bytes lines are often longer than the 1,024 bytes that the server reads at once, and
+    MPI_Init aborts or hangs.
 
-    Elsewhere malloc stays as it is: what a library reserves would be written, which takes a
-    process of Intel MPI that is alone 1.2 s, and gigabytes of memory.
+    In other cases malloc is not changed: a library would write to all memory that it reserves,
+    which takes a single process of Intel MPI 1.2 s, and gigabytes of memory.
     """
     launcher, libc = detect_launcher(), ctypes.CDLL(None)
     wanted = library().maker == MPICH or (launcher is not None and launcher.is_srun)
@@ -55,9 +56,10 @@ def zeros_from_malloc() -> Iterator[None]:
 
 
 def init_mpi() -> None:
-    """As ``MPI.Init_thread``, but let other threads of Python run meanwhile.
+    """Call MPI_Init_thread while other threads of Python can run.
 
-    mpi4py holds the interpreter's lock in there: a thread could not end a start that hangs.
+    mpi4py holds the interpreter's lock in ``MPI.Init_thread``: no thread could end a start that
+    hangs.
     """
     from mpi4py import MPI
 
@@ -80,28 +82,29 @@ def init_mpi() -> None:
 
 
 def srun_has_started_open_mpi() -> bool:
-    """Whether this process is Open MPI's under srun."""
+    """Whether this process uses Open MPI and was started by srun."""
     launcher = detect_launcher()
     return launcher is not None and launcher.is_srun and library().maker == OPEN_MPI
 
 
 @cache
 def await_others() -> None:
-    """Wait a moment for other processes to come out of MPI_Init, before the first message.
+    """Wait a moment for other processes to return from MPI_Init, before the first message.
 
-    Open MPI 5 lets a process come out of it while others cannot take a message yet, and end in
-    a segmentation fault: 5 of 120 starts by ``srun --mpi=pmix``, and none of 120 after a pause of
-    0.1 s (https://github.com/open-mpi/ompi/issues/12495). By mpirun, none of 60 on four hosts.
+    In Open MPI 5 a process may return while others cannot receive a message yet, and end with a
+    segmentation fault: 5 of 120 starts with ``srun --mpi=pmix``, and none of 120 after a pause of
+    0.1 s (https://github.com/open-mpi/ompi/issues/12495). With mpirun it was none of 60 on four
+    hosts.
     """
     if srun_has_started_open_mpi():
         time.sleep(MPI_INIT_SECONDS)
 
 
 def finalize_in_order(rank: int, code: int) -> int:
-    """Collective: end MPI on all ranks; rank 0 alone gives the launcher a code that is not 0.
+    """Collective: end MPI on all ranks; only rank 0 gives the launcher an exit code other than 0.
 
-    Open MPI's launcher hung, or complained, when several ranks left with such a code at
-    once: 5 and 61 times in 1,631 runs, and never in 1,629 when they left like this.
+    Open MPI's launcher hung or complained if several ranks left with such a code at once: 5 and 61
+    times in 1,631 runs, and never in 1,629 with this function.
     """
     from mpi4py import MPI
 
@@ -113,11 +116,10 @@ def finalize_in_order(rank: int, code: int) -> int:
 
 
 def abort_world(code: int) -> None:
-    """As ``Abort`` of a communicator, which ends all processes of the job with this exit code.
+    """Abort COMM_WORLD, which ends all processes of the job with this exit code.
 
-    It is COMM_WORLD that is aborted: from one that was duplicated, Intel MPI's launcher
-    returned 255 in 19 of 20 jobs, and MPICH's 9 in one. MPICH's Abort returns when it has told
-    the launcher.
+    With a duplicated communicator Intel MPI's launcher returned 255 in 19 of 20 jobs, and MPICH's 9
+    in one. MPICH's Abort returns after it has told the launcher.
     """
     from mpi4py import MPI
 
@@ -127,11 +129,11 @@ def abort_world(code: int) -> None:
 
 
 def abort_by_launcher(code: int) -> None:
-    """As `abort_world`, by the launcher alone, where it has to be asked.
+    """Make the launcher end all processes with this exit code, without MPI.
 
-    Most launchers end all processes when one leaves with such a code, and return that. Those of
-    MPICH and Intel MPI return another one, unless they are told in their own words. (MPI_Abort,
-    with others in MPI_Finalize, crashed Open MPI's.)
+    Most launchers end all processes if one leaves with an exit code other than 0, and return that
+    code. Those of MPICH and Intel MPI return another code unless they get this command. (MPI_Abort
+    while others are in MPI_Finalize crashed Open MPI's launcher.)
     """
     launcher = detect_launcher()
     if launcher is not None and launcher.maker in (MPICH, INTEL):

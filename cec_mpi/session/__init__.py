@@ -1,4 +1,4 @@
-"""Machines gathered around a master, and the stores that they open for it.
+"""Sessions: machines that serve a master, and the stores that they open.
 
 One of three rooms that touch MPI.
 """

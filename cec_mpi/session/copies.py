@@ -1,4 +1,4 @@
-"""Each machine's shards copied to the node that it runs on."""
+"""Copying the shards of each machine to its node."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DONE = 1  # tag: bytes of its shard that a rank has copied; None when it is don
 _SECONDS_BETWEEN = 0.2  # two messages of a rank
 
 Staged = list[tuple[str, int, int]]
-"""Host, machine and bytes copied (0: the copy was there)."""
+"""Host, machine and bytes copied (0 if the copy existed)."""
 
 
 def stage_together(
@@ -55,14 +55,14 @@ def stage_together(
     placed : Placed
         How many shards each machine has.
     speeds : sequence of float, mapping of str to float, or "learn"
-        By which they are shared out where that is left to us.
+        Speeds by which shards are distributed, if `placed` leaves that open.
     watch : callable, optional
-        Told of progress, on rank 0.
+        Called with the progress, on rank 0.
 
     Raises
     ------
     CecError
-        On all ranks alike.
+        On all ranks.
     """
 
     def prepare() -> tuple[Manifest, Placement, list[int]]:
@@ -103,7 +103,7 @@ def stage_together(
 
 
 def _follow(comm: MPI.Intracomm, sizes: list[int], watch: Watch | None) -> None:
-    """Hear from all other ranks how far they are, until each is done."""
+    """Receive the progress of all other ranks until each has finished."""
     from mpi4py import MPI
 
     done = dict.fromkeys(range(1, comm.size), 0)
@@ -159,7 +159,7 @@ def _stage(
     pattern: str,
     tell: Callable[[int], None],
 ) -> int:
-    """Copy some shards to this node; returns how many bytes."""
+    """Copy some shards to this node; returns the bytes copied."""
     copied = 0
     for place, shard in enumerate(shards):
 

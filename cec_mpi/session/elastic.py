@@ -48,19 +48,19 @@ from cec_mpi.wire.sockets.machine_end import Connection, GoneMasterError
 
 
 def launched() -> Launcher | None:
-    """The launcher that started several processes, this one among them."""
+    """Return the launcher, if it has started several processes."""
     launcher = detect_launcher()
     return launcher if launcher is not None and launcher.size > 1 else None
 
 
 def serve_launched(options: SessionOptions, file: Path) -> int:
-    """Be a machine on a rank from 1 on; returns the exit code.
+    """Serve as a machine on a rank from 1 on; returns the exit code.
 
     Parameters
     ----------
     options : SessionOptions
     file : Path
-        As of `elastic`.
+        See `elastic`.
     """
     launcher = launched()
     assert launcher is not None
@@ -84,11 +84,12 @@ def elastic(
     ----------
     options : SessionOptions
     file : Path
-        The connection file; with `listen` only notes for ranks that come too late are beside it.
+        The connection file. With `listen` it is not written, but notes for late ranks are beside
+        it.
     logs : Path, optional
         Directory for a log of each machine.
     look : callable
-        Called while processes are waited for that were started; what it raises ends the run.
+        Called while the run waits for processes that were started; an exception ends the run.
 
     Raises
     ------
@@ -192,7 +193,7 @@ def _listening(options: SessionOptions, file: Path) -> SocketHub:
 
 
 def _of_an_earlier_run(file: Path) -> ConnectionFile | None:
-    """What an earlier run has left there; the file of a run that still listens is refused."""
+    """Return the file of an earlier run; raises if that run still listens."""
     if not file.exists():
         return None
     found = read_connection_file(file)
@@ -207,7 +208,7 @@ def _of_an_earlier_run(file: Path) -> ConnectionFile | None:
 def _machines_here(
     options: SessionOptions, file: Path, seconds: float
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Machines that run as processes of this computer, and end with this one."""
+    """Start machines as processes of this computer, which end with this one."""
     started = []
     job, encryption = job_id(), str(int(options.encryption))
     source = str(file) if options.listen is None else options.listen
@@ -219,7 +220,7 @@ def _machines_here(
                     [sys.executable, "-m", "cec_mpi.session.machine", *words],
                     stdin=subprocess.DEVNULL,
                     env=without_launcher(os.environ),
-                    start_new_session=True,  # Ctrl-C is for this process, which tells the others
+                    start_new_session=True,  # so that Ctrl-C reaches only this process
                 )
             )
         yield started

@@ -1,4 +1,4 @@
-"""Machines gathered around a master until it leaves: ranks in lockstep, or all in this process."""
+"""Gathering machines: ranks in lockstep, or all in this process."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def gathered(
     comm: MPI.Intracomm | None, logs: Path | None = None, options: SessionOptions | None = None
 ) -> Iterator[Session | None]:
-    """Collective: machines that serve a master on rank 0, until it leaves.
+    """Collective: make ranks machines that serve the master on rank 0, until it leaves.
 
-    However rank 0 leaves, all ranks leave: with the same exception, if it is by one.
+    All ranks leave when rank 0 does, with the same exception if there is one.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def gathered(
     logs : Path, optional
         Directory for a log of each machine.
     options : SessionOptions, optional
-        How ranks are waited for.
+        How long to wait for ranks.
 
     Yields
     ------
@@ -60,7 +60,6 @@ def gathered(
         if options.inject:
             raise InputError("inject needs machines that are processes: all are in this process")
         with ExitStack() as kept:
-            # What it opened ends with it.
             yield Session(LocalHub(), [place_here()], "", kept)
         return
     begin_start(options.start_timeout)
@@ -75,8 +74,8 @@ def gathered(
 
 
 def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | None]:
-    """Serve, or be served, by collectives."""
-    if comm.rank:  # which reads nothing that only the master needs
+    """Serve or be served in lockstep."""
+    if comm.rank:  # it does not load what only the master needs
         from cec_mpi.session.serving import serve
         from cec_mpi.wire.collective.machine_end import CollectiveMachineEnd
     else:
@@ -108,7 +107,7 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
 
 
 def serves(comm: MPI.Intracomm) -> bool:
-    """Whether processes of this communicator serve an operator, or ask one."""
+    """Whether processes of this communicator have an operator."""
     group = comm.Get_group()
     try:
         return any(_have_two_in_common(group, other) for other in this_process.serving)
@@ -126,7 +125,7 @@ def _have_two_in_common(group: MPI.Group, other: MPI.Group) -> bool:
 
 @contextmanager
 def _once(comm: MPI.Intracomm) -> Iterator[None]:
-    """Refuse processes that serve already: they would wait for ever."""
+    """Raise if the processes serve another operator: they would wait forever."""
     group = comm.Get_group()
     try:
         if serves(comm):

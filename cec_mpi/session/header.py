@@ -1,4 +1,4 @@
-"""What the steps of a run have in common: the first line of its records, and where ranks are."""
+"""The header of a run's records, and the table of its ranks."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def run_header(
     places: Sequence[Place],
     library: str,
 ) -> dict[str, Any]:
-    """Versions, where each rank is, the store and the options, ready for JSON.
+    """Return the header of records: versions, ranks, store and options, ready for JSON.
 
     Parameters
     ----------
     opening : Opening
     options : SessionOptions
     speeds : sequence of float or None
-        Of machines, if they were given.
+        Speeds of machines, if they were given.
     opened : sequence of Opened
-        What ranks from 1 on said to it.
+        Reports of ranks from 1 on.
     emulation : Emulation or None
     places : sequence of Place
-        Of ranks from 0 on; one alone when all machines are in this process.
+        Places of ranks from 0 on; one place if all machines are in this process.
     library : str
-        Name of the MPI library; empty for none.
+        Name of the MPI library; empty without MPI.
     """
     import mpi4py
     import scipy
@@ -94,13 +94,13 @@ def run_header(
 
 
 def host_of_ranks(places: Sequence[Place], ranks: int) -> list[str]:
-    """The host of the master and of each machine and spare, also when all are in one process."""
+    """Return the host of each rank, also if all are in one process."""
     hosts = [place.host for place in places]
     return hosts if len(hosts) > 1 else hosts * ranks
 
 
 def placement_table(header: Mapping[str, Any]) -> str:
-    """Where each rank of a run is, and where it reads its shard, for people.
+    """Return a table of where each rank runs and reads its shard.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def placement_table(header: Mapping[str, Any]) -> str:
 
 
 def _shards_read(shards: Sequence[int], files: str | Sequence[str]) -> str:
-    """Which shards of a machine are where, of shards one behind the other."""
+    """Return which shards a machine reads, and from which directories."""
     several = [files] if isinstance(files, str) else files
     where = dict.fromkeys(str(Path(file).parent) for file in several)
     first, last = shards[0], shards[-1]

@@ -1,4 +1,4 @@
-"""All machines in this process: the same steps without MPI."""
+"""A hub whose machines are all in this process."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from cec_mpi.wire.protocol import Together
 
 
 class LocalHub(Together):
-    """The master's end when the machines are objects beside it.
+    """The master's end if the machines are objects of this process.
 
-    They make steps together, or compute the jobs that they are asked for when the hub is asked for
-    events, in the order in which they were asked.
+    They make steps together. With `elastic` they get jobs, and compute them when `events` is
+    called, in the order in which they were sent.
 
     Parameters
     ----------
     elastic : bool
-        Ask machines for jobs, as the master of an elastic run does.
+        Whether machines get jobs, as in an elastic run.
     spares : int
-        Processes that become machines in the place of lost ones.
+        Number of spares, which replace lost machines.
     clock : Clock
     """
 
@@ -50,7 +50,7 @@ class LocalHub(Together):
         self._problems: dict[int, str] = {}  # by rank
 
     def open(self, opening: Opening) -> list[Opened]:
-        """Open the shards; one machine at a time is measured, as one at a time computes."""
+        """Open the shards; one machine at a time is measured, because one at a time computes."""
         opened = []
         self._opened, self._opening = [], opening
         for number in opening.machines:
@@ -71,7 +71,7 @@ class LocalHub(Together):
         return opened
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
-        """The machines serve the store that they opened last."""
+        """See `Hub.admit`."""
         machines, self._opened, opening = self._opened, [], self._opening
         assert opening is not None
         for machine in machines:
@@ -91,32 +91,32 @@ class LocalHub(Together):
         return JobsEnd(self, number, opening)
 
     def refuse(self, error: CecError) -> None:
-        """They do not."""
+        """See `Hub.refuse`."""
         self._opened = []
 
     def stop(self, error: BaseException | None) -> None:
-        """Nothing to do: the machines end with this process."""
+        """Do nothing: the machines end with this process."""
 
     # Jobs.
 
     def ask(self, job: Job, content: NDArray[Any]) -> None:
-        """As `ElasticHub.ask`."""
+        """See `ElasticHub.ask`."""
         rank = self._rank_of(job.machine)
         self.roster.ask(rank)
         job.content, job.asked = content, True
         self._jobs[rank] = job
 
     def busy(self) -> dict[int, Job]:
-        """As `ElasticHub.busy`."""
+        """See `ElasticHub.busy`."""
         states = State.COMPUTING, State.LATE
         return {j.machine: j for rank, j in self._jobs.items() if self.roster[rank].state in states}
 
     def awaited(self) -> set[int]:
-        """As `ElasticHub.awaited`."""
+        """See `ElasticHub.awaited`."""
         return self.roster.machines(State.JOINING)
 
     def events(self) -> Iterator[Event]:
-        """As `Hub.events`; machines compute now."""
+        """See `Hub.events`; machines compute in this call."""
         for process in self.roster.living():
             if process.state is State.JOINING:
                 self._open_all(process)
@@ -133,7 +133,7 @@ class LocalHub(Together):
         yield from super().events()
 
     def compute(self, rank: int, job: Job) -> bool:
-        """Have the machine of a rank answer; False if it has not, and is to be asked again."""
+        """Compute the job of a rank; False if it has not answered and must be asked again."""
         machine = self._machines[job.store, rank]
         if job.adopted is not None:
             opening, _ = self._openings[job.store]
@@ -151,29 +151,29 @@ class LocalHub(Together):
         return True
 
     def lose(self, machine: int, reason: str) -> None:
-        """A machine dies, and a spare becomes this machine."""
+        """Make a machine die; a spare replaces it."""
         self.roster.lose(self._rank_of(machine), reason)
         self._fill()
 
     def late(self, machine: int) -> None:
-        """As `ElasticHub.late`."""
+        """See `ElasticHub.late`."""
         self.roster.late(self._rank_of(machine))
 
     def give_up(self, machine: int, reason: str) -> None:
-        """As `ElasticHub.give_up`; no spare takes its place."""
+        """See `ElasticHub.give_up`; no spare replaces the machine."""
         self.roster.give_up(self._rank_of(machine), reason)
 
     def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
-        """As `ElasticHub.exclude`."""
+        """See `ElasticHub.exclude`."""
         self.roster.exclude(self._rank_of(machine), reason, change)
         self._fill()
 
     def report(self, machine: int) -> str:
-        """As `ElasticHub.report`."""
+        """See `ElasticHub.report`."""
         return self._problems[self._rank_of(machine)]
 
     def close(self, store: int) -> None:
-        """As `ElasticHub.close`."""
+        """See `ElasticHub.close`."""
         del self._openings[store]
         self._machines = {key: each for key, each in self._machines.items() if key[0] != store}
 
@@ -202,7 +202,7 @@ class LocalMasterEnd:
     ----------
     hub : LocalHub
     machines : list of Machine
-        Ascending by number; other machines of the store take no part.
+        The machines that take part, ascending by number.
     opening : Opening
     """
 
@@ -224,7 +224,7 @@ class LocalMasterEnd:
         """Begin a step."""
         self._step, self._product = step, product
         if assignment is not self._assignment:
-            self._assignment = None  # until all have it: an interrupt may come in between
+            self._assignment = None  # until all machines have it: an interrupt may come in between
             intervals = self._placement.stacked(assignment.intervals_of_all(), self._rows)
             for machine in self._machines:
                 machine.assign(intervals.get(machine.number, ()))
@@ -232,12 +232,12 @@ class LocalMasterEnd:
         return 0
 
     def share(self, values: NDArray[Any]) -> int:
-        """Keep them for the computation."""
+        """Keep the values for the computation."""
         self._shared = values
         return 0
 
     def collect(self) -> Answers:
-        """Let the machines compute, one after the other."""
+        """Make the machines compute one after the other."""
         adjoint, columns = product = self._product
         values = self._values.of(product)
         if adjoint:
@@ -271,9 +271,9 @@ class LocalMasterEnd:
         return Answers(values, seconds, load_seconds, load_bytes, failed, not_finite=not_finite)
 
     def reports(self) -> dict[int, str]:
-        """What went wrong, by machine."""
+        """Return the last errors by machine."""
         return self._problems
 
     def close(self) -> None:
-        """Let the shards go."""
+        """Close the shards."""
         self._machines = []

@@ -1,8 +1,8 @@
 """A machine of an elastic run: finds the run, serves it until it ends, and leaves.
 
-``cec-mpi join`` starts one on any computer. A launcher, or the run itself, starts others for the
-run, as ranks 1, 2, ...: these leave with exit code 0 unless the master is gone, because launchers
-and batch systems treat another code as a failure of the run.
+``cec-mpi join`` starts one on any computer. A launcher, or the run itself, starts others as ranks
+1, 2, ...: these exit with 0 unless the master is gone, because launchers and batch systems take
+another exit code for a failure of the run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Source = Path | ConnectionFile
 
 
 def source_of(text: str, encryption: bool = True) -> Source:
-    """Where a machine finds its run: a connection file, or ``HOST:PORT`` with a key.
+    """Return where a machine finds its run: a connection file, or ``HOST:PORT`` with a key.
 
     The key is in the environment variable CEC_MPI_KEY.
 
@@ -81,22 +81,22 @@ def join(
     source : Path or ConnectionFile
         See `source_of`.
     signals : NotedSignals
-        Of this process: after one of them it leaves.
+        Signals of this process: it leaves after one of them.
     machine : int, optional
         Number of the machine that it asks to be.
     shards : int, optional
-        That it can hold at most.
+        Most shards that it can hold.
     memory : int, optional
-        Bytes of shards that it can hold at most.
+        Most bytes of shards that it can hold.
     retry : float, optional
-        Seconds to wait for a run that is not there yet, or has ended and may be resumed.
+        Seconds to wait for a run that has not started, or has ended and may be resumed.
     threads : int, optional
-        BLAS threads; by default its share of the cores.
+        Number of BLAS threads; by default its share of the cores.
 
     Raises
     ------
     InputError
-        There is no such file, or the run refuses this machine.
+        The file does not exist, or the run refuses this machine.
     GoneMasterError
         The master is gone, or cannot be reached.
     DismissedError
@@ -104,7 +104,7 @@ def join(
     ToldToLeaveError
         This process was told to leave.
     MachineError
-        It cannot open its shards, or could not compute.
+        The machine cannot open its shards, or a computation has failed.
     """
     hello = _hello(machine=machine or 0, shards=shards, memory=memory)
     search = _Search(source, signals, retry)
@@ -136,15 +136,15 @@ def serve_as_rank(
     source : Path or ConnectionFile
         See `source_of`.
     file : Path
-        Beside which a note says that the run has ended (`note_of_end`).
+        The connection file; the note that the run has ended is beside it (`note_of_end`).
     rank : int
-        Of this process; it asks to be the machine in this place among those that take part.
+        Rank of this process; it asks to be the machine in this place among those that take part.
     job : str
-        Of the launcher (`job_id`): another one's connection file is ignored.
+        Identifier of the launch (`job_id`): connection files of other launches are ignored.
     seconds : float
-        In which the master has to listen.
+        Time in which the master must listen.
     tells : bool
-        Print that the master is gone, if no other rank does.
+        Whether to print that the master is gone, if no other rank does.
     """
     launch = file, job, os.getppid()
     with NotedSignals() as signals:
@@ -179,7 +179,7 @@ def _hello(
 
 
 def _served(connection: Connection, hello: Hello, end: SocketMachineEnd) -> BaseException | None:
-    """Serve on a connection; returns what the master left with, or that it is gone."""
+    """Serve on a connection; returns the exception with which the master left, or lost it."""
     try:
         connection.send(HELLO, hello.packed())
         error = serve(end)
@@ -208,7 +208,7 @@ class _Search:
         self.file: ConnectionFile | None = None  # of this run, read last
 
     def found(self, seconds: float) -> Connection:
-        """A connection to the master, within so many seconds."""
+        """Return a connection to the master within this number of seconds."""
         due = time.monotonic() + seconds
         while True:
             was_there = isinstance(self._source, Path) and self._source.exists()
@@ -226,12 +226,12 @@ class _Search:
             self._pause()
 
     def again(self, error: BaseException) -> Connection:
-        """A new connection, where the network failed for a while, or a process was stopped.
+        """Return a new connection, after the network failed or a process was stopped.
 
         Raises
         ------
         BaseException
-            `error`, where the run has ended.
+            `error`, if the run has ended.
         """
         if not isinstance(error, GoneMasterError):
             raise _gone(error)
@@ -290,14 +290,14 @@ class _Search:
 
 
 def _gone(error: BaseException) -> BaseException:
-    """The error of a machine whose master has left with another one."""
+    """Return the error of a machine whose master has left with an exception."""
     if isinstance(error, ToldToLeaveError):
         return error
     return GoneMasterError(f"the master has left: {_why(error)}")
 
 
 def _why(error: BaseException) -> str:
-    """What the master has left with; the end of a program has no words of its own."""
+    """Return in words why the master has left."""
     if isinstance(error, KeyboardInterrupt):
         return "stopped by Ctrl-C"
     if isinstance(error, SystemExit):
@@ -312,7 +312,7 @@ def _name(source: Source) -> str:
     return f"{host}:{port}"
 
 
-# A note tells processes of the launcher that come too late that the run has ended.
+# A note tells processes of the launcher that are late that the run has ended.
 
 
 class _OverError(Exception):
@@ -336,10 +336,10 @@ def note_of_end(file: Path, job: str) -> Iterator[None]:
 
 
 def _tell_once(gone: GoneMasterError, file: Path, job: str) -> None:
-    """Print why this process leaves, unless another rank has left a note that it has done so.
+    """Print why this process leaves, unless the note of another rank says that it has done so.
 
-    The note stays until another run listens here (`remove_notes`). If no directory is shared, one
-    rank of each node prints it.
+    The note stays until another run listens here (`remove_notes`). Without a shared directory one
+    rank of each node prints.
     """
     for note in _notes_of_loss(file, job):
         try:
@@ -353,7 +353,7 @@ def _tell_once(gone: GoneMasterError, file: Path, job: str) -> None:
 
 
 def remove_notes(file: Path, job: str) -> None:
-    """Remove what ranks of an earlier run of this job have left when its master was gone."""
+    """Remove the notes of ranks of an earlier run of this job whose master was gone."""
     for note in _notes_of_loss(file, job):
         with suppress(OSError):
             note.unlink()
@@ -367,7 +367,7 @@ def _look_for_note(file: Path, job: str) -> None:
 
 
 def _notes(file: Path, job: str) -> list[Path]:
-    """Where a note can be: beside the file, or if that is impossible on the master's computer."""
+    """Return the places of a note: beside the file, and in the temporary directory."""
     name = f".cec_mpi-{crc32(f'{file} {job}'.encode(errors='surrogateescape')):08x}.ended"
     return [file.with_name(name), Path(tempfile.gettempdir(), name)]
 

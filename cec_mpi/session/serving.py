@@ -1,4 +1,4 @@
-"""What a machine's rank does until the master leaves: opens stores, answers steps."""
+"""A machine's process: it opens stores and answers steps until the master leaves."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ log = logging.getLogger(__name__)
 
 
 def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseException | None:
-    """Open stores and answer steps until the master says stop.
+    """Open stores and answer steps until the master ends the session.
 
-    An exception in a computation is logged and reported; the machine then stays in step
-    with the others until the master ends the run. SIGTERM and SIGUSR1 are warnings that the
-    machine has to leave soon: it tells the master, and serves on.
+    An exception in a computation is logged and reported; the machine continues until the master
+    ends the run. SIGTERM and SIGUSR1 warn the machine that it must leave soon: it tells the master,
+    and continues to serve.
 
     Parameters
     ----------
     end : MachineEnd
     make : callable
-        Makes the machine of a store, as `Machine` does.
+        Makes the machine of a store, by default a `Machine`.
 
     Returns
     -------
     BaseException or None
-        What the master left with.
+        The exception with which the master has left.
     """
     machines: dict[int, Machine] = {}
     openings: dict[int, Opening] = {}
@@ -76,7 +76,7 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
                     if opened is not None:
                         machines[order.store] = opened
                         openings[order.store] = order.opening
-                case Close():  # a spare may not have opened it
+                case Close():  # which a spare may not have opened
                     machines.pop(order.store, None)
                     openings.pop(order.store, None)
                 case Stop():
@@ -84,7 +84,7 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
 
 
 def answer(machine: Machine, order: Multiply, values: NDArray[Any]) -> tuple[Report, str]:
-    """Answer a step: what the machine says of it, and what went wrong, or nothing."""
+    """Answer a step; returns the report, and the error as text."""
     if order.intervals is not None:
         machine.assign(order.intervals)
     machine.prepare(order.product)
@@ -95,26 +95,26 @@ def answer(machine: Machine, order: Multiply, values: NDArray[Any]) -> tuple[Rep
 
 
 def adopt(machine: Machine, opening: Opening, shards: Sequence[int]) -> tuple[Report, str]:
-    """Take over shards: what the machine says of it, and why that cannot be, or nothing."""
+    """Take over shards; returns the report, and the error as text."""
     try:
         loaded = machine.adopt(shards, partial(open_adopted, opening))
         report = Report(0.0, loaded, mended=machine.mended())
     except Exception as error:
-        log.exception("machine %d takes over no shards", machine.number)
+        log.exception("machine %d could not take over shards", machine.number)
         return Report(failed=True), str(error) or type(error).__name__
     log.info("machine %d has taken over the shards %s", machine.number, shards)
     return report, ""
 
 
 def _warned(report: Report, signals: NotedSignals) -> Report:
-    """A report, with the warning that has come until now."""
+    """Return the report with a warning that this process has received."""
     return report if signals.received is None else replace(report, leaving=True)
 
 
 def _open(
     order: Open, end: MachineEnd, make: Callable[..., Machine], session: ExitStack
 ) -> Machine | None:
-    """Open a store; None if this machine could not, or the master refuses it."""
+    """Open a store; None if the machine cannot open it, or the master refuses it."""
     machine, rate = None, 0.0
     opening, number = order.opening, order.machine
     problems: list[str] = []
@@ -143,7 +143,7 @@ def _open(
 def noting_problems(
     number: int, problems: list[str], passed: type[CecError] | tuple[()] = ()
 ) -> Iterator[None]:
-    """Note why a machine cannot start, in place of raising it: the others wait for it."""
+    """Note why a machine cannot start instead of raising it, because others wait for it."""
     try:
         yield
     except passed:
@@ -154,7 +154,7 @@ def noting_problems(
 
 
 def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = Machine) -> Machine:
-    """A machine with its shards, or one without when it has no part in the store.
+    """Return a machine with its shards, or without shards if it does not serve the store.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = M
 
 
 def open_adopted(opening: Opening, number: int) -> Shard:
-    """A shard that a machine takes over, from the store.
+    """Open a shard that a machine takes over, from the store.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def open_adopted(opening: Opening, number: int) -> Shard:
 
 def _open_shard(store: Store, number: int, copy: Path | None, options: MachineOptions) -> Shard:
     if options.mends:
-        from cec_mpi.store.degraded import DegradedShard  # which makes rows anew
+        from cec_mpi.store.degraded import DegradedShard  # which rebuilds rows
 
         return DegradedShard(store, number, options.shards, options.verify, copy)
     try:

@@ -1,4 +1,4 @@
-"""The machines gathered around a master, and the stores that they open for it."""
+"""A session: the master's side of its machines, and the stores that they open."""
 
 from __future__ import annotations
 
@@ -35,42 +35,42 @@ from cec_mpi.wire.protocol import Hub
 class Running(Enum):
     """How the machines of a session run."""
 
-    ALONE = "all in one process, which is the master too"
-    LOCKSTEP = "ranks of MPI, which make each step together"
+    ALONE = "all in the process of the master"
+    LOCKSTEP = "ranks of MPI that make each step together"
     ELASTIC = "processes that join over sockets, and may be late, lost or leave"
 
 
 class Session:
-    """The master's side of machines that serve it; lives on rank 0.
+    """The master's side of the machines that serve it, on rank 0.
 
     Parameters
     ----------
     hub : Hub
         The wire.
     places : list of Place
-        Where each rank runs, the master first; one place alone when all are here.
+        Where each rank runs, the master first; one place if all are in this process.
     library : str
         Name of the MPI library, for the records.
     kept : ExitStack
-        What holds until the session ends.
+        Closed when the session ends.
     logs : Path, optional
         Directory for a log of each machine.
     turns : Turns, optional
-        Of the threads that use it: whatever the machines do is done in one.
+        Turns of the threads that use the session.
     running : Running
         How the machines run.
     gather : callable, optional
-        Given how many machines are enough, waits for those that were started; returns where the
-        master and these run.
+        Takes the number of machines that are enough, waits for those that were started, and
+        returns the places of the master and the machines.
 
     Attributes
     ----------
     schedule : Schedule
-        Who is available at each step, whichever store it is of.
+        The availability at each step, of all stores.
     slow : list of str
-        What was warned of when it began: the run is right, and slower than it could be.
+        Warnings from the start: reasons why the run is slower than it could be.
     unlogged : list of str
-        Why machines have no logs.
+        Reasons why machines have no logs.
     """
 
     schedule: Schedule
@@ -103,14 +103,14 @@ class Session:
     def open(
         self, store: str | os.PathLike[str], options: SessionOptions, recorder: Recorder
     ) -> Master:
-        """Have the machines open their first store.
+        """Make the machines open their first store.
 
         Parameters
         ----------
         store : path
         options : SessionOptions
         recorder : Recorder
-            Receives a record of each step, of further stores too.
+            Receives a record of each step, also of further stores.
 
         Raises
         ------
@@ -153,17 +153,17 @@ class Session:
 
     @property
     def started(self) -> list[Place] | None:
-        """Where the machines run that were started; None if none were."""
+        """Places of the machines that were started; None if none were started."""
         return self._places[1:] or None
 
     @property
     def pids(self) -> dict[int, int]:
-        """Process number of each machine of an elastic session, on its host."""
+        """Process number of each machine of an elastic session on its host."""
         return self._hub.pids()
 
     @property
     def ended(self) -> bool:
-        """Whether it makes no more steps."""
+        """Whether the session has ended."""
         return self._ended
 
     def _check_open(self) -> None:
@@ -171,9 +171,9 @@ class Session:
             raise InputError("this operator is closed: its machines have left")
 
     def _end(self, master: Master) -> None:
-        """Make no more steps; one that another thread is making ends first.
+        """End the session, after the step that another thread is making.
 
-        Threads that wait for their turn, or for machines, hear that it is closed.
+        Threads that wait for their turn or for machines get an `InputError`.
         """
         self._ended = True
         self.schedule.gate = self._check_open
@@ -187,20 +187,20 @@ class Session:
         speeds: SpeedsOption,
         scheme: Scheme,
     ) -> Iterator[Master]:
-        """A further store, served by the same machines until the end of the ``with``.
+        """Open another store on the same machines, until the end of the ``with``.
 
-        Machines with numbers that it does not have take no part in it.
+        Machines with a number above its number of machines do not serve it.
 
         Parameters
         ----------
         store : path
         speeds, scheme
-            As in `SessionOptions`.
+            See `SessionOptions`.
 
         Raises
         ------
         CecError
-            As `open`.
+            See `open`.
         """
         path = Path(store)
         manifest = open_store(node_directory(path)).manifest
@@ -261,14 +261,14 @@ class Session:
         return master
 
     def _goes_on(self, opening: Opening, opened: Sequence[Opened]) -> bool:
-        """Whether a step can be made without the machines that could not open a store."""
+        """Whether steps are possible without the machines that could not open a store."""
         told = zip(opening.machines, opened, strict=True)
         able = [n for n, said in told if n and said.shards and not said.problem]
         enough = opening.placement.count(able) >= opening.manifest.code.recovery
         return self._running is Running.ELASTIC and enough
 
     def _threads(self, options: SessionOptions) -> list[int]:
-        """BLAS threads of each rank."""
+        """Return the BLAS threads of each rank."""
         return [options.threads or place.threads for place in self._places]
 
     def _warn(self, options: SessionOptions) -> None:
@@ -283,15 +283,15 @@ class Session:
 def problem_of_opening(
     opening: Opening, opened: Sequence[Opened], places: Sequence[Place]
 ) -> CecError | None:
-    """Why machines cannot open a store, if some cannot.
+    """Return the error of machines that cannot open a store; None if all can.
 
     Parameters
     ----------
     opening : Opening
     opened : sequence of Opened
-        What ranks from 1 on said to it.
+        Reports of ranks from 1 on.
     places : sequence of Place
-        Of ranks from 0 on.
+        Places of ranks from 0 on.
     """
     problems = [each.problem for each in opened if each.problem]
     if not problems:
@@ -318,7 +318,7 @@ def problem_of_opening(
 def emulation_of(
     options: SessionOptions, machines: Sequence[int], opened: Sequence[Opened], hosts: Sequence[str]
 ) -> Emulation | None:
-    """How slow machines are to appear, on a base that they have measured, or that was given.
+    """Return the emulated speeds, with a base that was given or is measured.
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ def emulation_of(
     machines, hosts : sequence
         The machine of each rank from 1 on, and where it runs.
     opened : sequence of Opened
-        What these ranks said.
+        Reports of these ranks.
     """
     if options.emulate_speeds is None:
         return None
@@ -353,7 +353,7 @@ def check_ranks(size: int, machines: tuple[int, ...], placement: Placement) -> N
 
 
 def check_joining(options: SessionOptions) -> None:
-    """Raise for what needs machines that are there from the beginning."""
+    """Raise for options that need machines from the beginning."""
     if options.emulate_speeds is not None and options.emulate_base is None:
         raise InputError(
             "emulated speeds need a base (--emulate-base) if all machines join later, because they "

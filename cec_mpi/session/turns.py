@@ -1,6 +1,6 @@
-"""Whose turn it is: threads use the machines one at a time, in the order in which they come.
+"""Turns of threads, which use the machines one at a time in the order of their calls.
 
-MPI may allow only some threads of a process to call it: these turns know which.
+MPI may allow only some threads of a process to call it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 class Turns:
-    """Gives threads their turn, first come, first served.
+    """Gives threads their turns, first come, first served.
 
     Parameters
     ----------
     refusal : callable, optional
-        Says why the thread that calls it may not have a turn at all; empty if it may.
+        Returns why the calling thread may not have a turn; empty if it may.
 
     Examples
     --------
@@ -42,14 +42,13 @@ class Turns:
         self._queue: deque[_Ticket] = deque()
 
     def check(self) -> None:
-        """Refuse a caller who may not have a turn, or who would wait for itself.
+        """Raise if the calling thread may not have a turn, or would wait for itself.
 
         Raises
         ------
         InputError
-            In a process that was forked from the one that has the turns, in a thread that is
-            refused, and in one that has its turn or waits for it: what a step calls, or a
-            handler of signals.
+            The process was forked from the one that has the turns, or the thread is refused, has
+            its turn already, or waits for it: in what a step calls, or in a signal handler.
         """
         if self.elsewhere:
             raise InputError(
@@ -73,12 +72,12 @@ class Turns:
     def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Wait for a turn, and call a function in it; returns its result.
 
-        An interrupt at any moment ends the turn, or takes it back.
+        An interrupt at any moment ends or withdraws the turn.
 
         Raises
         ------
         InputError
-            As `check`.
+            See `check`.
         """
         self.check()
         ticket = _Ticket()
@@ -86,7 +85,7 @@ class Turns:
             self._queue.append(ticket)
             earlier = list(self._queue.copy())
             del earlier[earlier.index(ticket) :]
-            # Last first: if it was withdrawn, the ones before it are waited for.
+            # The last ticket first: if it was withdrawn, those before it must be waited for.
             for before in reversed(earlier):
                 if not before.over:
                     with before.until_over:
@@ -107,12 +106,12 @@ class _Ticket:
     Attributes
     ----------
     thread : int
-        Whose it is.
+        The thread of the ticket.
     over : bool
-        Whether the turn is over, or was withdrawn.
+        Whether the turn is over or was withdrawn.
     until_over : threading.Lock
-        Can be had as soon as it is. Only the ticket behind waits for it; an interrupt may leave
-        it locked, but not before it is over.
+        Released when the turn is over. Only the next ticket waits for it; an interrupt may leave it
+        locked, but not before the turn is over.
     """
 
     __slots__ = ("over", "thread", "until_over")
@@ -125,7 +124,7 @@ class _Ticket:
 
 
 def turns_with_mpi() -> Turns:
-    """Turns of the threads that MPI allows: of all sessions together, if it wants that."""
+    """Return turns for the threads that MPI allows; one for all sessions if MPI needs that."""
     from mpi4py import MPI
 
     return _of_all() if MPI.Query_thread() == MPI.THREAD_SERIALIZED else Turns(refusal)
@@ -137,7 +136,7 @@ def _of_all() -> Turns:
 
 
 def refusal() -> str:
-    """Why this thread may not call MPI; empty if it may."""
+    """Return why this thread may not call MPI; empty if it may."""
     if was_forked():
         return (
             "this process was forked from one that uses MPI, and cannot use MPI itself: use "
@@ -145,7 +144,7 @@ def refusal() -> str:
         )
     from mpi4py import MPI
 
-    if not MPI.Is_initialized():  # it is started by whoever asks
+    if not MPI.Is_initialized():  # the caller starts it
         return ""
     level = MPI.Query_thread()
     names = {MPI.THREAD_SINGLE: "MPI_THREAD_SINGLE", MPI.THREAD_FUNNELED: "MPI_THREAD_FUNNELED"}

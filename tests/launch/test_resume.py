@@ -357,7 +357,7 @@ def test_a_second_sigterm_ends_a_run_at_once(start, slow_store, tmp_path):
     words = ["run", slow_store.path, "--out", out, "power", "--inject", "stop:3@0"]
     process = start(["mpirun", "-n", 4, "cec-mpi", *words])
     log, deadline = out / "logs" / "machine-0003.log", time.monotonic() + 60
-    while not (log.exists() and "stop, as ordered" in log.read_text()):
+    while not (log.exists() and "stop, injected" in log.read_text()):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
