@@ -1,4 +1,4 @@
-"""How fast machines are: as a user says, or as their times tell."""
+"""Speeds of machines: given by users, or learned from measured times."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MOST = 14.0  # of a log speed: a million times faster or slower than the others
 
 
 class Speeds(Protocol):
-    """What a step needs to know about speeds: those to plan with, and seconds to expect.
+    """The speeds of machines: for plans, and for the expected seconds.
 
     A *kind* of product is anything hashable: products of one kind take the same time for
     the same rows. Machines have numbers from 1; arrays have one entry per machine.
@@ -50,26 +50,26 @@ class Speeds(Protocol):
         """Rows per second of a machine of speed 1 in the first kind of product, if known."""
 
     def hold(self, shards: Sequence[int]) -> None:
-        """Machines have so many shards from now on, which bounds the rows of each."""
+        """Note the number of shards of each machine, which bounds its rows."""
 
     def live_on(self, hosts: Mapping[int, str]) -> None:
-        """Machines (from 1) are on these hosts from now on; nothing is known of others."""
+        """Note the hosts of machines (from 1)."""
 
     def plan_speeds(self, available: tuple[int, ...]) -> tuple[float, ...]:
-        """Speeds of all machines; the same object for as long as nothing changes."""
+        """Return the speeds of all machines; the same object while nothing changes."""
 
     def predict(self, kind: Hashable, rows: ArrayLike) -> float | None:
-        """Seconds of the slowest machine with these rows; None while that is not known."""
+        """Return the seconds of the slowest machine with these rows; None if not known yet."""
 
     def bound(self, kind: Hashable, available: tuple[int, ...]) -> float | None:
-        """Seconds that no assignment to these machines can beat; None while not known."""
+        """Return a lower bound of the seconds on these machines; None if not known yet."""
 
     def observe(self, kind: Hashable, rows: ArrayLike, seconds: ArrayLike) -> None:
-        """Take what each machine computed in a step and the time it took; 0 if preempted."""
+        """Take the rows and seconds of each machine in a step; 0 if preempted."""
 
 
 class GivenSpeeds:
-    """Relative speeds that the user gave; only rows per second are fitted.
+    """Relative speeds that the user has given; only rows per second are fitted.
 
     Seconds are ``rows / (scale * speed)``, where the scale of each kind of product is the
     median of what all machines showed in the first 5 steps of that kind.
@@ -121,12 +121,12 @@ class GivenSpeeds:
         self._bounded: tuple[tuple[int, ...], float] = ((), 0.0)
 
     def hold(self, shards: Sequence[int]) -> None:
-        """Machines have so many shards from now on; see `Speeds`."""
+        """See `Speeds`."""
         self._shards = np.array(shards, dtype=np.int64)
         self._bounded = (), 0.0
 
     def live_on(self, hosts: Mapping[int, str]) -> None:
-        """Machines have the speeds that were given, wherever they are."""
+        """Do nothing: machines have the given speeds on any host."""
 
     @property
     def scale(self) -> float | None:
@@ -134,7 +134,7 @@ class GivenSpeeds:
         return next(iter(self._scales.values()), None)
 
     def plan_speeds(self, available: tuple[int, ...]) -> tuple[float, ...]:
-        """The speeds that were given."""
+        """Return the given speeds."""
         return self._published
 
     def predict(self, kind: Hashable, rows: ArrayLike) -> float | None:
@@ -152,9 +152,9 @@ class GivenSpeeds:
         known, rows = self._bounded
         if known != available:
             which = np.array(available) - 1
-            held = self._shards[which]  # a machine with c shards is c machines of speed s / c
-            each = np.repeat(self._speeds[which] / np.maximum(held, 1), held)
-            rows = float(fractional_load(each, self._copies).c_star) * self._rows
+            held = self._shards[which]
+            load = fractional_load(self._speeds[which], self._copies, held.tolist())
+            rows = float(load.c_star) * self._rows
             self._bounded = available, rows
         return rows / scale
 
@@ -176,7 +176,7 @@ def hindsight_makespan(
     rows_per_shard: int,
     shards: Sequence[int] | None = None,
 ) -> float | None:
-    """Makespan of the best assignment at the speeds that machines showed in this very step.
+    """Return the makespan of the best assignment at the speeds of machines in this step.
 
     ``c* R`` of Theorem 1 with the speeds ``rows / seconds``, in fractions of rows. The
     regret of a step is its measured makespan over this, less 1.
@@ -186,7 +186,7 @@ def hindsight_makespan(
     rows : (N,) array_like
         Rows that each machine computed, 0 where preempted.
     seconds : (N,) array_like
-        Seconds that it took. A machine without rows or time showed no speed, and is left out.
+        Seconds of each machine. Machines without rows or time are left out.
     copies : int
         Machines that compute each row, L.
     rows_per_shard : int
@@ -197,7 +197,7 @@ def hindsight_makespan(
     Returns
     -------
     float or None
-        Seconds; None when the machines that showed a speed have fewer than `copies` shards.
+        Seconds; None if the machines that are left have fewer than `copies` shards.
 
     Examples
     --------
@@ -221,9 +221,9 @@ def hindsight_makespan(
 
 
 def measured(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]:
-    """Which machines (from 0) showed a speed, their rows and their seconds.
+    """Return the machines (from 0) that showed a speed, with their rows and seconds.
 
-    A time of 0 is below the resolution of the clock and shows none.
+    A time of 0 is below the resolution of the clock and shows no speed.
     """
     counts, times = np.asarray(rows, np.float64), np.asarray(seconds, np.float64)
     (which,) = ((np.minimum(counts, times) > 0) & (np.maximum(counts, times) < np.inf)).nonzero()
@@ -235,7 +235,7 @@ def measured(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]
 def optimum(
     speeds: Floats, overheads: Floats, copies: int, rows: int, shards: Ints | None = None
 ) -> tuple[float, Floats]:
-    """The least makespan with overheads, and its loads, in fractions of rows.
+    """Return the least makespan with overheads, and its loads, in fractions of rows.
 
     The time T at which ``sum(clip(speeds * T - overheads, 0, shards * rows)) == copies * rows``.
     Without overheads, with one shard each, this is Theorem 1: ``T = c* rows``.
@@ -243,9 +243,9 @@ def optimum(
     Parameters
     ----------
     speeds, overheads : (n,) ndarray
-        The latter in rows.
+        Speeds, and overheads in rows.
     copies : int
-        Shards that compute each row.
+        Number of shards that compute each row.
     rows : int
         Rows per shard, R.
     shards : (n,) ndarray of int, optional
@@ -295,16 +295,16 @@ class SpeedEstimator:
        of both is taken, since what disturbs makes slower. Until then plans count with the change,
        unless it is by a factor of 8 or more, or fewer than a fifth of the last ones were changes.
 
-    The first measurement of a machine is doubted: if the second is much faster, it counts alone.
-    After 8 steps without a measurement a machine is planned with less than its speed, after 32
-    with a third, and the next measurement replaces what was known. So one that comes back slow
-    does not hold up the others.
+    The first measurement of a machine may be disturbed: if the second is much faster, only the
+    second counts. After 8 steps without a measurement a machine is planned with less than its
+    speed, after 32 with a third of it, and the next measurement replaces the estimate. So a machine
+    that is slow when it returns does not delay the others.
 
     Plans are made with ``m / seconds`` at the loads m of the best plan, for which Theorem 1
     gives these same loads. They are replaced when a new plan promises to be faster by more than
-    2 %, by more than 0.7 of the noise of a measurement, and by more than 0.2 ms: a plan costs
-    something too. They are also replaced when a machine gets more than twice the rows: with few
-    rows a machine shows little of its speed, while plans hardly get better with it.
+    2 %, by more than 0.7 of the noise of a measurement, and by more than 0.2 ms, because a new plan
+    takes time. They are also replaced when a machine would get more than twice the rows, because a
+    machine with few rows shows little of its speed.
 
     Parameters
     ----------
@@ -347,7 +347,7 @@ class SpeedEstimator:
         self._forget()
 
     def _forget(self) -> None:
-        """Know nothing yet."""
+        """Start without any knowledge."""
         self._step = 0
         self._last_rate = 0.0  # of the kind of the last step
         self._noise, self._gain = _NOISE, _GAIN
@@ -369,7 +369,7 @@ class SpeedEstimator:
         self._best: tuple[tuple[int, ...], float, Floats] | None = None
         self._loads: tuple[tuple[int, ...], tuple[float, ...], Floats] | None = None
         self._decided: tuple[int, ...] | None = None  # whose plan is the best, or near enough
-        self._is_half_learned = False  # because of an interrupt: nothing that is known is certain
+        self._is_half_learned = False  # because of an interrupt: estimates may be inconsistent
 
     def _begin(self) -> None:
         if self._is_half_learned:
@@ -377,15 +377,15 @@ class SpeedEstimator:
         self._is_half_learned = True
 
     def hold(self, shards: Sequence[int]) -> None:
-        """Machines have so many shards from now on; see `Speeds`."""
+        """See `Speeds`."""
         self._shards = np.array(shards, dtype=np.int64)
         self._best = self._loads = self._decided = None
 
     def live_on(self, hosts: Mapping[int, str]) -> None:
-        """Machines are on these hosts from now on; see `Speeds`.
+        """Note the hosts of machines; see `Speeds`.
 
-        One that has moved begins with what was learned on its host, which is doubted like what is
-        known of any machine that was away.
+        A machine that has moved starts with what was learned on its host, which counts like the
+        estimate of a machine that was away.
         """
         before, self._host_of = self._host_of, {**self._host_of, **hosts}
         self._begin()
@@ -452,7 +452,7 @@ class SpeedEstimator:
         which, counts, times = measured(rows, seconds)
         if which.size:
             self._take(kind, which, counts, np.log(times))
-            if self._available.size > which.size:  # too slow for a row: try it some day
+            if self._available.size > which.size:  # too slow for a row: tried again later
                 idle = np.setdiff1d(self._available, which)
                 self._logs[idle] = np.minimum(self._logs[idle] + _CREEP, np.nanmax(self._logs))
         self._refresh()
@@ -463,7 +463,7 @@ class SpeedEstimator:
         old = np.isfinite(expected)
         levels = self._levels.get(kind, deque(maxlen=_LEVELS))
         logs = np.log(rows + self._cost) - log_seconds
-        # If one or two machines change, it is likely they that did and not the kind.
+        # With one or two machines, a change is more likely theirs than that of the kind.
         many = np.count_nonzero(old) > 2
         if many or not levels or (old.any() and len(levels) < _LEVELS):
             levels.append(median((logs - expected)[old] if old.any() else logs))
@@ -486,7 +486,7 @@ class SpeedEstimator:
         self._logs[which], self._ages[which], self._odd[which] = logs, age, np.nan
 
     def _follow(self, which: Ints, logs: Floats) -> None:
-        """Average what is near to what was expected; what is not waits for a second one."""
+        """Average measurements near the estimate; others wait for a second measurement."""
         errors, ages, odd = logs - self._logs[which], self._ages[which], self._odd[which]
         sizes = np.abs(errors)
         far = sizes > max(_FAR * self._noise, _NEAREST)
@@ -566,21 +566,21 @@ class SpeedEstimator:
         return optimum(speeds, costs, self._copies, self._rows, self._shards[which])
 
     def _rate(self, kind: Hashable) -> float:
-        """The median of the last five; of two the faster, since what disturbs makes slower."""
+        """Return the median of the last five rates; of two the faster one."""
         levels = sorted(self._levels[kind])
         return math.exp(levels[len(levels) // 2])
 
     def _seconds(self, rows: Floats, which: Ints | slice) -> Floats:
-        """Time for these rows, in the unit of the speeds; none without rows."""
+        """Return the time for these rows in the unit of the speeds; 0 without rows."""
         return (self._cost + rows) / self._speeds[which] * (rows > 0)
 
     def _effective(self, rows: Floats) -> Floats:
-        """Speeds with the cost of a call counted in, at these loads; Theorem 1 has no speed 0."""
+        """Return the speeds at these loads, including the cost of a call."""
         rows = np.maximum(rows, 0.5)
         return self._speeds * rows / (self._cost + rows)
 
 
 def median(values: Floats) -> float:
-    """The median: five times as fast as NumPy's where there are few values."""
+    """Return the median; five times as fast as NumPy's for few values."""
     ordered, half = np.sort(values), values.size // 2
     return float(ordered[half] if values.size % 2 else (ordered[half - 1] + ordered[half]) / 2)

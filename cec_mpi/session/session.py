@@ -267,14 +267,11 @@ class Session:
         enough = opening.placement.count(able) >= opening.manifest.code.recovery
         return self._running is Running.ELASTIC and enough
 
-    def _threads(self, options: SessionOptions) -> list[int]:
-        """Return the BLAS threads of each rank."""
-        return [options.threads or place.threads for place in self._places]
-
     def _warn(self, options: SessionOptions) -> None:
         """Warn of ranks and threads that share cores, unless slow machines are emulated."""
         if self._running is not Running.ALONE and options.emulate_speeds is None:
-            found = find_crowds(self._places, self._threads(options), detect_launcher())
+            threads = [options.threads or place.threads for place in self._places]
+            found = find_crowds(self._places, threads, detect_launcher())
             self.slow = [finding.text for finding in found]
         for text in self.slow:
             warnings.warn(text, SlowWarning, stacklevel=2)

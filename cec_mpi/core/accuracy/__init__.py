@@ -1,1 +1,1 @@
-"""What rounding does to numbers, and what keeps them in range: roundoff, scaling, verdicts."""
+"""Rounding errors and their bounds, scaling, and recombination of shards."""

@@ -1,11 +1,11 @@
-"""How far the product of a step can be from exact: a bound, and what is likely.
+"""The error of a product: a certified bound, and an estimate.
 
 Both figures are relative to the largest entry of a result, in the worst column of a block. The
-bound adds up the sizes of all roundings, so it holds whatever they were (Higham, Accuracy and
-Stability of Numerical Algorithms, chapter 3). The estimate takes them for independent: where
-the bound has a sum of sizes it has the root of a sum of squares, and ``sqrt(k) u`` for
-``gamma_k`` (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019).
-`docs/ideas/errors.md` derives both.
+bound adds up the sizes of all roundings, so it always holds (Higham, Accuracy and Stability of
+Numerical Algorithms, chapter 3). The estimate assumes that roundings are independent: instead of a
+sum of sizes it has the root of a sum of squares, and ``sqrt(k) u`` instead of ``gamma_k`` (Higham
+and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). `docs/ideas/errors.md`
+derives both.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class AnswerErrors(NamedTuple):
     worst : (N,) ndarray of float
         Certified, relative to the scale S: see `answer_error`.
     stored : (N,) ndarray of float
-        What to expect of the shard's rounding, relative to the length of a row's terms.
+        Expected rounding of the shard, relative to the length of a row's terms.
     lengths : (N,) ndarray of float
-        Of the rows of G.
+        Lengths of the rows of G.
     source, likely_source : float
-        Of rounding X to the dtype of the shards, relative to S and to lengths: the same in all
-        shards, so that no decoder enlarges it.
+        Rounding of X to the dtype of the shards, relative to S and to lengths. It is the same in
+        all shards, so that decoding does not amplify it.
     unit : float
-        Of the arithmetic.
+        Unit roundoff of the arithmetic.
     terms : int
-        Of each sum.
+        Number of terms of each sum.
     products, entries : float
-        What underflow can make of an answer, and of one with shards times w for each unit of
+        Errors of an answer from underflow, of products, and of entries for each unit of
         ``norm1(w)``.
     """
 
@@ -76,24 +76,24 @@ def answer_errors(
     *,
     rounded: bool = True,
 ) -> AnswerErrors:
-    """What rounding makes of the answers of each machine, at worst and as it is likely to.
+    """Return the errors of the answers of each machine from rounding.
 
     Parameters
     ----------
     generator : (N, L) ndarray of float
     dtype, arithmetic : dtype
-        Of the shards, and in which products are summed.
+        Dtype of the shards, and arithmetic of products.
     terms : int
-        Roundings of each term: r for X W; for X' V the most rows that a machine computes, the
-        machines that are added up, and one for the coefficient.
+        Number of roundings of each term: r for X W. For X' V the largest number of rows of a
+        machine, plus the number of parts, plus one for the coefficient.
     shard_errors : (N,) array_like of float, optional
-        As in `answer_error`.
+        See `answer_error`.
     rounded : bool
         Whether X was rounded to the dtype of the shards.
 
     Notes
     -----
-    The L roundings of a number of shard n are taken to be independent, of partial sums that
+    The L roundings of a number of shard n are assumed to be independent, with partial sums that
     grow like the square root of their number: ``0.41 u sqrt((L + 1) / 2) norm(G[n])``.
     """
     exact = encoding_error(generator, dtype)
@@ -116,21 +116,21 @@ def answer_errors(
 
 
 class Amplification(NamedTuple):
-    """What decoding makes of errors: of one set of L machines, or the largest of several.
+    """How decoding amplifies errors: for a set of L machines, or the largest of several sets.
 
     Attributes
     ----------
     worst : float
         Certified error of the decoded numbers by the errors of answers, relative to S.
     growth : float
-        The most that an absolute error of 1 in each answer can become.
+        Largest error from an absolute error of 1 in each answer.
     decoding : float
         Certified error that decoding adds, relative to the largest decoded number; for X' V
         the transposed decoder's, relative to the 1-norm of V.
     stored, lengths : float
-        What to expect of `AnswerErrors.stored`, and of errors like `AnswerErrors.lengths`.
+        Expected errors from `AnswerErrors.stored`, and from errors like `AnswerErrors.lengths`.
     decoded : float
-        What to expect of decoding, relative to the decoded numbers.
+        Expected error of decoding, relative to the decoded numbers.
     """
 
     worst: float = 0.0
@@ -142,7 +142,7 @@ class Amplification(NamedTuple):
 
 
 def largest_of_all(found: Iterable[Amplification]) -> Amplification:
-    """The largest of each figure.
+    """Return the largest of each figure.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def largest_of_all(found: Iterable[Amplification]) -> Amplification:
 def amplification(
     generator: Floats, errors: AnswerErrors, decoders: Sequence[Decoder], sets: ArrayLike
 ) -> Amplification:
-    """The most that decoders make of the errors of their machines.
+    """Return how decoders amplify the errors of their machines.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def amplification(
     errors : AnswerErrors
     decoders : (K,) sequence of Decoder
     sets : (K, L) array_like of int
-        Machines of each.
+        Machines of each decoder.
 
     Notes
     -----
@@ -224,7 +224,7 @@ def _amplified(
 
 
 def _geometric(first: Floats) -> Floats:
-    """``x + x**2 + x**3 + ..``, infinite from 1 on."""
+    """Return ``x + x**2 + x**3 + ..``, infinite for x >= 1."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(first < 1, first / (1 - first), np.inf)
 
@@ -234,7 +234,7 @@ def _largest_product(matrices: Floats, vectors: Floats) -> float:
 
 
 class PartErrors(NamedTuple):
-    """Errors of parts of X' V, relative to the coefficients that machines multiplied rows with.
+    """Errors of parts of X' V, relative to the coefficients of machines.
 
     Attributes
     ----------
@@ -248,7 +248,7 @@ class PartErrors(NamedTuple):
 
 
 def part_errors(errors: AnswerErrors, machines: Sequence[int]) -> PartErrors:
-    """The largest errors of these machines."""
+    """Return the largest errors of these machines."""
     rows = np.asarray(machines) - 1
     return PartErrors(*(float(each[rows].max()) for each in errors[:3]))
 
@@ -286,7 +286,7 @@ def stand_in_errors(made: Recombination, parts: Sequence[PartErrors]) -> PartErr
 
 
 class Lengths(NamedTuple):
-    """How large the terms of the sums of a product with a vector are.
+    """The sizes of the terms of a product with a vector.
 
     Attributes
     ----------
@@ -297,11 +297,11 @@ class Lengths(NamedTuple):
     typical : float
         ``sqrt(sum_j (d_j w_j)**2)``, with d their root mean squares.
     partial : float
-        What partial sums have that cancels later, where all entries of X have one sign and the
-        size d_j: ``sum_s |p_s| - |sum_s p_s|``, where p_s are the sums of ``d_j w_j`` over
-        pieces, or over every eighth j, as processors add up. The larger of both.
+        The part of partial sums that cancels later, if all entries of X have one sign and the size
+        d_j: ``sum_s |p_s| - |sum_s p_s|``, where p_s are the sums of ``d_j w_j`` over pieces, or
+        over every eighth j, as processors sum. The larger of both.
     terms : int
-        Numbers that are not 0.
+        Number of terms that are not 0.
     """
 
     plain: float
@@ -311,27 +311,27 @@ class Lengths(NamedTuple):
     terms: int
 
     def longest(self, count: int) -> float:
-        """The largest of so many sums of independent terms."""
+        """Return the largest of this number of sums of independent terms."""
         return math.sqrt(2 * math.log(4 * count)) * self.typical
 
 
 class TermSizes:
-    """How large the terms of products are, from the sizes of the columns of X.
+    """The sizes of terms of products, from the sizes of the columns of X.
 
-    Vectors must be such as are sent: neither they nor their products with these sizes overflow
-    (see `Scales`).
+    Vectors must be scaled: neither they nor their products with these sizes overflow (see
+    `Scales`).
 
     Parameters
     ----------
     largest, typical : (r,) array_like of float
-        The largest size of an entry of each column, and the root mean square.
+        Largest absolute value and root mean square of each column.
     arithmetic : dtype
-        In which vectors are sent.
+        Dtype in which vectors are sent.
 
     Attributes
     ----------
     lost : float
-        The most that an entry of X w can miss where numbers of w have underflowed.
+        Largest error of an entry of X w from numbers of w that have underflowed.
 
     Examples
     --------
@@ -351,17 +351,17 @@ class TermSizes:
         self.lost = math.ldexp(float((self._largest * 2.0**-64).sum()), half + 64)
 
     def of(self, W: NDArray[np.floating]) -> list[Lengths]:
-        """The sizes of the terms of X W, W of shape (r, k): each column of X has its own."""
+        """Return the sizes of the terms of X W, with W of shape (r, k)."""
         work = self._room(len(W))
         return [_lengths(w, self._largest, self._typical, work) for w in W.T]
 
     def of_transposed(self, V: NDArray[np.floating]) -> list[Lengths]:
-        """The sizes of the terms of any column of X' V, V of shape (m, k)."""
+        """Return the sizes of the terms of any column of X' V, with V of shape (m, k)."""
         work = self._room(len(V))
         return [_lengths(v, *self._most, work) for v in V.T]
 
     def _room(self, length: int) -> Floats:
-        """An array to work in, which is kept, so that steps allocate none."""
+        """Return a scratch array, which is kept."""
         if len(self._work) < length:
             self._work = np.empty(length)
         return self._work[:length]
@@ -381,7 +381,7 @@ def _lengths(
 
 
 def _partial(terms: Floats) -> float:
-    """What partial sums of terms have that cancels later: see `Lengths.partial`."""
+    """Return the part of partial sums that cancels later: see `Lengths.partial`."""
     length = len(terms) // (_PIECES * _LANES)
     if not length:
         return float(np.abs(terms).sum() - abs(terms.sum()))
@@ -392,14 +392,14 @@ def _partial(terms: Floats) -> float:
 
 
 class Largest(NamedTuple):
-    """The largest size of a number in each column of a result.
+    """The largest absolute value in each column of a result.
 
     Attributes
     ----------
     decoded, result : (k,) list of float
-        As it was decoded, and with rows divided by the most that one was: not more.
+        Of the decoded numbers, and of the result without the common power of two.
     exponents : (k,) list of int
-        Of the powers of two that the latter is then multiplied by.
+        Exponents of the powers of two by which the latter is multiplied.
     """
 
     decoded: list[float]
@@ -408,16 +408,16 @@ class Largest(NamedTuple):
 
 
 class Deviation(NamedTuple):
-    """Of the result of a step, over its largest entry; of a block the worst column.
+    """The error figures of a result, relative to its largest entry; of a block the worst column.
 
-    Infinite where a column is zeros, and that of W is not. It is 0 only where W is zeros.
+    They are infinite if a column is zero and that of W is not, and 0 only if W is zero.
 
     Attributes
     ----------
     bound : float
-        The error is not larger, whatever the roundings were.
+        Certified bound of the error.
     estimate : float
-        The error is hardly ever larger, and hardly ever much smaller.
+        The error is rarely larger, and rarely much smaller.
     """
 
     bound: float
@@ -432,7 +432,7 @@ def of_product(
     largest: Largest,
     rows: int,
 ) -> Deviation:
-    """How far X W is from exact.
+    """Return the error figures of X W.
 
     Parameters
     ----------
@@ -475,7 +475,7 @@ def of_transposed_product(
     largest: Largest,
     columns: int,
 ) -> Deviation:
-    """How far X' V is from exact.
+    """Return the error figures of X' V.
 
     Parameters
     ----------
@@ -515,7 +515,7 @@ def of_transposed_product(
 def _likely(
     stored: float, summed: float, lengths: Lengths, terms: int, largest: float, count: int
 ) -> float:
-    """What shards' errors and a rounding of each partial sum come to in the worst of sums."""
+    """Return the likely error of the worst sum, from shards and the rounding of partial sums."""
     reached = max(lengths.longest(count), largest)
     walk = _WALK * max(reached, lengths.partial) + _BIAS * (reached - lengths.longest(count))
     roundings = 1 + math.sqrt(min(lengths.terms, terms)) * walk / reached if reached else 1.0
@@ -525,7 +525,7 @@ def _likely(
 def _relative(
     bound: float, estimate: float, lengths: Lengths, result: float, exponent: int
 ) -> tuple[float, float]:
-    """Both over the largest number of a result, which is multiplied by a power of two."""
+    """Return both figures relative to the largest number of a result."""
     if not lengths.plain:
         return 0.0, 0.0
     digits, place = math.frexp(result)

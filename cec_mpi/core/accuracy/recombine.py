@@ -1,13 +1,12 @@
-"""Shards from shards: coefficients, certified error bounds, and who disagrees.
+"""Shards from shards: coefficients, certified error bounds, and which shards are wrong.
 
 With D the inverse of G_P, the L rows of G of the machines P, any row g of a generator has
 ``g X = (g D) (G_P X)``: L shards give every other shard, and with the rows of the identity
-for g they give X back. In floating point the shards are not exact, D is not exact, and the
-sum rounds; `Recombination` bounds all three, so that a rebuilt shard can say how far it may
-be from the one that was lost. A number of a shard depends on L entries of X, one at the same
-place of each part, and all bounds are relative to the largest of these. They leave out
-underflow: entries near the smallest normal number of the dtype and below have an absolute
-error of that size besides.
+for g they give X. In floating point the shards and D are not exact, and the sum rounds;
+`Recombination` bounds all three, so that the error of a rebuilt shard is known. A number of a shard
+depends on L entries of X, one at the same place of each part, and all bounds are relative to the
+largest of these. The bounds do not include underflow, which adds an absolute error of about the
+smallest normal number of the dtype.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ from cec_mpi.errors import InputError
 Floats = NDArray[np.float64]
 
 _KEPT = 64  # recombinations
-_MOST_SUSPECTS = 5_000  # sets of machines that are tried before nobody is named
+_MOST_SUSPECTS = 5_000  # sets of machines that are tried
 
 
 class Recombination:
-    """Rows of X or of shards, computed from the shards of L machines.
+    """Rows of X or of shards as linear combinations of the shards of L machines.
 
     Parameters
     ----------
     generator : (N, L) ndarray of float
     basis : (L,) sequence of int
-        The machines to compute from, numbered from 1.
+        The L machines, numbered from 1.
     targets : (T, L) ndarray of float
-        A row of G for each shard that is wanted; the identity for X itself.
+        The row of G of each wanted shard; the identity for X.
 
     Attributes
     ----------
     basis : tuple of int
     coefficients : (T, L) ndarray of float
-        What each machine's rows are multiplied with.
+        Factors of the machines' rows.
     residual : (T,) ndarray of float
         Bound of ``norm1(targets - coefficients @ G_basis)``.
 
@@ -87,14 +86,14 @@ class Recombination:
         self.residual: Floats = (left + rounding).sum(axis=1)
 
     def errors(self, given: Floats, dtype: DTypeLike) -> Floats:
-        """Bound the error of what is computed.
+        """Bound the error of the computed rows.
 
         Parameters
         ----------
         given : (L,) ndarray of float
-            Error bounds of the shards of the basis, relative as in `encoding_error`.
+            Error bounds of the shards of the basis; see `encoding_error`.
         dtype : dtype
-            To which the results are rounded.
+            Dtype of the results.
 
         Returns
         -------
@@ -111,7 +110,7 @@ class Recombination:
 
     @property
     def gain(self) -> float:
-        """The most that a number can grow by the coefficients."""
+        """The largest sum of absolute coefficients of a target."""
         return float(np.abs(self.coefficients).sum(axis=1).max(initial=0.0))
 
     def scale(self, shards: Floats) -> Floats:
@@ -132,13 +131,13 @@ class Recombination:
 
 
 class Recombiner:
-    """Recombinations of one code, each made once.
+    """The recombinations of a code, each made once.
 
     Parameters
     ----------
     generator : (N, L) ndarray of float
     dtype : dtype
-        Of the shards.
+        Dtype of the shards.
     """
 
     def __init__(self, generator: Floats, dtype: DTypeLike) -> None:
@@ -158,15 +157,15 @@ class Recombiner:
     def bases(
         self, machines: tuple[int, ...], marks: Floats, given: Floats
     ) -> list[tuple[int, ...]]:
-        """Sets of L machines to compute from: least marked, best conditioned, most exact.
+        """Return sets of L machines to compute from: originals first, best conditioned, most exact.
 
         Parameters
         ----------
         machines : tuple of int
             Ascending, at least L.
         marks : (N,) ndarray of float
-            Error bounds of machines whose shards were computed from others, 0 for the
-            rest. They add up with each generation, so originals come first.
+            Error bounds of machines whose shards were rebuilt from others, 0 for the others. They
+            add up with each generation, so originals come first.
         given : (N,) ndarray of float
             Error bounds of all shards; 0 for plain parts of X.
         """
@@ -182,17 +181,17 @@ class Recombiner:
     ) -> Verdict:
         """Compare the same rows of L + 1 or more shards.
 
-        With L + 1 of them a disagreement can be seen, and nobody named; each two more
-        name one wrong machine more.
+        With L + 1 shards a disagreement can be detected; each two more shards can name one more
+        wrong machine.
 
         Parameters
         ----------
         shards : dict of int to (w,) ndarray of float
             Numbers of the same rows, by machine.
         given : (N,) ndarray of float
-            Error bounds of the shards of machines 1..N, relative as in `encoding_error`.
+            Error bounds of the shards of machines 1..N; see `encoding_error`.
         marks : (N,) ndarray of float, optional
-            As in `bases`.
+            See `bases`.
 
         Returns
         -------
@@ -218,7 +217,7 @@ class Recombiner:
             rest = tuple(n for n in machines if n not in wrong)
             return self._agree(rest, shards, given, marks)
 
-        before = self._named  # what was wrong before still is, most likely
+        before = self._named  # the wrong machines of before are the likeliest
         if 0 < len(before) <= most and set(before) <= set(machines) and explain(before):
             return Verdict(agree=False, wrong=before)
         for found in filter(None, suspects(machines, most, explain)):
@@ -245,7 +244,7 @@ class Recombiner:
             scale = recombination.scale(known)
             expected = recombination.coefficients @ known
         if not (np.isfinite(scale).all() and np.isfinite(expected).all()):
-            return False  # no X that is finite gives such shards
+            return False  # no finite X gives such shards
         errors = recombination.errors(given[np.asarray(basis) - 1], self._dtype)
         errors += given[np.asarray(others, dtype=int) - 1]
         least = float(np.finfo(self._dtype).tiny) * (1 + recombination.gain)
@@ -257,18 +256,18 @@ class Recombiner:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the comparison of the same rows of more than L shards, or answers, came to.
+    """The result of comparing the same rows of more than L shards or answers.
 
     Attributes
     ----------
     agree : bool
-        All are combinations of the same X, to the precision that they have.
+        Whether all belong to the same X, within their precision.
     wrong : tuple of int
-        Machines whose shards or answers are wrong, where the others leave no doubt. Empty when
-        all agree, and when it cannot be said who is wrong.
+        Machines whose shards or answers are certainly wrong. Empty if all agree, or if the wrong
+        machine is not known.
     candidates : tuple of tuple of int
-        Where answers disagree, each machine that may be the wrong one if only one is, as all of
-        its shards; empty where at least two are wrong.
+        If answers disagree, each machine that explains it alone, as all of its shards; empty if at
+        least two machines are wrong.
     """
 
     agree: bool
@@ -279,14 +278,14 @@ class Verdict:
 def suspects(
     machines: Sequence[int], most: int, explain: Callable[[tuple[int, ...]], bool]
 ) -> Iterator[list[tuple[int, ...]]]:
-    """For one wrong machine, two, .. up to `most`: the sets of so many that explain it all.
+    """Yield the sets of one machine, of two, .. up to `most`, that explain a disagreement.
 
     Parameters
     ----------
     machines : sequence of int
     most : int
     explain : callable
-        Whether the rest agree without these.
+        Whether the others agree without these.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What rounding makes of shards, of answers, and of what they are decoded to.
+"""Error bounds from rounding: of shards, of answers, and of decoded numbers.
 
 Errors of shards are relative to the largest of the L entries of X that a number of a shard
 depends on. Errors of answers are relative to the scale S of a row, which is
@@ -12,16 +12,16 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 Floats = NDArray[np.float64]
 
-_DEVIATIONS = 8.0  # standard deviations of a sum's rounding that are taken for a bound
+_DEVIATIONS = 8.0  # standard deviations of a sum's rounding that count as a bound
 
 
 def unit_roundoff(dtype: DTypeLike) -> float:
-    """u: the largest relative error of rounding a number to this dtype."""
+    """Return u, the largest relative error of rounding a number to this dtype."""
     return float(np.finfo(dtype).eps) / 2
 
 
 def is_exact(given: DTypeLike, kept: DTypeLike) -> bool:
-    """Whether each number of a dtype is one of a floating-point dtype, too.
+    """Whether a floating-point dtype has all numbers of another dtype.
 
     Examples
     --------
@@ -41,9 +41,9 @@ def gamma(terms: ArrayLike, dtype: DTypeLike) -> Floats:
     Parameters
     ----------
     terms : array_like of int
-        k, how many products each sum has.
+        k, the number of products of each sum.
     dtype : dtype
-        In which they are summed.
+        Arithmetic of the sum.
 
     Returns
     -------
@@ -102,13 +102,13 @@ def answer_error(
     dtype : dtype
         Of the shards.
     arithmetic : dtype
-        In which products are summed.
+        Arithmetic of products.
     columns : int
-        Terms of each sum, r.
+        Number of terms of each sum, r.
     shard_errors : (N,) array_like of float, optional
-        Error bounds of the shards, relative as in `encoding_error`, which is the default.
+        Error bounds of the shards; by default those of `encoding_error`.
     certain : bool
-        Whether no sum may be worse, however unlikely it is that all roundings add up.
+        Whether the bound must always hold, or may be exceeded with a negligible probability.
 
     Returns
     -------
@@ -117,13 +117,12 @@ def answer_error(
 
     Notes
     -----
-    With d_n the shard error and ``g_n = sum_l |G[n, l]|``, the row s of shard n has
-    ``|s_j| <= (g_n + d_n) max_l |X_l[j]|``. Its error alone gives at most d_n S. A sum of r
-    products adds at most ``gamma_r |s| |w| <= gamma_r (g_n + d_n) S``, in any order of
-    summation. Rounding errors of many terms mostly cancel: where r > 64, 8 sqrt(r) u takes
-    the place of gamma_r unless it has to be certain, which is exceeded with probability
-    2 r exp(-32) (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis,
-    2019, Theorem 2.4).
+    With d_n the shard error and ``g_n = sum_l |G[n, l]|``, the row s of shard n has ``|s_j| <= (g_n
+    + d_n) max_l |X_l[j]|``. Its error alone gives at most d_n S. A sum of r products adds at most
+    ``gamma_r |s| |w| <= gamma_r (g_n + d_n) S``, in any order of summation. Rounding errors of many
+    terms mostly cancel: if r > 64 and the bound need not be certain, 8 sqrt(r) u replaces gamma_r,
+    which is exceeded with probability 2 r exp(-32) (Higham and Mary, A New Approach to
+    Probabilistic Rounding Error Analysis, 2019, Theorem 2.4).
 
     Examples
     --------
@@ -138,7 +137,7 @@ def answer_error(
 
 
 def summing_error(terms: int, dtype: DTypeLike) -> float:
-    """Relative error of a sum of so many products, in the dtype: see `answer_error`."""
+    """Return the relative error of a sum of this number of products: see `answer_error`."""
     worst = float(gamma(terms, dtype))
     likely = _DEVIATIONS * terms**0.5 * unit_roundoff(dtype)
     return min(worst, likely) if terms > 1 else worst

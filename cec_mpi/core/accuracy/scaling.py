@@ -1,9 +1,11 @@
-"""Powers of two that vectors are multiplied with before they are sent, so that nothing overflows.
+"""Scaling by powers of two: of vectors before they are sent, and of rows of X before encoding.
 
-The result is divided by them in the end. Both are exact, but for numbers that underflow: those of
-a vector are then below what its products could show, and those of a result are right to the last
-digit that subnormal numbers have. Rows of X may have been divided by powers of two, too, before
-they were encoded: both are undone together, since one of them alone may overflow.
+Vectors are scaled so that no product overflows, and the result is divided by the same powers. Both
+are exact except for underflow: numbers of a vector that underflow do not change its products, and
+numbers of a result are exact to the last digit of subnormal numbers. Rows of X are divided by
+powers of two, so that large rows do not drown small ones in a code: a number of a shard is a sum of
+L numbers of X, and its rounding is relative to the largest of them. Both scalings are undone
+together, because one of them alone may overflow.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# By the bytes of a number: log2 of what the scale of a product is brought to, and of the most that
-# a number of a vector may then be. Sums and coefficients of decoders fit above, and what is lost
-# below is less than rounding: float64 reaches from 2**-1074 to 2**1024, float32 to 2**128.
+# By the bytes of a number: log2 of the scale of a product after scaling, and of the largest number
+# of a vector. Sums and coefficients of decoders have room above, and what is lost below is less
+# than rounding: float64 reaches from 2**-1074 to 2**1024, float32 to 2**128.
 _AIM = {8: 128, 4: 48}
 _MOST = {8: 480, 4: 80}
 _SMALL, _NEVER = 2.0**-900, -(2**20)  # sums below this are not trusted; the exponent of 0
@@ -39,16 +41,16 @@ class NotFiniteError(ValueError):
 
 
 class Scales:
-    """What products of a matrix and vectors are measured in.
+    """The scales of products of a matrix and vectors.
 
     Parameters
     ----------
     largest : (r,) array_like of float
         The largest absolute value of an entry in each column of what was encoded, c. Finite.
     arithmetic : dtype
-        In which vectors are sent, and multiplied.
+        Dtype in which vectors are sent and multiplied.
     rows : (q,) array_like of int, optional
-        Row i of X is ``2**rows[i]`` times that of what was encoded; or more than there are rows.
+        Row i of X is ``2**rows[i]`` times that of the encoded matrix; may be longer.
 
     Attributes
     ----------
@@ -104,7 +106,7 @@ class Scales:
                 self._powers = np.ldexp(1.0, found)[:, np.newaxis]
 
     def of_product(self, W: Floats, work: Floats) -> Ints:
-        """Exponents for Z W.
+        """Return exponents for Z W.
 
         Parameters
         ----------
@@ -116,7 +118,7 @@ class Scales:
         Returns
         -------
         (k,) ndarray of int64
-            e, such that ``2**-e w`` is to be sent; 0 for a vector of zeros.
+            e, so that ``2**-e w`` is sent; 0 for a vector of zeros.
 
         Raises
         ------
@@ -130,7 +132,7 @@ class Scales:
         return np.array(found, dtype=np.int64)
 
     def of_adjoint(self, V: Floats, work: Floats) -> Ints:
-        """Exponents for X' V, with V of shape (q, k): ``2**(rows - e) v`` is to be sent."""
+        """Return exponents for X' V, with V of shape (q, k): ``2**(rows - e) v`` is sent."""
         sizes = np.abs(V, out=work)
         if self.relative is not None:
             np.multiply(sizes, self.relative[: len(V)], out=sizes)
@@ -143,7 +145,7 @@ class Scales:
         return np.array(found, dtype=np.int64)
 
     def _exponent_of_small(self, numbers: Floats, rows: Ints, weights: Ints) -> int:
-        """As `_exponents`, where products with powers of rows and weights underflow."""
+        """See `_exponents`; for products with powers of rows and weights that underflow."""
         digits, places = np.frexp(numbers)
         places = np.where((digits != 0) & (rows != ZEROS), places + rows, _NEVER)
         largest, weighed = int(places.max()), places + weights
@@ -211,15 +213,15 @@ class Scales:
 def multiplied(
     values: NDArray[Any], exponents: NDArray[np.integer], out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Multiply numbers with powers of two, each of them rounded at most once.
+    """Multiply numbers by powers of two; each is rounded at most once.
 
     Parameters
     ----------
     values : ndarray of float
     exponents : ndarray of int
-        Of a shape that fits.
+        Broadcast to the shape of the values.
     out : ndarray, optional
-        Receives the products, infinite where they overflow.
+        Receives the products, which are infinite if they overflow.
 
     Returns
     -------
@@ -239,7 +241,7 @@ def multiplied(
 
 
 def largest_of_rows(rows: NDArray[np.floating], work: NDArray[np.floating]) -> NDArray[Any]:
-    """The largest absolute value of each row; NaN where there is one.
+    """Return the largest absolute value of each row; NaN if a row has one.
 
     Parameters
     ----------
@@ -278,20 +280,20 @@ def largest_of_rows(rows: NDArray[np.floating], work: NDArray[np.floating]) -> N
 def exponents_of(
     largest: NDArray[np.floating], least: NDArray[np.floating] | None = None
 ) -> NDArray[np.int16]:
-    """What rows are to be divided by, as exponents of 2.
+    """Return the exponents of the powers of two by which rows are divided.
 
     Parameters
     ----------
     largest : (...) ndarray of float
-        The largest absolute values of rows, in the dtype in which they are kept.
+        Largest absolute values of rows, in the dtype in which they are kept.
     least : (...) ndarray of float, optional
-        The smallest ones that are not 0, where that may matter: a row is not divided by more
-        than leaves these normal numbers of the dtype, or at all if they are none.
+        Smallest absolute values that are not 0. With them a row is divided only as far as these
+        stay normal numbers of the dtype.
 
     Returns
     -------
     (...) ndarray of int16
-        Such that the largest absolute value of each row comes to [1/2, 1); `ZEROS` where it is 0.
+        With them the largest absolute value of each row is in [1/2, 1); `ZEROS` for rows of zeros.
 
     Examples
     --------
@@ -321,12 +323,12 @@ def divide_rows(
     rows : (..., w) ndarray of float
     exponents : (...) ndarray of int16
     out : (..., w) ndarray of float
-        Of the dtype of the rows.
+        Receives the rows, in their dtype.
 
     Returns
     -------
     bool
-        Whether that was exact: no entry became too small for its dtype.
+        Whether the division was exact: no entry has underflowed.
 
     Examples
     --------
@@ -356,7 +358,7 @@ def divide_rows(
 
 
 def _frexp(numbers: NDArray[np.floating]) -> NDArray[Any]:
-    """Exponents as of `numpy.frexp`, which takes long: of normal numbers from their bits."""
+    """Return the exponents of `numpy.frexp`, faster: from the bits of normal numbers."""
     info = np.finfo(numbers.dtype)
     bits = np.ascontiguousarray(numbers).view(f"i{numbers.itemsize}") >> info.nmant
     exponents: NDArray[Any] = bits - (int(info.maxexp) - 2)
@@ -380,17 +382,17 @@ def _powers_of_two(exponents: NDArray[np.int32], dtype: np.dtype[Any]) -> NDArra
 def equilibrate(
     rows: NDArray[np.floating], out: NDArray[np.floating], work: NDArray[np.floating]
 ) -> NDArray[np.int16] | None:
-    """Divide rows by the powers of two that bring them to one size.
+    """Divide rows by powers of two, so that all have about one size.
 
     Parameters
     ----------
     rows, out, work : (..., w) ndarray of float
-        Of one dtype; `work` is scratch.
+        Arrays of one dtype; `work` is scratch.
 
     Returns
     -------
     (...) ndarray of int16, or None
-        The exponents; None where some row is not finite, and `out` is undefined.
+        The exponents; None if a row is not finite, and then `out` is undefined.
 
     Examples
     --------
@@ -413,7 +415,7 @@ def equilibrate(
 
 
 def least_of_rows(rows: NDArray[np.floating]) -> NDArray[Any]:
-    """The smallest absolute value that is not 0 in each row; infinite where all are 0."""
+    """Return the smallest absolute value of each row that is not 0; infinite for zero rows."""
     sizes = np.abs(rows)
     least: NDArray[Any] = sizes.min(axis=-1, where=sizes > 0, initial=np.inf)
     return least
@@ -422,7 +424,7 @@ def least_of_rows(rows: NDArray[np.floating]) -> NDArray[Any]:
 class ColumnSizes:
     """The largest absolute value and the mean square of each column, over blocks of rows.
 
-    Blocks have to come in one order for the same digits.
+    The digits depend on the order of blocks.
 
     Parameters
     ----------
@@ -446,7 +448,7 @@ class ColumnSizes:
         self._squares = np.zeros(columns)
 
     def add(self, rows: NDArray[np.floating]) -> float:
-        """Add a block of rows; returns its largest absolute value, NaN if it has one.
+        """Add a block of rows; returns its largest absolute value, or NaN if it has one.
 
         Parameters
         ----------
@@ -470,7 +472,7 @@ class ColumnSizes:
         return largest
 
     def typical(self, rows: int) -> NDArray[np.float64]:
-        """Root mean squares over so many rows; the largest values where squares are too large."""
+        """Return root mean squares over `rows` rows; the largest values if squares overflow."""
         means = np.minimum(np.sqrt(self._squares / rows), self.largest)
         usual = (self.largest > _LEAST_SQUARED) & (self.largest < 1 / _LEAST_SQUARED)
         return np.where(usual, means, self.largest)
@@ -486,7 +488,7 @@ def _over_columns(
     of_results: Callable[[NDArray[Any]], NDArray[Any]],
     rows: NDArray[Any],
 ) -> NDArray[Any]:
-    """A sum or an extreme of each column, of several rows side by side where they are short."""
+    """Return a sum or extreme of each column; several short rows are reduced together."""
     height, width = rows.shape
     beside = min(height, -(-_WIDE // width))
     whole = height - height % beside

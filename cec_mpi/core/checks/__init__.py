@@ -1,1 +1,1 @@
-"""Wrong answers: how small ones parity and other checks see, and whose they are."""
+"""Checks of answers: which errors they detect, and which machine is wrong."""

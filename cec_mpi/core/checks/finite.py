@@ -1,7 +1,7 @@
-"""Answers with NaN or infinity: the error of one machine, or of what machines multiply.
+"""Answers with NaN or infinity.
 
-Vectors are sent so that no product overflows (`scaling`). So an answer that is not finite names its
-machine, unless the same rows, computed by another machine, are not finite either.
+Vectors are scaled so that no product overflows (`scaling`). So the machine of an answer that is not
+finite is wrong, unless another machine's answer to the same rows is not finite either.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Unusable:
     value : float
         The number: NaN or infinity.
     place : int
-        Where it is: of X W the row of the shard, of X' V the row of the sum.
+        Its place: the row of the shard for X W, the row of the sum for X' V.
     other : Unusable or None
-        The answer of another machine that is not finite at the same place, if there is one.
+        An answer of another machine that is not finite at the same place.
     """
 
     machine: int
@@ -37,7 +37,7 @@ class Unusable:
 
 @dataclass(frozen=True)
 class _Seen:
-    """Where an answer is not finite: numbers of X W by row of the shard, or of a sum."""
+    """The places at which an answer is not finite."""
 
     machine: int
     intervals: Intervals
@@ -53,9 +53,9 @@ class NotFinite:
     columns : int
         Of W or V, k.
     adjoint : bool
-        Answers are parts of X' V.
+        Whether answers are parts of X' V.
     rows : int, optional
-        Per shard, R, where rows of a machine are counted through several.
+        Rows per shard, R, if rows of a machine are counted through several shards.
 
     Examples
     --------
@@ -76,20 +76,20 @@ class NotFinite:
     def take(
         self, machine: int, intervals: Intervals, values: NDArray[np.floating]
     ) -> Unusable | None:
-        """Look at an answer.
+        """Check an answer.
 
         Parameters
         ----------
         machine : int
         intervals : tuple of (int, int)
-            Rows ``start <= row < stop`` of the shard that it was computed from, ascending.
+            Its rows ``start <= row < stop``, ascending.
         values : (count * k,) or (r * k,) ndarray
             For X W row after row, for X' V the sum.
 
         Returns
         -------
         Unusable or None
-            None when all of it is finite.
+            None if the answer is finite.
         """
         good = np.isfinite(values)
         if good.all():
@@ -114,7 +114,7 @@ class NotFinite:
         return self._unusable(seen, 0)
 
     def _of_one_shard(self, intervals: Intervals) -> Intervals:
-        """The rows of any of a machine's shards."""
+        """Return the rows within a shard, for all shards of a machine."""
         rows = self._rows
         if rows is None:
             return intervals

@@ -1,4 +1,4 @@
-"""Parity: wrong answers seen with one answer to spare, and the machine named that is wrong.
+"""Parity: detecting wrong answers with one spare answer, and naming the wrong machine.
 
 The answers of machines P at one row are ``a = G_P x`` with x = (X_1 w .. X_L w) at that row.
 More than L of them are redundant: with C an orthonormal basis of the left null space of G_P,
@@ -6,10 +6,10 @@ More than L of them are redundant: with C an orthonormal basis of the left null 
 n adds E times the length of column n of C, the weight of n in P, which is from 0 to 1
 (`sensitivity`). Units are those of `rounding`: all errors are relative to the scale S of a row.
 
-Whose error it is tells the direction of C a, or what is the same: without the wrong machine the
-rest agree. They do so without any two of L + 2, too; of L + 3 answers only without the one, so
-that L + 2 never name a machine. Where machines have several shards, it is the answers of all of
-them that may be wrong, and that have to be enough to do without.
+The direction of C a tells whose error it is; equivalently, the others agree without the wrong
+machine. Of L + 2 answers the rest agree without any two, so that L + 2 answers never name a
+machine; of L + 3 they agree only without the wrong one. If machines have several shards, all
+answers of a machine may be wrong, and the others must be enough.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Parity:
         )
 
     def residuals(self, answers: Floats) -> Floats:
-        """What the checks leave of each row: ``norm(C a)``.
+        """Return the residual of each row: ``norm(C a)``.
 
         Parameters
         ----------
@@ -120,7 +120,7 @@ class Parity:
     def inconsistent(
         self, answers: NDArray[np.floating], scale: ArrayLike, least: float = 0.0
     ) -> Bools:
-        """Which rows fail the checks.
+        """Return which rows fail the checks.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class Parity:
         scale : float or (rows,) array_like of float
             S, or a bound of it.
         least : float
-            What underflow can make of ``norm(C a)``.
+            Largest ``norm(C a)`` from underflow.
 
         Returns
         -------
@@ -160,12 +160,12 @@ class Parity:
 
 
 def checking_error(count: int, recovery: int) -> float:
-    """Relative error of C a in float64, and of C itself."""
+    """Return the relative error of C a in float64, with that of C."""
     return float((count - recovery) ** 0.5) * float(gamma(4 * count, np.float64))
 
 
 class Evidence:
-    """What the rows of one observation that are farthest off say of two machines at once.
+    """The rows of an observation with the largest residuals, as evidence about pairs of machines.
 
     Parity sees ``C a = sum_n c_n E_n``, with c_n the column of C of machine n and E_n its error.
 
@@ -179,7 +179,7 @@ class Evidence:
     scale : (rows,) ndarray of float
         S of each row.
     least : float
-        As in `Parity.inconsistent`.
+        See `Parity.inconsistent`.
     """
 
     def __init__(
@@ -204,9 +204,9 @@ class Evidence:
         self._answers, self._scale, self._least = values[:, self._rows], scale[self._rows], least
 
     def excludes(self, pair: tuple[Shards, Shards]) -> bool:
-        """Whether the others disagree without these two, so that somebody else is wrong.
+        """Whether the others disagree without these two machines, so that a third is wrong.
 
-        A machine is named by all of its shards; here answers are of shards.
+        A machine is given by all of its shards.
         """
         gone = {*pair[0], *pair[1]} & self._places.keys()
         kept = [k for k, n in enumerate(self._machines) if n not in gone]
@@ -221,7 +221,7 @@ class Evidence:
 
     @cached_property
     def _clear(self) -> Bools:
-        """Pairs without which the checks are so far off that no rounding is to be thought of."""
+        """Pairs without which the residual is far larger than rounding."""
         count = len(self._machines)
         clear = np.zeros((count, count), dtype=bool)
         usable = np.isfinite(self._answers).all(axis=0)
@@ -314,7 +314,7 @@ class ParityChecker:
         self.parity = lru_cache(_KEPT)(self._parity)
 
     def allow(self, errors: ArrayLike) -> None:
-        """Expect these errors of answers from now on, (N,): see `answer_error`."""
+        """Use these error bounds of answers from now on, (N,): see `answer_error`."""
         self._errors = np.asarray(errors, dtype=np.float64)
         self.parity.cache_clear()
 
@@ -327,7 +327,7 @@ class ParityChecker:
         answers: NDArray[np.floating],
         scale: ArrayLike,
     ) -> Bools:
-        """Which rows fail the checks of these machines: see `Parity.inconsistent`.
+        """Return which rows fail the checks of these machines: see `Parity.inconsistent`.
 
         Parameters
         ----------
@@ -344,11 +344,11 @@ class ParityChecker:
         return self.parity(tuple(machines)).inconsistent(answers, scale, least)
 
     def _least(self, count: int) -> float:
-        """What underflow can make of the checks of so many answers."""
+        """Return the largest residual from underflow."""
         return self._tiny * float(count**0.5)
 
     def locate(self, observations: Sequence[Observation]) -> Verdict:
-        """Name the machine that is wrong, if it is certain that no two others are.
+        """Name the wrong machine, if no two other machines can be wrong instead.
 
         Parameters
         ----------
@@ -397,11 +397,11 @@ class ParityChecker:
         return Verdict(False, found[0] if certain else (), (found[0],))
 
     def _present(self, observations: Sequence[Observation]) -> list[Shards]:
-        """The machines that answered, each as all of its shards."""
+        """Return the machines that answered, each as all of its shards."""
         return self.holders.of({n for seen in observations for n in seen.machines})
 
     def _excludes_others(self, observations: Sequence[Observation], named: Shards) -> bool:
-        """Whether no two others can have done it."""
+        """Whether no two other machines can explain the observations."""
         recovery = self._generator.shape[1]
         more = [seen for seen in observations if len(seen.machines) > recovery]
         evidence = [self._evidence(seen) for seen in more]
@@ -415,7 +415,7 @@ class ParityChecker:
         return Evidence(self.parity, seen.machines, answers, scale, least)
 
     def _fails(self, seen: Observation, without: Collection[int]) -> bool:
-        """Whether the rest of the machines disagree; L cannot."""
+        """Whether the other machines disagree; L machines never do."""
         kept = [k for k, n in enumerate(seen.machines) if n not in without]
         if len(kept) <= self._generator.shape[1]:
             return False
@@ -425,14 +425,14 @@ class ParityChecker:
 
 
 class Holders:
-    """How many machines answers can do without, where machines have one shard each or several.
+    """Which machine answers belong to, and without how many machines they are enough.
 
     Parameters
     ----------
     recovery : int
-        Shards that a row needs, L.
+        Number of shards that a row needs, L.
     mates : callable, optional
-        From a shard to all shards of the machine that has it; by default each is on its own.
+        Returns all shards of the machine that has a shard; by default each machine has one.
 
     Attributes
     ----------
@@ -456,50 +456,50 @@ class Holders:
         self.mates: Callable[[int], Shards] = mates or (lambda shard: (shard,))
 
     def of(self, shards: Iterable[int]) -> list[Shards]:
-        """All shards of each machine that has one of these, in the order of machines."""
+        """Return all shards of each machine that has one of these, in the order of machines."""
         return sorted({self.mates(shard) for shard in shards})
 
     def to_spare(self, shards: Collection[int]) -> int:
-        """Without how many machines, whichever they are, L of these shards are left.
+        """Return the number of machines, whichever they are, without which L shards are left.
 
-        -1 where there are fewer.
+        It is -1 if there are fewer than L shards.
         """
         if self.are_alone:
             return max(-1, len(shards) - self._recovery)
         return without_most([*Counter(map(self.mates, shards)).values()], self._recovery)
 
     def are_enough(self, spare: int, *answers: Collection[int]) -> bool:
-        """Whether without any so many machines L shards are left of these, which are different."""
+        """Whether L of these shards, all different, are left without any `spare` machines."""
         if sum(map(len, answers)) < self._recovery + spare:
             return False
         return self.are_alone or self.to_spare(list(chain(*answers))) >= spare
 
     def further(self, there: Sequence[int], spare: int, able: Shards) -> tuple[int, Shards]:
-        """What these shards lack of being enough without any so many machines.
+        """Return how many further shards are needed to be enough without any `spare` machines.
 
         Parameters
         ----------
         there : sequence of int
-            Not enough.
+            Shards that are there, and not enough.
         spare : int
-            Machines.
+            Number of machines.
         able : tuple of int
             Other shards.
 
         Returns
         -------
         needed : int
-            So many further shards are enough, whichever they are of
+            Number of further shards.
         eligible : tuple of int
-            these: all that are able, or not too many of one machine. Where they are fewer than
-            `needed`, nothing is enough.
+            The shards of `able` of which any `needed` are enough, not too many of one machine. If
+            they are fewer than `needed`, no choice is enough.
 
         Notes
         -----
-        With at most b shards of each machine, but for those that are there already, the S machines
-        with most of them take away ``U(b)``, and ``L + U(b)`` are enough. The smallest b with which
-        there are as many needs the fewest; if none has as many, no choice of shards is enough:
-        one that is can be levelled at the number of shards of its S-th machine.
+        With at most b shards of each machine, except those that are there already, the S machines
+        with the most shards have ``U(b)`` of them, and ``L + U(b)`` are enough. The smallest b with
+        enough shards needs the fewest. If no b has enough, no choice of shards is enough: any
+        choice that were could be levelled at the number of shards of its S-th machine.
         """
         if self.are_alone:
             return self._recovery + spare - len(there), able

@@ -1,7 +1,7 @@
 """How small a wrong answer the parity checks of a code can see.
 
-The weights of some codes are so small that rounding hides any error; so how small an error
-can be seen is measured, as conditioning is. Units are those of `rounding`.
+The weights of some codes are so small that rounding hides any error. So the smallest error that can
+be seen is measured, like conditioning. Units are those of `rounding`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ _BATCH = 2_000_000  # numbers in one batch of subsets
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How small an error of one answer a code can see.
+    """The errors of an answer that a code can see.
 
     Attributes
     ----------
     median : float
-        What half of the sets of L machines see, each with any further one; in the units of
-        `detectable`.
+        The median of `detectable` over sets of L machines.
     detectable : float
         An error larger than this, in units of S times the machine epsilon of the shards, is
         seen by any L + 1 machines; infinite where there are no L + 1 machines, or where some
@@ -62,7 +61,7 @@ class Sensitivity:
     complete: bool
 
     def unseen(self, dtype: DTypeLike, columns: int) -> float:
-        """The largest error of an answer that L + 1 machines may miss, relative to X w.
+        """Return the largest error of an answer that L + 1 machines may miss, relative to X w.
 
         Parameters
         ----------
@@ -169,12 +168,12 @@ def measure_sensitivity(
 
 
 def _weights(generator: Floats, chosen: NDArray[np.int64]) -> Floats:
-    """Weights of all machines beside each L of them."""
+    """Return the weights of all machines with each set of L machines."""
     matrices = generator[chosen]
     with np.errstate(all="ignore"):
         try:
             inverses = np.linalg.inv(matrices)
-        except np.linalg.LinAlgError:  # singular: beside these no machine is seen
+        except np.linalg.LinAlgError:  # singular: with these no error is seen
             inverses = np.linalg.pinv(matrices)
             singular = np.linalg.matrix_rank(matrices) < generator.shape[1]
             inverses[singular] = np.inf
@@ -185,7 +184,7 @@ def _weights(generator: Floats, chosen: NDArray[np.int64]) -> Floats:
 
 
 def _detectable(weights: Floats, tolerance: Floats) -> Floats:
-    """The smallest errors that are always seen, ``2 t / p``; infinite where all are rounding."""
+    """Return the smallest errors that are always seen, ``2 t / p``; infinite for weight 0."""
     sizes = np.full(weights.shape, np.inf)
     np.divide(2 * tolerance, weights, out=sizes, where=weights > 0)
     return sizes

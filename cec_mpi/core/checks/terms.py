@@ -1,9 +1,9 @@
-"""Terms of X' V, checked with a product that is known already.
+"""Checking terms of X' V with a product that is known.
 
-The term of machine n is ``t = shard[rows]' u``. With a random vector g, the probe,
-``g't = (shard[rows] g)'u``: rank 0 computes both sides in time proportional to their length, if it
-knows ``shard g``. That is an answer to g as to any w: parity checks it, once, and it holds for all
-steps. Freivalds (Probabilistic machines can use less running time, 1977) checks products of
+The term of machine n is ``t = shard[rows]' u``. With a random vector g, the probe, ``g't =
+(shard[rows] g)'u``: rank 0 computes both sides in time proportional to their length, if it knows
+``shard g``. Machines compute it like an answer to any w, parity checks it once, and it is used in
+all steps. Freivalds (Probabilistic machines can use less running time, 1977) checks products of
 matrices this way.
 """
 
@@ -30,16 +30,16 @@ class TermChecks:
     Parameters
     ----------
     sizes : (N,) ndarray of float
-        The most that numbers of each machine's shard are, in units of the largest entry of X in
-        their column: the sum of ``|G[n, l]|``, and the error of the shard.
+        Largest numbers of each machine's shard, in units of the largest entry of X in their column:
+        the sum of ``|G[n, l]|``, and the error of the shard.
     largest : (r,) ndarray of float
         The largest entry of each column of X.
     rows : int
         Rows per shard, R.
     dtype : dtype
-        In which machines compute.
+        Arithmetic of machines.
     rng : numpy.random.Generator
-        Draws the probe.
+        Generates the probe.
 
     Attributes
     ----------
@@ -90,10 +90,9 @@ class TermChecks:
         self._known: dict[int, Floats] = {}
 
     def unknown(self, machine: int, intervals: Intervals) -> list[tuple[int, int]]:
-        """Rows of a shard whose products with g are not known, and are to be had for these.
+        """Return the rows of a shard for which products with g must be computed.
 
-        Plans change by a few rows from step to step. So all of some pieces of a shard are known,
-        or nothing.
+        They are whole pieces of the shard, because plans change by a few rows from step to step.
         """
         known = self._known.get(machine)
         found: list[tuple[int, int]] = []
@@ -111,11 +110,11 @@ class TermChecks:
         return found
 
     def products(self, machine: int, start: int, stop: int) -> Floats:
-        """Those of rows ``start <= row < stop`` of a shard with g, which are known."""
+        """Return the known products of rows ``start <= row < stop`` of a shard with g."""
         return self._known[machine][start:stop]
 
     def take(self, machine: int, intervals: Intervals, values: NDArray[np.floating]) -> None:
-        """Know products of these rows of a shard with g.
+        """Keep products of rows of a shard with g.
 
         Parameters
         ----------
@@ -130,7 +129,7 @@ class TermChecks:
             position += stop - start
 
     def forget(self, machine: int) -> None:
-        """Know nothing of a shard: it is no longer the same, or what it answered is in doubt."""
+        """Forget the products of a shard, which has changed or may have answered wrongly."""
         self._known.pop(machine, None)
 
     def fails(
@@ -140,7 +139,7 @@ class TermChecks:
         coefficients: NDArray[Any],
         values: NDArray[np.floating],
     ) -> bool:
-        """Whether a term is not what its machine has to answer.
+        """Whether a term is wrong.
 
         Parameters
         ----------

@@ -78,17 +78,17 @@ def measure_conditioning(
     effort: float = 1.0,
     known: Sequence[Sequence[int]] = (),
 ) -> Conditioning:
-    """Measure all L-row submatrices where there are few; otherwise a sample, and search the worst.
+    """Measure all L-row submatrices if there are few, otherwise a sample, and search the worst.
 
     Parameters
     ----------
     generator : (N, L) ndarray of float
     largest : int
-        How many submatrices are few: all of them are measured up to here.
+        Up to this number all submatrices are measured.
     effort : float
-        Of sample and search where there are more; by default they take about a second.
+        Effort of sample and search if there are more; by default they take about a second.
     known : sequence of (L,) sequences of int, optional
-        Machines, from 1, that the search begins with too.
+        Sets of machines, from 1, with which the search begins too.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def measure_conditioning(
 
 
 def sample_subsets(machines: int, recovery: int, size: int) -> Iterator[tuple[int, ...]]:
-    """Runs of consecutive machines (the harmonic code's worst), then random subsets."""
+    """Yield runs of consecutive machines (the worst ones of harmonics), then random subsets."""
     runs = np.linspace(0, machines, min(machines, size // 2), endpoint=False).astype(int)
     for first in runs.tolist():
         yield tuple(sorted((first + k) % machines for k in range(recovery)))
@@ -143,16 +143,16 @@ def sample_subsets(machines: int, recovery: int, size: int) -> Iterator[tuple[in
 
 
 class Found(NamedTuple):
-    """What a search came to.
+    """The result of a search.
 
     Attributes
     ----------
     rows : tuple of int
-        Of the worst set, ascending, counted from 0.
+        Rows of the worst set, ascending, from 0.
     number : float
         Its condition number (2-norm).
     compared : int
-        How many sets were compared, with those that are one exchange away from others.
+        Number of sets that were compared, including those that are one exchange away from others.
     """
 
     rows: tuple[int, ...]
@@ -168,10 +168,10 @@ def search_worst(generator: Floats, effort: float = 1.0, known: Sets | None = No
     generator : (N, L) ndarray of float
         More rows than columns.
     effort : float
-        1 is about half a second. It is counted in work, so that what is found does not depend
-        on how fast a computer is.
+        1 is about half a second. It counts work, so that the result does not depend on the
+        computer.
     known : (K, L) ndarray of int, optional
-        Sets of rows that the search begins with too, counted from 0.
+        Sets of rows, from 0, with which the search begins too.
 
     Returns
     -------
@@ -223,7 +223,7 @@ def search_worst(generator: Floats, effort: float = 1.0, known: Sets | None = No
 
 
 def condition_numbers(matrices: Floats) -> Floats:
-    """Condition numbers (2-norm) of square matrices, infinite where one is singular.
+    """Return the condition numbers (2-norm) of square matrices; infinite for singular ones.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def condition_numbers(matrices: Floats) -> Floats:
 def _worst_first(
     generator: Floats, new: Sets, sets: Sets | None = None, numbers: Floats | None = None
 ) -> tuple[Sets, Floats]:
-    """New sets, and others with their condition numbers: each once, the worst first."""
+    """Merge new sets into known ones, each once, the worst first; with condition numbers."""
     all_sets, all_numbers = np.sort(new, axis=1), condition_numbers(generator[new])
     if sets is not None and numbers is not None:
         all_sets = np.vstack((sets, all_sets))
@@ -255,7 +255,7 @@ def _worst_first(
 
 
 def _alternate(generator: Floats, directions: Floats) -> Sets:
-    """Sets of rows that belong to directions, and directions to sets, in turn."""
+    """Alternate between the sets of rows for directions and the directions for sets."""
     recovery = generator.shape[1]
     sets = np.zeros((len(directions), recovery), np.int64)
     going = np.arange(len(directions))
@@ -272,13 +272,13 @@ def _alternate(generator: Floats, directions: Floats) -> Sets:
 
 
 def _smallest(matrices: Floats, directions: Floats) -> Floats:
-    """Directions that these matrices make small: two steps of inverse iteration on G_P' G_P."""
+    """Return last singular vectors, by two steps of inverse iteration on G_P' G_P."""
     try:
         inverse = np.linalg.inv(matrices)
     except np.linalg.LinAlgError:  # one is singular
         return np.asarray(np.linalg.svd(matrices)[2][:, -1])
     vectors = directions[:, :, np.newaxis]
-    with np.errstate(over="ignore", invalid="ignore"):  # nearly singular: that set is worst
+    with np.errstate(over="ignore", invalid="ignore"):  # nearly singular: that set is the worst
         for _ in range(2):
             vectors = inverse @ (inverse.mT @ vectors)
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -286,7 +286,7 @@ def _smallest(matrices: Floats, directions: Floats) -> Floats:
 
 
 def _exchange(generator: Floats, sets: Sets, most: int) -> tuple[Sets, int]:
-    """Exchange single rows of sets while the norm of their inverse grows; how many were tried."""
+    """Exchange rows of sets while the norm of the inverse grows; also returns the tries."""
     going = np.arange(len(sets))
     sets, tried = sets.copy(), 0
     for _ in range(_EXCHANGES):
@@ -307,7 +307,7 @@ def _exchange(generator: Floats, sets: Sets, most: int) -> tuple[Sets, int]:
 
 
 def _varied(sets: Sets, machines: int, rng: np.random.Generator) -> Sets:
-    """These sets with up to three of their rows exchanged for random others."""
+    """Return sets with up to three of their rows exchanged for random others."""
     count, recovery = sets.shape
     most = min(_VARIED, recovery, machines - recovery)
     out = rng.random((count, recovery)).argsort(axis=1)[:, :most]
@@ -322,7 +322,7 @@ def _varied(sets: Sets, machines: int, rng: np.random.Generator) -> Sets:
 
 
 def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ...]:
-    """L of these machines with a small norm of the inverse, and so a small condition number.
+    """Choose L of these machines with a small norm of the inverse, so a small condition number.
 
     Parameters
     ----------
@@ -333,8 +333,8 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
     Returns
     -------
     (L,) tuple of int
-        Ascending. With one machine to spare none is better, by the Frobenius norm; with more,
-        none that has one other machine.
+        Ascending. With L + 1 machines this is the best choice in the Frobenius norm; with more, no
+        choice that differs in one machine is better.
 
     Raises
     ------
@@ -343,8 +343,8 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
 
     Notes
     -----
-    One by one the row is taken whose part at right angles to those before is longest; from
-    this set the best exchange of one machine for another is made as long as there is one.
+    Rows are chosen one by one, each the one with the longest part orthogonal to those before. Then
+    single machines are exchanged as long as that is better.
 
     Examples
     --------
@@ -374,7 +374,7 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
 
 
 def _pivots(rows: Floats) -> NDArray[np.int64]:
-    """L rows, one after the other: as a QR factorisation of the transpose takes pivots."""
+    """Return L rows: the pivots of a QR factorisation of the transpose."""
     left = rows.copy()
     chosen: list[int] = []
     for _ in range(rows.shape[1]):
@@ -388,7 +388,7 @@ def _pivots(rows: Floats) -> NDArray[np.int64]:
 
 
 def norms_after(generator: Floats, sets: NDArray[np.int64], untold: float) -> tuple[Floats, Floats]:
-    """Squared Frobenius norms of inverses, after each exchange of one row and before it.
+    """Return squared Frobenius norms of inverses, before and after each exchange of one row.
 
     Parameters
     ----------
@@ -396,7 +396,7 @@ def norms_after(generator: Floats, sets: NDArray[np.int64], untold: float) -> tu
     sets : (K, L) ndarray of int
         Rows of G, from 0.
     untold : float
-        What stands for a set's own rows, and where the inverse cannot tell.
+        The value for a set's own rows, and for results that are not finite.
 
     Returns
     -------
@@ -411,8 +411,8 @@ def norms_after(generator: Floats, sets: NDArray[np.int64], untold: float) -> tu
 
     Notes
     -----
-    With B = inv(G_P) and c = g B, putting g in the place of row j makes column k of B into
-    ``b_k - b_j c_k / c_j``, and column j into ``b_j / c_j`` (Sherman and Morrison).
+    With B = inv(G_P) and c = g B, replacing row j by g changes column k of B to
+    ``b_k - b_j c_k / c_j``, and column j to ``b_j / c_j`` (Sherman and Morrison).
 
     Examples
     --------

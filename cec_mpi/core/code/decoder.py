@@ -107,7 +107,7 @@ def _condition(matrix: Floats, inverse: Floats) -> float:
 
 
 def refined_inverse(matrix: Floats, inverse: Floats) -> Floats | None:
-    """Newton's iteration for the inverse, with residuals of three times as many digits.
+    """Refine an inverse by Newton's iteration, with residuals of three times as many digits.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def refined_inverse(matrix: Floats, inverse: Floats) -> Floats | None:
     Returns
     -------
     (L, L) ndarray of float64 or None
-        None where the inverse is too far off, as that of a matrix that is singular to working
+        None if the inverse is too inaccurate, for example of a matrix that is singular to working
         precision.
 
     Notes
@@ -152,7 +152,7 @@ def refined_inverse(matrix: Floats, inverse: Floats) -> Floats | None:
 
 
 def _residual(matrix: Floats, inverse: Floats) -> Floats:
-    """I - A Z, the largest terms first: those cancel exactly."""
+    """Return I - A Z, summed from the largest terms, which cancel exactly."""
     digits = (_DIGITS - int(np.ceil(np.log2(len(matrix))))) // 2
     some, others = _slices(matrix, digits, 1), _slices(inverse, digits, 0)
     left = np.eye(len(matrix))
@@ -163,7 +163,7 @@ def _residual(matrix: Floats, inverse: Floats) -> Floats:
 
 
 def _slices(matrix: Floats, digits: int, axis: int) -> list[Floats]:
-    """Matrices that add up to this one; all but the last with so many digits at most."""
+    """Return matrices whose sum is this one; all but the last have at most `digits` digits."""
     slices = []
     for _ in range(_SLICES - 1):
         _, exponents = np.frexp(np.abs(matrix).max(axis=axis, keepdims=True))

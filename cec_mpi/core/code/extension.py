@@ -1,4 +1,4 @@
-"""A further machine: one more row of G that goes well with all that are there."""
+"""A further machine: one more row of G that is well conditioned with the others."""
 
 from __future__ import annotations
 
@@ -32,20 +32,19 @@ _NEAREST = 4  # subsets that a row is pushed away from at a time
 
 
 def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
-    """The code with one machine more; the rows that it has stay as they are.
+    """Return the code with one more machine; its other rows do not change.
 
-    With any L - 1 rows of G the new row g is as good as its part at right angles to them
-    is long: the smallest singular value of the L rows is at most this length. So g is
-    chosen to make the shortest such part long: the best rows of real harmonics and random
-    rows, all as long as the others, are pushed away from the rows that they are nearest to.
+    The smallest singular value of the new row g with any L - 1 rows of G is at most the length of
+    the part of g that is orthogonal to them. So g is chosen to make the shortest of these parts
+    long: the best rows of real harmonics and random rows are pushed away from the nearest subsets.
 
     Parameters
     ----------
     code : MDSCode
     dtype : dtype
-        Of the shards: the entries of the new row are numbers of this kind.
+        Dtype of the shards: the entries of the new row are numbers of this dtype.
     seed : int
-        For the random rows.
+        Seed of random rows.
 
     Returns
     -------
@@ -90,13 +89,13 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
     starts = rows[np.argsort(shortest)[::-1][:_STARTS]]
     pushed = np.array([_pushed(normals, start, cut) for start in starts])
     finalists = np.vstack((starts, pushed))
-    # What was pushed away from a sample of subsets is judged by another one.
+    # Rows that were pushed away from a sample of subsets are compared on another sample.
     others = _normals(code.generator, rng)
     shortest = np.abs(np.vstack((normals, others)) @ finalists.T).min(axis=0)
     best_first = finalists[np.argsort(-shortest, kind="stable")]
     generators = [np.vstack((code.generator, row)) for row in best_first]
     generator = generators[0]
-    if comb(code.machines + 1, code.recovery) > ALL_SUBSETS:  # samples do not see the worst
+    if comb(code.machines + 1, code.recovery) > ALL_SUBSETS:  # samples miss the worst
         generator = min(generators, key=lambda one: _found(one, code.conditioning))
     known = [code.conditioning.worst_machines]
     conditioning = measure_conditioning(generator, known=known)
@@ -104,13 +103,13 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
 
 
 def _found(generator: Floats, before: Conditioning) -> float:
-    """The worst condition number that is found; no less than it was without the last row."""
+    """Return the worst condition number that a search finds."""
     known = np.array([before.worst_machines]) - 1
     return search_worst(generator, _EFFORT, known).number
 
 
 def _pushed(normals: Floats, row: Floats, cut: Callable[[Floats], Floats]) -> Floats:
-    """Push a row away from the subsets that it is nearest to; the best place, and how good."""
+    """Push a row away from the nearest subsets; returns the best row on the way."""
     nearest = min(_NEAREST, len(normals))
     best, place = 0.0, row
     for k in range(_PUSHES):
@@ -126,7 +125,7 @@ def _pushed(normals: Floats, row: Floats, cut: Callable[[Floats], Floats]) -> Fl
 
 
 def _normals(generator: Floats, rng: np.random.Generator) -> Floats:
-    """Unit vectors at right angles to L - 1 rows: of all such sets, or of a sample."""
+    """Return unit vectors orthogonal to L - 1 rows, for all such sets or a sample."""
     machines, recovery = generator.shape
     if recovery == 1:
         return np.ones((1, 1))

@@ -1,4 +1,4 @@
-"""Families of generator matrices: N rows of L numbers, any L of them invertible."""
+"""Families of generator matrices: any L of their N rows are invertible."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DRAWS = 8  # random orthonormal matrices that are tried; the best is kept
 
 
 def harmonics(points: Floats, recovery: int) -> Floats:
-    """Rows of L real harmonics at these points of the circle.
+    """Return rows of L real harmonics at points of the circle.
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ def harmonics(points: Floats, recovery: int) -> Floats:
 
 
 def _fourier(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
-    """N equally spaced points of L real harmonics, best for small N."""
+    """L real harmonics at N equally spaced points; best for small N."""
     return harmonics(2 * np.pi * np.arange(machines) / machines, recovery)
 
 
 def _orthonormal(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
-    """L columns of a random orthogonal matrix, best for large N."""
+    """L columns of a random orthogonal matrix; best for large N."""
     q, r = np.linalg.qr(rng.standard_normal((machines, recovery)))
     columns: Floats = q * np.sign(np.diag(r)) * np.sqrt(machines / recovery)
     return columns
@@ -60,7 +60,7 @@ def _chebyshev(machines: int, recovery: int, rng: np.random.Generator) -> Floats
 
 
 def _cauchy(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
-    """1 / (x_n - y_l) with Chebyshev nodes shared out: every minor is different from 0."""
+    """1 / (x_n - y_l) with distinct Chebyshev nodes: no minor is 0."""
     nodes = np.cos((2 * np.arange(machines + recovery) + 1) * np.pi / (2 * (machines + recovery)))
     taken = np.linspace(0, machines + recovery - 1, recovery).round().astype(int)
     matrix: Floats = 1 / (np.delete(nodes, taken)[:, None] - nodes[taken])
@@ -68,7 +68,7 @@ def _cauchy(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
 
 
 def _systematic_cauchy(machines: int, recovery: int) -> Floats:
-    """[I; Cauchy]: MDS because every minor of a Cauchy matrix is different from 0."""
+    """[I; Cauchy]: MDS because no minor of a Cauchy matrix is 0."""
     x = np.arange(recovery, machines, dtype=np.float64)
     parity = 1 / (x[:, None] + np.arange(recovery) + 1 - recovery)
     scale = np.abs(parity).max(axis=1, keepdims=True, initial=1.0)
@@ -96,7 +96,7 @@ FAMILIES: dict[str, Callable[[int, int, np.random.Generator], Floats]] = {
 def matrices_of(
     name: str, machines: int, recovery: int, systematic: bool, seed: int
 ) -> list[Floats]:
-    """Candidates of a family, (N, L) each; none where no systematic one can be made."""
+    """Return candidates of a family, (N, L) each; empty if no systematic one exists."""
     rng = np.random.default_rng(seed)
     draws = _DRAWS if name == "orthonormal" and comb(machines, recovery) > 1 else 1
     if systematic and name == "cauchy":

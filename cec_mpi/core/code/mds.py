@@ -1,9 +1,9 @@
 """Real-valued MDS codes: generator matrices and encoding.
 
-Any L rows of an N x L MDS generator matrix G are invertible, so any L coded answers give
-the L uncoded ones. Over the reals "invertible" is not enough: the condition number of
-these L rows is the factor by which rounding errors grow in decoding, and no family of
-matrices is the best everywhere. Codes are therefore measured when they are made.
+Any L rows of an N x L MDS generator matrix G are invertible, so any L coded answers give the L
+uncoded ones. In floating point the condition number of these L rows is the factor by which rounding
+errors grow in decoding, and no family of matrices is always the best. So codes are measured when
+they are made.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _AS_GOOD = 1.5  # up to this factor worst cases that are found differ by luck: t
 
 
 class MDSCode:
-    """A generator matrix with what was measured of it.
+    """An MDS code: a generator matrix and its measured conditioning.
 
     Parameters
     ----------
     generator : (N, L) array_like of float
         Machine n stores ``sum(G[n - 1, l] * X_l for l in range(L))``.
     family : str
-        Name of the construction, for people.
+        Name of the construction.
     systematic : bool
-        Whether the first L machines store X_1 .. X_L as they are.
+        Whether the first L machines store X_1 .. X_L.
     conditioning : Conditioning, optional
-        What an earlier measurement gave; measured now when left out.
+        An earlier measurement; by default it is measured now.
 
     Raises
     ------
@@ -86,7 +86,7 @@ class MDSCode:
 
     @property
     def summary(self) -> str:
-        """What it is, in a few words."""
+        """The code in a few words."""
         systematic = "systematic " if self.systematic else ""
         return f"any {self.recovery} of {self.machines} machines, {systematic}{self.family} code"
 
@@ -101,7 +101,7 @@ class MDSCode:
         return int(self.generator.shape[1])
 
     def check_precision(self, dtype: DTypeLike) -> None:
-        """Refuse a dtype with which the worst L shards decode to noise.
+        """Raise if the worst L shards of this dtype decode to noise.
 
         Raises
         ------
@@ -144,7 +144,7 @@ def make_code(
     seed: int = 0,
     dtype: DTypeLike = np.float64,
 ) -> MDSCode:
-    """A code of one of the `FAMILIES`, or with ``"auto"`` the best conditioned of them all.
+    """Make a code of one of the `FAMILIES`, or with ``"auto"`` the best conditioned one.
 
     Parameters
     ----------
@@ -153,16 +153,14 @@ def make_code(
     recovery : int
         Recovery threshold, L.
     family : str
-        One of `FAMILIES`, or ``auto``: measure all, keep the one with the best worst case; where
-        that is found, not measured, the one with the best median of those that are within 1.5 of
-        it.
+        One of `FAMILIES`, or ``auto``: the one with the best worst condition number. If that was
+        searched, not measured, the one with the best median among those within a factor of 1.5.
     systematic : bool
-        Store X_1 .. X_L as they are on the first L machines.
+        Whether the first L machines store X_1 .. X_L.
     seed : int
-        For the random families.
+        Seed of random families.
     dtype : dtype
-        Of the shards: the generator's entries are numbers of this kind, so that what was
-        encoded with is what is decoded with.
+        Dtype of the shards: the entries of the generator are numbers of this dtype.
 
     Raises
     ------

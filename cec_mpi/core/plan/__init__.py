@@ -1,1 +1,1 @@
-"""Who computes which rows: the optimal loads, Algorithm 1 and its counterparts."""
+"""Plans: which machine holds which shards, the optimal loads, and Algorithm 1."""

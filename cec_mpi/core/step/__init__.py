@@ -1,1 +1,1 @@
-"""One step as mathematics: answers put together, whichever machines gave them."""
+"""A step as mathematics: products, answers, decoding, and costs."""

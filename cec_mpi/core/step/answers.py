@@ -1,4 +1,4 @@
-"""Answers to rows, whichever machines gave them: what is missing, and decoding from any L."""
+"""Answers to rows: what is missing, and decoding from any L machines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHOICES = 4096
 
 
 class RowAnswers:
-    """The answers to one step, decoded row by row as soon as L machines have given theirs.
+    """The answers to a step; rows are decoded as soon as L machines have answered.
 
     Parameters
     ----------
@@ -43,21 +43,22 @@ class RowAnswers:
     work : (L * R * k,) ndarray of float64
         Scratch.
     checker : ParityChecker, optional
-        Then rows are decoded when L + 1 machines agree, or without any one machine L shards are
-        left. Where they do not, further machines are needed, until it is certain which one is
-        wrong: with three to spare it is, if not more than two are.
+        Compares answers: rows are decoded when L + 1 machines agree (with several shards per
+        machine, when L shards are left without any one machine). If they disagree, further machines
+        are needed until it is certain which one is wrong: L + 3 are enough if at most two are
+        wrong.
     sample : sequence of int, optional
-        With a checker: only these rows are compared.
+        Compare only these rows.
     scale : (k,) ndarray of float, optional
-        For the checker, which needs it: S of each column, or a bound of it.
+        S of each column, or a bound of it; the checker needs it.
 
     Attributes
     ----------
     undecoded : int
-        Rows that wait for more answers.
+        Number of rows that are not decoded.
     accused : set of int
-        Machines whose answers were found wrong, which are not used; where machines have several
-        shards, all shards of these: then whatever is said here of machines is of shards.
+        Machines whose answers were wrong, and are not used. If machines have several shards,
+        machines stand for shards here, and all shards of such a machine are in the set.
 
     Examples
     --------
@@ -108,27 +109,27 @@ class RowAnswers:
 
     @property
     def condition(self) -> float:
-        """The largest condition number that a row is decoded with by now; 1 before."""
+        """The largest condition number with which a row was decoded; at first 1."""
         return max((s.decoder.condition for s in self._segments if s.decoder), default=1.0)
 
     @property
     def used(self) -> dict[tuple[int, ...], Decoder]:
-        """The decoders that are used by now, by the machines whose answers they decode."""
+        """The decoders in use, by the machines whose answers they decode."""
         return {s.used: s.decoder for s in self._segments if s.decoder}
 
     def expect(self, machine: int, start: int, stop: int) -> None:
-        """A machine was asked for rows ``start <= row < stop``."""
+        """Note that a machine was asked for rows ``start <= row < stop``."""
         for segment in self._between(start, stop):
             segment.expected.add(machine)
 
     def want(self, machine: int, start: int, stop: int) -> None:
-        """As `expect`; and if an answer comes, it is compared with whatever else is there."""
+        """Note that a machine was asked for rows, whose answers are compared with all others."""
         for segment in self._between(start, stop):
             segment.expected.add(machine)
             segment.wanted.add(machine)
 
     def give_up(self, machine: int, start: int = 0, stop: int | None = None) -> None:
-        """Nothing more is expected of a machine, for some rows; what it has answered stays."""
+        """Expect no more answers of a machine, for some rows; its earlier answers are kept."""
         for segment in self._between(start, self._segments[-1].stop if stop is None else stop):
             segment.expected.discard(machine)
             if machine in segment.wanted:
@@ -136,13 +137,13 @@ class RowAnswers:
                 self._look_at(segment)
 
     def give(self, machine: int, start: int, stop: int, values: NDArray[np.floating]) -> None:
-        """A machine answered rows ``start <= row < stop``; what can be decoded now, is.
+        """Take an answer to rows ``start <= row < stop``, and decode what is complete.
 
         Parameters
         ----------
         machine, start, stop : int
         values : ((stop - start) * k,) ndarray
-            Row after row. Not copied: it has to stay as it is until all is decoded.
+            Row after row. It is not copied, and must not change until all rows are decoded.
         """
         k = self._columns
         for segment in self._between(start, stop):
@@ -156,14 +157,14 @@ class RowAnswers:
             self._look_at(segment)
 
     def improve(self) -> bool:
-        """Decode some rows again if answers that came later make that more exact; one look.
+        """Decode some rows again if later answers make them more exact.
 
-        For while there is nothing else to do but to wait for other answers.
+        The master calls this while it waits for other answers.
 
         Returns
         -------
         bool
-            Whether there was anything to look at; there may be more.
+            Whether there was a candidate; there may be more.
         """
         worst, where = _WELL_CONDITIONED, None
         for segment in self._segments:
@@ -179,18 +180,18 @@ class RowAnswers:
         return True
 
     def do_without(self, machine: int) -> None:
-        """A machine is wrong: what of its answers is not decoded yet is not used."""
+        """Do not use the answers of a machine that are not decoded yet."""
         self._do_without(self._holders.mates(machine))
 
     def compare_no_more(self) -> None:
-        """Decode rows of a sample from any L answers, but where they disagree already."""
+        """Decode rows of a sample from any L answers, unless they already disagree."""
         for segment in list(self._segments):
             if not segment.decoded and not segment.is_doubtful:
                 segment.enough = segment.needed = 0
                 self._look_at(segment)
 
     def missing(self, eligible: Iterable[int]) -> list[Missing]:
-        """Rows that will not get enough answers, and who of `eligible` may give one."""
+        """Return rows that will not get enough answers, and the machines that may give one."""
         able = sorted(set(eligible) - self.accused)
         found = []
         for segment in self._segments:
@@ -203,7 +204,7 @@ class RowAnswers:
         return found
 
     def doubtful(self) -> list[tuple[int, int, tuple[int, ...]]]:
-        """Rows ``start <= row < stop`` whose answers disagree, and whose these are."""
+        """Return rows ``start <= row < stop`` whose answers disagree, and the machines."""
         return [
             (segment.start, segment.stop, tuple(sorted(segment.given)))
             for segment in self._segments
@@ -211,18 +212,18 @@ class RowAnswers:
         ]
 
     def candidates(self) -> tuple[tuple[int, ...], ...]:
-        """The machines of which each alone may have made all these answers disagree."""
+        """Return the machines of which each could explain all disagreements."""
         return self._verdict().candidates
 
     def _between(self, start: int, stop: int) -> list[Segment]:
-        """The segments of these rows, cut so that they are of these rows only."""
+        """Return the segments of exactly these rows; segments are cut if necessary."""
         if start >= stop:
             return []
         first, last = self._cut(start), self._cut(stop)
         return self._segments[first:last]
 
     def _cut(self, row: int) -> int:
-        """Where the segment is that begins with this row; one does afterwards."""
+        """Return the index of the segment that begins with this row, after cutting one."""
         place = bisect_left(self._starts, row)
         if place < len(self._starts) and self._starts[place] == row:
             return place
@@ -234,7 +235,7 @@ class RowAnswers:
         return place
 
     def _look_at(self, segment: Segment) -> None:
-        """Decode rows that have enough answers, if these agree."""
+        """Decode a segment if it has enough answers that agree."""
         waits = segment.wanted or not self._holders.are_enough(segment.needed, segment.given)
         if segment.decoded or waits:
             return
@@ -256,7 +257,7 @@ class RowAnswers:
         return Observation(machines, answers, scale)
 
     def _name_the_wrong(self) -> None:
-        """Do without the machine that explains all rows that disagree, if only one does."""
+        """Do without the machine that explains all disagreements, if only one does."""
         wrong = self._verdict().wrong
         if wrong:
             self._do_without(wrong)
@@ -281,7 +282,7 @@ class RowAnswers:
             self._look_at(segment)
 
     def _decode(self, segment: Segment) -> None:
-        """Decode rows from those of their answers that are decoded best."""
+        """Decode a segment from its best conditioned answers."""
         self._decode_from(segment, self._decoders.choose(tuple(sorted(segment.given))))
         self.undecoded -= segment.stop - segment.start
         segment.decoded, segment.seen = True, len(segment.given)
@@ -304,19 +305,19 @@ class Segment:
 
     def __init__(self, start: int, stop: int, enough: int) -> None:
         self.start, self.stop = start, stop
-        # Without so many machines L answers have to be left: 1 where answers are compared,
+        # L answers must be left without any `enough` machines (1 if answers are compared),
         self.enough = enough
-        self.needed = enough  # and as many before they are looked at.
-        self.wanted: set[int] = set()  # those to be looked at with the others, if they come
+        self.needed = enough  # and without any `needed` before they are compared.
+        self.wanted: set[int] = set()  # machines whose answers are compared too
         self.used: tuple[int, ...] = ()  # machines whose answers were decoded
         self.decoder: Decoder | None = None  # of these
-        self.seen = 0  # answers that these were chosen from
+        self.seen = 0  # number of answers when these were chosen
         self.expected: set[int] = set()
         self.given: dict[int, NDArray[np.floating]] = {}
         self.decoded = False
 
     def cut(self, row: int, columns: int) -> Segment:
-        """Keep the rows before this one; returns those from it on."""
+        """Keep the rows before this one; returns the segment of the others."""
         size = (row - self.start) * columns
         after = Segment(row, self.stop, self.enough)
         after.needed, after.used = self.needed, self.used
@@ -334,7 +335,7 @@ class Segment:
 
 
 class Decoders:
-    """The decoders of a code, factored when first needed; those used longest ago are forgotten.
+    """The decoders of a code, made when first needed; those used longest ago are dropped.
 
     Parameters
     ----------

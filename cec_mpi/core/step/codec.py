@@ -1,4 +1,4 @@
-"""Between the parts of X and the answers of machines: decoding and its transpose, by block."""
+"""Decoding the answers of a plan and the transposed decoding, block by block."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from cec_mpi.core.plan.planner import Plan
 Floats = NDArray[np.float64]
 
 _SHORT = 512  # numbers of each machine: up to here several blocks are copied together
-# As many as OpenBLAS multiplies with an L x L matrix without copying them again, and no fewer.
+# As many numbers as OpenBLAS multiplies with an L x L matrix without copying them again.
 _FEWEST, _SMALL = 8192, 10**6
 
 
 class Codec:
-    """Turns the coded numbers of a step into uncoded ones, and back for the adjoint.
+    """Decodes the answers of a step, and codes vectors for the adjoint.
 
-    Coded numbers stand machine after machine (`Assignment.positions`), uncoded ones as
-    the L parts of X below each other; both with one number per row and column.
+    Coded numbers are in the order of machines (`Assignment.positions`), uncoded numbers in the
+    order of the L parts of X; both have one number per row and column.
 
     Parameters
     ----------
     plan : Plan
-        Each row on exactly L machines.
+        Each row is on exactly L machines.
     code : MDSCode
     columns : int
-        Vectors that are multiplied at once, k.
+        Number of vectors, k.
     work : (L * R * k,) ndarray of float64
-        Scratch, which several codecs may share.
+        Scratch; several codecs may share it.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Codec:
             self._blocks.append(_ShortBlocks(short, work))
 
     def decode(self, answers: NDArray[Any], parts: Floats) -> None:
-        """From the answers of a step to the rows of X_1 W .. X_L W.
+        """Decode the answers of a step to the rows of X_1 W .. X_L W.
 
         Parameters
         ----------
@@ -96,15 +96,15 @@ class Codec:
             block.decode(answers, parts)
 
     def coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
-        """From V to what each machine multiplies its rows with in X' V: the transposed decoder.
+        """Compute the coefficients of all machines for X' V, with the transposed decoder.
 
-        With ``u = inv(G_P') v`` on each block, the sum of ``shard_n[rows]' u_n`` over
-        machines and blocks is X' V: nothing is left to be decoded.
+        With ``u = inv(G_P') v`` on each block, the sum of ``shard_n[rows]' u_n`` over machines and
+        blocks is X' V.
 
         Parameters
         ----------
         parts : (L, R * k) ndarray of float64
-            V, cut as X is.
+            V, divided into parts like X.
         coded : (L * R * k,) ndarray
             Overwritten.
         """
@@ -113,7 +113,7 @@ class Codec:
 
 
 class _Short(NamedTuple):
-    """A short block: its decoder, where it lies in the parts, and where its numbers stand."""
+    """A short block: its decoder, and the places of its numbers."""
 
     decoder: Decoder
     start: int
@@ -122,9 +122,9 @@ class _Short(NamedTuple):
 
 
 class _ShortBlocks:
-    """Short blocks, of which numbers are copied together in one go.
+    """Short blocks, whose numbers are copied together.
 
-    Each copy of its own takes longer to begin than to end.
+    Copying them one by one would be slower.
     """
 
     def __init__(self, blocks: list[_Short], work: Floats) -> None:
@@ -136,7 +136,7 @@ class _ShortBlocks:
             values = rows[:, begin : begin + size]
             self._blocks.append((block.decoder, slice(block.start, block.stop), values))
             begin += size
-        # Of the numbers in the scratch, row by row: where they stand, and how many.
+        # Places and counts of the numbers in the scratch, row by row.
         self._places = np.array([b.places for b in blocks], dtype=np.int64).T.reshape(-1)
         self._sizes = np.tile(np.array(sizes, dtype=np.int64), recovery)
         self._answers: NDArray[Any] = np.empty(0)
@@ -160,7 +160,7 @@ class _ShortBlocks:
             np.concatenate(rows, out=coded[place], casting="same_kind")
 
     def _ordered(self) -> list[tuple[slice, list[Floats]]]:
-        """The scratch in the order of the numbers, as far as they stand one after the other."""
+        """Return the scratch in the order of the coded numbers, in runs of adjacent ones."""
         order = self._places.argsort()
         places, sizes = self._places[order], self._sizes[order]
         begins = (self._sizes.cumsum() - self._sizes)[order]
@@ -176,7 +176,7 @@ class _ShortBlocks:
 
 
 class _Block:
-    """A block, or some of a long one: its decoder, and where its numbers stand."""
+    """A block, or a part of a long one: its decoder, and the places of its numbers."""
 
     __slots__ = ("_along", "_decoder", "_first", "_sources", "_strides", "_work")
 
@@ -188,7 +188,8 @@ class _Block:
         self._along = slice(start, stop)
         self._sources = [slice(place, place + size) for place in places]
         self._work = work[: len(places) * size].reshape(len(places), size)
-        # Machines whose numbers are equally far apart: these are the rows of a matrix as they are.
+        # If the numbers of machines are equally far apart, they are rows of a matrix without a
+        # copy.
         apart = {q - p for p, q in pairwise(places)} or {size}
         self._strides: tuple[int, int] | None = None
         self._first = places[0] * work.itemsize
@@ -213,14 +214,14 @@ class _Block:
             coded[source] = row
 
     def _rows_of(self, numbers: NDArray[Any]) -> Floats | None:
-        """These numbers of the machines as a matrix, if they are the rows of one."""
+        """Return the numbers of the machines as a matrix, if they are equally far apart."""
         if self._strides is None or numbers.dtype != np.float64 or not numbers.flags.c_contiguous:
             return None
         return np.ndarray(self._work.shape, np.float64, numbers, self._first, self._strides)
 
 
 def panel_width(recovery: int) -> int:
-    """How many numbers of each of L machines are decoded at a time.
+    """Return how many numbers of each of L machines are decoded at a time.
 
     Parameters
     ----------

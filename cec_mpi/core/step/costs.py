@@ -1,4 +1,4 @@
-"""What a step costs beside its products, and from where on the master is the bottleneck."""
+"""The time of a step besides its products, and when the master is the bottleneck."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ DECODE = 6e-10
 
 
 class Terms(NamedTuple):
-    """What a step of X w has of everything that costs time beside its products.
+    """The terms of the time of a step of X w besides its products.
 
     Attributes
     ----------
     steps : float
         1.
     machines : float
-        N: rank 0 does something for each.
+        N, because rank 0 does some work for each machine.
     messages : float
-        That somebody waits for, one after the other.
+        Number of consecutive messages.
     bytes : float
-        That leave the master's node and come to it, one after the other.
+        Bytes that the master's node sends and receives, one after the other.
     decoded : float
-        Numbers times answers that each is made of: q L.
+        q L: numbers of the result times answers for each.
     """
 
     steps: float
@@ -54,11 +54,10 @@ def terms_of(
 ) -> Terms:
     """The terms of a step of X w in lockstep.
 
-    What goes to all goes along a tree of depth d = ceil(log2(N + 1)), a header and w
-    as one message where w is short. A long w goes through the master once where there are
-    several nodes; on one node all N copy it from the same memory. Answers come in at once, and
-    reports with them where answers are short. This does not hold for elastic runs, in which the
-    master sends w to each machine.
+    A Bcast has a tree of depth d = ceil(log2(N + 1)). The order and a short w are one message. With
+    several nodes the master sends a long w once; on one node all N machines copy it from the same
+    memory. Short answers are sent with the reports. This does not hold for elastic runs, in which
+    the master sends w to each machine.
 
     Parameters
     ----------
@@ -84,31 +83,31 @@ def terms_of(
 
 @dataclass(frozen=True)
 class StepCosts:
-    """Seconds of a step X w, on machines and a wire of known rates.
+    """Seconds of a step X w, for machines and a wire of known rates.
 
-    X has q rows and r columns of float64, or of float32, which take as long: they become
-    float64 when they are multiplied. Each row of a shard is computed L times, by shards that
-    have 1/L of the rows of X: so the machines read as many bytes together as X has.
+    X has q rows and r columns of float64, or of float32, which takes as long because it is
+    converted. Each row is computed L times on shards with 1/L of the rows of X: together the
+    machines read as many bytes as X has.
 
     Attributes
     ----------
     machines : int
         N.
     latency : float
-        Seconds that a short message takes.
+        Seconds of a short message.
     bandwidth : float
-        Bytes per second of a long one.
+        Bytes per second of a long message.
     rate : float
         Bytes of shards per second that all machines multiply together.
     recovery : int
         L.
     several_nodes : bool
     fixed : float
-        Seconds that rank 0 computes in each step.
+        Seconds of rank 0 in each step.
     each : float
-        And for each machine.
+        Seconds of rank 0 for each machine.
     decode : float
-        Seconds for each number of the result and each answer that it is made of.
+        Seconds for each number of the result and each of its L answers.
 
     Examples
     --------
@@ -130,7 +129,7 @@ class StepCosts:
     decode: float = DECODE
 
     def overhead(self, rows: int, columns: int) -> float:
-        """Seconds beside the products: of rank 0, of messages, and of decoding."""
+        """Return the seconds of rank 0, of messages, and of decoding."""
         shape = self.machines, self.recovery, rows, columns
         steps, machines, messages, sent, decoded = terms_of(*shape, self.several_nodes)
         return (
@@ -142,14 +141,11 @@ class StepCosts:
         )
 
     def computation(self, rows: int, columns: int) -> float:
-        """Seconds of multiplying, when all machines are available and finish together."""
+        """Return the seconds of multiplying, if all machines are available and finish together."""
         return BYTES * rows * columns / self.rate
 
     def even(self) -> int:
-        """Rows and columns of a square X whose step computes as long as it does all else.
-
-        One row less would compute shorter.
-        """
+        """Return the smallest n so that a step of an n x n matrix mostly computes."""
         low, high = 0, 1
         while self.computation(high, high) < self.overhead(high, high):
             low, high = high, 2 * high
@@ -162,15 +158,16 @@ class StepCosts:
         return high
 
     def fewest_columns(self) -> int:
-        """With fewer columns the master is the bottleneck, however many rows there are.
+        """Return the number of columns below which the master is the bottleneck.
 
-        It then takes longer to take in and decode a row of X w than the machines to compute it.
+        Then receiving and decoding a row of X w takes longer than computing it, for any number of
+        rows.
         """
         row = BYTES / self.bandwidth + self.recovery * self.decode
         return math.ceil(row * self.rate / BYTES)
 
     def most_machines(self, rows: int, columns: int) -> int:
-        """With more machines like these a step of this X takes longer, not shorter."""
+        """Return the number of machines above which a step of this X takes longer."""
         one = self.rate / self.machines
 
         def seconds(machines: int) -> float:
