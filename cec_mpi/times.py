@@ -26,7 +26,6 @@ USUAL_DEADLINE = 10.0  # times what is expected, if `--deadline` says nothing, a
 USUAL_LATE_SECONDS = 2.0  # at least this: the loss of a machine may show in no other way
 LOST_SECONDS = 5.0  # without an answer, at least, for a machine to be taken for lost
 LOST_DEADLINES = 10.0  # or this many deadlines
-REPORT_SECONDS = 2.0  # for a machine to say what went wrong on it
 OWED_SECONDS = 1.0  # for the end of a connection to show which machine it was
 WARNING_SECONDS = 2.0  # for a warning of all processes to reach this one, too
 ADOPT_SECONDS = 30.0  # for a machine to read shards that it takes over, and

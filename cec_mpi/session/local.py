@@ -137,17 +137,17 @@ class LocalHub(Together):
         machine = self._machines[job.store, rank]
         if job.adopted is not None:
             opening, _ = self._openings[job.store]
-            report, problem = adopt(machine, opening, job.adopted)
+            report = adopt(machine, opening, job.adopted)
         else:
             order = Multiply(job.store, job.step, job.machine, job.product, job.intervals)
             content = job.content
             if job.product.adjoint:
                 content = content.reshape(job.count, job.product.columns)
             with Machine.unwarned():
-                report, problem = answer(machine, order, content)
+                report = answer(machine, order, content)
             job.values[:] = machine.values
         job.room.report[:] = reported(report, job.machine)
-        self._problems[rank] = problem
+        self._problems[rank] = report.problem
         return True
 
     def lose(self, machine: int, reason: str) -> None:

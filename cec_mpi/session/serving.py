@@ -28,7 +28,7 @@ from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Shard
 from cec_mpi.store.stack import Stack
 from cec_mpi.store.staging import node_directory, staged_file
-from cec_mpi.wire.orders import Adopt, Close, Explain, Multiply, Open, Opened, Opening, Report, Stop
+from cec_mpi.wire.orders import Adopt, Close, Multiply, Open, Opened, Opening, Report, Stop
 from cec_mpi.wire.protocol import MachineEnd
 
 log = logging.getLogger(__name__)
@@ -54,23 +54,18 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
     """
     machines: dict[int, Machine] = {}
     openings: dict[int, Opening] = {}
-    problem = ""
     with ExitStack() as session, NotedSignals() as signals, Machine.unwarned():
         while True:
             match order := end.announced(signals):
                 case Multiply():
                     machine, shared = machines[order.store], end.shared(order)
-                    report, failed = answer(machine, order, shared)
+                    report = answer(machine, order, shared)
                     end.answer(order, machine.values, _warned(report, signals))
-                    problem = failed or problem
                 case Adopt():
                     given = machines[order.store], openings[order.store], order.shards
-                    report, failed = adopt(*given)
+                    report = adopt(*given)
                     nothing = Multiply(order.store, order.step, order.shard, Product(), ())
                     end.answer(nothing, np.empty(0), _warned(report, signals))
-                    problem = failed or problem
-                case Explain():
-                    end.report(problem)
                 case Open():
                     opened = _open(order, end, make, session)
                     if opened is not None:
@@ -83,27 +78,25 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
                     return order.error
 
 
-def answer(machine: Machine, order: Multiply, values: NDArray[Any]) -> tuple[Report, str]:
-    """Answer a step; returns the report, and the error as text."""
+def answer(machine: Machine, order: Multiply, values: NDArray[Any]) -> Report:
+    """Answer a step."""
     if order.intervals is not None:
         machine.assign(order.intervals)
     machine.prepare(order.product)
     done = machine.work(order.product, values, order.step)
-    if done.problem:
-        return Report(failed=True), done.problem
-    return Report(done.seconds, done.loaded, mended=done.mended), ""
+    return Report(done.seconds, done.loaded, done.problem, mended=done.mended)
 
 
-def adopt(machine: Machine, opening: Opening, shards: Sequence[int]) -> tuple[Report, str]:
-    """Take over shards; returns the report, and the error as text."""
+def adopt(machine: Machine, opening: Opening, shards: Sequence[int]) -> Report:
+    """Take over shards."""
     try:
         loaded = machine.adopt(shards, partial(open_adopted, opening))
         report = Report(0.0, loaded, mended=machine.mended())
     except Exception as error:
         log.exception("machine %d could not take over shards", machine.number)
-        return Report(failed=True), str(error) or type(error).__name__
+        return Report(problem=str(error) or type(error).__name__)
     log.info("machine %d has taken over the shards %s", machine.number, shards)
-    return report, ""
+    return report
 
 
 def _warned(report: Report, signals: NotedSignals) -> Report:

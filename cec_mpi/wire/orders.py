@@ -133,8 +133,8 @@ class Report:
         Time of the computation.
     loaded : Loaded
         What was read before it.
-    failed : bool
-        The machine raised an exception.
+    problem : str
+        The exception that the machine raised; empty if it raised none.
     leaving : bool
         The machine was told to leave soon.
     mended : Mended
@@ -143,7 +143,7 @@ class Report:
 
     seconds: float = 0.0
     loaded: Loaded = field(default_factory=Loaded)
-    failed: bool = False
+    problem: str = ""
     leaving: bool = False
     mended: Mended = field(default_factory=Mended)
 
@@ -191,11 +191,6 @@ class Adopt:
 
 
 @dataclass(frozen=True)
-class Explain:
-    """Report the last error, or an empty text."""
-
-
-@dataclass(frozen=True)
 class Open:
     """Serve another store.
 
@@ -233,11 +228,11 @@ class Stop:
         return pack_error(self.error)
 
 
-Announced = Multiply | Adopt | Explain | Open | Close | Stop
+Announced = Multiply | Adopt | Open | Close | Stop
 """The first part of an order."""
 
 
-def announced(order: Order, content: bytes, rank: int = 0) -> Explain | Open | Close | Stop:
+def announced(order: Order, content: bytes, rank: int = 0) -> Open | Close | Stop:
     """Return what an order means that is not a step, with the bytes that follow it.
 
     Parameters
@@ -249,8 +244,6 @@ def announced(order: Order, content: bytes, rank: int = 0) -> Explain | Open | C
         order has the machine.
     """
     match order.kind:
-        case Kind.EXPLAIN:
-            return Explain()
         case Kind.OPEN:
             opening = pickle.loads(content)
             if rank:
@@ -271,7 +264,7 @@ def reported(report: Report, shard: int, finite: bool = True) -> Reported[float]
         report.seconds,
         loaded.seconds,
         loaded.bytes,
-        report.failed,
+        bool(report.problem),
         report.leaving,
         not finite,
         *report.mended,

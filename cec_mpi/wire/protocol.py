@@ -109,7 +109,7 @@ class ElasticHub(Hub, Protocol):
         """Give a machine no more jobs; a spare replaces it."""
 
     def report(self, machine: int) -> str:
-        """Ask a machine for its last error."""
+        """Return the last error of a machine."""
 
     def close(self, store: int) -> None:
         """Close a store; machines that are busy keep it open."""
@@ -215,6 +215,3 @@ class MachineEnd(Protocol):
 
     def answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
         """Send the answer to a step; it has no values if the machine is preempted."""
-
-    def report(self, text: str) -> None:
-        """Answer a request for the last error, with an empty text if none has occurred."""

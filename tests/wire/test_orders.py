@@ -13,7 +13,6 @@ from cec_mpi.store.shard import Loaded, Mended
 from cec_mpi.wire.jobs import AnswerRoom, Job
 from cec_mpi.wire.orders import (
     Close,
-    Explain,
     Kind,
     Order,
     Report,
@@ -40,7 +39,6 @@ def test_an_order_comes_as_it_was_sent(adjoint, columns, store, shard, step, len
 
 
 def test_orders_that_are_no_step():
-    assert announced(Order(Kind.EXPLAIN, 1), b"") == Explain()
     assert announced(Order(Kind.CLOSE, 1), b"") == Close(1)
     assert announced(Order(Kind.STOP), Stop().packed()) == Stop()
     stop = announced(Order(Kind.STOP), Stop(InputError("no")).packed())
@@ -55,7 +53,7 @@ def job_of(*intervals):
 
 
 def test_a_report_comes_as_it_was_sent():
-    report = Report(1.5, Loaded(0.5, 80), failed=True, leaving=True, mended=Mended(2, 3, 9, 0.1))
+    report = Report(1.5, Loaded(0.5, 80), "no memory", leaving=True, mended=Mended(2, 3, 9, 0.1))
     job = job_of((0, 4), (6, 9))
     job.room.report[:] = reported(report, shard=3, finite=False)
     assert job.reported == Reported(3, 1.5, 0.5, 80, 1, 1, 1, 2, 3, 9, 0.1)

@@ -27,6 +27,7 @@ from cec_mpi.wire.orders import (
     MASTER,
     Announced,
     Close,
+    Kind,
     Multiply,
     Open,
     Opened,
@@ -55,6 +56,7 @@ class CollectiveMachineEnd:
         self._rhythm = Rhythm()
         self._stores: dict[int, _Served] = {}
         self._opening: Open | None = None
+        self._problem = ""  # the last error
 
     def announced(self, signals: NotedSignals) -> Announced:
         """Receive the order, and the assignment if it has changed."""
@@ -62,6 +64,9 @@ class CollectiveMachineEnd:
         packet = self._packet
         packet.broadcast(idle=not self._stores)
         order = Order(*packet.order.tolist())
+        if order.kind == Kind.EXPLAIN:
+            self._comm.gather(self._problem, root=MASTER)
+            return self.announced(signals)
         if not order.is_step:
             return self._announced(order)
         served, intervals = self._stores[order.store], None
@@ -118,6 +123,7 @@ class CollectiveMachineEnd:
         served, product = self._stores[order.store], order.product
         finite = not product.adjoint or bool(np.isfinite(values).all())
         self._report[:] = reported(report, order.shard, finite)
+        self._problem = report.problem or self._problem
         if product.adjoint:
             size = served.columns * product.columns
             check_buffer("the answer", values, np.dtype(np.float64), size)
@@ -144,10 +150,6 @@ class CollectiveMachineEnd:
             answered = self._comm.Igatherv(values, None, root=MASTER)
         reported = self._comm.Igather(self._report, None, root=MASTER)
         wait_for([answered, reported], values.nbytes, rhythm=self._rhythm)
-
-    def report(self, text: str) -> None:
-        """Send the last error."""
-        self._comm.gather(text, root=MASTER)
 
 
 class _Served:

@@ -34,7 +34,6 @@ from cec_mpi.times import (
     BYE_SECONDS,
     LOOK_SECONDS,
     OPEN_SECONDS,
-    REPORT_SECONDS,
     SETTLE_SECONDS,
     SHORTAGE_SECONDS,
 )
@@ -461,19 +460,9 @@ class SocketHub:
             self._exclude(peer, reason, change)
 
     def report(self, machine: int) -> str:
-        """Ask a machine for its last error."""
+        """Return the last error of a machine."""
         peer = self._serving_as(machine)
-        if peer is None:
-            return "no report"
-        peer.text = None
-        peer.texts_owed += 1
-        peer.order(Order(Kind.EXPLAIN))
-        patience, due = Patience(), time.monotonic() + REPORT_SECONDS
-        while peer.text is None and time.monotonic() < due and self._is_here(peer):
-            self._listen()
-            self._look_for_gone()
-            patience.pause()
-        return peer.text or "no report"
+        return (peer and peer.text) or "no report"
 
     # Processes.
 

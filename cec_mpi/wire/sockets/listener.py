@@ -75,10 +75,8 @@ class Peer:
         Its report on the store that it opened last, until it is taken.
     is_ready : bool
         Whether it waits for the others to measure its speed.
-    text : str or None
-        Its last error, when it has reported it.
-    texts_owed : int
-        Number of requests for its last error that it has not answered.
+    text : str
+        Its last error; empty if it has reported none.
     has_left : bool
         Whether it has said good-bye.
     """
@@ -91,8 +89,7 @@ class Peer:
     unopened: list[int] = field(default_factory=list)
     opened: Opened | None = None
     is_ready: bool = False
-    text: str | None = None
-    texts_owed: int = 0
+    text: str = ""
     has_left: bool = False
 
     @property
@@ -129,9 +126,7 @@ class Peer:
             case Opened():
                 self.opened = content
             case str():
-                self.texts_owed -= 1
-                if not self.texts_owed:  # an answer to an earlier question is dropped
-                    self.text = content
+                self.text = content
             case None:
                 self.is_ready = True
 

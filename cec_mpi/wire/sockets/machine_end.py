@@ -32,7 +32,6 @@ from cec_mpi.times import (
 from cec_mpi.wire.orders import (
     Announced,
     Close,
-    Explain,
     Multiply,
     Open,
     Opened,
@@ -361,8 +360,6 @@ class SocketMachineEnd:
                 self._opening = told = replace(told, threads=self._threads or told.threads)
             case Close(store):
                 self._served.pop(store, None)
-            case Explain() | Stop():
-                pass
         return told
 
     def together(self) -> None:
@@ -397,8 +394,13 @@ class SocketMachineEnd:
         return values
 
     def answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
-        """Send values and report; the report says whether this machine leaves."""
-        if self.told and not report.failed:
+        """Send the error, if there is one, then values and report.
+
+        The report says whether this machine leaves.
+        """
+        if report.problem:
+            self._say(report.problem)
+        elif self.told:
             report = replace(report, leaving=True)
         numbers = np.array(reported(report, order.shard), dtype=np.float64)
         values = np.ascontiguousarray(values)
@@ -406,10 +408,6 @@ class SocketMachineEnd:
             self._connection.send(ANSWER, numbers.tobytes() + values.tobytes())
         else:
             self._connection.send(ANSWER, numbers, *pieces(values))
-
-    def report(self, text: str) -> None:
-        """Send the last error."""
-        self._say(text)
 
     def _say(self, content: Opened | str | None) -> None:
         self._connection.send(SAID, said(content))

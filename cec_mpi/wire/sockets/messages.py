@@ -12,7 +12,7 @@ DISMISSED   why the machine is excluded for good: it leaves
 to master
 HELLO       who a machine is, as JSON
 ANSWER      the report of a job; then its values, in the same frame where they are short
-SAID        an object, as JSON
+SAID        an object, as JSON: a report on a store, or the error before an answer
 GOOD_BYE    nothing
 ==========  ======================================================================
 

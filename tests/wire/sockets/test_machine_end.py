@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.processes.ending import NotedSignals
-from cec_mpi.wire.orders import Explain, Kind, Multiply, Opened, Order, Report, Reported
+from cec_mpi.wire.orders import Close, Kind, Multiply, Opened, Order, Report, Reported
 from cec_mpi.wire.sockets.machine_end import SocketMachineEnd, ToldToLeaveError
 from cec_mpi.wire.sockets.messages import ANSWER, FAREWELL, GOOD_BYE, ORDER
 
@@ -40,10 +40,10 @@ def told():
 
 
 def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(told):
-    wire = Wire(None, order(Kind.EXPLAIN), [FAREWELL])
+    wire = Wire(None, order(Kind.CLOSE), [FAREWELL])
     end = SocketMachineEnd(wire, 1, told)
     with NotedSignals() as signals:
-        assert isinstance(end.announced(signals), Explain)
+        assert isinstance(end.announced(signals), Close)
         with pytest.raises(ToldToLeaveError, match="SIGTERM"):
             end.opened(Opened())
     assert wire.sent[0] == [GOOD_BYE]
