@@ -26,7 +26,7 @@ if ranks & set("{ranks}"):
 """
 POINTS = {
     "before MPI": "strike()",
-    "after MPI_Init": "from cec_mpi.processes import together; start.check_world = strike",
+    "after MPI_Init": "from cec_mpi.processes import together; together.check_world = strike",
     "before it has met the others": (
         "from mpi4py import rc; rc.initialize = False;"
         "from cec_mpi.session import gathering; gathering.place_of_ranks = strike"
@@ -121,7 +121,11 @@ elif sys.argv[3] == "sleep":
     ("come", "others", "told"),
     [
         ("12", "sleep", "not all of 4 ranks have reached open_operator within 2 s"),
-        ("01", "leave", "of 4 ranks (are known to )?have come within 2 s"),  # 0 or 1, who is first
+        (
+            "01",
+            "leave",
+            "of 4 ranks (are known to )?have reached open_operator within 2 s",
+        ),  # 0 or 1, who is first
     ],
 )
 def test_ranks_that_never_open_the_operator(run, small_store, tmp_path, come, others, told):

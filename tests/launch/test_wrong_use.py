@@ -294,7 +294,7 @@ def test_an_elastic_program_under_a_launcher(program, tmp_path):
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("X @ w", "expected all that uses X below `if X is not None:`"),
+        ("X @ w", "put everything that uses X under `if X is not None:`"),
         ("if X is not None: raise KeyError('mine')", "KeyError: 'mine'"),
     ],
 )
@@ -311,7 +311,11 @@ def test_an_elastic_program_that_fails_ends_all_and_says_so_once(program, tmp_pa
     [
         ("", BLOCK, "a communicator makes a lockstep run, and these options make an elastic run"),
         ("", SERVED, "`import mpi4py; mpi4py.rc.initialize = False` before"),
-        ("mpi4py.rc.initialize = False", SERVED.replace('accept="conn"', "local=3"), "local under"),
+        (
+            "mpi4py.rc.initialize = False",
+            SERVED.replace('accept="conn"', "local=3"),
+            "local needs accept=FILE",
+        ),
         ("mpi4py.rc.initialize = False", SERVED.replace('accept="conn"', "adopt=True"), "accept=F"),
     ],
     ids=["communicator", "initialised", "local", "nobody"],
