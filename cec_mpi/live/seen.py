@@ -10,9 +10,9 @@ from statistics import median
 from typing import Any
 
 from cec_mpi.live.words import event_words
-from cec_mpi.records.events import kind_and_machine
-from cec_mpi.records.reading import Header, Line, Progress
-from cec_mpi.records.step import StepRecord, Waiting
+from cec_mpi.records.events import Event, kind_and_machine
+from cec_mpi.records.reading import Line
+from cec_mpi.records.step import Header, Progress, StepRecord, Unfinished, Waiting
 
 _RECENT = 64  # steps that medians are of
 _TIMES = 4096  # steps that a rate is of, at the most
@@ -52,6 +52,8 @@ class Seen:
         What the task has said of how far it is.
     short : Waiting or None
         What the next step waits for, if too few machines are available.
+    unfinished : list of Event
+        What happened in a last step that did not end.
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
@@ -69,6 +71,7 @@ class Seen:
         self.last: StepRecord | None = None
         self.recent: deque[StepRecord] = deque(maxlen=_RECENT)
         self.short: Waiting | None = None
+        self.unfinished: list[Event] = []
         self.known: dict[str, float] = {}
         self._times: deque[str] = deque(maxlen=_TIMES)
 
@@ -82,6 +85,9 @@ class Seen:
             self.known.update(line.known)
         elif isinstance(line, Waiting):
             self.short = line
+        elif isinstance(line, Unfinished):
+            self.unfinished += line.events
+            self._happen(line.events, 0 if self.last is None else self.last.step + 1)
 
     def take(self, step: StepRecord) -> None:
         """Take the next step."""
@@ -89,9 +95,12 @@ class Seen:
         self.last, self.short = step, None
         self.recent.append(step)
         self._times.append(step.time)
-        for event in step.events:
+        self._happen(step.events, step.step)
+
+    def _happen(self, events: Sequence[Event], step: int) -> None:
+        for event in events:
             kind, machine = kind_and_machine(event)
-            self.event = self.happened[machine] = step.step, event_words(event)
+            self.event = self.happened[machine] = step, event_words(event)
             if kind == "joined" and "host" in event:
                 self._settled[machine] = event["host"]
 
@@ -103,8 +112,7 @@ class Seen:
     @property
     def planned(self) -> int | None:
         """How many steps this part of the run makes, where that is known."""
-        planned = self.header.get("planned_steps")
-        return planned if type(planned) is int and planned >= 0 else None
+        return self.header.get("planned_steps")
 
     @property
     def machines(self) -> int:
@@ -114,9 +122,7 @@ class Seen:
     @property
     def taking_part(self) -> Sequence[int]:
         """Numbers of the machines that this run has; of all where nothing else is said."""
-        found = self.header.get("taking_part")
-        numbers = [n for n in found if type(n) is int] if isinstance(found, list | tuple) else []
-        return numbers or range(1, self.machines + 1)
+        return self.header.get("taking_part") or range(1, self.machines + 1)
 
     @property
     def rate(self) -> float | None:
@@ -163,15 +169,10 @@ class Seen:
     def hosts(self) -> dict[int, str]:
         """The host of each machine, as the header has it, or since when it joined."""
         machines, hosts = (self.header.get(name) for name in ("machine_of_rank", "hosts"))
-        if not (isinstance(machines, list) and isinstance(hosts, list) and hosts):
+        if not machines or not hosts:
             return self._settled
         hosts = hosts if len(hosts) > 1 else hosts * len(machines)  # all are in one process
-        began = {
-            machine: host
-            for machine, host in zip(machines, hosts, strict=False)
-            if type(machine) is int and isinstance(host, str)
-        }
-        return began | self._settled
+        return dict(zip(machines, hosts, strict=False)) | self._settled
 
     def availability(self, machine: int) -> float:
         """The part of the steps of late in which a machine was available."""

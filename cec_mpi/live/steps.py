@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _LOADS, _PLAIN_LOADS = "▁▂▃▄▅▆▇█", "-=#"
-IDLE, WORKS, WRONG, LOST = "idle", "works", "wrong", "lost"
+IDLE, WORKS, WRONG, LOST, ENDED = "idle", "works", "wrong", "lost", "ended"
 STATES = {  # from the one that matters least: the mark, in plain letters, and the style
     IDLE: ("_", "_", "green"),
     WORKS: ("", "", "green"),  # a height
+    ENDED: ("·", ".", "dim"),
     "preempted": ("·", ".", "dim"),
     "not joined": ("·", ".", "dim"),
     "left": ("·", ".", "dim"),
@@ -34,7 +35,7 @@ STATES = {  # from the one that matters least: the mark, in plain letters, and t
     "given up": ("x", "x", "bold red"),
     LOST: ("x", "x", "bold red"),
 }
-AT_WORK = WORKS, WRONG
+TIMED = WORKS, WRONG, ENDED
 _RANK = {state: rank for rank, state in enumerate(STATES)}
 
 Mark = tuple[str, str]
@@ -47,7 +48,7 @@ _HIGH = 6  # lines from which there is room for more than one
 
 
 def states_of(seen: Seen) -> dict[int, str]:
-    """What each machine that takes part is in the last step: away, as the step says why, or not."""
+    """Return what each machine that takes part did in the last step, or why it is away."""
     step = seen.last
     if step is None:
         return dict.fromkeys(seen.taking_part, "preempted")
@@ -58,11 +59,13 @@ def states_of(seen: Seen) -> dict[int, str]:
     found |= {n: "late" for n in step.unanswered if n in found}
     if seen.short is not None:
         found |= {n: why for n, why in seen.short.away.items() if n in found}
-    for kind, n in map(kind_and_machine, step.events):
+    for kind, n in map(kind_and_machine, [*step.events, *seen.unfinished]):
         if kind in STATES and n in found:
             found[n] = kind
         elif kind == "joined" and found.get(n) in STATES.keys() - {IDLE, WORKS}:
             found[n] = WORKS if rows.get(n) else IDLE
+    if seen.is_over:
+        found |= {n: ENDED for n, state in found.items() if state in (IDLE, WORKS)}
     return found
 
 
@@ -201,8 +204,7 @@ def head_line(seen: Seen, width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    task = seen.header.get("task")
-    name = printable(task)[:_BAR] if isinstance(task, str) and width >= _WIDE else ""
+    name = printable(seen.header.get("task", ""))[:_BAR] if width >= _WIDE else ""
     words = ", ".join(pace_words(seen))
     left = Text.assemble((f"{name}  " if name else "", "bold"), step_words(seen))
     if seen.planned is None:
@@ -223,6 +225,8 @@ def strip_lines(seen: Seen, width: int, rows: int, is_plain: bool) -> Iterable[R
     known = seen.short or seen.last
     available = 0 if known is None else len(known.available)
     words = f"{available} of {len(seen.taking_part)} available"
+    if seen.is_over:
+        words += " in the last step"
     room = max(1, width - 1 - (_TITLE + 1 if width >= _WIDE else 0))
     beside = 3 + len(words)  # in the first row, if one is enough
     marks, each = strip(seen, max(1, rows * room), is_plain)

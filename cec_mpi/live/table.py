@@ -10,8 +10,8 @@ from rich.text import Text
 
 from cec_mpi.live.seen import Seen
 from cec_mpi.live.steps import (
-    AT_WORK,
     STATES,
+    TIMED,
     event_line,
     head_line,
     makespan_line,
@@ -105,7 +105,7 @@ def _machines(seen: Seen, width: int, room: int | None) -> Iterable[RenderableTy
             cells.append(_cut(printable(hosts.get(n, ""))))
         cells.append(Text(state, STATES[state][2]))
         cells.append(Text(str(rows[n - 1])))
-        cells.append(Text(duration(seconds[n - 1]) if state in AT_WORK else "-"))
+        cells.append(Text(duration(seconds[n - 1]) if state in TIMED else "-"))
         if width >= _BESIDE_SPEEDS:
             speed = seen.rows_per_second(n)
             cells.append(Text("-" if speed is None else f"{speed:,.0f}"))

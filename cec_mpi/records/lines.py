@@ -1,7 +1,6 @@
-"""Lines of ``steps.jsonl`` as they are written: what has changed, and no digits that say nothing.
+"""Lines of ``steps.jsonl`` as they are written: what has changed, with times to the nanosecond.
 
-A step of 500 machines took 20 kB when each line had everything. What machines measure ends at a
-nanosecond, and most of the rest is as on the line before.
+A step of 500 machines would take 20 kB if each line had everything.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import numpy as np
 from msgspec.structs import fields
 
 from cec_mpi.records.events import Seconds
+from cec_mpi.records.reading import Note
 from cec_mpi.records.step import DEFAULTS, FIELDS, VERSION, StepLine, StepRecord
 
 _TYPES = {each.name: each.type for each in fields(StepRecord)}
@@ -52,13 +52,9 @@ class LineWriter:
                 setattr(new, name, value)
         return _line(new)
 
-    def line(self, content: Any) -> str:
-        """A line of its own that has a schema."""
-        return _line(content)
-
-    def note(self, kind: str, **content: Any) -> str:
-        """A line of its own, of what is known after the step before it."""
-        return _line({"kind": kind, **content})
+    def note(self, note: Note) -> str:
+        """The line of what is known after the step before it."""
+        return _line(note)
 
 
 def _line(content: Any) -> str:

@@ -6,24 +6,30 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Meta, Struct
+from msgspec import UNSET, Struct
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import NotAFileError, open_regular
+from cec_mpi.records.events import Event
 from cec_mpi.records.step import (
     DEFAULTS,
     FIELDS,
     PER_MACHINE,
     VERSION,
     Bounds,
+    Checkpoint,
+    Header,
+    Progress,
     StepLine,
     StepRecord,
+    Unfinished,
     Waiting,
     check_events,
     check_machines,
+    moment,
 )
 from cec_mpi.text import shown
 
@@ -31,26 +37,20 @@ LONGEST_LINE = 1 << 25  # bytes: a step of a hundred thousand machines takes a f
 MOST_OBJECTS = 1 << 17  # of a line: each event is one, and may take 25 times its bytes when read
 _OF_MACHINES = {*PER_MACHINE, "available", "away"}
 
+Note = Progress | Checkpoint | Unfinished | Waiting
+"""A line between steps."""
 
-class Header(Struct, tag="header", tag_field="kind"):
-    """The first line of a part of a run; `about` has all that it says."""
+Line = Header | StepRecord | Note
+
+
+class _AnyHeader(Struct, tag="header", tag_field="kind"):
+    """A header of any version: only those of this one are read by their schema."""
 
     version: Any = 1
-    about: dict[str, Any] = {}
 
 
-class Progress(Struct, tag="progress", tag_field="kind"):
-    """What the task has said of how far it is."""
-
-    known: dict[str, Annotated[float, Meta(ge=-1e308, le=1e308)]]
-
-
-class Checkpoint(Struct, tag="checkpoint", tag_field="kind"):
-    """A later run can go on from here."""
-
-
-Line = Header | StepRecord | Progress | Checkpoint | Waiting
-_decoder = msgspec.json.Decoder(Header | StepLine | Progress | Checkpoint | Waiting)
+_lines = msgspec.json.Decoder(_AnyHeader | StepLine | Note)
+_headers = msgspec.json.Decoder(Header)
 
 
 class WrongLineError(Exception):
@@ -62,7 +62,7 @@ WRONG = WrongLineError, msgspec.DecodeError, ValueError, RecursionError
 
 
 def decoded(line: bytes) -> Any:
-    """What a line says: a `Header`, `Progress`, `Checkpoint`, `Waiting` or `StepLine`.
+    """What a line says: a `Header`, a `Note` or a `StepLine`.
 
     Raises
     ------
@@ -75,15 +75,21 @@ def decoded(line: bytes) -> Any:
         raise WrongLineError(
             f"has more than {MOST_OBJECTS} braces: expected a step with fewer events"
         )
-    found = _decoder.decode(line)
-    if isinstance(found, Header):
+    found = _lines.decode(line)
+    if isinstance(found, _AnyHeader):
         if type(found.version) is not int or found.version != VERSION:
             raise WrongLineError(
                 f"begins records of version {shown(found.version)}: expected version {VERSION}"
             )
-        found.about = msgspec.json.decode(line)
-    elif isinstance(found, StepLine) and found.events is not UNSET:
+        header = _headers.decode(line)
+        if header.started is not UNSET:
+            moment(header.started)
+        header.about = msgspec.json.decode(line)
+        return header
+    if isinstance(found, Unfinished | StepLine) and found.events is not UNSET:
         check_events(found.events)
+    if isinstance(found, Waiting | StepLine) and found.time is not UNSET:
+        moment(found.time)
     return found
 
 
@@ -150,6 +156,8 @@ class Lines:
         The first one.
     steps : list of StepRecord
         What is as in the step before is the same object.
+    unfinished : list of Event
+        What happened in steps that did not end.
     end : int
         Bytes up to the end of the last line that has one.
     size : int
@@ -158,6 +166,7 @@ class Lines:
 
     header: dict[str, Any]
     steps: list[StepRecord]
+    unfinished: list[Event]
     end: int
     size: int
 
@@ -172,17 +181,20 @@ def read_lines(path: Path) -> Lines:
     """
     header: dict[str, Any] = {}
     steps: list[StepRecord] = []
+    unfinished: list[Event] = []
     end = size = 0
     for line, found in _checked(path):
         size += len(line)
         end = size if found is not None else end
         if isinstance(found, StepRecord):
             steps.append(found)
+        elif isinstance(found, Unfinished):
+            unfinished += found.events
         elif isinstance(found, Header):
             header = header or found.about
     if not header:
         raise InputError(f"{path} is not a record of steps: it has no header")
-    return Lines(header, steps, end, size)
+    return Lines(header, steps, unfinished, end, size)
 
 
 def check_lines(path: Path) -> None:
@@ -201,7 +213,7 @@ def _checked(path: Path) -> Iterator[tuple[bytes, Line | None]]:
     """Lines and what they say: None of a last one that was cut off."""
     reader = LineReader()
     try:
-        for line in _lines(path):
+        for line in _read(path):
             if not line.endswith(b"\n") and len(line) < LONGEST_LINE:
                 yield line, None
                 break
@@ -212,7 +224,7 @@ def _checked(path: Path) -> Iterator[tuple[bytes, Line | None]]:
         raise InputError(f"{path}, {error}") from None
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _read(path: Path) -> Iterator[bytes]:
     with os.fdopen(open_regular(path), "rb") as stream:
         while line := stream.readline(LONGEST_LINE):
             yield line
@@ -263,7 +275,7 @@ class Following:
         -------
         anew : bool
             The file is another one than before: what was read of it counts no more.
-        lines : list of Header, StepRecord, Progress, Checkpoint or Waiting
+        lines : list of Header, StepRecord or Note
 
         Raises
         ------

@@ -28,8 +28,8 @@ from cec_mpi.files.saving import writing
 from cec_mpi.records.directory import STEPS
 from cec_mpi.records.events import KIND_OF, Event, kind_and_machine
 from cec_mpi.records.lines import LineWriter
-from cec_mpi.records.reading import read_lines
-from cec_mpi.records.step import StepRecord, Waiting, Why
+from cec_mpi.records.reading import Lines, read_lines
+from cec_mpi.records.step import Checkpoint, Progress, StepRecord, Unfinished, Waiting, Why
 
 _EXACT = 10_000  # numbers that are kept as they are
 _PER_OCTAVE = 128  # bins, after that,
@@ -98,8 +98,8 @@ class Recorder:
     ----------
     watch : callable, optional
         Called with each `StepRecord`.
-    earlier : sequence of StepRecord
-        Steps of the runs that this one goes on from.
+    earlier : Lines, optional
+        Records of the run that this one continues.
 
     Attributes
     ----------
@@ -112,13 +112,15 @@ class Recorder:
     events : Counter of (str, int)
         How often something happened to a machine, by what and to which.
     served : set of int
-        Machines that were available in a step, those of earlier runs left out.
+        Machines that were available in a step of this run.
+    is_stopped : callable
+        Whether a signal has asked the run to stop. Machines that leave then are not recorded.
     """
 
     def __init__(
         self,
         watch: Callable[[StepRecord], None] | None = None,
-        earlier: Sequence[StepRecord] = (),
+        earlier: Lines | None = None,
     ) -> None:
         self._watch = watch
         self._stream: IO[str] | None = None
@@ -132,6 +134,7 @@ class Recorder:
         self.next_step = self.next_tick = 0
         self.events: Counter[tuple[str, int]] = Counter()
         self.served: set[int] = set()
+        self.is_stopped: Callable[[], bool] = lambda: False
         self._available: tuple[int, ...] = ()
         self._noted: list[Event] = []
         self._waits: object = None  # what was said of it
@@ -140,10 +143,11 @@ class Recorder:
         self._makespans, self._ratios = RunningMedian(), RunningMedian()
         self._over_hindsight = RunningMedian()
         self._errors: dict[str, float | None] = {"error_bound": 0.0, "error_estimate": 0.0}
-        for step in earlier:
+        for step in earlier.steps if earlier is not None else ():
             self._count(step)
             self._count_events(step.events)
             self.next_step, self.next_tick = step.step + 1, step.tick + 1
+        self._count_events(earlier.unfinished if earlier is not None else ())
 
     def __repr__(self) -> str:
         return f"<Recorder, steps so far: {self.steps}>"
@@ -177,15 +181,18 @@ class Recorder:
         self._write(self._lines.header(self.common))
 
     def note(self, events: Sequence[Event]) -> None:
-        """Take events as they happen: also where their step does not end."""
+        """Take events as they happen, whether or not their step ends."""
         self._noted += events
-        self._count_events(events)
 
     def step(self, record: StepRecord) -> None:
-        """Take one step; events of steps before it that did not end become its own."""
+        """Take one step, with the events of steps before it that did not end."""
         if record.events or self._noted:
-            self._take_events(record)
+            known = {id(event) for event in record.events}
+            before = [event for event in self._noted if id(event) not in known]
+            record.events[:] = self._kept([*before, *record.events])
+            self._noted = []
         self._count(record)
+        self._count_events(record.events)
         self._waits = None
         if record.available != self._available:
             self._available = record.available
@@ -195,12 +202,17 @@ class Recorder:
         if self._watch is not None:
             self._watch(record)
 
-    def _take_events(self, record: StepRecord) -> None:
-        known = {id(event) for event in record.events}
-        record.events[:0] = [event for event in self._noted if id(event) not in known]
-        noted = {id(event) for event in self._noted}
-        self._noted = []
-        self._count_events([event for event in record.events if id(event) not in noted])
+    def end(self) -> None:
+        """Write what happened in a step that did not end; no further steps follow."""
+        events, self._noted = self._kept(self._noted), []
+        self._count_events(events)
+        if events and self._stream is not None:
+            self._write(self._lines.note(Unfinished(events)))
+
+    def _kept(self, events: Sequence[Event]) -> list[Event]:
+        """Events that are recorded: machines that leave because the run is stopped are not."""
+        stopped = self.is_stopped()
+        return [event for event in events if not (stopped and "left" in event)]
 
     def summary(self) -> dict[str, Any]:
         """Totals over the steps so far; medians of more than 10,000 are within 0.3 %."""
@@ -244,7 +256,7 @@ class Recorder:
         if self._stream is not None:
             known = {name: float(value) for name, value in numbers.items()}
             known = {name: value for name, value in known.items() if math.isfinite(value)}
-            self._write(self._lines.note("progress", known=known))
+            self._write(self._lines.note(Progress(known)))
 
     def waiting(
         self,
@@ -260,13 +272,13 @@ class Recorder:
         self._waits = known
         line = Waiting(time=self.now(), missing=missing, of=of, available=known[2], away=known[3])
         if self._stream is not None:
-            self._write(self._lines.line(line))
+            self._write(self._lines.note(line))
         self._shows(line)
 
     def checkpoint(self) -> None:
         """A later run can go on from the last step."""
         if self._stream is not None:
-            self._write(self._lines.note("checkpoint"))
+            self._write(self._lines.note(Checkpoint()))
 
     def _write(self, line: str) -> None:
         assert self._stream is not None
@@ -283,18 +295,16 @@ def counts_of(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
     return counts
 
 
-def resume_steps(path: Path) -> list[StepRecord]:
-    """The steps of a run that is to go on, without a last line that was cut off.
+def resume_steps(path: Path) -> Lines:
+    """Read the records of a run that is to be continued, and remove a last line that was cut off.
 
-    Steps after the checkpoint are among them: they were made, and their numbers are taken.
-    What they computed is computed again, in steps with numbers of their own.
-
-    Nothing is cut off before all the other lines have been checked.
+    Steps after the checkpoint are among them: their numbers are taken, and what they computed is
+    computed again in steps with numbers of their own. All other lines are checked first.
 
     Raises
     ------
     InputError
-        The file is missing or not such a record.
+        The file is missing, or its content is not a record of steps.
     """
     try:
         found = read_lines(path)
@@ -302,21 +312,19 @@ def resume_steps(path: Path) -> list[StepRecord]:
             with os.fdopen(open_own(path), "r+b") as file:
                 file.truncate(found.end)
     except OSError as error:
-        raise InputError(f"{path} cannot be gone on with: {error.strerror}") from None
+        raise InputError(f"{path} cannot be continued: {error.strerror}") from None
     except InputError as error:
-        raise InputError(f"{error}: --overwrite starts anew") from None
-    return found.steps
+        raise InputError(f"{error}: use --overwrite to start from the beginning") from None
+    return found
 
 
 def read_steps(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Header and steps of a ``steps.jsonl``, as plain dicts: each step with all its fields.
-
-    A run that was resumed has a header for each of its parts; the first is given.
+    """Return the first header and the steps of a ``steps.jsonl`` as dicts with all fields.
 
     Raises
     ------
     InputError
-        The file is missing or not such a record, or its last line is cut off.
+        The file is missing, its content is not a record of steps, or its last line is cut off.
     """
     found = read_lines(path)
     if found.end < found.size:

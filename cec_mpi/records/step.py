@@ -1,20 +1,20 @@
-"""One step as it is recorded: the schema by which records are written, read and checked.
+"""The schema by which lines of records are written, read and checked.
 
-A line of ``steps.jsonl`` holds what has changed: a field that is left out has its default where it
-has one, since nothing happened, and is as on the line before where it has none. A new field is a
-line here.
+A step's line holds what has changed. A field that is left out has its default, because nothing
+happened, or its value of the line before if it has no default. A new field is a line here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import chain
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 from msgspec.structs import fields
 from numpy.typing import ArrayLike, NDArray
 
@@ -28,6 +28,7 @@ from cec_mpi.records.events import (
     Size,
     kind_and_machine,
 )
+from cec_mpi.text import shown
 
 Ints = NDArray[np.int64]
 
@@ -39,6 +40,57 @@ Why = Literal["preempted", "late", "lost", "given up", "left", "excluded", "not 
 
 Away = dict[Why, dict[Machine, Count]]
 """Machines, and since which step they are away, by why."""
+
+Machines = Annotated[int, Meta(ge=1, le=MOST_MACHINES)]
+"""How many machines."""
+
+
+class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
+    """The fields of the first line of a part of a run that readers use; there may be others.
+
+    Attributes
+    ----------
+    about : dict
+        All that the line says.
+    """
+
+    version: Literal[3] = 3
+    started: str | UnsetType = UNSET
+    task: str | UnsetType = UNSET
+    planned_steps: Count | None = None
+    machines: Machines | UnsetType = UNSET
+    recovery: Machines | UnsetType = UNSET
+    rows_per_shard: Annotated[int, Meta(ge=1, lt=2**48)] | UnsetType = UNSET
+    rows: Count | UnsetType = UNSET
+    columns: Count | UnsetType = UNSET
+    dtype: Literal["float32", "float64"] | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    scheme: str | UnsetType = UNSET
+    shards: str | UnsetType = UNSET
+    mpi_library: str | UnsetType = UNSET
+    stragglers: Annotated[int, Meta(ge=0, le=MOST_MACHINES)] = 0
+    speeds: Literal["learn"] | list[Size] | dict[str, Size] | None = None
+    taking_part: list[Machine] | UnsetType = UNSET
+    machine_of_rank: list[Annotated[int, Meta(ge=0, le=MOST_MACHINES)]] | UnsetType = UNSET
+    hosts: list[str] | UnsetType = UNSET
+    shards_of_machine: list[Annotated[list[Count], Meta(min_length=1)]] | UnsetType = UNSET
+    about: dict[str, Any] = {}
+
+
+class Progress(Struct, frozen=True, tag="progress", tag_field="kind"):
+    """Numbers that the task has told after the step before."""
+
+    known: dict[str, Annotated[float, Meta(ge=-1e308, le=1e308)]]
+
+
+class Checkpoint(Struct, frozen=True, tag="checkpoint", tag_field="kind"):
+    """A later run can continue from the step before."""
+
+
+class Unfinished(Struct, frozen=True, tag="unfinished", tag_field="kind"):
+    """What happened to machines in a last step, which did not end."""
+
+    events: list[Event]
 
 
 class Waiting(Struct, frozen=True, kw_only=True, tag="waiting", tag_field="kind"):
@@ -189,6 +241,8 @@ DEFAULTS: dict[str, Any] = {
 }
 """What a field is that a line leaves out, where nothing happened; all others are as before."""
 
+_DETAILS = {"rebuilt": {"rows", "first", "last"}}  # what an event of this kind must say
+
 PER_MACHINE = "rows", "seconds", "load_seconds", "load_bytes", "assignment"
 """Fields with an entry for each machine of the store."""
 
@@ -257,14 +311,31 @@ class Bounds:
 
 
 def check_events(events: Sequence[Event]) -> None:
-    """Raise ValueError if an event does not begin with its kind."""
+    """Raise ValueError if an event does not begin with its kind, or lacks what it must say."""
     for event in events:
-        if not event or kind_and_machine(event)[0] not in KIND_OF:
+        kind = kind_and_machine(event)[0] if event else ""
+        if kind not in KIND_OF:
             raise ValueError("Expected a kind of event first - at `$.events`")
+        if lacking := _DETAILS.get(kind, set()) - event.keys():
+            raise ValueError(f'Expected "{min(lacking)}" of "{kind}" - at `$.events`')
+
+
+def moment(text: str) -> float:
+    """Return a time of ISO 8601 in seconds since the epoch.
+
+    Examples
+    --------
+    >>> moment("1970-01-01T00:01:00.500+00:00")
+    60.5
+    """
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(f"Expected a time of ISO 8601, got {shown(text)}") from None
 
 
 def check_machines(lengths: Mapping[str, int], available: ArrayLike, away: Away) -> None:
-    """Raise ValueError if what a step says is not of the same machines.
+    """Raise ValueError if the fields of a step are not of the same machines.
 
     Parameters
     ----------

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cec_mpi.records.events import kind_and_machine
+from cec_mpi.records.events import Event, kind_and_machine
 from cec_mpi.records.step import Away
 from cec_mpi.report.reading import Chunk
 from cec_mpi.text import counted, listed
@@ -94,6 +94,14 @@ class Absences:
                     self._go(machine, kind, step["step"], index)
                 elif kind == "joined" and machine in self._gone and machine in step["available"]:
                     self._come(machine, step["step"])
+
+    def end(self, events: Sequence[Event], step: int, steps: int) -> None:
+        """Take what happened in a step that did not end, after so many steps."""
+        for kind, machine in map(kind_and_machine, events):
+            if kind in GOING:
+                self._go(machine, kind, step, steps)
+            elif kind == "joined" and machine in self._gone:
+                self._come(machine, step)
 
     def _look(self, gone: dict[int, str], step: int, index: int, begins: bool) -> None:
         """See who is away when a step begins; of the first one of a part nobody left or came."""

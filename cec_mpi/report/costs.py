@@ -133,10 +133,9 @@ class Costs:
         self.held_up, self.stall_seconds = np.zeros((2, chunk.steps))
         if not chunk.steps:
             return
-        found = chunk.header.get("stragglers")
-        stragglers = found if isinstance(found, int) else 0
-        counts = stragglers < 1
-        self.uncounted = self.uncounted if counts else int(stragglers)
+        stragglers = chunk.header.get("stragglers", 0)
+        counts = not stragglers
+        self.uncounted = self.uncounted if counts else stragglers
         last = chunk.seconds.argmax(axis=1)
         took = chunk.numbers["measured_makespan"]
         best, plan = chunk.numbers["hindsight_makespan"], chunk.numbers["predicted_makespan"]
@@ -263,7 +262,8 @@ class Costs:
         for stretch in chunk.stretches:
             at = stretch.begin
             happened = {n: kind for kind, n in map(kind_and_machine, stretch.step["events"])}
-            delayed = {n: delays[at][n] for n in happened.keys() & delays.get(at, {}).keys()}
+            known = happened.keys() & delays.get(at, {}).keys()
+            delayed = {n: delays[at][n] for n in known if n <= len(self.stalls)}
             kinds = [happened[n] for n in sorted(delayed) if happened[n] in _STALLING]
             whole, most = sum(delayed.values()), float(beyond[at])
             if not kinds or whole <= 0 or most <= 0:

@@ -197,11 +197,8 @@ def _series(run: Run) -> dict[str, Any]:
 
 def _given(run: Run) -> Floats | None:
     """Rows per second that were given beforehand, as far as their scale is known."""
-    given = run.header.get("speeds")
-    if not isinstance(given, list) or not all(type(each) in (int, float) for each in given):
-        return None
-    scale = run.summary.get("rows_per_second_per_speed")
-    if not isinstance(scale, int | float) or not 0 < scale < 1e300:
+    given, scale = run.header.get("speeds"), run.summary.get("rows_per_second_per_speed")
+    if not isinstance(given, list) or not isinstance(scale, int | float) or not 0 < scale < 1e300:
         return None
     return np.asarray(np.clip(given, 0, 1e300 / scale) * scale, np.float64)
 

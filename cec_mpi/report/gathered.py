@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import is_locked, was_locked
 from cec_mpi.records.directory import STEPS, SUMMARY, read_summary
-from cec_mpi.records.events import MOST_MACHINES
-from cec_mpi.records.reading import Checkpoint
+from cec_mpi.records.events import Event
+from cec_mpi.records.step import Checkpoint, Progress, Unfinished, moment
 from cec_mpi.report.assignments import Assignments
 from cec_mpi.report.away import Absences
 from cec_mpi.report.bins import MachineBins
@@ -116,7 +115,7 @@ class Run:
     @property
     def machines(self) -> int:
         """How many the store has, or had at the most."""
-        return self.bins.machines or _whole(self.header, "machines", MOST_MACHINES)
+        return self.bins.machines or int(self.header["machines"])
 
     def _add(self, chunk: Chunk) -> None:
         if chunk.begins:
@@ -126,21 +125,27 @@ class Run:
             self.headers.append(chunk.header)
             for machine, host in _placed(chunk.header):
                 self._settle(machine, host)
-            for name, most in (("machines", MOST_MACHINES), ("recovery", MOST_MACHINES)):
-                _whole(chunk.header, name, most)
+            for name in ("started", "machines", "recovery", "rows_per_shard"):
+                if name not in chunk.header:
+                    raise InputError(f'a header of the records has no "{name}"')
+        if chunk.steps:
+            self._add_steps(chunk)
         for after, note in chunk.notes:
             if isinstance(note, Checkpoint):
                 self.checkpoints.append(after)
-            else:
+            elif isinstance(note, Progress):
                 self.progress.append((after, note.known))
-        if not chunk.steps:
-            return
-        rows = _whole(chunk.header, "rows_per_shard")
+            elif isinstance(note, Unfinished) and after:
+                self._happen(note.events, self._last_step)
+                self.absences.end(note.events, self._last_step, after)
+
+    def _add_steps(self, chunk: Chunk) -> None:
+        rows = chunk.header["rows_per_shard"]
         self.absences.add(chunk)
         held, several = _held(chunk.header, chunk.rows.shape[1])
         self.several = self.several or several
         self.bins.add(chunk, rows, held)
-        self.costs.add(chunk, _whole(chunk.header, "recovery"), rows, held)
+        self.costs.add(chunk, chunk.header["recovery"], rows, held)
         for name in NUMBERS:
             self._parts[name].append(chunk.numbers[name])
         sizes, here = np.zeros((2, chunk.steps))
@@ -148,17 +153,20 @@ class Run:
             steps, step = slice(stretch.begin, stretch.end), stretch.step
             sizes[steps] = step["bytes"]
             here[steps] = len(step["available"])
-            for event in step["events"]:
-                self.events.append((step["step"], *said_of(event)))
-                self._settle(event.get("joined"), event.get("host"))
+            self._happen(step["events"], step["step"])
             if not several:
                 self.assignments.add(chunk.first, stretch, paces)
-        self.last_time = chunk.times[-1]
+        self.last_time, self._last_step = chunk.times[-1], int(chunk.numbers["step"][-1])
         self._more["load_seconds"].append(self.costs.held_up)
         self._more["stall_seconds"].append(self.costs.stall_seconds)
         self._more["available"].append(here)
         self._more["bytes"].append(sizes)
         self._more["time"].append(self._times(chunk))
+
+    def _happen(self, events: Sequence[Event], step: int) -> None:
+        for event in events:
+            self.events.append((step, *said_of(event)))
+            self._settle(event.get("joined"), event.get("host"))
 
     def _settle(self, machine: Any, host: Any) -> None:
         """A machine is on this host, if that is what is said."""
@@ -168,21 +176,11 @@ class Run:
                 hosts.append(host)
 
     def _times(self, chunk: Chunk) -> Floats:
-        began = _moment(chunk.header.get("started"))
-        found = np.array(list(map(_moment, chunk.times)))
+        began = moment(chunk.header["started"])
+        found = np.array(list(map(moment, chunk.times)))
         last = self._more["time"][-1][-1] if self._more["time"] else 0.0
         since = np.maximum.accumulate(np.maximum(self._over + found - began, last))
         return np.asarray(np.round(since, 3), np.float64)
-
-
-def _whole(header: dict[str, Any], name: str, most: int = 2**48) -> int:
-    value = header.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise InputError(
-            f"a header of the records has {name} {shown(value)}: expected a whole number from 1 "
-            f"to {most}"
-        )
-    return value
 
 
 def _held(header: dict[str, Any], machines: int) -> tuple[Counts, bool]:
@@ -190,8 +188,7 @@ def _held(header: dict[str, Any], machines: int) -> tuple[Counts, bool]:
     found, held = header.get("shards_of_machine"), np.ones(machines, np.int64)
     if found is None:
         return held, False
-    good = isinstance(found, list) and len(found) == header["machines"]
-    if not good or not all(isinstance(each, list) and each for each in found):
+    if len(found) != header["machines"]:
         raise InputError(
             f"a header of the records has shards_of_machine {shown(found)}: expected the shards of "
             "each machine"
@@ -200,16 +197,9 @@ def _held(header: dict[str, Any], machines: int) -> tuple[Counts, bool]:
     return held, True
 
 
-def _moment(text: object) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"the records have a time {shown(text)}: expected ISO 8601") from None
-
-
 def _placed(header: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     """Machines and hosts with which a part of a run began."""
     hosts, machines = header.get("hosts"), header.get("machine_of_rank")
-    if isinstance(hosts, list) and isinstance(machines, list) and hosts:
+    if machines and hosts:
         for rank, machine in enumerate(machines):
             yield machine, hosts[rank if rank < len(hosts) else 0]

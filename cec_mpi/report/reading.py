@@ -32,13 +32,11 @@ from cec_mpi.files.regular import open_regular
 from cec_mpi.records.reading import (
     LONGEST_LINE,
     WRONG,
-    Checkpoint,
-    Header,
-    Progress,
+    Note,
     check_lines,
     decoded,
 )
-from cec_mpi.records.step import DEFAULTS, FIELDS, PER_MACHINE, Bounds, Waiting, check_machines
+from cec_mpi.records.step import DEFAULTS, FIELDS, PER_MACHINE, Bounds, Header, check_machines
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -136,7 +134,7 @@ class Chunk:
         Steps of the chunk, and which machines delayed them for how many seconds.
     unanswered : list of (int, list of int)
         Steps of the chunk that did not wait for the answers of machines.
-    notes : list of (int, Progress or Checkpoint)
+    notes : list of (int, Note)
         After so many steps of the run.
     """
 
@@ -149,7 +147,7 @@ class Chunk:
     stretches: list[Stretch] = field(default_factory=list)
     delays: list[tuple[int, dict[int, float]]] = field(default_factory=list)
     unanswered: list[tuple[int, list[int]]] = field(default_factory=list)
-    notes: list[tuple[int, Progress | Checkpoint]] = field(default_factory=list)
+    notes: list[tuple[int, Note]] = field(default_factory=list)
 
     @property
     def steps(self) -> int:
@@ -196,9 +194,7 @@ def chunks_of(data: bytes) -> list[Chunk]:
         if isinstance(told, Header):
             found.append(taken.chunk())
             taken = _Taken(told.about, True)
-        elif isinstance(told, Waiting):
-            pass  # the step after it says how long that was
-        elif isinstance(told, Progress | Checkpoint):
+        elif isinstance(told, Note):
             taken.notes.append((len(taken.times), told))
         else:
             step = {name: value for name in FIELDS if (value := getattr(told, name)) is not UNSET}
@@ -229,7 +225,7 @@ class _Taken:
         self.header = header
         self.state = {**({} if begins else _BEFORE), **(state or {}), **_DEFAULTS}
         self.times: list[str | None] = []
-        self.notes: list[tuple[int, Progress | Checkpoint]] = []
+        self.notes: list[tuple[int, Note]] = []
         self._begins, self._most, self._machines = begins, _STEPS, 0
         self._stretches: list[Stretch] = []
         self._delays: list[tuple[int, dict[int, float]]] = []
@@ -253,6 +249,8 @@ class _Taken:
                 size * (count - 1) : size * count
             ]
         else:
+            if not seconds:
+                raise ValueError("it has a step without machines")
             if not count:
                 self._machines = len(seconds)
                 self._most = max(1, min(_STEPS, _CELLS // max(self._machines, 1)))

@@ -176,7 +176,8 @@ class TaskRun:
 
     def _run(self, session: Session) -> None:
         resumed = bool(self.found.state)
-        recorder = Recorder(earlier=resume_steps(self.out / STEPS) if resumed else ())
+        recorder = Recorder(earlier=resume_steps(self.out / STEPS) if resumed else None)
+        recorder.is_stopped = lambda: self.signals.received is not None
         before = recorder.steps
         master = session.open(self.store, self.options, recorder)
         session.schedule.gate = self.gate
@@ -295,8 +296,12 @@ class TaskRun:
         checkpoint.after_writing = recorder.checkpoint
         checkpoint.progress = recorder.progress
         begin, before = time.perf_counter(), recorder.steps
-        with noting_warnings(self.warned):
-            outcome = self._do(X, checkpoint)
+        try:
+            with noting_warnings(self.warned):
+                outcome = self._do(X, checkpoint)
+        finally:
+            with suppress(ResultsError):  # what ended the run says more
+                recorder.end()
         try:
             ending = self._save(outcome, recorder, before, time.perf_counter() - begin, speeds)
         except (InputError, ResultsError):

@@ -67,7 +67,7 @@ def test_what_is_shown_of_a_run(out, capsys, monkeypatch):
     assert lines[3] == "makespan   600 ms, 25.0 % above the optimum"
     assert lines[4] == "last event step 7: machine 4 was lost: its connection ended"
     machines = [line.split(maxsplit=8) for line in lines if line.lstrip()[:1].isdigit()]
-    assert machines[5] == ["6", "node6", "works", "600", "600", "ms", "1,000", "100%"]
+    assert machines[5] == ["6", "node6", "ended", "600", "600", "ms", "1,000", "100%"]
     assert machines[3][:7] == ["4", "node4", "lost", "0", "-", "-", "0%"]
     assert " ".join(machines[3][7:]) == "step 7: was lost: its connection ended"
 
@@ -166,7 +166,7 @@ def test_names_that_a_terminal_would_obey_stay_text(out, capsys):
     event = {"lost": 2, "reason": "\x1b]0;title\x07"}
     write(
         out / "steps.jsonl",
-        header(hosts=hosts, task="\x1b[31mred", planned_steps="many", taking_part=[1, 2, "x"]),
+        header(hosts=hosts, task="\x1b[31mred", taking_part=[1, 2, 99]),
         step(0, events=[event, {"joined": 1, "host": "\x1b[2Jboo"}]),
     )
     text = "\n".join(printed(capsys, out))
@@ -175,17 +175,24 @@ def test_names_that_a_terminal_would_obey_stay_text(out, capsys):
     assert text.replace("\n", "").isprintable()
 
 
-@pytest.mark.parametrize(
-    "about",
-    [
-        {"hosts": 3, "machine_of_rank": None, "taking_part": {}, "task": [1], "planned_steps": -1},
-        {"hosts": [], "machine_of_rank": [[]], "taking_part": [99, 0, -1], "planned_steps": True},
-        {"hosts": [1] * 7, "machine_of_rank": [0, 1], "taking_part": [[]], "planned_steps": 10**30},
-    ],
-)
-def test_a_header_of_anything_ends_nothing(out, capsys, about):
-    write(out / "steps.jsonl", header(**about), step(0, time="yesterday"), step(1))
-    assert printed(capsys, out)[0].endswith("/out: stopped without a checkpoint")
+def test_a_machine_lost_in_a_step_that_did_not_end_is_shown(out, capsys):
+    write(
+        out / "steps.jsonl",
+        header(),
+        step(0),
+        {"kind": "unfinished", "events": [{"lost": 2, "reason": "its process ended"}]},
+    )
+    lines = printed(capsys, out)
+    assert "last event step 1: machine 2 was lost: its process ended" in lines
+    states = [line.split()[2] for line in lines if line.lstrip()[:1].isdigit()]
+    assert states == ["ended", "lost", *["ended"] * (len(states) - 2)]
+
+
+@pytest.mark.parametrize("about", [{"hosts": 3}, {"machine_of_rank": None}, {"planned_steps": -1}])
+def test_a_header_that_no_run_writes_is_refused(out, capsys, about):
+    write(out / "steps.jsonl", header(**about), step(0))
+    assert main(["top", str(out)]) == 2
+    assert ", line 1: Expected `" in capsys.readouterr().err
 
 
 def test_what_is_no_run(tmp_path, capsys):

@@ -137,6 +137,32 @@ def test_events_are_counted_also_those_of_a_step_that_did_not_end(tmp_path):
     assert Recorder(earlier=resume_steps(path)).summary()["events"] == counts
 
 
+def test_events_of_a_last_step_that_did_not_end_are_recorded(tmp_path):
+    path = tmp_path / "steps.jsonl"
+    recorder = Recorder()
+    with path.open("w") as stream:
+        recorder.write_to(stream)
+        recorder.step(record(0))
+        recorder.note([{"lost": 3, "reason": "gone"}])
+        recorder.end()
+    assert recorder.events == {("lost", 3): 1}
+    assert json.loads(path.read_text().splitlines()[-1]) == {
+        "kind": "unfinished",
+        "events": [{"lost": 3, "reason": "gone"}],
+    }
+    assert Recorder(earlier=resume_steps(path)).events == recorder.events
+
+
+def test_machines_that_leave_because_a_signal_stops_the_run_are_not_recorded(tmp_path):
+    recorder = Recorder()
+    recorder.step(record(0, events=[{"left": 1, "reason": "its job ends"}]))
+    recorder.is_stopped = lambda: True
+    recorder.step(record(1, events=[{"left": 2, "reason": "a signal"}, {"late": 3}]))
+    recorder.note([{"left": 3, "reason": "a signal"}])
+    recorder.end()
+    assert recorder.events == {("left", 1): 1, ("late", 3): 1}
+
+
 def test_the_summary_of_nothing():
     summary = Recorder().summary()
     assert summary["steps"] == summary["compute_seconds"] == 0
@@ -535,7 +561,7 @@ def test_every_number_that_a_run_writes_can_be_read_again(tmp_path):
         recorder = Recorder()
         recorder.write_to(stream)
         recorder.step(written)
-    assert resume_steps(path)[0].condition is None
+    assert resume_steps(path).steps[0].condition is None
 
 
 @pytest.mark.parametrize("name", ["absent.jsonl", "."])
@@ -562,9 +588,9 @@ def test_a_run_goes_on_with_the_steps_of_the_one_before(tmp_path):
         for step in range(3):
             first.step(record(step))
         stream.write('{"kind": "step", "step"')  # killed while it wrote
-    steps = resume_steps(path)
-    assert [step.step for step in steps] == [0, 1, 2]
-    recorder = Recorder(earlier=steps)
+    earlier = resume_steps(path)
+    assert [step.step for step in earlier.steps] == [0, 1, 2]
+    recorder = Recorder(earlier=earlier)
     assert (recorder.steps, recorder.next_step, recorder.next_tick) == (3, 3, 3)
     assert recorder.summary()["compute_seconds"] == pytest.approx(1.5)
     with path.open("a") as stream:

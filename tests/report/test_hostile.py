@@ -13,12 +13,17 @@ import numpy as np
 import pytest
 
 from cec_mpi.errors import InputError
+from cec_mpi.live.console import rendered
+from cec_mpi.live.table import top_lines
+from cec_mpi.live.watched import WatchedRun
 from cec_mpi.records.lines import LineWriter
 from cec_mpi.records.recorder import read_steps
+from cec_mpi.records.step import Checkpoint, Progress, Unfinished, Waiting
 from cec_mpi.report import reading
 from cec_mpi.report.assignments import blocks_of, moved
 from cec_mpi.report.data import About, data_of
 from cec_mpi.report.gathered import Run
+from cec_mpi.report.page import page
 from cec_mpi.report.reading import read_chunks
 from helpers.made_runs import HEADER, step_of
 
@@ -28,19 +33,27 @@ ODD += [1e-31, 1e31, 1e300, 1e308, float("inf"), float("nan"), "x", "5", "true",
 ODD += [[0.5, True], {"a": 1}, {"a": True}, {"late": 1}, [{"late": 1}], [[0, 4], [], [], []]]
 
 
+EVENTS = [{"late": 1}, {"lost": 2, "reason": "gone"}, {"joined": 2, "rank": 7, "host": "node9"}]
+EVENTS += [{"rebuilt": 3, "rows": 4, "first": 0, "last": 3, "error_bound": 1e-9}]
+EVENTS += [{"adopted": 1, "shard": 2, "bytes": 80, "seconds": 0.5}, {"not adopted": 1, "shard": 3}]
+EVENTS += [{"given up": 4}, {"left": 3}, {"excluded": 1, "reason": "wrong"}, {"wrong": 2}]
+
+
 def lines_of_a_run():
-    """Four parts of it: whole lines and lean ones, with events, null, notes and a second header."""
+    """Make lines of each kind, with whole and lean steps, events of each kind and two headers."""
     writer = LineWriter()
     lines = [writer.header(HEADER)]
     for n in range(7):
         more = dict(GONE) if n in (1, 2) else {}
-        more |= {"events": [{"late": 1}, {"lost": 2, "reason": "gone"}]} if n == 2 else {}
+        more |= {"events": EVENTS} if n == 2 else {}
         more |= {"condition": None, "error_bound": None} if n == 3 else {}
         more |= {"delays": {4: 0.5}, "unanswered": [1, 2]} if n == 4 else {}
         lines.append(writer.step(step_of(n, **more)))
         if n == 3:
-            lines += [writer.note("progress", known={"residual": 0.5}), writer.header(HEADER)]
-    return [json.loads(line) for line in lines] + [{"kind": "checkpoint"}]
+            lines += [writer.note(Progress({"residual": 0.5})), writer.header(HEADER)]
+    waiting = Waiting(time=HEADER["started"], missing=1, available=(1, 2), away={3: "lost"})
+    notes = Checkpoint(), waiting, Unfinished([{"lost": 1, "reason": "gone"}, {"left": 4}])
+    return [json.loads(line) for line in [*lines, *map(writer.note, notes)]]
 
 
 def places_in(value):
@@ -96,6 +109,34 @@ def test_both_readers_refuse_the_same_records(tmp_path, seed):
         assert slow == fast, changed
         refused += bool(slow)
     assert 100 < refused < 400
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_changed_record_is_shown_or_refused_in_one_message(tmp_path, seed):
+    chance, lines = random.Random(seed), lines_of_a_run()
+    said = []
+    for _ in range(100):
+        changed = mutated(lines, chance)
+        text = "".join(json.dumps(line) + "\n" for line in changed)
+        (tmp_path / "steps.jsonl").write_text(text)
+        for show in (
+            lambda: page(data_of([Run(str(tmp_path))], About(""))),
+            lambda: shown(tmp_path),
+        ):
+            try:
+                assert show()
+            except InputError as problem:
+                said.append(str(problem))
+    assert 20 < len(said) < 200
+    assert not [
+        each for each in said if "\n" in each or ("line " not in each and "header" not in each)
+    ]
+
+
+def shown(directory):
+    run = WatchedRun(directory)
+    run.read()
+    return rendered(top_lines(run, 120, None, False), 120, "utf-8")
 
 
 def whole(path):
