@@ -73,6 +73,27 @@ def counted(count: int, word: str) -> str:
     return f"{count:,} {plural(count, word).partition(' ')[2]}"
 
 
+def duration(seconds: float) -> str:
+    """A time with three digits; one below a nanosecond, or below 0, is 0.
+
+    Examples
+    --------
+    >>> duration(0.00123), duration(0.026), duration(12.34), duration(150), duration(7300)
+    ('1.23 ms', '26.0 ms', '12.3 s', '2 min 30 s', '2 h 1 min')
+    >>> duration(-2.4e-13), duration(0.99999)
+    ('0 s', '1.00 s')
+    """
+    if seconds < 5e-10:
+        return "0 s"
+    for scale, unit, most in ((1e6, "us", 999.5), (1e3, "ms", 999.5), (1.0, "s", 99.5)):
+        if seconds * scale < most:
+            return f"{seconds * scale:#.3g}".rstrip(".") + f" {unit}"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
 def shown(value: object) -> str:
     """A value that came from outside: as in Python, and cut where it is long.
 

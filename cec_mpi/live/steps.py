@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.live.seen import Seen
 from cec_mpi.live.shown import shown
-from cec_mpi.live.words import available_words, clock, duration, frequency, waiting_words
+from cec_mpi.live.words import available_words, clock, frequency, waiting_words
 from cec_mpi.records import StepRecord
 from cec_mpi.records.events import kind_and_machine
 from cec_mpi.records.step import Waiting
-from cec_mpi.text import printable
+from cec_mpi.text import duration, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

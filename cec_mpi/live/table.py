@@ -21,8 +21,7 @@ from cec_mpi.live.steps import (
     wait_lines,
 )
 from cec_mpi.live.watched import WatchedRun
-from cec_mpi.live.words import duration
-from cec_mpi.text import printable
+from cec_mpi.text import duration, printable
 
 _BESIDE_HOSTS, _BESIDE_SPEEDS, _BESIDE_EVENTS = 48, 64, 100  # columns from which there is room
 _TROUBLE = "lost", "given up", "excluded", "late", "wrong"

@@ -22,22 +22,6 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def duration(seconds: float) -> str:
-    """A short time.
-
-    Examples
-    --------
-    >>> duration(0.0000123), duration(0.01234), duration(1.5), duration(75)
-    ('0.012 ms', '12.3 ms', '1.50 s', '75.0 s')
-    """
-    value, unit = (1e3 * seconds, "ms") if seconds < 1 else (seconds, "s")
-    return (
-        f"{value:.{max(0, 3 - len(str(int(value))))}f} {unit}"
-        if value >= 0.1
-        else (f"{value:.3f} {unit}")
-    )
-
-
 def frequency(rate: float, what: str) -> str:
     """How often something is done: by second or, where that is rare, by minute or hour.
 

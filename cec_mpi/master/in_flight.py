@@ -232,7 +232,7 @@ class StepInFlight(ABC):
         """Return the machines that delayed the step, and by how much."""
         troubled = set()
         for kind, machine in map(kind_and_machine, self.step.events):
-            is_missing = kind in _MISSING and machine not in self._computed
+            is_missing = kind == "late" or (kind in _MISSING and machine not in self._computed)
             if machine in self._planned and (is_missing or kind == "wrong"):
                 troubled.add(machine)
         if troubled:

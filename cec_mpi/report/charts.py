@@ -39,8 +39,7 @@ def _all(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     spread = " A line is the median of each bin, the shade around it the range."
     yield {
         "title": "Makespan",
-        "note": f"Time of the machine that takes longest.{spread * binned} Predictions that are "
-        "far off run out at the top.",
+        "note": f"Time of the machine that takes longest.{spread * binned}",
         "unit": "seconds",
         "height": 230,
         "lines": [
@@ -83,12 +82,6 @@ def _all(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
                 "run": number,
             }
     yield from _progress(runs)
-    yield {
-        "title": "Time over the optimum",
-        "note": "How much longer a step took than the best assignment in hindsight.",
-        "unit": "percent",
-        "lines": _lines(runs, "regret", "over the optimum"),
-    }
     yield {
         "title": "Bytes",
         "note": "What the master sends and receives in a step.",

@@ -5,27 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cec_mpi.report.gathered import Run
-from cec_mpi.text import counted, listed
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them.
-
-    Examples
-    --------
-    >>> duration(0.00123), duration(12.34), duration(150), duration(7300)
-    ('1.23 ms', '12.3 s', '2 min 30 s', '2 h 1 min')
-    """
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.3g} us"
-    if seconds < 1:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < 99.5:
-        return f"{seconds:.3g} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+from cec_mpi.text import counted, duration, listed
 
 
 def against(mine: float, other: float) -> str:
@@ -34,7 +14,7 @@ def against(mine: float, other: float) -> str:
     Examples
     --------
     >>> against(1.1, 1.0), against(1.0, 2.0), against(1.0, 1.0)
-    ('100 ms (10.0 %) more', '1 s (50.0 %) less', 'as long')
+    ('100 ms (10.0 %) more', '1.00 s (50.0 %) less', 'as long')
     """
     lost = mine - other
     if not other or abs(lost) < 0.0005 * other:
@@ -44,7 +24,7 @@ def against(mine: float, other: float) -> str:
 
 
 def comparisons_of(run: Run) -> list[dict[str, Any]]:
-    """Other ways to share out the rows, as far as the records tell what they would have taken.
+    """Return other shares of the rows, as far as the records tell what they would have taken.
 
     Returns
     -------
@@ -55,24 +35,13 @@ def comparisons_of(run: Run) -> list[dict[str, Any]]:
     """
     costs = run.costs
     found = []
-    if costs.known:
-        found.append(
-            _row(
-                "The optimum in hindsight",
-                "For each step the shares that would have finished first, at the speeds that "
-                "machines turned out to have in it. Nobody knows these beforehand.",
-                costs.known,
-                (costs.computing, {}),
-                (costs.hindsight, {}),
-            )
-        )
     if not costs.compared:
         return found
     found.append(
         _row(
             "Cyclic",
-            "The coded scheme that takes no notice of speeds: each available machine computes as "
-            "many rows as any other.",
+            "The coded scheme without speeds: each available machine computes as many rows as any "
+            "other.",
             costs.compared,
             (costs.measured, {}),
             (costs.cyclic, {}),
@@ -86,9 +55,9 @@ def comparisons_of(run: Run) -> list[dict[str, Any]]:
     found.append(
         _row(
             "Equal shares without a code",
-            "Each available machine holds one equal piece of X, and no row is on two of them: when "
-            "machines leave or come, the others read other pieces. An estimate, in its favour: it "
-            "counts no stalls, and this run all of its own.",
+            "Each available machine holds one equal piece of X. If machines leave or come, the "
+            "others read other pieces. An estimate in favour of equal shares: only the stalls of "
+            "this run are counted.",
             costs.compared,
             (costs.measured, mine),
             (costs.equal, {f"reading ({counted(costs.shared_anew, 'time')})": reload}),
@@ -98,23 +67,23 @@ def comparisons_of(run: Run) -> list[dict[str, Any]]:
 
 
 def unknown_of(run: Run) -> list[str]:
-    """What cannot be told of these, and why."""
+    """Return what is not known of these, and why."""
     costs = run.costs
     if costs.uncounted:
         return [
-            "What the optimum in hindsight, the cyclic assignment and equal shares would have cost "
-            f"cannot be told with answers that do not count (stragglers: {costs.uncounted})."
+            "With stragglers the records lack the answers that did not count, so what other shares "
+            "would have taken, and which machine cost most, is not known."
         ]
     if not costs.compared:
         return [
-            "What equal loads would have cost is not known: in no step did all available machines "
-            "compute enough rows to tell."
+            "What equal loads would have taken is not known: in no step did all available machines "
+            "compute enough rows."
         ]
     if costs.shared_anew and costs.reload_seconds(bytes_per_row(run.header)) is None:
         return [
             "Equal shares without a code would have computed for "
-            f"{duration(costs.equal)} and shared X out anew {counted(costs.shared_anew, 'time')}; "
-            "what reading takes, this run has not shown."
+            f"{duration(costs.equal)} and read other shares {counted(costs.shared_anew, 'time')}, "
+            "which this run has not measured."
         ]
     return []
 

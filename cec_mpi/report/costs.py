@@ -1,4 +1,4 @@
-"""What steps cost, what others would have cost at the speeds that machines showed, and who cost it.
+"""What steps cost, what other shares would have cost, and which machines cost it.
 
 In each step machine n showed so many seconds per row. At these, the *cyclic* assignment takes the
 time of the slowest of its equal loads; *equal shares without a code* take as long to compute, since
@@ -6,21 +6,27 @@ each of N_t machines has 1/N_t of X either way, and further time for reading: wh
 or go, the shares change, and what a machine does not hold it reads anew. With stragglers the
 records lack the answers that did not count, and none of this can be told.
 
-A step takes longer than its makespan where reading holds it up, and where machines stall it: those
-that are lost, given up, late or wrong. By how much, the records say.
+A step takes longer than its makespan if reading delays it, or machines that are lost, given up,
+late or wrong: the records say by how much. Later steps take longer without a lost machine.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.plan.schemes import cyclic_loads
+from cec_mpi.core.speeds.best import optimum
 from cec_mpi.records.events import kind_and_machine
+from cec_mpi.records.step import Waiting
+from cec_mpi.report.away import GOING
 from cec_mpi.report.reading import Chunk, Floats
 
 Counts = NDArray[np.int64]
 _STALLING = "lost", "given up", "left", "excluded", "late", "wrong"  # events
+_LONG = 0.1  # seconds of a delay that counts though nothing is known of the machine
 _LEAST = 0.1  # of the rows that a machine would have had, so that its time says something of them
 
 
@@ -82,13 +88,18 @@ class Costs:
     held_up : (K,) ndarray
         Seconds by which reading held up each step of the last chunk.
     stalls : (N,) ndarray
-        Seconds for which machines stalled steps: the delays that are recorded of those to which
-        something happened, as far as they were neither reading nor computing.
+        Seconds for which machines stalled steps: the recorded delays of those to which something
+        happened, and delays above 0.1 s that are most of a step, as far as they were neither
+        reading nor computing.
     stall_seconds : (K,) ndarray
         The same by steps of the last chunk.
-    stalled : dict of str to (int, float)
-        In how many steps that was more than 0, and how many seconds in all, by the kind of what
-        happened.
+    short_seconds : (K,) ndarray
+        Seconds for which each step of the last chunk waited for other machines after a loss.
+    away : (N,) ndarray
+        Seconds that the run lost because each machine was away after it was lost, given up or
+        excluded, or left: steps took longer (an estimate), and the run waited for machines.
+    slower : float
+        Seconds of these by which steps took longer.
     uncounted : int
         S of a part in which each row was on L + S machines, and answers did not count; 0 for none.
     load_bytes, load_seconds : float
@@ -114,9 +125,14 @@ class Costs:
         self.over_plan: Floats = np.zeros(0)
         self.loads: Floats = np.zeros(0)
         self.stalls: Floats = np.zeros(0)
+        self.away: Floats = np.zeros(0)
+        self.slower = 0.0
+        self._without: tuple[bytes, list[int]] | None = None  # who is here, and who is gone
+        self._share = 0.0  # of a step, that those who are gone cost
         self.held_up: Floats = np.zeros(0)
         self.stall_seconds: Floats = np.zeros(0)
-        self.stalled: dict[str, tuple[int, float]] = {}
+        self.short_seconds: Floats = np.zeros(0)
+        self._waits: set[int] = set()  # steps before which, or in which, the run waited
         self._pace = np.zeros(0)  # seconds per row that machines showed last, NaN for none
         self._before: tuple[NDArray[np.bool_], float] | None = None  # who was here, and a share
         self._idle: Floats | None = None  # reads that were none
@@ -130,7 +146,8 @@ class Costs:
             self._pace = np.full(machines, np.nan)
         self._grow(machines)
         self.paces = []
-        self.held_up, self.stall_seconds = np.zeros((2, chunk.steps))
+        self.held_up, self.stall_seconds, self.short_seconds = np.zeros((3, chunk.steps))
+        self._waits.update(after for after, note in chunk.notes if isinstance(note, Waiting))
         if not chunk.steps:
             return
         stragglers = chunk.header.get("stragglers", 0)
@@ -140,8 +157,16 @@ class Costs:
         took = chunk.numbers["measured_makespan"]
         best, plan = chunk.numbers["hindsight_makespan"], chunk.numbers["predicted_makespan"]
         best = best if counts else np.full(chunk.steps, np.nan)
+        late, over = np.nan_to_num(took - best), np.nan_to_num(took - plan)
+        for stretch in chunk.stretches:  # what a loss costs in its step is not of whoever was last
+            at, here = stretch.begin, set(stretch.step["available"].tolist())
+            events = map(kind_and_machine, stretch.step["events"])
+            gone = [n for kind, n in events if kind in GOING and n in here]
+            if gone:
+                self._charge(gone, max(float(late[at]), 0.0))
+                late[at] = over[at] = 0.0
         any_last = chunk.seconds.any(axis=1)
-        who, late, over = last[any_last], (took - best)[any_last], (took - plan)[any_last]
+        who, late, over = last[any_last], late[any_last], over[any_last]
         self.slowest += np.bincount(who, minlength=len(self.slowest))
         self.excess += _sums(who, late, len(self.excess))
         self.over_plan += _sums(who, over, len(self.over_plan))
@@ -156,11 +181,51 @@ class Costs:
         told = self._compare(chunk, took, recovery, rows_per_shard, counts, held)
         self.waited_for_loads += float(waited[told].sum())
         self._note_paces(chunk)
+        self._add_absences(chunk, took, recovery + stragglers, rows_per_shard, held)
 
     @property
     def cost(self) -> Floats:
         """What each machine cost in all, in seconds."""
-        return self.excess + self.loads + self.stalls
+        return np.maximum(self.excess, 0.0) + self.loads + self.stalls + self.away
+
+    def wait(self, seconds: float, missing: Waiting) -> None:
+        """Charge a wait to the machines that were away then."""
+        gone = [n for n, why in missing.away.items() if why in GOING and n <= len(self.away)]
+        for machine in gone:
+            self.away[machine - 1] += seconds / len(gone)
+
+    def _charge(self, gone: Sequence[int], seconds: float) -> None:
+        self.slower += seconds
+        for machine in gone:
+            self.away[machine - 1] += seconds / len(gone)
+
+    def _add_absences(
+        self, chunk: Chunk, took: Floats, copies: int, rows: int, held: Counts
+    ) -> None:
+        """Estimate how much longer steps took without the machines that are gone.
+
+        It is the ratio of the optimal makespans with and without them, at the speeds that machines
+        showed last when somebody left or came.
+        """
+        for at, (stretch, pace) in enumerate(zip(chunk.stretches, self.paces, strict=True)):
+            away = stretch.step["away"]
+            gone = [n for why in GOING for n in away.get(why, ()) if not np.isnan(pace[n - 1])]
+            if not gone or stretch.step["store"]:
+                continue
+            key = chunk.here[at].tobytes(), gone
+            if key != self._without:
+                self._without, with_them = key, chunk.here[at] & ~np.isnan(pace)
+                optima = []
+                for _ in range(2):
+                    which = held[with_them]
+                    enough = which.sum() >= copies
+                    none = np.zeros(len(which))
+                    speeds = 1 / pace[with_them]
+                    optima.append(optimum(speeds, none, copies, rows, which)[0] if enough else 0.0)
+                    with_them[np.array(gone) - 1] = True
+                without, best = optima
+                self._share = max(1 - best / without, 0.0) if without else 0.0
+            self._charge(gone, self._share * float(took[stretch.begin : stretch.end].sum()))
 
     def reload_seconds(self, bytes_per_row: int) -> float | None:
         """What reading `reload_rows` takes at the pace of a machine's reads; None if not known."""
@@ -255,30 +320,32 @@ class Costs:
             self.loads += _sums(ends.argmax(axis=1)[after:], waited[after:], len(self.loads))
 
     def _add_stalls(self, chunk: Chunk) -> None:
-        """Take delays of machines to which something happened, and what that was."""
-        delays = dict(chunk.delays)
-        ended = chunk.seconds.max(axis=1) + self.held_up
-        beyond = chunk.numbers["collect_seconds"] - ended  # what was neither reading nor computing
-        for stretch in chunk.stretches:
-            at = stretch.begin
-            happened = {n: kind for kind, n in map(kind_and_machine, stretch.step["events"])}
-            known = happened.keys() & delays.get(at, {}).keys()
-            delayed = {n: delays[at][n] for n in known if n <= len(self.stalls)}
-            kinds = [happened[n] for n in sorted(delayed) if happened[n] in _STALLING]
+        """Take delays of machines to which something happened, and other long ones."""
+        events = {stretch.begin: stretch.step["events"] for stretch in chunk.stretches}
+        collect = chunk.numbers["collect_seconds"]
+        beyond = collect - chunk.seconds.max(axis=1) - self.held_up  # neither read nor computed
+        for at, delays in chunk.delays:
+            happened = map(kind_and_machine, events.get(at, ()))
+            troubled = {n for kind, n in happened if kind in _STALLING}
+            delayed = {
+                n: seconds
+                for n, seconds in delays.items()
+                if n <= len(self.stalls) and (n in troubled or seconds > _LONG)
+            }
             whole, most = sum(delayed.values()), float(beyond[at])
-            if not kinds or whole <= 0 or most <= 0:
-                continue
             stall = min(whole, most)
+            if stall <= 0 or (not troubled and stall < collect[at] / 2):
+                continue
+            waited = chunk.first + at in self._waits
+            charged = self.away if waited else self.stalls
             for machine, seconds in delayed.items():
-                self.stalls[machine - 1] += stall * seconds / whole
-            self.stall_seconds[at] = stall
-            often, total = self.stalled.get(kinds[0], (0, 0.0))
-            self.stalled[kinds[0]] = often + 1, total + stall
+                charged[machine - 1] += stall * seconds / whole
+            (self.short_seconds if waited else self.stall_seconds)[at] = stall
 
     def _grow(self, machines: int) -> None:
         more = machines - len(self.slowest)
         if more > 0:
-            for name in ("slowest", "excess", "over_plan", "loads", "stalls"):
+            for name in ("slowest", "excess", "over_plan", "loads", "stalls", "away"):
                 setattr(self, name, np.append(getattr(self, name), np.zeros(more)))
         if len(self._pace) != machines:
             self._pace = np.full(machines, np.nan)

@@ -12,12 +12,12 @@ import numpy as np
 from cec_mpi.records.events import KINDS
 from cec_mpi.report.assignments import shown
 from cec_mpi.report.bins import binned, listed
-from cec_mpi.report.comparisons import comparisons_of, duration
+from cec_mpi.report.comparisons import comparisons_of
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.kinds import STATES
 from cec_mpi.report.reading import Floats
 from cec_mpi.report.sums import longest_of, sum_of, usual_and_longest
-from cec_mpi.report.words import facts_of, present_of, warnings_of, words_of
+from cec_mpi.report.words import facts_of, figures_of, machines_of, warnings_of, words_of
 from cec_mpi.text import counted, few
 
 _VERSION = 1
@@ -32,13 +32,6 @@ _SERIES = {
     "bytes": "bytes",
 }
 _LOGARITHMIC = {"residual", "change", "gradient", "tolerance"}
-_AVAILABLE = "Available: from begin to end of a step. Lost: or given up."
-_COST = f"Cost: being last, over the optimum in hindsight; reading; stalls. {_AVAILABLE}"
-_ANSWERS = (
-    "Not answered: steps in which enough others had answered before it did. Late: those in which "
-    "it was not available, since it still computed for an earlier one. Last in steps: among those "
-    f"whose answers counted. {_AVAILABLE}"
-)
 _MOST_PROGRESS = 4000  # points of one curve
 _NAMED, _LONGEST = 3, 120  # hosts of a machine, and characters
 
@@ -67,32 +60,8 @@ def data_of(runs: Sequence[Run], about: About) -> dict[str, Any]:
         "refresh": about.refresh,
         "kinds": [kind._asdict() for kind in KINDS],
         "states": [state._asdict() for state in STATES],
-        "words": _side_by_side(runs),
         "runs": [_run(run) for run in runs],
     }
-
-
-def _side_by_side(runs: Sequence[Run]) -> list[str]:
-    """How the times of several runs compare with the first."""
-    timed = [run for run in runs if run.steps]
-    if len(timed) < 2:
-        return []
-    said = []
-    first = timed[0]
-    for other in timed[1:]:
-        both = min(first.steps, other.steps)
-        times = [float(run.numbers["time"][-1]) for run in (first, other)]
-        spent = [float(run.numbers["measured_makespan"][:both].sum()) for run in (first, other)]
-        text = f"{other.name} took {duration(times[1])}, {first.name} {duration(times[0])}"
-        if times[0] > 0:
-            text += f": {times[1] / times[0]:.2f} times as long"
-        if spent[0] > 0:
-            text += (
-                f"; computing in the first {counted(both, 'step')} took "
-                f"{spent[1] / spent[0]:.2f} times as long"
-            )
-        said.append(text + ".")
-    return said
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -104,6 +73,7 @@ def _run(run: Run) -> dict[str, Any]:
         "state": run.state,
         "facts": facts_of(run),
         "words": words_of(run),
+        "figures": [each._asdict() for each in figures_of(run)],
         "sum": sum_of(run) if run.steps else None,
         "comparisons": comparisons_of(run),
         "longest": longest_of(run),
@@ -119,7 +89,7 @@ def _run(run: Run) -> dict[str, Any]:
         "at": n["step"][starts].astype(int).tolist(),
         "time": listed(n["time"][starts]),
         "seconds": float(n["time"][-1]) if run.steps else None,
-        "by_machine": _by_machine(run) if run.steps else None,
+        "by_machine": machines_of(run) if run.steps else None,
         "series": _series(run),
         "parts": usual_and_longest(run, width),
         "map": {"rows": run.machines, "bins": run.bins.bins, "cells": run.bins.cells()},
@@ -133,54 +103,6 @@ def _run(run: Run) -> dict[str, Any]:
     }
 
 
-def _by_machine(run: Run) -> dict[str, Any]:
-    """What each machine did and cost, the costliest first; with stragglers who did not answer."""
-    costs, steps = run.costs, run.steps
-    present = present_of(run)
-    rows = run.bins.rows[: run.bins.bins].sum(axis=0)
-    seconds = run.bins.seconds[: run.bins.bins].sum(axis=0)
-    lost, joined = [0] * run.machines, [0] * run.machines
-    for _, kind, machine, _ in run.events:
-        if 1 <= machine <= run.machines:
-            lost[machine - 1] += KINDS[kind].kind in ("lost", "given up")
-            joined[machine - 1] += KINDS[kind].kind == "joined"
-    known = min(run.machines, len(costs.cost))
-    cost = costs.cost[:known]
-    first, ordered = {"Cost": "seconds"}, ("cost most", "By machine, the costliest first", _COST)
-    leading = cost[:, None]
-    if costs.uncounted:
-        first = {"Not answered": "whole", "Late": "whole"}
-        ordered = ("brought fewest answers", "By machine, the fewest answers first", _ANSWERS)
-        found = run.absences.unanswered, run.absences.late
-        leading = np.array([[each[n + 1] for each in found] for n in range(known)], np.float64)
-    columns = {
-        **first,
-        "Last in steps": "whole",
-        "Computed": "seconds",
-        "Rows": "whole",
-        "Available": "percent",
-        "Lost": "whole",
-        "Joined": "whole",
-    }
-    table = [
-        [
-            n + 1,
-            *map(float, leading[n]),
-            *map(float, (costs.slowest[n], seconds[n], rows[n], present[n] / steps)),
-            lost[n],
-            joined[n],
-        ]
-        for n in np.argsort(-leading.sum(axis=1), kind="stable").tolist()
-    ]
-    return {
-        "first": ordered[0],
-        "caption": ordered[1],
-        "note": ordered[2],
-        "columns": [{"label": label, "unit": unit} for label, unit in columns.items()],
-        "rows": table,
-    }
-
-
 def _names(run: Run) -> list[str]:
     """The hosts of each machine, as far as they are known."""
     hosts = [run.hosts.get(n + 1, []) for n in range(run.machines)]
@@ -188,11 +110,7 @@ def _names(run: Run) -> list[str]:
 
 
 def _series(run: Run) -> dict[str, Any]:
-    n = run.numbers
-    found = {name: n[field] for name, field in _SERIES.items()}
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found["regret"] = n["measured_makespan"] / n["hindsight_makespan"] - 1
-    return {name: binned(values, run.bins.width) for name, values in found.items()}
+    return {name: binned(run.numbers[each], run.bins.width) for name, each in _SERIES.items()}
 
 
 def _given(run: Run) -> Floats | None:

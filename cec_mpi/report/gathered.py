@@ -14,7 +14,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.durable import is_locked, was_locked
 from cec_mpi.records.directory import STEPS, SUMMARY, read_summary
 from cec_mpi.records.events import Event
-from cec_mpi.records.step import Checkpoint, Progress, Unfinished, moment
+from cec_mpi.records.step import Checkpoint, Progress, Unfinished, Waiting, moment
 from cec_mpi.report.assignments import Assignments
 from cec_mpi.report.away import Absences
 from cec_mpi.report.bins import MachineBins
@@ -47,9 +47,9 @@ class Run:
     state : str
         `DONE`, `STOPPED` (with a checkpoint after its last step), `BROKEN` or `GOING`.
     numbers : dict of (T,) ndarray
-        By step: the names of `NUMBERS`, and ``load_seconds`` (by which reading held it up),
-        ``bytes``, ``available`` (how many), ``stall_seconds`` (see `Costs`) and ``time`` (when
-        the step ended, in seconds since the run began, without what was between its parts).
+        By step: the names of `NUMBERS`, and ``load_seconds`` (by which reading delayed it),
+        ``bytes``, ``available`` (how many), ``stall_seconds`` and ``short_seconds`` (see `Costs`),
+        and ``time`` (when it ended, in seconds of the run, without the time between parts).
     events : list of (int, int, int, str)
         Number of the step, kind, machine and text, by their steps.
     hosts : dict of int to list of str
@@ -58,6 +58,8 @@ class Run:
         What the task knew after so many steps.
     checkpoints, resumes : list of int
         After so many steps.
+    waits : dict of int to Waiting
+        What was last missing before a step, after so many steps.
     """
 
     def __init__(self, name: str, asked: frozenset[int] = frozenset()) -> None:
@@ -73,10 +75,19 @@ class Run:
         self.hosts: dict[int, list[str]] = {}
         self.progress: list[tuple[int, dict[str, float]]] = []
         self.checkpoints: list[int] = []
+        self.waits: dict[int, Waiting] = {}
         self.resumes: list[int] = []
         self._parts: dict[str, list[Floats]] = {name: [] for name in NUMBERS}
         self._more: dict[str, list[Floats]] = {
-            name: [] for name in ("load_seconds", "stall_seconds", "bytes", "available", "time")
+            name: []
+            for name in (
+                "load_seconds",
+                "stall_seconds",
+                "short_seconds",
+                "bytes",
+                "available",
+                "time",
+            )
         }
         self.last_time = ""  # when its last step ended
         self._over = 0.0  # seconds of the parts before this one
@@ -98,6 +109,9 @@ class Run:
         self.numbers: dict[str, Floats] = {
             name: np.concatenate(parts) if parts else np.empty(0) for name, parts in merged.items()
         }
+        for after, missing in self.waits.items():
+            if after < self.steps:
+                self.costs.wait(float(self.numbers["waited_seconds"][after]), missing)
         is_saved = self.checkpoints[-1:] == [self.steps] and not was_locked(path)
         over = DONE if self.summary else STOPPED if is_saved else BROKEN
         self.state = GOING if going else over
@@ -137,7 +151,9 @@ class Run:
                 self.progress.append((after, note.known))
             elif isinstance(note, Unfinished) and after:
                 self._happen(note.events, self._last_step)
-                self.absences.end(note.events, self._last_step, after)
+                self.absences.end(note.events, self._last_step)
+            elif isinstance(note, Waiting):
+                self.waits[after] = note
 
     def _add_steps(self, chunk: Chunk) -> None:
         rows = chunk.header["rows_per_shard"]
@@ -159,6 +175,7 @@ class Run:
         self.last_time, self._last_step = chunk.times[-1], int(chunk.numbers["step"][-1])
         self._more["load_seconds"].append(self.costs.held_up)
         self._more["stall_seconds"].append(self.costs.stall_seconds)
+        self._more["short_seconds"].append(self.costs.short_seconds)
         self._more["available"].append(here)
         self._more["bytes"].append(sizes)
         self._more["time"].append(self._times(chunk))

@@ -1,23 +1,23 @@
-"""What is read first, as plain HTML: what ran, in words, where the time went, who cost what.
+"""The top of a page as plain HTML: figures, where the time went, and what each machine cost.
 
-Texts come from files that others may have written: whatever they hold, they stay text.
+Texts come from files that others may have written, and are escaped.
 """
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
-from cec_mpi.report.comparisons import duration
-from cec_mpi.text import counted
+from cec_mpi.text import counted, duration
 
 Run = Mapping[str, Any]
 
 PARTS = {
     "compute": "computation",
     "collect": "collecting answers",
-    "stall": "stalls (lost, given up, late or wrong)",
+    "stall": "stalls",
     "decode": "decoding",
     "load": "reading shards",
     "share": "sharing w",
@@ -55,7 +55,7 @@ def tag(name: str, *parts: str, **attributes: object) -> Html:
 
 
 def summary_of(data: Mapping[str, Any]) -> str:
-    """The top of a page.
+    """Return the top of a page.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def summary_of(data: Mapping[str, Any]) -> str:
     runs = data["runs"]
     made = [_run(run, number, data) for number, run in enumerate(runs, start=1)]
     if len(runs) > 1:
-        made.append(_compared(runs, data.get("words", ())))
+        made.append(_compared(runs))
     return "\n".join(made)
 
 
@@ -84,38 +84,56 @@ def _run(run: Run, number: int, data: Mapping[str, Any]) -> Html:
     runs = len(data["runs"])
     name = f"{letter_of(number)}: {run['name']}" if runs > 1 else run["name"]
     state = tag("span", run["state"], class_=f"state {run['state'].replace(' ', '-')}")
-    left = [tag("div", *(tag("p", text) for text in run["words"]), class_="words")]
+    words = tag("div", *(tag("p", text) for text in run["words"]), class_="words")
+    made = [tag("div", tag("h2", name), state, class_="run-head"), words]
+    if run["figures"]:
+        made.append(tag("dl", *map(_figure, run["figures"]), class_="figures"))
     if run["warnings"]:
         said = tag("ul", *(tag("li", text) for text in run["warnings"]))
         heading = tag("h3", counted(len(run["warnings"]), "warning"))
-        left.append(tag("div", heading, said, class_="warnings", role="note"))
-    if run["by_machine"] and run["by_machine"]["rows"]:
-        left.append(_machines(run, number, runs))
-    right = []
-    if run["sum"]:
-        right.append(_sum(run["sum"]))
+        made.append(tag("div", heading, said, class_="warnings", role="note"))
+    if run["by_machine"]:
+        made.append(_machines(run, number, runs))
+    left = [_sum(run["sum"])] if run["sum"] else []
     if run["comparisons"]:
-        right.append(_otherwise(run["comparisons"]))
-    if run["longest"]:
-        right.append(_longest(run, number, data))
+        left.append(_otherwise(run["comparisons"]))
+    right = [_longest(run, number, data)] if run["longest"] else []
     facts = (tag("div", tag("dt", f["label"]), tag("dd", f["text"])) for f in run["facts"])
     right.append(tag("dl", *facts, class_="facts"))
-    body = tag("div", tag("div", *left), tag("div", *right), class_="run-body")
-    return tag("section", tag("div", tag("h2", name), state, class_="run-head"), body, class_="run")
+    made.append(tag("div", tag("div", *left), tag("div", *right), class_="run-body"))
+    return tag("section", *made, class_="run")
+
+
+def _figure(figure: Mapping[str, str]) -> Html:
+    value = tag("dd", figure["value"], class_="value")
+    return tag("div", tag("dt", figure["label"]), value, tag("dd", figure["note"], class_="note"))
 
 
 def _table(
-    caption: str, names: Sequence[str], rows: Iterable[Html], kind: str = "", **more: str
+    caption: str,
+    names: Sequence[str],
+    rows: Iterable[Html],
+    kind: str = "",
+    classes: Sequence[str | None] = (),
 ) -> Html:
-    """A table in a box that scrolls where it has no room."""
-    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in names)))
+    """Return a table in a box that scrolls if it has no room."""
+    head = tag(
+        "thead",
+        tag(
+            "tr",
+            *(
+                tag("th", name, scope="col", class_=each)
+                for name, each in zip_longest(names, classes)
+            ),
+        ),
+    )
     made = tag("table", tag("caption", caption), head, tag("tbody", *rows), class_=kind or None)
     box = {"class_": "scroll", "tabindex": 0, "role": "region", "aria_label": caption}
-    return tag("div", made, **box, **more)
+    return tag("div", made, **box)
 
 
 def _sum(its: Mapping[str, Any]) -> Html:
-    """Where the time of a run went: a bar, and its parts, which add up."""
+    """Return a bar and a table of the parts of a run's time, which add up."""
     pieces, rows, begin = [], [], 0.0
     for part in its["parts"]:
         kind = f"part-{_SUM_COLOURS.get(part['part'], part['part'])}"
@@ -126,11 +144,9 @@ def _sum(its: Mapping[str, Any]) -> Html:
         name = tag("th", swatch, part["label"], tag("small", part["note"]), scope="row")
         cells = tag("td", part["text"]), tag("td", f"{100 * part['share']:.1f} %")
         rows.append(tag("tr", name, *cells))
-    whole = tag("th", "All of the run, until its last step", scope="row")
-    rows.append(tag("tr", whole, tag("td", its["whole"]), tag("td", "100 %"), class_="total"))
     bar = tag("svg", *pieces, class_="sum-bar", aria_hidden="true")
-    caption = f"Where the {its['whole']} went"
-    return tag("div", bar, _table(caption, ("Part", "Took", "Share"), rows), class_="sum")
+    table = _table("Where the time went", ("Part", "Took", "Share"), rows)
+    return tag("div", bar, table, class_="sum")
 
 
 def _otherwise(comparisons: Iterable[Mapping[str, Any]]) -> Html:
@@ -139,28 +155,28 @@ def _otherwise(comparisons: Iterable[Mapping[str, Any]]) -> Html:
     for each in comparisons:
         note = [each["note"]]
         if each["theirs_of"]:
-            note.append(f"It would have taken {each['theirs_of']}.")
+            note.append(f"Of it {each['theirs_of']}.")
         if each["mine_of"]:
-            note.append(f"This run took {each['mine_of']}.")
-        note.append(f"In {counted(each['steps'], 'step')} that tell.")
+            note.append(f"Of this run's {each['mine_of']}.")
+        note.append(f"From {counted(each['steps'], 'step')}.")
         times = tag("td", duration(each["theirs"])), tag("td", duration(each["mine"]))
         rows.append(
             tag("tr", tag("th", each["label"], scope="row"), *times, tag("td", each["text"]))
         )
         rows.append(tag("tr", tag("td", " ".join(note), colspan=4), class_="note"))
-    caption = "What computing would have taken otherwise, in the same steps"
-    names = "Shared out otherwise", "Would have taken", "This run took", "That is"
+    caption = "What other shares of rows would have taken"
+    names = "Shares", "Would have taken", "This run took", "That is"
     return _table(caption, names, rows, "otherwise")
 
 
 def _longest(run: Run, number: int, data: Mapping[str, Any]) -> Html:
-    """The longest steps, what of, and what happened in them."""
+    """Return a table of the longest steps, what took most of each, and what happened in it."""
     rows = []
     for each in run["longest"]:
         step, parts = each["step"], each["parts"]
         most = max(parts, key=parts.__getitem__)
         happened = dict.fromkeys(
-            f"machine {machine} {_words(data, kind)}" if machine else _words(data, kind)
+            f"machine {machine} {data['kinds'][kind]['words']}"
             for at, kind, machine, _ in run["events"]
             if at == step
         )
@@ -175,40 +191,35 @@ def _longest(run: Run, number: int, data: Mapping[str, Any]) -> Html:
     return _table(caption, ("Step", "Took", "Most of it", "What happened"), rows, "longest")
 
 
-def _words(data: Mapping[str, Any], kind: int) -> str:
-    return str(data["kinds"][kind]["words"]) or "other"
-
-
 def _machines(run: Run, number: int, runs: int) -> Html:
-    """What each machine did and cost."""
+    """Return the table of what each machine did and cost."""
     its = run["by_machine"]
+    units = [column["unit"] for column in its["columns"]]
     rows = []
     for machine, *values in its["rows"]:
-        host = run["names"][machine - 1]
-        name = f"{machine} · {host}" if host else f"{machine}"
         cells = (
-            tag("td", _written(value, column["unit"]))
-            for value, column in zip(values, its["columns"], strict=True)
+            tag("td", _written(value, unit), class_="text" if unit == "text" else None)
+            for value, unit in zip(values, units, strict=True)
         )
-        rows.append(tag("tr", tag("th", link(name, runs, number, machine=machine)), *cells))
-    names = ["Machine", *(column["label"] for column in its["columns"])]
-    note = tag("p", its["note"], class_="note")
-    return tag("div", _table(its["caption"], names, rows), note, class_="by-machine")
+        name = tag("th", link(f"{machine}", runs, number, machine=machine), scope="row")
+        host = tag("td", run["names"][machine - 1] or "\u2013", class_="text")
+        rows.append(tag("tr", name, host, *cells))
+    head = ["Machine", "Host", *(column["label"] for column in its["columns"])]
+    text = ["text", "text", *("text" if unit == "text" else None for unit in units)]
+    return _table(its["caption"], head, rows, "by-machine", text)
 
 
 def _written(value: Any, unit: str) -> str:
-    """A value of a column."""
-    if value is None:
-        return "\u2013"
+    """Return the text of a value of a column."""
     if unit == "seconds":
         return duration(value)
-    if unit == "percent":  # rounded down: a part of all is no whole when something is missing
+    if unit == "percent":  # rounded down, since a part is not the whole
         return f"{int(1000 * value) / 10:g} %" if value == 0 or value >= 1e-3 else "< 0.1 %"
     return f"{value:,.0f}" if unit == "whole" else str(value)
 
 
-def _compared(runs: Sequence[Run], words: Iterable[str]) -> Html:
-    """Two or more runs beside each other, with the ratios of their times."""
+def _compared(runs: Sequence[Run]) -> Html:
+    """Return a table of runs, with the ratios of their times to those of the first."""
     times = [(run["seconds"], _median(run)) for run in runs]
     rows = []
     for number, (run, its) in enumerate(zip(runs, times, strict=True), start=1):
@@ -220,8 +231,7 @@ def _compared(runs: Sequence[Run], words: Iterable[str]) -> Html:
         name = tag("th", f"{letter_of(number)}: {run['name']}", scope="row")
         rows.append(tag("tr", name, *(tag("td", text) for text in cells)))
     names = ["Run", "Steps", "Time", "Over A", "Median makespan", "Over A", "Events"]
-    said = tag("div", *(tag("p", text) for text in words), class_="words")
-    made = tag("h2", "The runs compared", id="compared"), said, _table("All runs", names, rows)
+    made = tag("h2", "The runs compared", id="compared"), _table("All runs", names, rows)
     return tag("section", *made, class_="panel compared", aria_labelledby="compared")
 
 

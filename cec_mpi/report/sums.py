@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from cec_mpi.report.away import GOING
 from cec_mpi.report.bins import binned, listed
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.reading import Floats
+from cec_mpi.text import counted, duration, plural
+from cec_mpi.text import listed as listed_names
 
 _LONGEST = 10  # steps that have a table of their own
 _PARTS = {
-    "compute": ("Computing", "of each step the time of the machine that took longest"),
+    "compute": ("Computing", "the machine that takes longest in each step"),
     "load": ("Reading shards", "as far as steps waited for it"),
     "talk": ("Passing on", "announcing, sharing, collecting and decoding"),
-    "stall": ("Stalls", "steps held up by machines that were lost, given up, late or wrong"),
-    "waiting": ("Waiting for machines", "too few were available"),
-    "outside": (
-        "Outside of steps",
-        "before the first one and between them: start, the task's own work, checkpoints",
-    ),
+    "stall": ("Stalls", "machines were lost, given up, wrong, or answered late"),
+    "waiting": ("Waiting for machines", ""),
+    "outside": ("Outside of steps", "start, the task's own work, checkpoints"),
 }
 _TALK = ("announce", "share", "collect", "decode")
 
@@ -36,16 +36,16 @@ def parts_of(run: Run) -> dict[str, Floats]:
     compute = np.minimum(n["measured_makespan"], n["collect_seconds"])
     load = np.minimum(n["load_seconds"], n["collect_seconds"] - compute)
     left = n["collect_seconds"] - compute - load
-    stall = np.minimum(n["stall_seconds"], left)
+    stall, short = (np.minimum(n[name], left) for name in ("stall_seconds", "short_seconds"))
     return {
         "announce": n["announce_seconds"],
         "share": n["share_seconds"],
         "compute": compute,
-        "collect": left - stall,
+        "collect": left - stall - short,
         "stall": stall,
         "decode": n["decode_seconds"],
         "load": load,
-        "waiting": n["waited_seconds"],
+        "waiting": n["waited_seconds"] + short,
     }
 
 
@@ -55,22 +55,22 @@ def sum_of(run: Run) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``whole`` (text) and ``parts``: dicts of ``part``, ``label``, ``note``, ``seconds``,
-        ``text`` and ``share``, without those whose text is 0.
+        ``parts``: dicts of ``part``, ``label``, ``note``, ``seconds``, ``text`` and ``share``,
+        without those whose text is 0.
     """
     spent = {name: float(values.sum()) for name, values in parts_of(run).items()}
+    notes = {name: note for name, (_, note) in _PARTS.items()} | {"waiting": _waits(run)}
     spent["talk"] = sum(spent.pop(name) for name in _TALK)
     spent["outside"] = max(float(run.numbers["time"][-1]) - sum(spent.values()), 0.0)
     found = {name: spent[name] for name in _PARTS if spent[name] > 0}
-    whole, texts = added(list(found.values()))
+    _, texts = added(list(found.values()))
     total = sum(found.values())
     return {
-        "whole": whole,
         "parts": [
             {
                 "part": name,
                 "label": _PARTS[name][0],
-                "note": _PARTS[name][1],
+                "note": notes[name],
                 "seconds": seconds,
                 "text": text,
                 "share": seconds / total,
@@ -79,6 +79,20 @@ def sum_of(run: Run) -> dict[str, Any]:
             if text.strip("0. msh") or len(found) == 1
         ],
     }
+
+
+def _waits(run: Run) -> str:
+    """Say for which steps the run waited, and for what."""
+    waited = parts_of(run)["waiting"]
+    at = int(waited.argmax())
+    text = f"too few were available for {counted(int((waited > 0).sum()), 'step')}"
+    text += f"; longest {duration(float(waited[at]))} for step {int(run.numbers['step'][at]):,}"
+    if at in run.waits:
+        missing = run.waits[at]
+        gone = [f"{machine} ({why})" for machine, why in missing.away.items() if why in GOING]
+        text += f", which needed {plural(missing.missing, f'more {missing.of}')}"
+        text += f"; without machine {listed_names(gone, 5)}" if gone else ""
+    return text
 
 
 def added(seconds: Sequence[float]) -> tuple[str, list[str]]:
@@ -149,13 +163,4 @@ def longest_of(run: Run) -> list[dict[str, Any]]:
             "parts": {name: float(values[at]) for name, values in parts.items() if values[at] > 0},
         }
         for at in most
-    ]
-
-
-def made_with(run: Run) -> list[tuple[int, int, float]]:
-    """How many machines were available in how many steps, and their median makespan."""
-    count, took = run.numbers["available"], run.numbers["measured_makespan"]
-    return [
-        (int(each), int((count == each).sum()), float(np.median(took[count == each])))
-        for each in np.unique(count).tolist()
     ]

@@ -7,15 +7,18 @@ import pytest
 
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.kinds import PREEMPTED, STATE_OF
-from cec_mpi.report.words import words_of
+from cec_mpi.report.words import machines_of
 from helpers.made_runs import step_of
 
 THREE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
 LOST = {"lost": 4, "reason": "gone"}
 
 
-def words(run):
-    return "\n".join(words_of(run))
+def left(run, machine=4):
+    """What the table of machines says of when it left."""
+    table = machines_of(run)
+    (row,) = [each for each in table["rows"] if each[0] == machine]
+    return row[-1] if table["columns"][-1]["label"] == "Left" else ""
 
 
 @pytest.mark.parametrize("why", ["lost", "given up", "left", "excluded", "late", "not joined"])
@@ -33,11 +36,17 @@ def test_a_machine_is_on_the_map_and_beside_assignments_as_what_it_was(make_run,
 def test_a_machine_that_was_lost_in_a_step_left_in_that_step(make_run):
     steps = [step_of(0), step_of(1, events=[LOST]), step_of(2, **THREE, why="lost"), step_of(3)]
     run = Run(str(make_run(steps)))
-    assert (run.absences.left, run.absences.came, run.absences.preempted) == (1, 1, 0)
     assert run.absences.cut_short == {4: 1}
-    assert "When machines left: machine 4 in step 1 (lost), back in step 3." in words(run)
+    assert left(run) == "step 1 (lost), back in step 3"
     gone = Run(str(make_run(steps[:3], name="gone")))
-    assert "machine 4 in step 1 (lost), not back in 2 steps to the end." in words(gone)
+    assert left(gone) == "step 1 (lost), not back"
+
+
+def test_a_loss_in_a_last_step_that_did_not_end_is_told(make_run):
+    line = '{"kind":"unfinished","events":[{"lost":4,"reason":"gone"}]}\n'
+    run = Run(str(make_run([step_of(0), step_of(1), line])))
+    assert left(run) == "step 1 (lost), not back"
+    assert [event[2] for event in run.events] == [4]
 
 
 def test_a_machine_that_was_late_and_given_up_later(make_run):
@@ -45,41 +54,27 @@ def test_a_machine_that_was_late_and_given_up_later(make_run):
     given_up = {"given up": 4, "reason": "slow"}
     steps = [step_of(0), step_of(1, events=[{"late": 4}]), step_of(2, **THREE, why="late")]
     late = Run(str(make_run(steps, name="late")))
-    assert (late.absences.left, late.absences.late) == (0, {4: 1})
+    assert (left(late), late.absences.late) == ("", {4: 1})
     steps += [step_of(3, **THREE, why="given up", events=[given_up]), step_of(4)]
     run = Run(str(make_run(steps)))
-    assert (run.absences.left, run.absences.came, run.absences.late) == (1, 1, {4: 1})
-    assert "machine 4 in step 3 (given up), back in step 4." in words(run)
+    assert (left(run), run.absences.late) == ("step 3 (given up), back in step 4", {4: 1})
 
 
 def test_a_machine_that_is_replaced_within_a_step_left_all_the_same(make_run):
     """It was available when each step began, but not throughout."""
     both = [LOST, {"joined": 4, "rank": 5}]
     run = Run(str(make_run([step_of(0), step_of(1, events=both), step_of(2)])))
-    assert (run.absences.left, run.absences.came) == (1, 1)
     assert run.absences.cut_short == {4: 1}
-    said = words(run)
-    assert "3 throughout. Machines left 1 time and came 1 time." in said
-    assert "machine 4 in step 1 (lost), back in the same step." in said
+    assert left(run) == "step 1 (lost), back in the same step"
 
 
-def test_a_machine_that_is_late_is_not_preempted(make_run):
+def test_a_machine_that_is_late_or_preempted_has_not_left(make_run):
     steps = [step_of(0), step_of(1, unanswered=[4])]
     steps += [step_of(n, **THREE, why="late") for n in range(2, 30)]
     run = Run(str(make_run(steps, header={"stragglers": 1})))
-    assert (run.absences.left, run.absences.preempted) == (0, 0)
-    assert (run.absences.late, run.absences.unanswered) == ({4: 28}, {4: 1})
-    assert (
-        "None left or came, but machine 4 was not available in 28 of 30 steps, as it was late with "
-        "an earlier one.\nNo machine was lost or wrong." in words(run)
-    )
-
-
-def test_a_machine_that_was_preempted_is_not_listed(make_run):
-    run = Run(str(make_run([step_of(0), step_of(1, **THREE), step_of(2)])))
-    assert (run.absences.left, run.absences.came, run.absences.preempted) == (1, 1, 1)
-    assert "Machines left 1 time and came 1 time, preempted." in words(run)
-    assert "When machines left" not in words(run)
+    assert (run.absences.late, run.absences.unanswered, left(run)) == ({4: 28}, {4: 1}, "")
+    run = Run(str(make_run([step_of(0), step_of(1, **THREE), step_of(2)], name="preempted")))
+    assert left(run) == ""
 
 
 @pytest.mark.parametrize(
@@ -89,4 +84,3 @@ def test_a_resumed_run_begins_with_whoever_is_there(make_run, resumed, back):
     run = Run(str(make_run([step_of(0), step_of(1, events=[LOST])], [resumed])))
     (absence,) = run.absences.known
     assert (absence.step, absence.back) == (1, back)
-    assert run.absences.left == 1

@@ -28,7 +28,7 @@ def test_a_run_that_stopped_can_be_resumed_and_one_that_was_killed_broke_off(mak
     run = make_run([step_of(0), step_of(1), '{"kind": "checkpoint"}\n'])
     (one,) = data(run)["runs"]
     assert one["state"] == "stopped"
-    assert one["words"][0].startswith("The run stopped, and can be resumed: 2 steps in ")
+    assert one["words"][0] == "The run stopped, and --resume continues it."
     (run / ".lock").touch()  # which whoever is killed leaves
     (one,) = data(run)["runs"]
     assert one["state"] == "broke off"
@@ -47,7 +47,6 @@ def test_a_run_with_a_loss(make_run):
     assert one["at"] == [0, 1, 2]
     assert one["time"] == [1, 2, 3]
     assert one["series"]["measured"] == {"value": [0.2, 0.2, 0.2]}
-    assert one["series"]["regret"] == {"value": [0.6, 0.6, 0.6]}
     assert one["parts"]["compute"] == {"value": [0.2, 0.2, 0.2]}
     assert one["parts"]["collect"]["value"] == pytest.approx([0.01] * 3)
     ((step, kind, machine, text),) = one["events"]
@@ -106,27 +105,31 @@ def test_a_machine_that_was_lost_and_replaced_was_not_there_throughout(make_run)
     (one,) = data(make_run([step_of(0), step_of(1, events=both), step_of(2), step_of(3)]))["runs"]
     columns = [each["label"] for each in one["by_machine"]["columns"]]
     (row,) = [each for each in one["by_machine"]["rows"] if each[0] == 4]
-    assert (
-        dict(zip(columns, row[1:], strict=True)).items()
-        >= {
-            "Available": 0.75,
-            "Lost": 1,
-            "Joined": 1,
-        }.items()
-    )
+    assert dict(zip(columns, row[1:], strict=True))["Available"] == 0.75
 
 
 def test_stalls_are_in_the_table_of_machines(make_run):
     lost = [{"lost": 4, "reason": "gone"}]
     run = make_run(
-        [step_of(0), step_of(1, **GONE, collect_seconds=2.21, events=lost, delays={4: 2.0})]
+        [
+            step_of(0),
+            step_of(
+                1,
+                **GONE,
+                available=(1, 2, 3, 4),
+                away={},
+                collect_seconds=2.21,
+                events=lost,
+                delays={4: 2.0},
+            ),
+        ]
     )
     (one,) = data(run)["runs"]
-    assert one["by_machine"]["columns"][0]["label"] == "Cost"
-    # 2 s of delay, 0.075 s over the optimum twice
+    assert one["by_machine"]["columns"][0]["label"] == "Held the run up"
+    # 2 s of delay; 0.075 s over the optimum in each step, that of the loss charged to machine 4
     assert [row[:2] for row in one["by_machine"]["rows"][:2]] == [
-        [4, pytest.approx(2)],
-        [3, pytest.approx(0.15)],
+        [4, pytest.approx(2.075)],
+        [3, pytest.approx(0.075)],
     ]
 
 
@@ -139,7 +142,7 @@ def test_with_stragglers_the_table_begins_with_who_did_not_answer(make_run):
     labels = [each["label"] for each in one["by_machine"]["columns"]]
     assert labels[:3] == ["Not answered", "Late", "Last in steps"]
     assert one["by_machine"]["rows"][0][:3] == [4, 1, 1]
-    assert one["by_machine"]["caption"] == "By machine, the fewest answers first"
+    assert one["by_machine"]["caption"] == "Machines, the one with the fewest answers first"
 
 
 def test_a_resumed_run_is_one_axis(make_run):
@@ -157,7 +160,7 @@ def test_a_resumed_run_is_one_axis(make_run):
     assert (one["checkpoints"], one["resumes"]) == ([1], [2])
     assert one["progress"] == [{"name": "residual", "log": True, "step": [0], "value": [0.5]}]
     assert one["parts"]["waiting"]["value"] == [0, 0, 3.25]
-    assert "in 2 parts (resumed after 2 steps)" in one["words"][0]
+    assert one["figures"][0]["note"] == "3 steps in 2 parts, resumed after 2 steps"
 
 
 def test_a_run_that_still_goes(make_run):
@@ -168,17 +171,6 @@ def test_a_run_that_still_goes(make_run):
         (one,) = data(run)["runs"]
         assert (one["state"], one["steps"]) == ("still going", 2)
     assert data(run)["runs"][0]["state"] == "done"
-
-
-def test_runs_side_by_side(make_run):
-    """The second one takes half the time for each step, and makes twice as many."""
-    slow = make_run([step_of(n) for n in range(5)], name="slow")
-    fast = make_run([step_of(n, seconds=(0.1,) * 4) for n in range(10)], name="fast")
-    found = data(slow, fast)
-    assert len(found["runs"]) == 2
-    (said,) = found["words"]
-    assert said.startswith(f"{fast} took 10 s, {slow} 5 s: 2.00 times as long; ")
-    assert said.endswith("computing in the first 5 steps took 0.50 times as long.")
 
 
 def test_assignments_asked_for_are_kept_where_all_have_events(make_run, monkeypatch):

@@ -54,5 +54,5 @@ def test_a_header_that_cannot_be_is_refused(made, wrong):
     header, *lines = file.read_text().splitlines()
     header = json.loads(header) | {"shards_of_machine": wrong}
     file.write_text("\n".join([json.dumps(header), *lines, ""]))
-    with pytest.raises(InputError, match=r"shards_of_machine .*: expected the shards of each"):
+    with pytest.raises(InputError, match="shards_of_machine"):
         Run(made)

@@ -4,7 +4,8 @@ import pytest
 
 from cec_mpi.report.comparisons import comparisons_of
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.words import facts_of, warnings_of, words_of
+from cec_mpi.report.sums import sum_of
+from cec_mpi.report.words import facts_of, figures_of, machines_of, warnings_of, words_of
 from helpers.made_runs import step_of
 
 LOADED = {"load_seconds": [0.5, 0.5, 0.5, 0.5], "load_bytes": [4000] * 4}
@@ -14,34 +15,54 @@ def words(directory):
     return "\n".join(words_of(Run(str(directory))))
 
 
+def figures(directory):
+    return [tuple(each) for each in figures_of(Run(str(directory)))]
+
+
+def table(directory):
+    """The table of machines: rows by machine, each by the labels of its columns."""
+    found = machines_of(Run(str(directory)))
+    labels = [column["label"] for column in found["columns"]]
+    return {row[0]: dict(zip(labels, row[1:], strict=True)) for row in found["rows"]}
+
+
 def test_a_small_run_in_words(make_run):
     """Machines 3 and 4 are half as fast, and have as many rows: the optimum is 0.125 s a step."""
     run = make_run(
         [step_of(n, **(LOADED if n == 0 else {"load_seconds": [0.0] * 4})) for n in range(10)],
         summary={"task": "power", "converged": True, "warnings": ["mind the gap"]},
     )
-    assert words_of(Run(str(run))) == [
-        "The run converged: 10 steps in 10.00 s.",
-        "4 machines, any 2 of which are enough: 4 were available in a step on average, 4 "
-        "throughout. None left or came.",
-        "No machine was lost, late or wrong.",
-        "Computing took 2 s, 750 ms (60.0 %) more than the optimum in hindsight: the best shares "
-        "of rows for the speeds that machines turned out to have.",
-        "Machine 3 cost most, 750 ms: all of it over the optimum in hindsight where it was the "
-        "last, in 10 of 10 steps, which took 500 ms longer than planned.",
+    assert words_of(Run(str(run))) == ["power converged."]
+    assert figures(run) == [
+        ("Duration", "10.0 s", "10 steps"),
+        ("Lost to waiting and losses", "0 s", ""),
+        (
+            "Imbalance over the best",
+            "60.0 %",
+            "Computing took 2.00 s; with the best shares of rows for the speeds that machines "
+            "turned out to have, 1.25 s.",
+        ),
     ]
+    assert next(iter(table(run))) == 3
+    assert table(run)[3] == {
+        "Held the run up": pytest.approx(0.75),
+        "of it last": pytest.approx(0.75),
+        "Last in steps": 10,
+        "Over plan": pytest.approx(0.5),
+        "Computed": pytest.approx(2),
+        "Rows": 500,
+        "Available": 1,
+    }
     compared = comparisons_of(Run(str(run)))
     assert [(each["label"], each["steps"], each["text"]) for each in compared] == [
-        ("The optimum in hindsight", 10, "750 ms (60.0 %) more"),
         ("Cyclic", 10, "as long"),
         ("Equal shares without a code", 10, "as long"),
     ]
     assert warnings_of(Run(str(run))) == ["mind the gap"]
     facts = {each["label"]: each["text"] for each in facts_of(Run(str(run)))}
     assert facts["X"] == "200 x 10, float64"
-    assert facts["Code"] == "cauchy: 4 machines, any 2 are enough"
+    assert facts["Code"] == "cauchy: any 2 of 4 machines are enough"
     assert facts["Hosts"] == "front, node1, node2"
-    assert facts["State"] == "done"
 
 
 def test_what_others_would_have_cost_when_machines_leave(make_run):
@@ -66,8 +87,7 @@ def test_what_others_would_have_cost_when_machines_leave(make_run):
     assert costs.reload_rows == pytest.approx(200 / 3 - 50 + 50)
     # 16,000 bytes were read in 2 s by one machine after the other: 80 bytes a row
     assert costs.reload_seconds(80) == pytest.approx(200 / 3 * 80 / 8000)
-    assert "Machine 4 was lost." in words(run)
-    assert "When machines left: machine 4 in step 2 (lost), back in step 3." in words(run)
+    assert table(run)[4]["Left"] == "step 2 (lost), back in step 3"
     *_, equal = comparisons_of(Run(str(run)))
     assert equal["theirs_of"] == "433 ms computing and 667 ms reading (2 times)"
     assert equal["theirs"] == pytest.approx(3 * 0.1 + 200 / 3 * 0.002 + 2 / 3)
@@ -93,23 +113,23 @@ def test_equal_shares_are_compared_with_all_that_held_this_run_up(make_run):
     )
     *_, equal = comparisons_of(Run(str(run)))
     assert equal["mine"] == pytest.approx(0.2 + 0.08 + 0.2 + 0.3 + 2)
-    assert equal["mine_of"] == "480 ms computing, 300 ms reading and 2 s stalls"
+    assert equal["mine_of"] == "480 ms computing, 300 ms reading and 2.00 s stalls"
 
 
 def test_no_number_is_made_up_where_machines_computed_next_to_nothing(make_run):
     few = {"rows": (99, 99, 1, 1), "seconds": (0.1, 0.1, 0.3, 0.3)}
     run = make_run([step_of(n, **few) for n in range(3)])
     assert Run(str(run)).costs.compared == 0
-    assert "What equal loads would have cost is not known" in words(run)
+    assert "What equal loads would have taken is not known" in words(run)
     some = make_run([step_of(0, **few), step_of(1)], name="some")
     assert Run(str(some)).costs.compared == 1
-    assert [each["steps"] for each in comparisons_of(Run(str(some)))] == [2, 1, 1]
+    assert [each["steps"] for each in comparisons_of(Run(str(some)))] == [1, 1]
 
 
 def test_reading_is_not_guessed_where_none_was_seen(make_run):
     gone = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
     run = make_run([step_of(0), step_of(1, **gone), step_of(2)])
-    assert "what reading takes, this run has not shown" in words(run)
+    assert "which this run has not measured" in words(run)
 
 
 def test_who_reads_costs_as_far_as_it_holds_up_the_step(make_run):
@@ -121,21 +141,16 @@ def test_who_reads_costs_as_far_as_it_holds_up_the_step(make_run):
     run = make_run([*steps, step_of(3, **unnoticed)])
     assert Run(str(run)).costs.loads == pytest.approx([0, 8.9, 0, 0])
     assert Run(str(run)).costs.waited_for_loads == pytest.approx(8.9)
-    assert (
-        "Machine 2 cost most, 8.9 s: all of it waiting for rows that it read later than at the "
-        "start." in words(run)
-    )
+    assert table(run)[2]["of it reading"] == pytest.approx(8.9)
 
 
-def test_reasons_add_up_and_the_largest_is_named_first(make_run):
+def test_what_a_machine_cost_is_the_sum_of_its_parts(make_run):
     """Machine 3: 0.075 s over the optimum in each of 2 steps, and 1 s of reading in the second."""
     reading = {"load_seconds": [0.0, 0.0, 1.0, 0.0], "load_bytes": [0, 0, 80, 0]}
     run = make_run([step_of(0), step_of(1, **reading)])
-    assert (
-        "Machine 3 cost most, 1.15 s: 1.00 s waiting for rows that it read later than at the "
-        "start; 0.15 s over the optimum in hindsight where it was the last, in 2 of 2 steps"
-        in words(run)
-    )
+    row = table(run)[3]
+    assert row["Held the run up"] == pytest.approx(1.15)
+    assert (row["of it last"], row["of it reading"]) == (pytest.approx(0.15), pytest.approx(1))
 
 
 def test_stalls_are_charged_to_those_who_made_them(make_run):
@@ -155,25 +170,56 @@ def test_stalls_are_charged_to_those_who_made_them(make_run):
     )
     costs = Run(str(run)).costs
     assert costs.stalls == pytest.approx([0.2, 0, 0, 1.81 + 0.2], abs=1e-9)
-    assert costs.stalled == {
-        "lost": (1, pytest.approx(1.81)),
-        "late": (1, pytest.approx(0.4)),
-    }
     assert costs.stall_seconds == pytest.approx([0, 0, 1.81, 0.4, 0, 0], abs=1e-9)
-    said = words(run)
-    assert (
-        "Stalls cost 2.21 s: 1.81 s in 1 step in which a machine was lost and 400 ms in 1 step in "
-        "which a machine answered late; the longest 1.81 s in step 2." in said
-    )
-    assert (
-        "Machine 4 cost most, 2.01 s: all of it in steps that it stalled, as it was lost." in said
-    )
+    assert figures(run)[1][1:] == ("2.21 s (36.8 %)", "2.21 s stalls")
+    assert next(iter(table(run))) == 4
+
+
+def test_a_machine_that_answers_long_after_all_others_stalled_the_step(make_run):
+    long = step_of(1, collect_seconds=3.21, delays={2: 3.0})
+    run = make_run([step_of(0, delays={3: 0.005}), long, step_of(2, delays={1: 0.15})])
+    assert table(run)[2]["of it stalls"] == pytest.approx(3)
+    assert figures(run)[1][2] == "3.00 s stalls"
 
 
 def test_waiting_for_enough_machines_is_said(make_run):
     late = {"time": "2026-01-02T03:04:24.000+00:00", "waited_ticks": 17, "waited_seconds": 17.75}
-    run = make_run([step_of(0), step_of(1, **late), step_of(20)])
-    assert "The run waited 17.8 s for enough machines, before 1 of 3 steps." in words(run)
+    line = (
+        '{"kind":"waiting","time":"2026-01-02T03:04:08+00:00","missing":1,"available":[1],'
+        '"away":{"4":"lost","2":"not joined"}}\n'
+    )
+    run = make_run([step_of(0), line, step_of(1, **late), step_of(20)])
+    assert figures(run)[1][2] == "17.8 s waiting for machines"
+    assert table(run)[4]["of it away"] == pytest.approx(17.75)
+    (note,) = [each["note"] for each in sum_of(Run(str(run)))["parts"] if each["part"] == "waiting"]
+    assert note == (
+        "too few were available for 1 step; longest 17.8 s for step 1, which needed 1 more "
+        "machine; without machine 4 (lost)"
+    )
+
+
+def test_a_step_that_waits_for_a_lost_machine_is_waiting(make_run):
+    line = (
+        '{"kind":"waiting","time":"2026-01-02T03:04:08+00:00","missing":1,"available":[1],'
+        '"away":{"4":"lost"}}\n'
+    )
+    events = [{"lost": 4, "reason": "gone"}, {"joined": 4, "rank": 5}]
+    long = step_of(1, collect_seconds=3.21, events=events, delays={4: 3.0})
+    run = make_run([step_of(0), line, long])
+    assert figures(run)[1][2] == (
+        "3.00 s waiting for machines and 75.0 ms slower steps without lost machines (estimate)"
+    )
+    assert table(run)[4]["Left"] == "step 1 (lost), back in the same step"
+
+
+def test_later_steps_are_slower_without_a_lost_machine(make_run):
+    """At 500 and 250 rows/s: 200 rows take 0.2 s on machines 1 to 3 in place of 0.133 s on all."""
+    gone = {"rows": (80, 80, 40, 0), "seconds": (0.16, 0.16, 0.16, 0)}
+    steps = [step_of(0), step_of(1, events=[{"lost": 4, "reason": "gone"}])]
+    steps += [step_of(n, **gone, why="lost", hindsight_makespan=0.16) for n in range(2, 12)]
+    run = make_run(steps)
+    assert table(run)[4]["of it away"] == pytest.approx(0.075 + 10 * 0.16 * (1 - 1250 / 1500))
+    assert next(iter(table(run))) == 4
 
 
 def test_answers_that_do_not_count_are_compared_with_nothing(make_run):
@@ -185,13 +231,10 @@ def test_answers_that_do_not_count_are_compared_with_nothing(make_run):
     costs = Run(str(run)).costs
     assert (costs.known, costs.compared, costs.excess.tolist()) == (0, 0, [0] * 4)
     said = words(run)
-    assert (
-        "What the optimum in hindsight, the cyclic assignment and equal shares would have cost "
-        "cannot be told with answers that do not count (stragglers: 1)." in said
-    )
+    assert "With stragglers the records lack the answers that did not count" in said
     assert comparisons_of(Run(str(run))) == []
-    assert "Nor can it be told which machine cost most: all answers came in time." in said
-    for other in ("Computing took", "would have computed", "What equal loads", "As far as"):
+    assert figures(run)[2] == ("Imbalance over the best", "not known", "")
+    for other in ("would have computed", "What equal loads"):
         assert other not in said
 
 
@@ -212,17 +255,15 @@ def test_who_answered_least_is_said_where_no_cost_can_be_told(make_run):
     steps += [step_of(4, **silent), step_of(5, **other), step_of(6, **{**silent, **lost})]
     run = Run(str(make_run(steps, header={"stragglers": 1})))
     assert run.absences.unanswered == {4: 2, 3: 1}  # one that is lost does not answer late
-    assert (
-        "Nor can it be told which machine cost most. Machine 4 was usually still computing when "
-        "enough answers had arrived: in 2 of 7 steps, and in 2 more it was late with an earlier "
-        "one; then machine 3 (1)." in "\n".join(words_of(run))
-    )
+    rows = machines_of(run)["rows"]
+    assert [row[0] for row in rows[:2]] == [4, 3]
+    assert (run.absences.unanswered[4], run.absences.late[4]) == (2, 2)
 
 
 def test_where_no_machine_took_any_time_none_was_last(make_run):
     run = make_run([step_of(n, seconds=(0,) * 4, hindsight_makespan=None) for n in range(2)])
     assert Run(str(run)).costs.slowest.tolist() == [0] * 4
-    assert "cost most" not in words(run)
+    assert "Held the run up" not in table(run)[1]
 
 
 def test_a_machine_without_time_is_not_infinitely_fast(make_run):
@@ -238,35 +279,11 @@ def test_a_run_without_steps(make_run):
     assert words_of(Run(str(run))) == ["No step has been recorded yet."]
 
 
-@pytest.mark.parametrize(
-    ("events", "says"),
-    [
-        ([{"late": 2}, {"late": 2}, {"late": 3}], "Machines 2 and 3 answered late (3 times)."),
-        ([{"lost": 1, "reason": "x"}, {"lost": 2, "reason": "y"}], "Machines 1 and 2 were lost."),
-        ([{"left": 3}, {"joined": 3, "rank": 5}], "Machine 3 joined; machine 3 left."),
-        ([{"excluded": 4, "reason": "wrong"}], "Machine 4 was excluded."),
-    ],
-)
-def test_events_in_words(make_run, events, says):
-    assert says in words(make_run([step_of(0, events=events)]))
-
-
-def test_what_fewer_machines_take_longer_is_no_stall(make_run):
-    three = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.3, 0)}
-    steps = [step_of(n) for n in range(6)] + [step_of(n, **three) for n in range(6, 12)]
-    said = words(make_run(steps))
-    assert "With 4 machines a step computed for 200 ms, with 3 for 300 ms (medians)" in said
-    faster = [step_of(n, **three | {"seconds": (0.1, 0.1, 0.1, 0)}) for n in range(6, 12)]
-    assert "a step computed for" not in words(make_run(steps[:6] + faster, name="faster"))
-
-
-def test_stalls_are_told_by_what_happened(make_run):
-    late, wrong = [{"late": 1}], [{"wrong": 2}]
-    steps = [step_of(n) for n in range(5)]
-    steps += [step_of(5, collect_seconds=0.51, events=late, delays={1: 0.3})]
-    steps += [step_of(6, collect_seconds=0.31, events=wrong, delays={2: 0.1})]
-    assert (
-        "Stalls cost 400 ms: 300 ms in 1 step in which a machine answered late and 100 ms in 1 "
-        "step in which a machine answered wrongly; the longest 300 ms in step 5."
-        in words(make_run(steps))
-    )
+def test_events_are_counted(make_run):
+    events = [{"late": 2}, {"late": 3}, {"lost": 1, "reason": "x"}]
+    (text,) = [
+        each["text"]
+        for each in facts_of(Run(str(make_run([step_of(0, events=events)]))))
+        if each["label"] == "Events"
+    ]
+    assert text == "1 lost, 2 late answers"

@@ -1,6 +1,42 @@
 // A chart along the steps: lines with what they are between, or layers on one another (uPlot).
 
 const ROOM = 1.08; // of the axis over the largest value
+const FAR = 3; // times the 98th percentile: larger values are cut, and marked with what they are
+const MARKS = 6; // of cut values in a chart
+
+/** Where the axis ends: at the largest value, unless few values are far above all others. */
+function topOf(values) {
+  const sorted = values.filter(isNumber).sort((a, b) => a - b);
+  const most = sorted.at(-1) ?? 0;
+  const usual = sorted[Math.floor(0.98 * (sorted.length - 1))] ?? 0;
+  return sorted.length > 4 && usual > 0 && most > FAR * usual ? 1.5 * usual : most;
+}
+
+/** Mark the largest values that are cut: a triangle at the top, and the value. */
+function markCut(uplot, [x, ...series], unit) {
+  const { ctx, bbox, scales } = uplot;
+  const cut = series
+    .flatMap((values) => values.map((y, at) => ({ step: x[at], y })))
+    .filter(({ step, y }) => y > scales.y.max && step >= scales.x.min && step <= scales.x.max)
+    .sort((a, b) => b.y - a.y);
+  const drawn = [];
+  ctx.save();
+  [ctx.textAlign, ctx.textBaseline] = ["left", "alphabetic"];
+  ctx.font = `${12 * devicePixelRatio}px ${FONT.slice(5)}`;
+  for (const { step, y } of cut) {
+    const at = uplot.valToPos(step, "x", true);
+    const text = `▲ ${unit(y)}`;
+    const wide = ctx.measureText(text).width;
+    const from = Math.min(at - 5 * devicePixelRatio, bbox.left + bbox.width - wide);
+    if (drawn.length >= MARKS || drawn.some((other) => Math.abs(other - from) < wide + 8)) continue;
+    drawn.push(from);
+    ctx.fillStyle = colour("var(--panel)");
+    ctx.fillRect(from - 2, bbox.top, wide + 4, 13 * devicePixelRatio);
+    ctx.fillStyle = colour("var(--text)");
+    ctx.fillText(text, from, bbox.top + 10 * devicePixelRatio);
+  }
+  ctx.restore();
+}
 
 /** The value of a line at a step, or null where it has none thereabouts. */
 function nearest({ x, y, reach = 1 }, step) {
@@ -69,7 +105,15 @@ function chart({ title, note = "", unit, lines, log = false, layers = false, hei
   const grid = { stroke: () => colour("var(--rule)"), width: 1 };
   const axis = { stroke: () => colour("var(--muted)"), font: FONT, grid, ticks: { show: false } };
   const wide = () => plot.clientWidth || 600;
-  const range = (_, low, high) => [Math.min(low ?? 0, 0), ROOM * (high > 0 ? high : 1)];
+  // Of layers the first series is their sum.
+  const counting = () => (layers ? [data[1]] : data.slice(1).filter((_, i) => options[i + 1].auto !== false));
+  const range = () => {
+    const [from, to] = [placeOf(data[0], view.from), placeOf(data[0], view.to)];
+    const seen = counting().flatMap((values) => values.slice(from, to)).filter(isNumber);
+    const top = topOf(seen);
+    return [Math.min(0, seen.reduce((a, b) => Math.min(a, b), 0)), ROOM * (top > 0 ? top : 1)];
+  };
+  let data = columns(made, layers);
   const uplot = new uPlot(
     {
       width: wide(),
@@ -88,8 +132,9 @@ function chart({ title, note = "", unit, lines, log = false, layers = false, hei
       ],
       series: options,
       bands,
+      hooks: { draw: log ? [] : [(its) => markCut(its, [data[0], ...counting()], unit)] },
     },
-    columns(made, layers),
+    data,
     plot,
   );
   overlay(plot, height - AXIS);
@@ -100,7 +145,8 @@ function chart({ title, note = "", unit, lines, log = false, layers = false, hei
       machine = view.machine;
       made = lines().map((line) => (log ? positive(line) : line));
       made.forEach((line, i) => (names[i].textContent = line.label));
-      uplot.setData(columns(made, layers), false);
+      data = columns(made, layers);
+      uplot.setData(data, false);
       uplot.redraw();
     }
     const step = shownStep();
