@@ -90,7 +90,7 @@ def test_each_field_of_a_step_is_described(made):
 def test_each_kind_of_event_and_line_is_described(made):
     assert sorted(first_cells(section("Steps"), "event")) == sorted(KIND_OF)
     kinds = first_cells(section("Lines between steps"), "`kind`")
-    assert {"header", "step", *kinds} - {"waiting"} == {  # for nobody
+    assert {"header", "step", *kinds} - {"waiting", "unfinished"} == {  # nobody was missing
         json.loads(line)["kind"]
         for line in (made / "power" / "steps.jsonl").read_text().splitlines()
     }

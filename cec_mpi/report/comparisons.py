@@ -34,7 +34,7 @@ def comparisons_of(run: Run) -> list[dict[str, Any]]:
         ``text`` (by how much this run took more or less).
     """
     costs = run.costs
-    found = []
+    found: list[dict[str, Any]] = []
     if not costs.compared:
         return found
     found.append(

@@ -137,7 +137,7 @@ def machines_of(run: Run) -> dict[str, Any]:
         are left out.
     """
     costs, known = run.costs, run.absences
-    numbers = np.arange(1, run.machines + 1)
+    numbers = range(1, run.machines + 1)
     rows, seconds = (
         each[: run.bins.bins].sum(axis=0) for each in (run.bins.rows, run.bins.seconds)
     )
