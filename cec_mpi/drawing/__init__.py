@@ -1,1 +1,1 @@
-"""Assignments as people see them: on a terminal, as SVG, and as PNG and PDF."""
+"""Pictures of assignments, on a terminal and as SVG, PNG and PDF."""

@@ -30,7 +30,7 @@ _MOST_STEPS, _MOST_MACHINES, _NUMBERED = 24, 24, 8
 
 
 def draw(panels: Sequence[Shares], heading: str, steps: Sequence[Mapping[str, Any]] = ()) -> Any:
-    """Assignments one below the other, along the same rows, in the style of `pictures`.
+    """Draw assignments one below the other, along the same rows.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def _lane(shares: Shares) -> float:
 
 
 def _lines(shares: Shares) -> int:
-    """Lines of a legend of blocks, which has two columns."""
+    """Return the number of lines of a legend of blocks, which has two columns."""
     return -(-min(len(shares.blocks), _LISTED) // 2) + (len(shares.blocks) > _LISTED)
 
 
@@ -103,7 +103,7 @@ def _draw_panel(axes: Any, shares: Shares) -> None:
 
 
 def _draw_blocks(axes: Any, shares: Shares) -> None:
-    """Each block on each of its machines, with its letter where there is room."""
+    """Draw each block on each of its machines, with its letter if there is room."""
     for f, block in enumerate(shares.blocks, start=1):
         rows = block.stop - block.start
         axes.barh(
@@ -124,7 +124,7 @@ def _draw_blocks(axes: Any, shares: Shares) -> None:
 
 
 def _draw_image(axes: Any, shares: Shares) -> None:
-    """All blocks as one image, where machines are many."""
+    """Draw all blocks as one image, for many machines."""
     from matplotlib.colors import ListedColormap
 
     order = sorted(range(len(shares.blocks)), key=lambda k: shares.blocks[k].start)
@@ -178,7 +178,7 @@ def _list_blocks(axes: Any, shares: Shares) -> None:
 
 
 def _meanings(panels: Sequence[Shares]) -> list[Any]:
-    """What the other marks mean."""
+    """Return the legend of other marks."""
     from matplotlib.patches import Patch
 
     shown = [Patch(color=STORED, label="stored, not computed")]
@@ -234,7 +234,7 @@ def _step_names(iterations: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _reason(each: Mapping[str, Any], copies: int) -> str:
-    """Which of the two bounds alpha_f is."""
+    """Return which of the two bounds alpha_f is."""
     if each["decided_by"] == "load":
         return f"m[{each['smallest']}]"
     return f"L'{'' if copies == 1 else f'/{copies}'} - m[{each['next_largest']}]"

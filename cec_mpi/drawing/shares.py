@@ -1,4 +1,4 @@
-"""What a picture shows of an assignment: who computes which blocks, and what is new to whom."""
+"""What a picture shows of an assignment: blocks, and rows new to machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Intervals = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Shares:
-    """An assignment, as far as it is drawn.
+    """An assignment that is drawn.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Shares:
 
 
 def letter(number: int) -> str:
-    """The letter of block f: a for f = 1, .. z, aa, ab, ..
+    """Return the letter of block f: a for f = 1, .. z, aa, ab, ..
 
     Examples
     --------
@@ -72,7 +72,7 @@ def letter(number: int) -> str:
 
 
 def new_rows(before: Iterable[Block], after: Iterable[Block]) -> dict[int, Intervals]:
-    """Rows that machines compute after a change and did not before it, by machine.
+    """Return rows that machines compute after a change and did not before, by machine.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def new_rows(before: Iterable[Block], after: Iterable[Block]) -> dict[int, Inter
 
 
 def _intervals(blocks: Iterable[Block]) -> dict[int, Intervals]:
-    """Rows by machine, ascending and merged."""
+    """Return rows by machine, ascending and merged."""
     found: dict[int, Intervals] = {}
     for block in sorted(blocks, key=lambda block: block.start):
         for n in block.machines:
@@ -99,7 +99,7 @@ def _intervals(blocks: Iterable[Block]) -> dict[int, Intervals]:
 
 
 def _without(spans: Intervals, others: Intervals) -> Intervals:
-    """What of these intervals is in none of the others; both are ascending."""
+    """Return parts of these intervals that are in none of the others; both ascend."""
     left: Intervals = []
     k = 0
     for start, stop in spans:

@@ -13,7 +13,7 @@ _BETWEEN = "  "
 def steps_table(
     available: Sequence[int], iterations: Sequence[Mapping[str, Any]], width: int | None = None
 ) -> list[str]:
-    r"""The lines of a table: f, alpha_f, P_f, what decided alpha_f, m and L'.
+    r"""Return the lines of a table: f, alpha_f, P_f, what decided alpha_f, m and L'.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def steps_table(
 
 
 def _fitting(left: Sequence[int], right: Sequence[int], width: int | None) -> list[int]:
-    """Which of the columns of loads there is room for; the last one, L', always is."""
+    """Return the columns of loads that fit, with the last one, L'."""
     last = len(right) - 1
     if width is None:
         return [*range(last), last]
@@ -79,7 +79,7 @@ def _fitting(left: Sequence[int], right: Sequence[int], width: int | None) -> li
 
 
 def _reason(each: Mapping[str, Any], copies: int) -> str:
-    """Which bound alpha_f is, and what the other one would have been."""
+    """Return which bound alpha_f is, and the value of the other one."""
     load = f"m[{each['smallest']}] = {each['load']}"
     if each["next_largest"] is None:
         return f"{load}, of the last {copies} machines" if copies > 1 else f"{load}, the last one"

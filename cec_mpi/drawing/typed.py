@@ -16,7 +16,7 @@ _ONE_LETTER = 26
 
 
 def typed(shares: Shares, width: int, *, fine: bool = True, coloured: bool = False) -> list[str]:
-    r"""The lane of each machine, from the first row of its shard to the last.
+    r"""Return the lane of each machine, from the first row of its shard to the last.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def typed(shares: Shares, width: int, *, fine: bool = True, coloured: bool = Fal
 
 
 def left_out(shares: Shares, width: int) -> list[str]:
-    """What lanes of this width do not show, in words: nothing where they show all."""
+    """Return what lanes of this width do not show, in words."""
     unseen = len(shares.blocks) - len(set(_blocks_at(shares, _columns(shares, width))))
     lines = []
     if unseen:
@@ -64,13 +64,13 @@ def left_out(shares: Shares, width: int) -> list[str]:
 
 
 def _columns(shares: Shares, width: int) -> int:
-    """A whole number of columns for each row, where there are fewer rows than columns."""
+    """Return the columns of a lane: a whole number for each row if there are fewer rows."""
     columns = min(max(width, LEAST), MOST)
     return columns - columns % shares.rows if shares.rows < columns else columns
 
 
 def _blocks_at(shares: Shares, lane: int) -> list[int]:
-    """The block of each column: of the row in its middle."""
+    """Return the block of each column: that of the row in its middle."""
     along = sorted((block.start, block.stop, f) for f, block in enumerate(shares.blocks, start=1))
     found = []
     k = 0
@@ -83,7 +83,7 @@ def _blocks_at(shares: Shares, lane: int) -> list[int]:
 
 
 def _cells(blocks: Sequence[int], stored: str, coloured: bool) -> str:
-    """The letters of a lane, of which those of one block stand in one colour."""
+    """Return the letters of a lane, with one colour for each block."""
     text = ""
     last = 0
     for f in blocks:

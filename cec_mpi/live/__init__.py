@@ -1,1 +1,1 @@
-"""What people see of work while it goes on: on a terminal, in the lines of a file, in ``top``."""
+"""Progress of work, on a terminal, as lines of a file, and in ``top``."""

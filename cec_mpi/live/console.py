@@ -1,4 +1,4 @@
-"""Consoles of rich, with lines that are cut, on terminals that may vanish."""
+"""Consoles of rich for terminals that may disappear."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ALL_AS_IT_IS: dict[str, Any] = {
 
 
 def console_on(stream: TextIO) -> Console:
-    """A console that draws on a terminal; one that vanishes raises no error."""
+    """Return a console; a terminal that disappears raises no error."""
     return _Console(file=cast(TextIO, _Lasting(stream)), soft_wrap=True, **_ALL_AS_IT_IS)
 
 
@@ -45,7 +45,7 @@ class _Console(Console):
 
 
 class _Lasting:
-    """A stream in whose place nothing is written once it is gone."""
+    """A stream that ignores what is written after its terminal has disappeared."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -69,14 +69,14 @@ class _Lasting:
 
 
 def is_plain(encoding: str) -> bool:
-    """Whether an encoding has no letters but those of ASCII, as far as is known."""
+    """Return whether an encoding has ASCII letters alone."""
     return not encoding.lower().startswith("utf")
 
 
 def rendered(
     lines: Iterable[RenderableType], width: int, encoding: str, is_terminal: bool = True
 ) -> str:
-    """What is to be written: each of these in lines of at most so many columns.
+    """Return the text of renderables, in lines of at most so many columns.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def rendered(
 
 
 class Cut:
-    """These, each in a line of its own, with an end that says so where it is cut off."""
+    """Renderables, each in a line; a line that is cut ends with an ellipsis."""
 
     def __init__(self, lines: Iterable[RenderableType]) -> None:
         self._lines = lines

@@ -1,4 +1,4 @@
-"""What is to be seen of a run: steps are taken as they come, and looked at now and then."""
+"""The state of a run as its records show it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONG = 2.0  # seconds of a step that are worth showing
 class Seen:
     """A run, as its header and its steps show it.
 
-    Taking a step keeps a reference and no more, unless something happened in it.
+    Taking a step is cheap: figures are computed when they are read.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Seen:
         self.begin(header)
 
     def begin(self, header: Mapping[str, Any]) -> None:
-        """A part of a run begins, with a header of its own."""
+        """Begin a part of a run, which has its own header."""
         self.header = header
         self.made = 0
         self._settled: dict[int, str] = {}  # the host of each that joined
@@ -76,7 +76,7 @@ class Seen:
         self._times: deque[str] = deque(maxlen=_TIMES)
 
     def read(self, line: Line) -> None:
-        """Take a line of the records, whatever it says."""
+        """Take a line of the records."""
         if isinstance(line, Header):
             self.begin(line.about)
         elif isinstance(line, StepRecord):
@@ -105,13 +105,13 @@ class Seen:
                 self._settled[machine] = event["host"]
 
     def wait(self, seconds: float) -> None:
-        """So many seconds have passed since the last step."""
+        """Set the seconds since the last step."""
         self.waiting = seconds
         self.is_slow = self.is_slow or seconds >= _LONG
 
     @property
     def planned(self) -> int | None:
-        """How many steps this part of the run makes, where that is known."""
+        """How many steps this part of the run makes; None if that is unknown."""
         return self.header.get("planned_steps")
 
     @property
@@ -121,12 +121,12 @@ class Seen:
 
     @property
     def taking_part(self) -> Sequence[int]:
-        """Numbers of the machines that this run has; of all where nothing else is said."""
+        """Numbers of the machines that take part."""
         return self.header.get("taking_part") or range(1, self.machines + 1)
 
     @property
     def rate(self) -> float | None:
-        """Steps in a second, of late; None where too few were made to say."""
+        """Recent steps per second; None if too few were made."""
         last = len(self._times) - 1
         if last < 1:
             return None
@@ -143,7 +143,7 @@ class Seen:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the last step, where their number is known."""
+        """Seconds until the last step; None if their number is unknown."""
         rate = self.rate
         if self.planned is None or not rate or self.is_over:
             return None
@@ -152,12 +152,12 @@ class Seen:
 
     @property
     def makespan(self) -> float | None:
-        """The median of late, in seconds."""
+        """The median makespan of recent steps, in seconds."""
         return median(step.measured_makespan for step in self.recent) if self.recent else None
 
     @property
     def regret(self) -> float | None:
-        """How far makespans of late are above the best in hindsight: the median ratio - 1."""
+        """The median of measured over best makespans of recent steps, less 1."""
         ratios = [
             step.measured_makespan / step.hindsight_makespan - 1
             for step in self.recent
@@ -167,7 +167,7 @@ class Seen:
 
     @property
     def hosts(self) -> dict[int, str]:
-        """The host of each machine, as the header has it, or since when it joined."""
+        """The host of each machine."""
         machines, hosts = (self.header.get(name) for name in ("machine_of_rank", "hosts"))
         if not machines or not hosts:
             return self._settled
@@ -175,12 +175,12 @@ class Seen:
         return dict(zip(machines, hosts, strict=False)) | self._settled
 
     def availability(self, machine: int) -> float:
-        """The part of the steps of late in which a machine was available."""
+        """Return the share of recent steps in which a machine was available."""
         there = sum(machine in step.available for step in self.recent)
         return there / len(self.recent) if self.recent else 0.0
 
     def rows_per_second(self, machine: int) -> float | None:
-        """What a machine computes in a second: the median of late."""
+        """Return the median speed of a machine in recent steps."""
         rates = [
             step.rows[machine - 1] / step.seconds[machine - 1]
             for step in self.recent

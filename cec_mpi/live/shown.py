@@ -1,4 +1,4 @@
-"""Progress of one piece of work: lines drawn anew on a terminal, or a line now and then."""
+"""Showing progress: lines that change on a terminal, or a line from time to time."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Pace:
         self._due = now + way.least
 
     def due(self, now: float) -> bool:
-        """Whether a line is due; then the next one is later."""
+        """Return whether a line is due, and set when the next one is."""
         if now < self._due:
             return False
         between = max(self._way.least, min((now - self._begin) / _PART, self._way.most))
@@ -78,9 +78,9 @@ class Pace:
 
 
 def is_watched() -> bool:
-    """Whether people see on a terminal what this process writes to standard error.
+    """Return whether standard error of this process comes to a terminal.
 
-    A launcher with a terminal hands on what its ranks write.
+    A launcher with a terminal passes on what its ranks write.
     """
     if sys.stderr.isatty():
         return True
@@ -98,7 +98,7 @@ def is_watched() -> bool:
 
 
 def way_to_show(choice: str = AUTO, environ: Mapping[str, str] = os.environ) -> Way | None:
-    """How this process can show progress where somebody sees it; None when it is to be quiet.
+    """Return how this process shows progress; None if it does not.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def way_to_show(choice: str = AUTO, environ: Mapping[str, str] = os.environ) -> 
 
 
 class View(Protocol):
-    """What can be shown of work."""
+    """What can be shown."""
 
     def line(self) -> str:
         """One line, in a file."""
@@ -154,7 +154,7 @@ def shown(view: View, choice: str) -> Iterator[threading.RLock | None]:
 
 @contextmanager
 def _drawn(view: View, lock: threading.RLock) -> Iterator[None]:
-    """Lines on the terminal of standard error; what else is printed appears above them."""
+    """Show lines on the terminal of standard error, below what else is printed."""
     from rich.live import Live  # read only where it is needed
 
     from cec_mpi.live.console import Cut, console_on, is_plain
@@ -179,7 +179,7 @@ def _drawn(view: View, lock: threading.RLock) -> Iterator[None]:
 
 @contextmanager
 def _told(view: View, lock: threading.RLock, way: Way) -> Iterator[None]:
-    """A line now and then."""
+    """Write a line from time to time."""
     from cec_mpi.live.words import clock  # machines of a run show nothing, and do not read it
 
     over, begin = threading.Event(), time.monotonic()

@@ -1,4 +1,4 @@
-"""A run while it makes its steps, shown by the process that makes them."""
+"""What is shown of a run by the process that makes its steps."""
 
 from __future__ import annotations
 
@@ -70,10 +70,9 @@ def states_of(seen: Seen) -> dict[int, str]:
 
 
 def strip(seen: Seen, width: int, is_plain: bool) -> tuple[list[Mark], int]:
-    """Marks of the machines of the last step, and of how many machines each one is.
+    """Return marks of machines in the last step, and how many machines each mark stands for.
 
-    The height of a mark is the load. A mark of several machines shows what is worst among
-    them.
+    The height of a mark is the load. A mark of several machines shows the worst of them.
 
     Parameters
     ----------
@@ -102,7 +101,7 @@ def strip(seen: Seen, width: int, is_plain: bool) -> tuple[list[Mark], int]:
 
 
 def legend(each: int, is_short: bool) -> str:
-    """What is to be said of a strip whose marks stand for several machines.
+    """Explain a strip whose marks stand for several machines.
 
     Examples
     --------
@@ -125,7 +124,7 @@ class RunView:
         self._since = time.monotonic()
 
     def take(self, line: StepRecord | Waiting) -> None:
-        """The run has made a step, or waits for machines."""
+        """Take a step, or a wait for machines."""
         self._seen.read(line)
         self._since = time.monotonic()
 
@@ -171,7 +170,7 @@ class RunView:
 
 
 def step_words(seen: Seen) -> str:
-    """Which step was the last, and of how many if these are known."""
+    """Return the number of the last step, and of how many if that is known."""
     number = seen.last.step + 1 if seen.last is not None else 0
     if seen.planned is None:
         return f"step {number}"
@@ -179,7 +178,7 @@ def step_words(seen: Seen) -> str:
 
 
 def pace_words(seen: Seen) -> list[str]:
-    """How fast steps are made, and how long the rest takes, where this is known."""
+    """Return the rate of steps and the time left, if they are known."""
     words = []
     if seen.rate is not None:
         words.append(frequency(seen.rate, "steps"))
@@ -189,7 +188,7 @@ def pace_words(seen: Seen) -> list[str]:
 
 
 def makespan_words(seen: Seen) -> str:
-    """The makespan of late, and how far it is above the optimum."""
+    """Return the recent makespan, and how far it is above the optimum."""
     if seen.makespan is None:
         return "none yet"
     text = duration(seen.makespan)
@@ -259,7 +258,7 @@ def makespan_line(seen: Seen, width: int) -> RenderableType:
 
 
 def wait_lines(seen: Seen, width: int) -> Iterable[RenderableType]:
-    """How long the next step has taken so far, where steps are slow."""
+    """Yield how long the next step has taken so far, if steps are slow."""
     from rich.text import Text
 
     if seen.is_slow and not seen.is_over:
@@ -277,7 +276,7 @@ def event_line(seen: Seen, width: int) -> RenderableType:
 
 
 def titled(title: str, text: Any, width: int) -> RenderableType:
-    """A line below a title, where there is room for titles."""
+    """Return a line after a title, if there is room for titles."""
     from rich.text import Text
 
     return Text.assemble((f"{title:{_TITLE}} ", "dim"), text) if width >= _WIDE else text
@@ -287,7 +286,7 @@ def titled(title: str, text: Any, width: int) -> RenderableType:
 def progress(
     header: Mapping[str, Any], choice: str
 ) -> Iterator[Callable[[StepRecord | Waiting], None] | None]:
-    """Give a function that takes each record, or None where nothing is to be shown.
+    """Yield a function that takes each record, or None if nothing is shown.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A run as ``top`` shows it: how far it is, and a line for each machine."""
+"""What ``top`` shows: the progress of a run, and a line for each machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HIGH = 24  # lines from which there is room for more than one of marks
 def top_lines(
     run: WatchedRun, width: int, height: int | None, is_plain: bool
 ) -> list[RenderableType]:
-    """All that is shown of a run.
+    """Return all lines that are shown of a run.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def top_lines(
 
 
 def _title(run: WatchedRun, words: str, width: int) -> RenderableType:
-    """The directory, as much of its end as there is room for, and how the run is."""
+    """Return the end of the directory's name, and the state of the run."""
     name = printable(run.out)
     room = max(_LEAST_NAME, width - len(words) - 2)
     if len(name) > room:
@@ -75,7 +75,7 @@ def _title(run: WatchedRun, words: str, width: int) -> RenderableType:
 
 
 def _machines(seen: Seen, width: int, room: int | None) -> Iterable[RenderableType]:
-    """A table of machines; where there is no room for all, of those that hold the run up."""
+    """Yield a table of machines; without room for all, of those that hold the run up."""
     assert seen.last is not None
     states, hosts = states_of(seen), seen.hosts
     rows, seconds = seen.last.rows, seen.last.seconds
@@ -120,5 +120,5 @@ def _machines(seen: Seen, width: int, room: int | None) -> Iterable[RenderableTy
 
 
 def _cut(text: str) -> Text:
-    """What gives way where there is too little room: columns that wrap do so, before numbers."""
+    """Return text that is cut if there is no room, so that numbers stay whole."""
     return Text(text, no_wrap=True, overflow="ellipsis")

@@ -1,4 +1,4 @@
-"""``cec-mpi top``: a run that is going elsewhere, shown from its files."""
+"""``cec-mpi top``: a run of another process, shown from its files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def top(out: Path, every: float, once: bool) -> None:
     Raises
     ------
     InputError
-        There is no run, or its records are none.
+        There is no run, or no run writes such records.
     """
     run = WatchedRun(out)
     console = Console(markup=False, highlight=False, emoji=False, legacy_windows=False)
@@ -47,7 +47,7 @@ def top(out: Path, every: float, once: bool) -> None:
 
 
 def _show(run: WatchedRun, console: Console) -> None:
-    """Print it as it is."""
+    """Print the run once."""
     encoding = console.encoding
     width = _columns_of_reader() - console.is_terminal
     lines = top_lines(run, width, None, is_plain(encoding))
@@ -62,7 +62,7 @@ def _catch_up(run: WatchedRun) -> None:
 
 
 def _watch(run: WatchedRun, console: Console, every: float) -> bool:
-    """Show it anew now and then; returns whether it came to its end meanwhile."""
+    """Show the run again and again; return whether it is over."""
     with WholeScreen() as screen:
         while True:
             run.read()
@@ -80,7 +80,7 @@ def _watch(run: WatchedRun, console: Console, every: float) -> bool:
 
 
 def _size(descriptor: int | None = None) -> tuple[int, int] | None:
-    """Columns and lines of a terminal, by default of standard output, as they are now."""
+    """Return the columns and lines of a terminal, by default of standard output."""
     try:
         found = os.get_terminal_size(sys.stdout.fileno() if descriptor is None else descriptor)
     except (OSError, ValueError):
@@ -89,7 +89,7 @@ def _size(descriptor: int | None = None) -> tuple[int, int] | None:
 
 
 def _columns_of_reader() -> int:
-    """Columns of the terminal of who reads it, perhaps by way of a pipe."""
+    """Return the columns of the reader's terminal, also through a pipe."""
     with suppress(ValueError):
         if (columns := int(os.environ.get("COLUMNS", "0"))) > 0:
             return columns

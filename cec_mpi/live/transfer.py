@@ -1,4 +1,4 @@
-"""Bytes that are read and written, as encode, verify, repair, decode and stage do."""
+"""Progress of encode, verify, repair, decode and stage, in bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHORTEST = 0.5  # seconds that a rate is of
 
 
 class TransferView:
-    """What is shown of bytes done of bytes in all.
+    """What is shown of a transfer.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class TransferView:
         self.done = self.total = 0
 
     def note(self, done: int, total: int) -> None:
-        """So much is done."""
+        """Set how many bytes are done."""
         if total != self.total or done < self.done:  # another work of the same command
             self._begin, self._first = time.monotonic(), done
         self.done, self.total = done, total
@@ -43,7 +43,7 @@ class TransferView:
         return f"{self._doing} {self._part():.0%} of {self._figures()}"
 
     def lines(self, width: int, height: int, is_plain: bool) -> Iterable[RenderableType]:
-        """A line with a bar, where there is room for one."""
+        """Yield a line, with a bar if there is room for one."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -70,7 +70,7 @@ class TransferView:
 
 @contextmanager
 def transfer(doing: str, choice: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Give a function that takes bytes done of bytes in all, or None where nothing is shown.
+    """Yield a function that takes bytes done and bytes in all, or None if nothing is shown.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A run of another process, as its directory shows it: how far it is, and whether it goes on."""
+"""The state of a run of another process, from its directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNKNOWN = 60.0  # seconds without a step where nobody says whether the run is s
 
 @dataclass(frozen=True)
 class State:
-    """How a run is.
+    """The state of a run.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class State:
 
 
 class WatchedRun:
-    """A run, looked at from outside.
+    """A run of another process.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class WatchedRun:
         return self._steps.behind
 
     def read(self, most: int = 1 << 22) -> None:
-        """Take what is new in its records, about so many bytes at once."""
+        """Read what is new in its records, about so many bytes."""
         anew, lines = self._steps.new(most)
         if anew:
             self.seen = Seen({})

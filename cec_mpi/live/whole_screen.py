@@ -1,4 +1,4 @@
-"""A terminal for one program alone: its screen, its keys, and both as before in the end.
+"""The whole screen of a terminal and its keys, restored at the end.
 
 Whatever ends or stops the program by a signal that can be handled, the terminal that its user comes
 back to has its usual screen, its cursor, and shows what is typed. All is written at once and
@@ -27,9 +27,9 @@ _LEAVES = b"qQ\x03\x04"
 
 
 class WholeScreen:
-    """Within a ``with``, standard output is a screen of one's own, and keys come as they are typed.
+    """Context in which standard output is an own screen, and keys come as they are typed.
 
-    A terminal that vanishes raises no error: `is_gone` says so.
+    A terminal that disappears raises no error and sets `is_gone`.
 
     Attributes
     ----------
@@ -63,13 +63,13 @@ class WholeScreen:
             signal.signal(*self._before.popitem())
 
     def show(self, text: str) -> None:
-        """Put these lines in the place of all that is shown."""
+        """Show these lines in place of all others."""
         lines = text.splitlines()
         self._shown = "\x1b[H" + "\r\n".join(f"{line}\x1b[K" for line in lines) + "\x1b[J"
         self._write(self._shown)
 
     def waited(self, seconds: float) -> bool:
-        """Wait so long; whether a key that leaves was pressed, or the terminal is gone."""
+        """Wait; return whether a key that ends was pressed, or the terminal has disappeared."""
         by = time.monotonic() + seconds
         while not self.is_gone and (left := by - time.monotonic()) > 0:
             left = min(left, _LONGEST_SLEEP)

@@ -10,7 +10,7 @@ _LONGEST = 200  # characters of a reason: no line is longer
 
 
 def clock(seconds: float) -> str:
-    """A time of seconds up to days.
+    """Return a time from seconds to days.
 
     Examples
     --------
@@ -23,7 +23,7 @@ def clock(seconds: float) -> str:
 
 
 def frequency(rate: float, what: str) -> str:
-    """How often something is done: by second or, where that is rare, by minute or hour.
+    """Return a rate per second or, if it is low, per minute or hour.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def frequency(rate: float, what: str) -> str:
 
 
 def waiting_words(waiting: Waiting, seconds: float) -> str:
-    """What a run waits for.
+    """Return what a run waits for.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def waiting_words(waiting: Waiting, seconds: float) -> str:
 
 
 def event_words(event: Event) -> str:
-    """What happened to a machine, without anything that a terminal would obey.
+    """Return what happened to a machine, without control characters.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def event_words(event: Event) -> str:
 
 
 def available_words(available: int, machines: int) -> str:
-    """How many machines are available.
+    """Return how many machines are available.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a run records, a line per step as it happens, and the directory that keeps it."""
+"""Records of a run: a line for each step, in the directory of its results."""
 
 from cec_mpi.records.recorder import Recorder, counts_of, read_steps, resume_steps
 from cec_mpi.records.step import StepRecord

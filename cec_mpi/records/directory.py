@@ -1,4 +1,4 @@
-"""The directory of a run: what is in it, and what becomes of the results of an earlier run."""
+"""The directory of a run, and the results of an earlier run in it."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def _using(path: Path) -> Iterator[None]:
 
 
 def prepare_directory(path: Path, used: bool) -> None:
-    """Make the directory of a run; refuse one with results, unless they may be there.
+    """Make the directory of a run.
 
     Raises
     ------
     InputError
-        It holds results and should not be `used`, it is a store, or it cannot be made.
+        It holds results and `used` is false, it is a store, or it cannot be made.
     """
     try:
         mode = path.stat().st_mode
@@ -63,8 +63,8 @@ def prepare_directory(path: Path, used: bool) -> None:
             )
         raise InputError(
             f"{path} holds a run that did not come to its end ({what}): --resume "
-            f"{'goes on' if goes_on else 'begins again, since there is no checkpoint'}, "
-            "--overwrite starts anew, or use a new DIR"
+            f"{'continues it' if goes_on else 'begins again, because there is no checkpoint'}, "
+            "--overwrite starts from the beginning, or use a new DIR"
         )
     if (path / "manifest.json").exists():
         raise InputError(f"{path} is a store: give the results a directory of their own")
@@ -77,7 +77,7 @@ def prepare_directory(path: Path, used: bool) -> None:
 
 
 def _came_to_nothing(path: Path, found: list[str]) -> bool:
-    """Whether files are those of a run that was killed before its first step, and hold nothing."""
+    """Return whether the files are those of a run that was killed before its first step."""
     if not {STEPS} <= {*found} <= {STEPS, RESULT} or has_earlier(path) or is_locked(path):
         return False
     try:
@@ -90,7 +90,7 @@ def _came_to_nothing(path: Path, found: list[str]) -> bool:
 
 
 def has_checkpoint(path: Path) -> bool:
-    """Whether a run has left a checkpoint in a directory, damaged or not."""
+    """Return whether a directory has a checkpoint, damaged or not."""
     return any((path / name).exists() for name in (CHECKPOINT, PREVIOUS))
 
 
@@ -115,17 +115,17 @@ def set_results_aside(path: Path) -> None:
 
 
 def has_earlier(path: Path) -> bool:
-    """Whether results of an earlier run were set aside."""
+    """Return whether results of an earlier run were set aside."""
     return (path / _EARLIER).is_dir()
 
 
 def keep_results(path: Path) -> None:
-    """The run has results of its own: those that were set aside go."""
+    """Remove the results that were set aside, because the run has its own."""
     shutil.rmtree(path / _EARLIER, ignore_errors=True)
 
 
 def restore_results(path: Path) -> None:
-    """The run came to nothing: its files go, and those that were set aside come back."""
+    """Remove the files of the run and restore those that were set aside."""
     for name in _RESULTS:
         (path / name).unlink(missing_ok=True)
     if (path / _EARLIER).is_dir() and not (path / _EARLIER).is_symlink():
@@ -135,7 +135,7 @@ def restore_results(path: Path) -> None:
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:
-    """The summary of the run that came to its end in a directory; None when none did."""
+    """Return the summary in a directory; None if there is none, because no run came to its end."""
     try:
         summary = json.loads(read_regular(path / SUMMARY))
     except (OSError, ValueError, RecursionError):
@@ -146,7 +146,7 @@ def read_summary(path: Path) -> dict[str, Any] | None:
 
 
 def _results_in(path: Path) -> list[str]:
-    """The files of a run's results, with the other arrays that its task saved."""
+    """Return the names of the files of a run's results, with further arrays of its task."""
     arrays = (read_summary(path) or {}).get("arrays")
     if not isinstance(arrays, list):
         arrays = []  # no run that came to its end

@@ -1,4 +1,4 @@
-"""What can happen to machines, as records name it and people are told: a line for each kind."""
+"""Kinds of events, as records and people name them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Kind(NamedTuple):
     words : str
         What happened to a machine.
     one, several : str
-        What a number of them is a number of.
+        What follows a count of them.
     colour, dark : str
-        By day and by night.
+        In light and dark mode.
     mark : str
         Its shape in charts.
     """
@@ -94,7 +94,7 @@ Event = TypedDict(
 
 
 def kind_and_machine(event: Event | Mapping[str, Any]) -> tuple[str, int]:
-    """What happened, and to which machine.
+    """Return the kind of an event and the number of the machine.
 
     Examples
     --------

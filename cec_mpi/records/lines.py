@@ -24,18 +24,18 @@ _FINE = 2.0**20  # seconds: of longer ones a float has no nanoseconds
 
 
 class LineWriter:
-    """Makes the lines of one part of a run: a header, then what is new in each step."""
+    """Writes the lines of one part of a run: a header, then what changes in each step."""
 
     def __init__(self) -> None:
         self._last: dict[str, Any] = {}
 
     def header(self, common: Mapping[str, Any]) -> str:
-        """The first line of a part; the step after it has every field."""
+        """Return the first line of a part; the step after it has every field."""
         self._last = {}
         return _line({"kind": "header", "version": VERSION, **common})
 
     def step(self, record: StepRecord) -> str:
-        """The line of a step."""
+        """Return the line of a step."""
         content = {name: getattr(record, name) for name in FIELDS}
         for name in _TIMES:
             content[name] = _rounded(content[name])
@@ -53,7 +53,7 @@ class LineWriter:
         return _line(new)
 
     def note(self, note: Note) -> str:
-        """The line of what is known after the step before it."""
+        """Return a line between steps."""
         return _line(note)
 
 

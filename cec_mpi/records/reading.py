@@ -1,4 +1,4 @@
-"""Lines of ``steps.jsonl`` read back: each is checked, and becomes a whole step."""
+"""Reading ``steps.jsonl``: each line is checked, and completed by those before it."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ _headers = msgspec.json.Decoder(Header)
 
 
 class WrongLineError(Exception):
-    """What is wrong with a line, as what follows its number."""
+    """An error in a line; the message follows the number of the line."""
 
 
 WRONG = WrongLineError, msgspec.DecodeError, ValueError, RecursionError
-"""What is raised of a line that no run writes."""
+"""Errors of a line that no run writes."""
 
 
 def decoded(line: bytes) -> Any:
-    """What a line says: a `Header`, a `Note` or a `StepLine`.
+    """Return a line as a `Header`, a `Note` or a `StepLine`.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def decoded(line: bytes) -> Any:
 
 
 class LineReader:
-    """Checks one line after the other, and gives each step back with all its fields."""
+    """Checks lines in their order, and completes the fields of each step."""
 
     def __init__(self) -> None:
         self._last: dict[str, Any] | None = None  # None before a header, empty after one
@@ -102,12 +102,12 @@ class LineReader:
         self._number = 0
 
     def take(self, line: bytes) -> Line:
-        """What a line with an end says.
+        """Return what a whole line says.
 
         Raises
         ------
         WrongLineError
-            No run writes such a line, or not there; names its number.
+            No run writes such a line here; the message has its number.
         """
         self._number += 1
         try:
@@ -148,7 +148,7 @@ class LineReader:
 
 @dataclass(frozen=True)
 class Lines:
-    """What a record of steps holds.
+    """Content of a record of steps.
 
     Attributes
     ----------
@@ -172,12 +172,12 @@ class Lines:
 
 
 def read_lines(path: Path) -> Lines:
-    """Read all lines that have an end, and check each.
+    """Read and check all lines but a last one that was cut off.
 
     Raises
     ------
     InputError
-        Names the file, the line, the field, what was found and what was expected.
+        With the file, the line, the field, what was found and what was expected.
     """
     header: dict[str, Any] = {}
     steps: list[StepRecord] = []
@@ -198,7 +198,7 @@ def read_lines(path: Path) -> Lines:
 
 
 def check_lines(path: Path) -> None:
-    """Check each line that has an end, and keep none.
+    """Check all lines but a last one that was cut off.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def check_lines(path: Path) -> None:
 
 
 def _checked(path: Path) -> Iterator[tuple[bytes, Line | None]]:
-    """Lines and what they say: None of a last one that was cut off."""
+    """Yield lines and what they say, None for a last one that was cut off."""
     reader = LineReader()
     try:
         for line in _read(path):
@@ -231,10 +231,10 @@ def _read(path: Path) -> Iterator[bytes]:
 
 
 class Following:
-    """Reads a record of steps that is perhaps still written.
+    """Reads a record of steps that may still be written.
 
-    A last line without an end is waited for. A file that has been replaced, or that is shorter
-    than it was, is read anew.
+    A last line without an end is read later. A file that was replaced, or became shorter, is read
+    again from its beginning.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ class Following:
     Attributes
     ----------
     is_there : bool
-        Whether there was such a file when it was read last.
+        Whether the file existed when it was read last.
     behind : int
         Bytes that are still to be read.
     changed : float
@@ -264,23 +264,23 @@ class Following:
         self.changed = 0.0
 
     def new(self, most: int = 1 << 24) -> tuple[bool, list[Line]]:
-        """What is new since it was asked last.
+        """Return what is new since the last call.
 
         Parameters
         ----------
         most : int
-            Bytes, about, that are read at once; `behind` says what is left.
+            About so many bytes are read; `behind` says what is left.
 
         Returns
         -------
         anew : bool
-            The file is another one than before: what was read of it counts no more.
+            The file was replaced, so that what was read before does not count.
         lines : list of Header, StepRecord or Note
 
         Raises
         ------
         InputError
-            The file cannot be read, or a line is none of such a record.
+            The file cannot be read, or no run writes such a line.
         """
         try:
             with os.fdopen(open_regular(self._path), "rb", buffering=0) as stream:

@@ -1,9 +1,6 @@
-"""What a run records: ``steps.jsonl``, a line per step as it happens, and what they add up to.
+"""Recording a run: a line of ``steps.jsonl`` for each step, and totals.
 
-The first line of ``steps.jsonl`` is a header (``"kind": "header"``), each further one a
-step (``"kind": "step"``), or what became known after it: how far the task was (``"kind":
-"progress"``), and that it can be gone on with from there (``"kind": "checkpoint"``). Times are in
-seconds; loads in rows; ``makespan`` is the time of the machine that took longest.
+Times are in seconds, loads in rows; a makespan is the time of the machine that took longest.
 """
 
 from __future__ import annotations
@@ -37,11 +34,10 @@ _OCTAVES = 40  # to both sides of 1
 
 
 class RunningMedian:
-    """The median of seconds, or of ratios: exact of 10,000, and then within 0.3 %.
+    """The median of numbers: exact for up to 10,000, within 0.3 % for more.
 
-    More numbers are counted in bins, each 0.54 % wider than the last, in the middle of which
-    their median is taken to be; those below 1e-12 and above 1e12 are taken for these. The order in
-    which they come makes no difference.
+    More numbers are counted in bins, each 0.54 % wider than the last. Those below 1e-12 and above
+    1e12 count as these. Their order makes no difference.
 
     Examples
     --------
@@ -58,7 +54,7 @@ class RunningMedian:
         self._counts = array("q")
 
     def take(self, number: float) -> None:
-        """Take one more, of 0 or more."""
+        """Add a number of at least 0."""
         number = min(number, 2.0**_OCTAVES)
         if self._counts:
             self._counts[_bin_of(number)] += 1
@@ -72,14 +68,14 @@ class RunningMedian:
 
     @property
     def value(self) -> float | None:
-        """The median; None of nothing."""
+        """The median; None without numbers."""
         if self._counts:
             last = sum(self._counts) - 1
             return (self._ordered(last // 2) + self._ordered(last - last // 2)) / 2
         return median(self._numbers) if self._numbers else None
 
     def _ordered(self, place: int) -> float:
-        """About the number that so many others come before."""
+        """Return about the number that follows so many others."""
         before = accumulate(self._counts)
         which = next(which for which, count in enumerate(before) if count > place)
         return math.exp2((which + 0.5) / _PER_OCTAVE - _OCTAVES)
@@ -92,7 +88,7 @@ def _bin_of(number: float) -> int:
 
 
 class Recorder:
-    """Sums up the steps of a session, and writes them down where it is told to.
+    """Sums up the steps of a session, and writes them to a stream if it has one.
 
     Parameters
     ----------
@@ -108,9 +104,9 @@ class Recorder:
     steps : int
         Steps so far, those of earlier runs included.
     next_step, next_tick : int
-        Where a run that goes on from earlier ones begins.
+        Where a run that continues an earlier one begins.
     events : Counter of (str, int)
-        How often something happened to a machine, by what and to which.
+        How often an event happened, by its kind and machine.
     served : set of int
         Machines that were available in a step of this run.
     is_stopped : callable
@@ -153,12 +149,12 @@ class Recorder:
         return f"<Recorder, steps so far: {self.steps}>"
 
     def header(self, content: dict[str, Any]) -> None:
-        """Say what the steps have in common, as they begin now."""
+        """Set what the steps have in common; they begin now."""
         self._begin = self._begin_now()
         self.common = {"started": self.now(), **content}
 
     def now(self) -> str:
-        """The time in UTC, which goes on evenly after the header if somebody sets the clock."""
+        """Return the time in UTC: that of the header and the time since then."""
         began, at = self._begin
         now = began + timedelta(seconds=time.monotonic() - at)
         return now.isoformat(timespec="milliseconds")
@@ -210,12 +206,12 @@ class Recorder:
             self._write(self._lines.note(Unfinished(events)))
 
     def _kept(self, events: Sequence[Event]) -> list[Event]:
-        """Events that are recorded: machines that leave because the run is stopped are not."""
+        """Return events without machines that leave because the run is stopped."""
         stopped = self.is_stopped()
         return [event for event in events if not (stopped and "left" in event)]
 
     def summary(self) -> dict[str, Any]:
-        """Totals over the steps so far; medians of more than 10,000 are within 0.3 %."""
+        """Return totals of the steps so far."""
         over_hindsight = self._over_hindsight.value
         return {
             "steps": self.steps,
@@ -252,7 +248,7 @@ class Recorder:
             self.events[kind_and_machine(event)] += 1
 
     def progress(self, **numbers: float) -> None:
-        """What the task knows of how far it is, after the last step."""
+        """Record numbers that the task tells after the last step."""
         if self._stream is not None:
             known = {name: float(value) for name, value in numbers.items()}
             known = {name: value for name, value in known.items() if math.isfinite(value)}
@@ -265,7 +261,7 @@ class Recorder:
         available: Iterable[int],
         away: Mapping[int, Why],
     ) -> None:
-        """The next step waits for more machines, or shards; said again only if that changes."""
+        """Record that the next step waits for machines or shards; only if that is new."""
         known = missing, of, tuple(available), dict(away)
         if known == self._waits:
             return
@@ -276,7 +272,7 @@ class Recorder:
         self._shows(line)
 
     def checkpoint(self) -> None:
-        """A later run can go on from the last step."""
+        """Record that a later run can continue from the last step."""
         if self._stream is not None:
             self._write(self._lines.note(Checkpoint()))
 
@@ -288,7 +284,7 @@ class Recorder:
 
 
 def counts_of(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
-    """How often each kind of event happened; 0 for what any run can see."""
+    """Return how often each kind of event happened."""
     counts = dict.fromkeys(KIND_OF, 0)
     for (kind, _), count in events.items():
         counts[kind] = counts.get(kind, 0) + count

@@ -123,7 +123,7 @@ class StepRecord(Struct, frozen=True, kw_only=True, tag="step", tag_field="kind"
     Attributes
     ----------
     step, tick : int
-        Counted from 0; they differ where ticks were waited for.
+        Counted from 0; they differ if ticks were waited for.
     time : str
         When the step ended: UTC in the form of ISO 8601, with milliseconds.
     waited_ticks : int
@@ -271,7 +271,7 @@ class Bounds:
 
     @classmethod
     def of(cls, assignment: Sequence[Sequence[int]]) -> Bounds:
-        """The assignment of a step.
+        """Return the bounds of the assignment of a step.
 
         Raises
         ------
@@ -295,18 +295,18 @@ class Bounds:
     __hash__ = None  # type: ignore[assignment]
 
     def lists(self) -> list[list[int]]:
-        """As they are recorded."""
+        """Return them as they are recorded."""
         bounds, ends = self.bounds.tolist(), self.ends.tolist()
         return [bounds[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
     def loads(self) -> Ints:
-        """Rows of each machine."""
+        """Return the rows of each machine."""
         sums = np.concatenate(([0], np.cumsum(self.bounds[1::2] - self.bounds[::2])))
         return np.diff(sums[self.ends // 2], prepend=0)
 
     @property
     def rows(self) -> int:
-        """Up to which row it goes."""
+        """The largest bound."""
         return int(self.bounds.max(initial=0))
 
 

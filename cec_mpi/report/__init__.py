@@ -1,1 +1,1 @@
-"""What a run left, as a page and as pictures: read in a stream, summed up, put into words."""
+"""Reports of runs: a page, figures, tables and traces."""

@@ -1,4 +1,4 @@
-"""Who computed what: the assignments of a run that a page shows, and what moved in between."""
+"""The assignments of a run that a page shows, and what moved between them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Held:
 
 
 class Assignments:
-    """Holds assignments while steps are read: all, or those that matter and evenly spaced ones.
+    """Holds assignments while steps are read: all, or those of events and evenly spaced ones.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class Assignments:
             self._thin()
 
     def _thin(self) -> None:
-        """Drop each second one that nothing speaks for; of too many, any that nobody asked for."""
+        """Drop every second assignment that is neither asked for nor of an event."""
         *held, newest = self._held
         kept = [x for at, x in enumerate(held) if x.asked or x.wanted or at % 2 == 0]
         if len(kept) > _MOST_HELD * 3 // 4:
@@ -116,7 +116,7 @@ class Assignments:
         self._held = [*kept, newest]
 
     def chosen(self) -> list[Held]:
-        """Those that are shown: all, or at most as many as a page has room for."""
+        """Return those that are shown: all, or as many as a page has room for."""
         held = [each for each in self._held if _numbers_in(each.bounds) <= _NUMBERS]
         self.too_large += len(self._held) - len(held)
         self._held = held
@@ -133,7 +133,7 @@ class Assignments:
 
 
 def _spread(held: list[Held], count: int) -> list[Held]:
-    """So many of them, evenly spaced, the first and the last among them."""
+    """Return so many of them, evenly spaced, with the first and the last."""
     if len(held) <= count:
         return held
     if count == 1:
@@ -142,13 +142,13 @@ def _spread(held: list[Held], count: int) -> list[Held]:
 
 
 def _numbers_in(bounds: Bounds) -> int:
-    """How many a page has of it: bounds, and the machines of each block."""
+    """Return how many numbers a page has of it: bounds, and machines of blocks."""
     places = np.searchsorted(np.unique(bounds.bounds), bounds.bounds)
     return int((places[1::2] - places[::2]).sum()) + len(places)
 
 
 def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
-    """The blocks along the rows: where other machines begin or end, another one begins.
+    """Return the blocks along the rows, each computed by the same machines.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
 
 
 def moved(bounds: list[list[int]], before: list[list[int]]) -> dict[str, Intervals]:
-    """Rows that machines compute and did not in the assignment before, by machine.
+    """Return rows that machines compute and did not compute before, by machine.
 
     Examples
     --------
@@ -210,7 +210,7 @@ def _without(mine: list[int], old: list[int]) -> Intervals:
 
 
 def shown(held: Held, until: int, given: Floats | None) -> dict[str, Any]:
-    """An assignment as the page has it.
+    """Return an assignment as the page has it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Steps put into bins: as many as a page has room for, however long a run is."""
+"""Steps in bins, so that the page of a long run stays small."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class MachineBins:
                     marks[machine - 1] = min(_OF_EVENTS[kind], marks[machine - 1])
 
     def cells(self) -> str:
-        """The map: a byte per machine and bin, machine by machine, in base64."""
+        """Return the map in base64: a byte for each machine and bin, machine by machine."""
         bins = self.bins
         steps = self.steps_of_bins()[:, None]
         share = np.clip(self.shares[:bins] / steps, 0, 1)
@@ -113,7 +113,7 @@ class MachineBins:
         return base64.b64encode(np.ascontiguousarray(cells.T).tobytes()).decode()
 
     def steps_of_bins(self) -> NDArray[np.int64]:
-        """How many steps each bin has: as many as all others, but the last one."""
+        """Return how many steps each bin has."""
         ends = np.minimum((np.arange(self.bins) + 1) * self.width, self.count)
         return np.diff(ends, prepend=0)
 
@@ -164,7 +164,7 @@ class MachineBins:
         self.marks = np.full((bins, machines), _NONE, np.uint8)
 
     def _merge(self) -> None:
-        """Make each two bins one."""
+        """Merge pairs of bins."""
         half = len(self.rows) // 2
         for array in self._arrays():
             states = array.dtype == np.uint8
@@ -175,9 +175,9 @@ class MachineBins:
 
 
 def binned(values: Floats, width: int) -> dict[str, list[float | None]]:
-    """A series by bins: its values, or the least, the median and the largest of each bin.
+    """Return a series by bins: its values, or the least, the median and the largest of each.
 
-    NaN is no value. Numbers keep six digits.
+    NaN is left out. Numbers keep six digits.
 
     Examples
     --------
@@ -204,5 +204,5 @@ def binned(values: Floats, width: int) -> dict[str, list[float | None]]:
 
 
 def listed(values: Floats) -> list[float | None]:
-    """Numbers for JSON, of six digits; null for what is no finite number."""
+    """Return numbers for JSON with six digits; null if they are not finite."""
     return [float(f"{each:.6g}") if each - each == 0 else None for each in values.tolist()]

@@ -1,4 +1,4 @@
-"""Which charts a page has, and what each takes from the data; one script draws them all."""
+"""The charts of a page, which one script draws."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLOURS = 8  # of runs beside each other
 
 
 def charts_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """The charts of a page, in their order.
+    """Return the charts of a page, in their order.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def _all(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
 
 
 def _line(runs: Sequence[Run], run: Run, label: str, paint: str, **more: Any) -> Line:
-    """A line, which of several runs has the colour and the letter of its run."""
+    """Return a line; with several runs it has the colour and the letter of its run."""
     number = next(n for n, each in enumerate(runs, start=1) if each is run)
     if len(runs) > 1:
         label = f"{letter_of(number)} {label}".rstrip()
@@ -119,7 +119,7 @@ def _line(runs: Sequence[Run], run: Run, label: str, paint: str, **more: Any) ->
 def _lines(
     runs: Sequence[Run], name: str, label: str, paint: str = _MEASURED, **more: Any
 ) -> list[Line]:
-    """A line of each run that has this series, with its range unless it is dashed."""
+    """Return a line of each run that has this series, with its range unless it is dashed."""
     found = []
     for run in runs:
         series = run["series"].get(name, {})
@@ -144,7 +144,7 @@ def _parts(number: int, run: Run, key: str) -> list[Line]:
 
 
 def _progress(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    """What solvers said of themselves: a chart for each thing."""
+    """Yield a chart for each number that solvers told."""
     found = [(run, its) for run in runs for its in run["progress"]]
     for name in dict.fromkeys(its["name"] for _, its in found):
         mine = [(run, its) for run, its in found if its["name"] == name]

@@ -1,4 +1,4 @@
-"""What a run's steps would have taken otherwise, beside what the same steps took."""
+"""What the steps of a run would have taken with other shares of rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cec_mpi.text import counted, duration, listed
 
 
 def against(mine: float, other: float) -> str:
-    """How much more or less than another time, in words.
+    """Return by how much a time is above or below another one.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def unknown_of(run: Run) -> list[str]:
 
 
 def bytes_per_row(header: dict[str, Any]) -> int:
-    """Of X."""
+    """Return the bytes of a row of X."""
     columns, dtype = header.get("columns"), header.get("dtype")
     if type(columns) is not int or columns < 1:
         return 0
@@ -100,7 +100,7 @@ Times = tuple[float, dict[str, float]]
 
 
 def _row(label: str, note: str, steps: int, mine: Times, theirs: Times) -> dict[str, Any]:
-    """Of seconds of computing and of other things, by their names."""
+    """Return a comparison of times, each of computing and of other parts by name."""
     sums = [computing + sum(others.values()) for computing, others in (mine, theirs)]
     return {
         "label": label,
@@ -115,7 +115,7 @@ def _row(label: str, note: str, steps: int, mine: Times, theirs: Times) -> dict[
 
 
 def _made_of(times: Times) -> str:
-    """What a time is made of; empty where it is all computing."""
+    """Return the parts of a time; empty if it is all computing."""
     computing, others = times
     parts = [f"{duration(seconds)} {name}" for name, seconds in others.items() if seconds > 0]
     return listed([f"{duration(computing)} computing", *parts], 9) if parts else ""

@@ -31,7 +31,7 @@ _LEAST = 0.1  # of the rows that a machine would have had, so that its time says
 
 
 def cyclic_rows(here: NDArray[np.bool_], copies: Floats, shard: Floats, held: Counts) -> Floats:
-    """Rows of each machine by stretch, if all shards that are here had equal loads.
+    """Return rows of each machine by stretch if all available shards had equal loads.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ class Costs:
             self._charge(gone, self._share * float(took[stretch.begin : stretch.end].sum()))
 
     def reload_seconds(self, bytes_per_row: int) -> float | None:
-        """What reading `reload_rows` takes at the pace of a machine's reads; None if not known."""
+        """Return what reading `reload_rows` takes at the measured pace; None if it is unknown."""
         if not self.load_bytes or not self.load_seconds:
             return 0.0 if not self.reload_rows else None
         return self.reload_rows * bytes_per_row * self.load_seconds / self.load_bytes
@@ -242,7 +242,7 @@ class Costs:
         counts: bool,
         held: Counts,
     ) -> NDArray[np.bool_]:
-        """Add up what others would have taken; in which of the steps that can be told."""
+        """Add up what other shares would have taken; return in which steps that is known."""
         rows, here, which = chunk.rows, chunk.here, chunk.stretch_of
         count = here.sum(axis=1)
         shard = np.full(len(rows), rows_per_shard, np.float64)
@@ -276,7 +276,7 @@ class Costs:
         return told
 
     def _change(self, chunk: Chunk, share: Floats) -> tuple[NDArray[np.bool_], Floats]:
-        """Where others are available than in the step before, and rows that equal shares read."""
+        """Return where the available machines changed, and rows that equal shares read then."""
         here = chunk.here
         before, shared = self._before or (here[0], share[0])
         if len(before) != here.shape[1]:
@@ -301,7 +301,7 @@ class Costs:
             np.copyto(self._pace, mine, where=known)
 
     def _add_loads(self, chunk: Chunk) -> None:
-        """Take what machines read, and whom steps waited for on account of it."""
+        """Take what machines read, and by how much that delayed steps."""
         for stretch in chunk.stretches:
             loads = stretch.step["load_seconds"]
             if loads is self._idle:

@@ -1,4 +1,4 @@
-"""The one object that a page is made from."""
+"""The data of a page."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NAMED, _LONGEST = 3, 120  # hosts of a machine, and characters
 
 @dataclass(frozen=True)
 class About:
-    """What a page says of itself.
+    """Title and refreshing of a page.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class About:
 
 
 def data_of(runs: Sequence[Run], about: About) -> dict[str, Any]:
-    """The object of a page of these runs."""
+    """Return the data of a page of these runs."""
     return {
         "version": _VERSION,
         "title": about.title,
@@ -104,7 +104,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _names(run: Run) -> list[str]:
-    """The hosts of each machine, as far as they are known."""
+    """Return the known hosts of each machine."""
     hosts = [run.hosts.get(n + 1, []) for n in range(run.machines)]
     return [few(each, _NAMED)[:_LONGEST] if each else "" for each in hosts]
 
@@ -114,7 +114,7 @@ def _series(run: Run) -> dict[str, Any]:
 
 
 def _given(run: Run) -> Floats | None:
-    """Rows per second that were given beforehand, as far as their scale is known."""
+    """Return given speeds in rows per second; None if their scale is unknown."""
     given, scale = run.header.get("speeds"), run.summary.get("rows_per_second_per_speed")
     if not isinstance(given, list) or not isinstance(scale, int | float) or not 0 < scale < 1e300:
         return None
@@ -150,7 +150,7 @@ def _until(run: Run, index: int) -> int:
 
 
 def _step_at(run: Run, after: int) -> int:
-    """The number of the last of so many steps."""
+    """Return the number of the last of so many steps."""
     if not run.steps or after <= 0:
         return 0
     return int(run.numbers["step"][min(after, run.steps) - 1])

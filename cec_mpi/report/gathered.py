@@ -1,4 +1,4 @@
-"""All that a report needs of one run, gathered while its records are read once."""
+"""What a report needs of a run, gathered while its records are read once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DONE, STOPPED, BROKEN, GOING = "done", "stopped", "broke off", "still going"
 
 
 class Run:
-    """A run as its directory has it.
+    """A run, from its directory.
 
     Parameters
     ----------
@@ -123,12 +123,12 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """How many it has made, those that were made again after a resume included."""
+        """How many steps it made, with those made again after a resume."""
         return len(self.numbers["step"])
 
     @property
     def machines(self) -> int:
-        """How many the store has, or had at the most."""
+        """How many machines the store has, or the most that it had."""
         return self.bins.machines or int(self.header["machines"])
 
     def _add(self, chunk: Chunk) -> None:
@@ -186,7 +186,7 @@ class Run:
             self._settle(event.get("joined"), event.get("host"))
 
     def _settle(self, machine: Any, host: Any) -> None:
-        """A machine is on this host, if that is what is said."""
+        """Note the host of a machine, if there is one."""
         if type(machine) is int and isinstance(host, str):
             hosts = self.hosts.setdefault(machine, [])
             if host not in hosts:
@@ -201,7 +201,7 @@ class Run:
 
 
 def _held(header: dict[str, Any], machines: int) -> tuple[Counts, bool]:
-    """How many shards each of so many machines has, and whether that is not one for each."""
+    """Return how many shards each machine has, and whether the header says so."""
     found, held = header.get("shards_of_machine"), np.ones(machines, np.int64)
     if found is None:
         return held, False
@@ -215,7 +215,7 @@ def _held(header: dict[str, Any], machines: int) -> tuple[Counts, bool]:
 
 
 def _placed(header: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """Machines and hosts with which a part of a run began."""
+    """Yield machines and hosts with which a part of a run began."""
     hosts, machines = header.get("hosts"), header.get("machine_of_rank")
     if machines and hosts:
         for rank, machine in enumerate(machines):

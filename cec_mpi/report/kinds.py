@@ -1,4 +1,4 @@
-"""What happened to machines, and what they were in a step, as a page shows it."""
+"""States of machines in a step, and events, as a page shows them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST = 300  # characters of what an event says
 
 
 class State(NamedTuple):
-    """What a machine can be in a step, beside the rows that it computed."""
+    """A state of a machine in a step."""
 
     state: str
     words: str
@@ -38,7 +38,7 @@ STATE_OF = {state.state: index for index, state in enumerate(STATES) if index > 
 
 
 def said_of(event: Event) -> tuple[int, int, str]:
-    """Index of the kind of an event, the machine that it happened to, and what else is known.
+    """Return the index of the kind of an event, the machine, and the details.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing beside it: no file, no network."""
+"""A report as one HTML page that needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 def page(data: dict[str, Any]) -> str:
-    """The page of a report.
+    """Return the page of a report.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def page(data: dict[str, Any]) -> str:
 
 
 def _packed(data: dict[str, Any]) -> tuple[str, str]:
-    """The type of the data in the page, and the data: as text, or packed where they are large."""
+    """Return the type of the data in the page, and the data, compressed if they are large."""
     drawn = data | {
         "charts": charts_of(data["runs"]),
         "runs": [_drawn(run) for run in data["runs"]],
@@ -78,7 +78,7 @@ def _packed(data: dict[str, Any]) -> tuple[str, str]:
 
 
 def _drawn(run: dict[str, Any]) -> dict[str, Any]:
-    """What scripts draw of a run; of its machines, the one that cost most."""
+    """Return what scripts draw of a run."""
     table = run["by_machine"]
     first = table["rows"][0][0] if table and table["rows"] else 1
     kept = {key: value for key, value in run.items() if key not in _READ | _CHARTED}
@@ -86,7 +86,7 @@ def _drawn(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _writable(text: str) -> str:
-    """Names of files need not be text: what is none becomes a question mark, as `ls` has it."""
+    """Return text in which what is not Unicode is a question mark."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Records read in a stream, a chunk of steps after the other: steps as arrays, and what changed.
+"""Reading records in chunks: steps as arrays, and what changed.
 
 A chunk follows from its lines alone, so that processes can make several at once; what no line of it
 says is as in the chunk before, and put in by this process. Where something is not what a run
@@ -98,7 +98,7 @@ _numbers_of = itemgetter(*NUMBERS)
 
 @dataclass
 class Stretch:
-    """Steps one after the other in which nothing changed but times.
+    """Consecutive steps in which nothing but times changed.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Stretch:
 
 @dataclass
 class Chunk:
-    """Some hundred steps, all of one part of a run.
+    """Some hundred steps of one part of a run.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class Chunk:
 
 
 def chunks_of(data: bytes) -> list[Chunk]:
-    """Chunks of lines that have an end, which say nothing of what is as before them.
+    """Return chunks of whole lines, without fields of the lines before.
 
     Raises
     ------
@@ -207,7 +207,7 @@ def chunks_of(data: bytes) -> list[Chunk]:
 
 
 class _Taken:
-    """Steps that are to be a chunk.
+    """Collects the steps of a chunk.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ class _Taken:
         self._seconds = bytearray()
 
     def has_room(self, seconds: Sequence[float]) -> bool:
-        """Whether a step with these seconds can be taken: all of a chunk have as many, or none."""
+        """Return whether the chunk can take a step with these seconds."""
         count = len(self.times)
         machines = len(seconds) or self._machines
         return not count or (count < self._most and machines == self._machines)
@@ -278,7 +278,7 @@ class _Taken:
         self.times.append(state["time"])
 
     def chunk(self) -> Chunk:
-        """What it has so far."""
+        """Return the chunk so far."""
         count = len(self.times)
         table = np.frombuffer(self._numbers, np.float64, count * len(NUMBERS))
         table = table.reshape(count, len(NUMBERS)).T.copy()
@@ -299,7 +299,7 @@ class _Taken:
 def read_chunks(path: Path) -> Iterator[Chunk]:
     """Chunks of the steps of a run, each part with at least one, maybe without steps.
 
-    A last line that was cut off is passed over: a run may be writing it.
+    A last line that was cut off is ignored, because a run may be writing it.
 
     Raises
     ------
@@ -324,7 +324,7 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
 
 
 def _pieces(file: int) -> list[Piece]:
-    """Where pieces of a file begin and end: each but the last one with the end of a line."""
+    """Return where pieces of a file begin and end, at ends of lines."""
     size = os.fstat(file).st_size
     pieces = []
     begin = 0
@@ -336,7 +336,7 @@ def _pieces(file: int) -> list[Piece]:
 
 
 def _after_line(file: int, at: int, size: int) -> int:
-    """Where the line ends that has a byte."""
+    """Return where the line ends that contains a byte."""
     for begin in range(at, min(at + LONGEST_LINE, size), _LOOK):
         found = os.pread(file, _LOOK, begin).find(b"\n")
         if found >= 0:
@@ -347,7 +347,7 @@ def _after_line(file: int, at: int, size: int) -> int:
 
 
 def _chunks_in(file: int, pieces: Sequence[Piece]) -> Iterator[Chunk]:
-    """Chunks of pieces of a file, made by other processes where that pays."""
+    """Yield chunks of pieces of a file, made by further processes if it is large."""
     cores = len(os.sched_getaffinity(0))
     if cores < 2 or not pieces or pieces[-1][1] < _SMALLEST:
         for piece in pieces:
@@ -374,7 +374,7 @@ def _chunks_in(file: int, pieces: Sequence[Piece]) -> Iterator[Chunk]:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that reads is gone, and not on Ctrl-C."""
+    """End this process with the one that started it, and not on Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None
@@ -400,7 +400,7 @@ def _read(file: int, piece: Piece) -> bytes:
 
 
 class _Joiner:
-    """Completes chunks by what they have from those before.
+    """Completes chunks by the fields of those before.
 
     Attributes
     ----------
@@ -422,7 +422,7 @@ class _Joiner:
         Raises
         ------
         ValueError, KeyError
-            There are no steps as it needs them before it.
+            The steps before it are missing.
         """
         if chunk.begins:
             self.header, self._state, self._numbers = chunk.header, {}, {}

@@ -36,7 +36,7 @@ class Html(str):
 
 
 def tag(name: str, *parts: str, **attributes: object) -> Html:
-    """An element.
+    """Return an element.
 
     Examples
     --------
@@ -70,12 +70,12 @@ def summary_of(data: Mapping[str, Any]) -> str:
 
 
 def letter_of(number: int) -> str:
-    """What run 1, 2, .. is called beside others."""
+    """Return the letter of run 1, 2, .. among several."""
     return chr(ord("A") + number - 1) if number <= 26 else str(number)
 
 
 def link(text: str, runs: int, number: int, **to: int) -> Html:
-    """A link to a step or a machine of a run, which the page then shows."""
+    """Return a link that shows a step or a machine of a run."""
     words = {"run": number, **to} if runs > 1 else to
     return tag("a", text, href="#" + "&".join(f"{key}={value}" for key, value in words.items()))
 
@@ -150,7 +150,7 @@ def _sum(its: Mapping[str, Any]) -> Html:
 
 
 def _otherwise(comparisons: Iterable[Mapping[str, Any]]) -> Html:
-    """What the same steps would have taken with other shares."""
+    """Return a table of what the same steps would have taken with other shares."""
     rows = []
     for each in comparisons:
         note = [each["note"]]

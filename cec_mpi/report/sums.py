@@ -1,4 +1,4 @@
-"""Where the time of a run went: of each step, and of all of it, in parts that add up."""
+"""Where the time of a run went, in parts that add up."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _TALK = ("announce", "share", "collect", "decode")
 
 
 def parts_of(run: Run) -> dict[str, Floats]:
-    """Where the time of each step went, in seconds.
+    """Return the parts of the time of each step, in seconds.
 
-    Machines compute and load while rank 0 collects: what is left of that is the wire, and stalls.
-    Times of machines count as far as rank 0 waited, so that parts are not more than the step.
+    Machines compute and load while rank 0 collects; the rest of that is the wire, stalls and
+    waiting. Times of machines count as far as rank 0 waited, so that parts do not exceed the step.
     """
     n = run.numbers
     compute = np.minimum(n["measured_makespan"], n["collect_seconds"])
@@ -50,7 +50,7 @@ def parts_of(run: Run) -> dict[str, Floats]:
 
 
 def sum_of(run: Run) -> dict[str, Any]:
-    """All of a run, until its last step ended, as parts that add up.
+    """Return the parts of a run until its last step ended, which add up.
 
     Returns
     -------
@@ -96,7 +96,7 @@ def _waits(run: Run) -> str:
 
 
 def added(seconds: Sequence[float]) -> tuple[str, list[str]]:
-    """A sum and its parts as texts that add up, digit by digit.
+    """Return a sum and its parts as texts that add up in their digits.
 
     Examples
     --------
@@ -133,9 +133,9 @@ def added(seconds: Sequence[float]) -> tuple[str, list[str]]:
 
 
 def usual_and_longest(run: Run, width: int) -> dict[str, dict[str, list[float | None]]]:
-    """The parts by bins: each part's median, and all parts of the step that took longest.
+    """Return the parts by bins: the median of each, and those of the longest step.
 
-    Where a bin is a step there is ``value`` alone.
+    If a bin is one step, there is ``value`` alone.
     """
     parts = parts_of(run)
     if width == 1 or not run.steps:
@@ -152,7 +152,7 @@ def usual_and_longest(run: Run, width: int) -> dict[str, dict[str, list[float | 
 
 
 def longest_of(run: Run) -> list[dict[str, Any]]:
-    """The steps that took longest, what of, and what happened in them, the longest first."""
+    """Return the longest steps and their parts, the longest first."""
     parts = parts_of(run)
     total = sum(parts.values(), np.zeros(run.steps))
     most = np.argsort(-total, kind="stable")[:_LONGEST].tolist()

@@ -207,7 +207,7 @@ def test_a_directory_with_results_is_refused_and_untouched(tmp_path, name):
     [
         (["steps.jsonl", "summary.json", "result.npy"], "holds results"),
         (["result.npy"], "holds results"),
-        (["steps.jsonl", "checkpoint.npz"], "did not come to its end .*: --resume goes on, "),
+        (["steps.jsonl", "checkpoint.npz"], "did not come to its end .*: --resume continues it, "),
         (["steps.jsonl", "result.npy"], "did not come to its end .*: --resume begins again, "),
     ],
 )

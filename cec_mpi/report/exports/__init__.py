@@ -1,1 +1,1 @@
-"""What else is made of a run's records: figures for papers, tables, traces."""
+"""Figures for papers, tables and traces of runs."""

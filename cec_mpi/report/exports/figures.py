@@ -18,7 +18,7 @@ _LONGEST_NAME = 11  # of a host, beside its machine's number and speed
 
 
 def figures_of(data: Mapping[str, Any], steps: Iterable[int] = ()) -> dict[str, bytes]:
-    """The figures of runs, by the names of their files.
+    """Return the figures of runs, by the names of their files.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def _figures(data: Mapping[str, Any], steps: AbstractSet[int]) -> Iterator[tuple
 def chosen(
     assignments: Sequence[Mapping[str, Any]], steps: AbstractSet[int] = frozenset()
 ) -> list[Mapping[str, Any]]:
-    """Assignments that are drawn: the first, the last, some between, and those of these steps.
+    """Return assignments that are drawn: first, last, some between, and those of these steps.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def chosen(
 
 
 def _assignment(run: Mapping[str, Any], each: Mapping[str, Any]) -> Any:
-    """An assignment as `plan --figure` draws it."""
+    """Return an assignment as `plan --figure` draws it."""
     machines = run["machines"]
     available = tuple(each["available"])
     away = sorted(set(range(1, machines + 1)) - set(available))

@@ -1,4 +1,4 @@
-"""A run as a table, a row for each step: for whoever computes with it."""
+"""A run as a table with a row for each step."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _WHOLE |= {"available"}
 
 
 def table_of(runs: Sequence[Run]) -> bytes:
-    """CSV with a header, and of several runs one after the other, told apart by the first column.
+    """Return CSV with a header; the first column tells several runs apart.
 
-    Times are in seconds; ``time`` since the run began, without what was between its parts. Nothing
-    stands where a number is not known.
+    Times are in seconds; ``time`` is that of the run, without the time between its parts. Unknown
+    numbers are empty.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -65,5 +65,5 @@ def _cell(name: str, value: float) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name that no spreadsheet takes for a formula."""
+    """Return a name that no spreadsheet takes for a formula."""
     return f"'{name}" if name[:1] in "=+-@\t\r" else name

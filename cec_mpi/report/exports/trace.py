@@ -27,7 +27,7 @@ _MOST = 2_000_000  # slices: more than Perfetto opens
 
 
 def trace_of(run: Run, first: int, last: int) -> bytes:
-    """The trace of steps `first` to before `last`.
+    """Return the trace of steps `first` to `last` - 1.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def trace_of(run: Run, first: int, last: int) -> bytes:
 
 
 def _steps(run: Run, first: int, last: int) -> Iterator[tuple[int, float, dict[str, Any], Any]]:
-    """Number, end, and what is known of each step of the window."""
+    """Yield number, end and fields of each step of the window."""
     for chunk in read_chunks(Path(run.name) / STEPS):
         for stretch in chunk.stretches:
             loads, rows = (stretch.step[name].tolist() for name in ("load_seconds", "rows"))
