@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.plan.schemes import cyclic_loads
-from cec_mpi.core.speeds.best import optimum
+from cec_mpi.core.speeds import optimum
 from cec_mpi.records.events import kind_and_machine
 from cec_mpi.records.step import Waiting
 from cec_mpi.report.away import GOING
