@@ -134,7 +134,7 @@ def test_shards_that_are_not_there_and_shards_that_are_not_seen(manifest):
         Seen(3, "node04", "/data/S/shard-0003.npy", "12 bytes, expected 900"),
     ]
     found = texts(facts_of(4, 1, manifest=manifest, store="/data/S", seen=seen), "error")
-    assert found[0].startswith("machine 2 on node03 cannot see the shard: /data/S/shard-0002.npy ")
+    assert found[0].startswith("machine 2 on node03 cannot see the shard: only rank 0 on ")
     assert found[1] == (
         "machine 3 on node04: /data/S/shard-0003.npy: 12 bytes, expected 900; cec-mpi repair "
         "/data/S makes it again from the others"

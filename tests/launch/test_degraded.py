@@ -69,7 +69,7 @@ def test_machines_go_on_with_rows_that_others_give(multiply, store, tmp_path, ch
     told = multiply("--local", 6, "--shards", "ram" if check else "mmap", *check)
     (warning,) = told.splitlines()
     assert warning.startswith("cec-mpi: warning: machine ")
-    assert f"cec-mpi repair {store} mends the store" in warning
+    assert f"cec-mpi repair {store} repairs the store" in warning
     # Some of it may be late on a busy computer, which is no loss.
     found = [event for event in events(tmp_path / "out") if "late" not in event]
     assert {event["rebuilt"] for event in found} == {2, 3, 5}
