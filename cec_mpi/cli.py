@@ -1,4 +1,4 @@
-"""The command line: one parser, one short function per command."""
+"""The command line: a parser, and a short function for each command."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     first = launcher is None or launcher.rank == 0
     each = processes is Processes.EACH or (elastic and not asks_help)
     if not parallel and not first and not each:
-        return 0  # these commands are one process's work, and print once
+        return 0  # one process does the work of these commands
     try:
         arguments = parser.parse_args(argv)
         perform: Callable[[argparse.Namespace], int] = arguments.command

@@ -1,26 +1,25 @@
-"""The errors that cec_mpi raises on purpose.
+"""Errors and warnings of cec_mpi.
 
 ::
 
-    CecError                    exit code 1
-    ├── InputError              exit code 2   wrong use or bad input (also a ValueError)
-    ├── ShortageError           exit code 2   too few file descriptors, or too little memory
-    ├── StoreError              exit code 2   not a store, or not one that this version reads
-    │   └── DamagedStoreError   exit code 5   a shard is missing, truncated or altered
-    ├── MachineError            exit code 3   a machine failed and the run could not go on
-    │   └── DismissedError      exit code 7   a run asks this machine no more
-    ├── ResultsError            exit code 3   results or records cannot be written any more
-    ├── InfeasibleError         exit code 4   too few machines for a plan (also a ValueError)
-    ├── StoppedError            exit code 6   stopped by a time limit or a signal, to be resumed
+    CecError                    exit code 1 ├── InputError              exit code 2   wrong use or
+    bad input (also a ValueError) ├── ShortageError           exit code 2   too few file
+    descriptors, or too little memory ├── StoreError              exit code 2   not a store, or of a
+    version that cannot be read │   └── DamagedStoreError   exit code 5   a shard is missing,
+    truncated or altered ├── MachineError            exit code 3   a machine failed and the run
+    could not continue │   └── DismissedError      exit code 7   the run has excluded this machine
+    ├── ResultsError            exit code 3   results or records cannot be written ├──
+    InfeasibleError         exit code 4   too few machines for a plan (also a ValueError) ├──
+    StoppedError            exit code 6   stopped by a time limit or a signal; --resume continues
     └── ConvergenceError        exit code 8   a solver did not converge; its results are saved
 
     UserWarning
-    ├── ScaleWarning            columns of X differ so much that a solver does badly
-    ├── SlowWarning             a run is right, and slower than it could be
+    ├── ScaleWarning            scales of X differ so much that results or solvers suffer
+    ├── SlowWarning             a run is correct, but slower than it could be
     └── ToleranceWarning        a tolerance is below what products with X can show
 
-Each message says what was looked at, what was found and what was expected, in one
-sentence: the command line prints it as it stands.
+Each message says in one sentence what was checked, what was found and what was expected. The
+command line prints it unchanged.
 """
 
 from __future__ import annotations
@@ -56,37 +55,37 @@ class InputError(CecError, ValueError):
 
 
 class ShortageError(CecError):
-    """The process or the computer is short of something, and nothing is known of a file."""
+    """The process or the computer lacks a resource, and no file is to blame."""
 
     exit_code = 2
 
 
 class StoreError(CecError):
-    """A directory is not a store, or not one that this version can read."""
+    """A directory is not a store, or this version cannot read it."""
 
     exit_code = 2
 
 
 class DamagedStoreError(StoreError):
-    """A shard is missing, truncated, exchanged or altered."""
+    """A shard is missing, truncated, swapped or altered."""
 
     exit_code = 5
 
 
 class MachineError(CecError):
-    """A machine failed and the run could not go on."""
+    """A machine failed and the run could not continue."""
 
     exit_code = 3
 
 
 class DismissedError(MachineError):
-    """A run asks this machine no more, since its answers were wrong."""
+    """The run has excluded this machine because its answers were wrong."""
 
     exit_code = 7
 
 
 class ResultsError(CecError):
-    """Results, records or a checkpoint cannot be written, as on a disk that is full."""
+    """Results, records or a checkpoint cannot be written, for example because the disk is full."""
 
     exit_code = 3
 
@@ -98,24 +97,24 @@ class InfeasibleError(CecError, ValueError):
 
 
 class StoppedError(CecError):
-    """The run was stopped before it was done; it can be resumed."""
+    """The run was stopped before it was complete; it can be resumed."""
 
     exit_code = 6
 
 
 class ConvergenceError(CecError):
-    """A solver did not converge; what it had in the end is saved."""
+    """A solver did not converge; its last results are saved."""
 
     exit_code = 8
 
 
 class ScaleWarning(UserWarning):
-    """Scales are such that a solver is slow, or a result is poor or has no error bound."""
+    """Scales differ so much that a solver is slow, or a result is inaccurate."""
 
 
 class SlowWarning(UserWarning):
-    """How ranks were started makes the run slow, or its measured speeds mean little."""
+    """The way ranks were started makes the run slow, or its measured speeds unreliable."""
 
 
 class ToleranceWarning(UserWarning):
-    """A tolerance is smaller than what products with X differ by, from step to step."""
+    """A tolerance is smaller than the differences between products with X from step to step."""

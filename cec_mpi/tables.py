@@ -1,4 +1,4 @@
-"""Tables for people: facts with their names, by rich, and columns of any length as text."""
+"""Print tables: names with their values (by rich), and columns of any length."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def aligned(
     rows : iterable of sequence of str
         Tables of plans have as many rows as machines: rich takes half a millisecond for each.
     right : collection of str
-        The names of columns whose cells end below each other, as numbers do.
+        The names of columns that are aligned to the right.
 
     Examples
     --------
@@ -42,15 +42,15 @@ def aligned(
 
 
 def facts_table(facts: Iterable[tuple[str, str]], width: int | None = None) -> str:
-    """Return a table of names and what is known of each.
+    """Return a table of names and their values.
 
     Parameters
     ----------
     facts : iterable of (str, str)
-        Names and texts; what a terminal would obey in them is escaped.
+        Names and texts; control characters in them are escaped.
     width : int, optional
-        Columns of the terminal, on which a long text continues below its own beginning. By
-        default each fact has one line.
+        Width of the terminal in characters. A longer text continues on the next line, below its own
+        beginning. By default each fact has one line.
     """
     from rich.console import Console  # which few commands need
     from rich.table import Table

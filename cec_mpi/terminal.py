@@ -1,7 +1,7 @@
-"""What this process says to people, and how much of it.
+"""Print results, remarks, warnings and errors, as far as the verbosity allows.
 
-Results and remarks go to standard output, all else to standard error. Standard error that
-is closed or full stops nobody: there is no place left to say so.
+Results and remarks go to standard output, everything else to standard error. If standard error is
+closed or full, the process continues without it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ from typing import TextIO
 
 from cec_mpi.text import one_message
 
-QUIET, NORMAL, VERBOSE = -1, 0, 1  # errors alone; remarks and warnings too; events as they happen
-WARNED = {"warned": True}  # extra of what is logged and has been told already
+QUIET, NORMAL, VERBOSE = (
+    -1,
+    0,
+    1,
+)  # only results and errors; also remarks and warnings; also events as they happen
+WARNED = {"warned": True}  # ``extra`` of log records whose text has already been printed
 
 
 @dataclass
@@ -29,24 +33,24 @@ _state = _State()
 
 
 def set_verbosity(level: int) -> None:
-    """From now on this process says so much: `QUIET`, `NORMAL` or `VERBOSE`."""
+    """Set how much this process prints: `QUIET`, `NORMAL` or `VERBOSE`."""
     _state.verbosity = level
 
 
 def verbosity() -> int:
-    """How much this process says."""
+    """Return how much this process prints."""
     return _state.verbosity
 
 
 def put(text: str, at_once: bool = False) -> None:
-    """Print what a command is asked for; `unwritten` says whether that can be done.
+    """Print a result; `unwritten` reports an error of writing it.
 
     Parameters
     ----------
     text : str
-        Names in it that are not ours are `printable`.
+        The caller has passed names from outside through `printable`.
     at_once : bool
-        Whoever reads it is to have it now.
+        Flush standard output.
     """
     try:
         print(text, flush=at_once)
@@ -55,18 +59,18 @@ def put(text: str, at_once: bool = False) -> None:
 
 
 def say(text: str) -> None:
-    """Print a remark, which a quiet process keeps to itself."""
+    """Print a remark, unless this process is quiet."""
     if verbosity() > QUIET:
         put(one_message(text), at_once=True)
 
 
 def unwritten() -> OSError | None:
-    """Why what was printed so far cannot be written, or None; told once.
+    """Return why standard output could not be written, once, or None.
 
-    A reader that has seen enough is no reason.
+    A broken pipe is not an error: the reader has seen enough.
     """
     try:
-        if sys.stdout is not None:  # as it is when standard output was closed before
+        if sys.stdout is not None:  # standard output was closed before Python started
             sys.stdout.flush()
     except OSError as error:
         _note(error)
@@ -81,8 +85,8 @@ def _note(error: OSError) -> None:
 
 
 def tell(line: str) -> None:
-    """Write a line, or several, to standard error; at once, so that nothing comes between."""
-    if sys.stderr is None:  # as it is when standard error was closed before
+    """Write one or several lines to standard error in one call, so that they stay together."""
+    if sys.stderr is None:  # standard error was closed before Python started
         return
     try:
         sys.stderr.write(f"{line}\n")
@@ -92,9 +96,10 @@ def tell(line: str) -> None:
 
 
 def tell_terminal(line: str) -> None:
-    """Write a line to the terminal that this process was started from, if there is any.
+    """Write a line to the terminal that this process was started from, if it has one.
 
-    For what a launcher that is ending drops: ranks of Open MPI's mpirun keep its terminal.
+    A launcher that is ending drops standard output, but ranks of Open MPI's mpirun keep its
+    terminal.
     """
     try:
         descriptor = os.open("/dev/tty", os.O_WRONLY | os.O_NOCTTY)
@@ -109,13 +114,13 @@ def tell_terminal(line: str) -> None:
 
 
 def warn(text: object) -> None:
-    """Tell what a user should act on, unless this process is quiet."""
+    """Print a warning to standard error, unless this process is quiet."""
     if verbosity() > QUIET:
         tell(f"cec-mpi: warning: {one_message(text)}")
 
 
 def drop(stream: TextIO | None) -> None:
-    """Let what a stream still has to write go nowhere, so that leaving does not fail on it."""
+    """Discard what a stream has not written yet, so that the process can exit without an error."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[union-attr]
     except (OSError, ValueError, AttributeError):

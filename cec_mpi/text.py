@@ -1,4 +1,4 @@
-"""Lists, counts, values and what files hold, in messages."""
+"""Format lists, counts, values and untrusted text for messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numbers import Integral
 
 _ENDINGS = ("s", "x", "ch", "sh")  # of words with -es
 
-# Blanks, and the joiners that words of some scripts need: no letters, but no orders either.
+# Blanks, and the joiners that some scripts need: str.isprintable is False, but they are harmless.
 _HARMLESS = (
     "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f"
     "\u205f\u3000\u200c\u200d"
@@ -20,7 +20,7 @@ _repr.maxlist = _repr.maxtuple = _repr.maxdict = 8
 
 
 def listed(names: Iterable[object], most: int = 3) -> str:
-    """Names without repetition, the first few of them.
+    """Return the first few names, each once, as a list for a sentence.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def listed(names: Iterable[object], most: int = 3) -> str:
 
 
 def few(names: Sequence[object], most: int) -> str:
-    """The first few names, and how many there are if these are not all.
+    """Return the first few names, and the number of all if some are left out.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def few(names: Sequence[object], most: int) -> str:
 
 
 def plural(count: float, word: str, *verb: str) -> str:
-    """A number of things, and what one of them does or several do.
+    """Return a number with its noun, and optionally a verb, in the singular or plural.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def plural(count: float, word: str, *verb: str) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """A number of things, however many, as `plural` says it but with thousands set apart.
+    """Return what `plural` returns for a whole number, with commas between thousands.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def duration(seconds: float) -> str:
 
 
 def shown(value: object) -> str:
-    """A value that came from outside: as in Python, and cut where it is long.
+    """Return the repr of a value, shortened if it is long.
 
     Examples
     --------
@@ -106,15 +106,15 @@ def shown(value: object) -> str:
 
 
 def closest(word: str, words: Iterable[str], before: str = "") -> str:
-    """What was perhaps meant by a word that is not known; empty where nothing is like it.
+    """Return a hint that names the closest known word, or an empty text if none is similar.
 
     Parameters
     ----------
     word : str
     words : iterable of str
-        Those that are known.
+        Known words.
     before : str
-        What is shown before the one that was meant.
+        Text in front of the suggested word, such as ``--``.
 
     Examples
     --------
@@ -128,14 +128,14 @@ def closest(word: str, words: Iterable[str], before: str = "") -> str:
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """The one of these that is like a word; empty where none is."""
+    """Return the most similar of these words, or an empty text if none is similar."""
     import difflib  # which few need
 
     return next(iter(difflib.get_close_matches(word, list(words), n=1)), "")
 
 
 def one_message(text: object) -> str:
-    r"""A message without what a terminal would obey, and whose lines all look like its own.
+    r"""Escape control characters in a message, and indent all lines after the first.
 
     Examples
     --------
@@ -147,13 +147,13 @@ def one_message(text: object) -> str:
 
 
 def printable(text: object, kept: str = "") -> str:
-    r"""A text without what a terminal would obey: control characters and the like are escaped.
+    r"""Escape the characters of a text that a terminal would interpret.
 
     Parameters
     ----------
     text : object
     kept : str
-        Control characters that are meant, as the line breaks of a table.
+        Control characters that stay as they are, such as the line breaks of a table.
 
     Examples
     --------

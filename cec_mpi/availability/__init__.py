@@ -1,4 +1,4 @@
-"""Who is up when: models of availability, files of it, and commands that say it."""
+"""Availability of machines over time: models, files and commands."""
 
 from cec_mpi.availability.command import from_command
 from cec_mpi.availability.given import as_availability, read_availability

@@ -1,4 +1,4 @@
-"""Who is up, as a command of the user's says."""
+"""Availability that a user's command prints."""
 
 from __future__ import annotations
 
@@ -17,36 +17,37 @@ from cec_mpi.errors import InputError
 if TYPE_CHECKING:
     import subprocess
 
-_TICK = "CEC_TICK"  # tells a command which tick it is asked for
-_SHOWN = 200  # characters of what a command printed
-_MOST_PRINTED = 1 << 20  # bytes that are read of it
+_TICK = "CEC_TICK"  # environment variable with the number of the tick
+_SHOWN = 200  # characters of printed text in messages
+_MOST_PRINTED = 1 << 20  # bytes that are read at most
 
 
 def from_command(command: str, machines: int, every: float = 1.0, limit: float = 10.0) -> Asked:
-    """Availability that a command prints.
+    """Return the availability that a command prints.
 
     Parameters
     ----------
     command : str
-        Words as for a shell, but none is started. The environment variable ``CEC_TICK``
-        has the tick. It prints machine numbers or ranges (``1-3``) with white space or
-        commas between them, or numbers as a JSON list; nothing where no machine is available.
+        Command line, which is split like that of a shell but runs without one. The environment
+        variable ``CEC_TICK`` has the number of the tick. The command prints machine numbers or
+        ranges (``1-3``), separated by white space or commas, or a JSON list of numbers. It prints
+        nothing if no machine is available.
     machines : int
-        Machines of the store, N.
+        Number of machines of the store, N.
     every : float
-        Seconds that an answer holds.
+        Seconds for which an answer is valid.
     limit : float
-        Seconds that an answer may take.
+        Time limit of the command in seconds.
 
     Returns
     -------
     Asked
-        Raises `InputError` when an answer cannot be had, or names an unknown machine.
+        It raises `InputError` if the command fails, or prints the number of an unknown machine.
 
     Raises
     ------
     InputError
-        The command has no words.
+        The command is empty.
 
     Examples
     --------
@@ -58,10 +59,10 @@ def from_command(command: str, machines: int, every: float = 1.0, limit: float =
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise InputError(f"command {command!r}: {error}, expected words as for a shell") from None
+        raise InputError(f"command {command!r} cannot be split into words: {error}") from None
     if not words:
         raise InputError(
-            f"command {command!r} is empty: expected a program to ask who is available"
+            f"command {command!r} is empty, expected a program that prints the available machines"
         )
     known = frozenset(range(1, machines + 1))
 
@@ -74,8 +75,8 @@ def from_command(command: str, machines: int, every: float = 1.0, limit: float =
 
 
 def _printed_by(name: str, words: list[str], environment: dict[str, str], limit: float) -> str:
-    """The standard output of a program; a process group of its own is ended with it."""
-    import subprocess  # now: hardly any rank starts a program
+    """Run a program in a process group of its own, and return its standard output."""
+    import subprocess  # here, because few ranks start a program
 
     try:
         process = subprocess.Popen(
@@ -96,18 +97,16 @@ def _printed_by(name: str, words: list[str], environment: dict[str, str], limit:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise InputError(
-                    f"{name} was not done after {limit:g} seconds: expected numbers of machines"
-                ) from None
+                raise InputError(f"{name} has not ended after {limit:g} seconds") from None
             if isinstance(error, _TooMuchError):
                 raise InputError(
-                    f"{name} printed more than {_MOST_PRINTED} bytes: expected numbers of machines"
+                    f"{name} printed more than {_MOST_PRINTED} bytes, expected numbers of machines"
                 ) from None
             raise
     if process.returncode:
         raise InputError(
-            f"{name} ended with code {process.returncode} and printed "
-            f"{_shown(complaints or printed)}: expected numbers of machines and code 0"
+            f"{name} failed with exit code {process.returncode} and printed "
+            f"{_shown(complaints or printed)}"
         )
     return printed
 
@@ -117,7 +116,7 @@ class _TooMuchError(Exception):
 
 
 def _read_both(process: subprocess.Popen[bytes], limit: float) -> list[str]:
-    """Standard output and error of a process; unlike `communicate` never all of an endless one."""
+    """Return standard output and error of a process, up to a limit, unlike `communicate`."""
     import subprocess
 
     assert process.stdout is not None
@@ -151,7 +150,8 @@ def _numbers(name: str, printed: str) -> list[int]:
         return list(read_machines(printed.replace(",", " ").split()))
     except (ValueError, RecursionError):
         raise InputError(
-            f"{name} printed {_shown(printed)}: expected numbers of machines, as 1-3 5 or [1, 2]"
+            f"{name} printed {_shown(printed)}, expected numbers of machines, such as 1-3 5 or "
+            "[1, 2]"
         ) from None
 
 

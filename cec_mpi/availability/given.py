@@ -1,4 +1,4 @@
-"""Availability as users give it: values, or files with sets of machines, counts, or 0 and 1."""
+"""Availability given by users: values, or files with sets of machines, counts, or 0 and 1."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from cec_mpi.text import plural
 
 
 def as_availability(given: Any, machines: int) -> Availability:
-    """What a user may say of who is available.
+    """Convert a value to an availability.
 
     Parameters
     ----------
     given : Availability, path, callable, iterable of int, sequence of sets, or None
-        A path is read as `read_availability` does; a callable is given the tick and
-        returns machine numbers; machine numbers are available until others are chosen; of
-        several sets there is one per tick, and the last one holds; None is everyone.
+        A path is read by `read_availability`. A callable takes the tick and returns machine
+        numbers. Machine numbers are available until others are set. A sequence of sets has one set
+        per tick, and the last one stays valid. None stands for all machines.
     machines : int
-        Machines of the store, N.
+        Number of machines of the store, N.
 
     Raises
     ------
     InputError
-        It is nothing of these.
+        Unsupported type.
     """
     if given is None:
         return everyone(machines)
@@ -62,19 +62,19 @@ def as_availability(given: Any, machines: int) -> Availability:
 def read_availability(
     paths: Sequence[str | os.PathLike[str]], machines: int, repeat: bool = False
 ) -> Listed:
-    """Availability from files.
+    """Read availability from files.
 
     Parameters
     ----------
     paths : sequence of paths
-        One JSON file ``{"available": [[1, 2, 3], ..]}``, one CSV file (a row per tick, a
-        0/1 column per machine, an optional header), or one or more JSON files
-        ``{"metadata": {"gap_seconds": g}, "data": [count, ..]}`` as public spot traces
-        are published: several are groups of machines, and their counts are added.
+        One JSON file ``{"available": [[1, 2, 3], ..]}``; one CSV file with a row per tick, a 0/1
+        column per machine and an optional header; or JSON files ``{"metadata": {"gap_seconds": g},
+        "data": [count, ..]}``, the format of public spot traces. Several files are groups of
+        machines, whose counts are added.
     machines : int
         Machines of the store, N.
     repeat : bool
-        Start again past the end.
+        Whether to start again after the end.
 
     Returns
     -------
@@ -91,12 +91,18 @@ def read_availability(
     groups = []
     for path, content in zip(paths, contents, strict=True):
         if isinstance(content, Listed):
-            raise InputError(f"{path} lists machines: only files of counts can be added up")
+            raise InputError(
+                f'{path} lists machines, but several files must have counts (a list "data"), '
+                "which are added"
+            )
         groups.append(content)
     if len({gap for _, gap in groups}) > 1:
         gaps = ", ".join(str(gap) for _, gap in groups)
-        raise InputError(f"availability files with different gap_seconds ({gaps}) cannot be added")
-    # As for one file, the last count of a shorter one holds.
+        raise InputError(
+            f"availability files have different gap_seconds ({gaps}), so their counts cannot be "
+            "added"
+        )
+    # As for one file, the last count of a shorter one stays valid.
     length = max(len(counts) for counts, _ in groups)
     totals = [sum(counts[min(t, len(counts) - 1)] for counts, _ in groups) for t in range(length)]
     return from_counts(totals, machines, repeat)
@@ -106,7 +112,7 @@ def _read(path: Path, machines: int) -> Listed | tuple[list[int], float | None]:
     try:
         text = read_given(path).decode("utf-8-sig")
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        raise InputError(f"{path} does not exist") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -130,32 +136,32 @@ def _is_count(value: object) -> bool:
 
 def _parse_sets(path: Path, ticks: list[Any], machines: int) -> Listed:
     if not ticks:
-        raise InputError(f'{path}: "available" is empty')
+        raise InputError(f'{path}: "available" is empty, expected a list for each tick')
     for index, entry in enumerate(ticks):
         where = f'{path}: entry {index} of "available"'
         if not isinstance(entry, list):
-            raise InputError(f"{where} is {entry!r}: expected a list of machine numbers")
+            raise InputError(f"{where} is {entry!r}, expected a list of machine numbers")
         for machine in entry:
             if not _is_count(machine) or not 1 <= machine <= machines:
-                raise InputError(f"{where} names machine {machine!r}: expected 1 to {machines}")
+                raise InputError(f"{where} has machine {machine!r}, expected 1 to {machines}")
         if len(set(entry)) != len(entry):
-            raise InputError(f"{where} names a machine twice: {entry}")
+            raise InputError(f"{where} lists a machine twice: {entry}")
     return Listed(ticks)
 
 
 def _parse_counts(path: Path, content: dict[str, Any]) -> tuple[list[int], float | None]:
     counts = content["data"]
     if not counts:
-        raise InputError(f'{path}: "data" is empty')
+        raise InputError(f'{path}: "data" is empty, expected a count for each tick')
     for index, count in enumerate(counts):
         if not _is_count(count):
             raise InputError(
-                f'{path}: entry {index} of "data" is {count!r}: expected a number of machines'
+                f'{path}: entry {index} of "data" is {count!r}, expected a number of machines'
             )
     metadata = content.get("metadata")
     gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
     if gap is not None and not isinstance(gap, int | float):
-        raise InputError(f"{path}: gap_seconds is {gap!r}: expected a number")
+        raise InputError(f"{path}: gap_seconds is {gap!r}, expected a number")
     return counts, gap
 
 
@@ -168,11 +174,11 @@ def _parse_csv(path: Path, text: str, machines: int) -> Listed:
     if rows and not any(cell.replace(".", "").isdigit() for cell in rows[0][1]):
         del rows[0]  # a header
     if not rows:
-        raise InputError(f"{path}: no rows of availability")
+        raise InputError(f"{path} has no rows, expected one for each tick")
     for line, row in rows:
         if len(row) != machines or not set(row) <= {"0", "1"}:
             raise InputError(
-                f"{path}: line {line} is {','.join(row)!r}: expected "
-                f"{plural(machines, 'column')} of 0 or 1"
+                f"{path}: line {line} is {','.join(row)!r}, expected {plural(machines, 'column')} "
+                "of 0 or 1"
             )
     return Listed([[n for n, up in enumerate(row, start=1) if up == "1"] for _, row in rows])

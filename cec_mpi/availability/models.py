@@ -1,8 +1,7 @@
-"""Who is up when: one set of available machines per tick.
+"""Models of availability: a set of available machines for each tick.
 
-A tick is a step unless wall-clock time is asked for. Availability comes from files (JSON
-or CSV), from a seeded random model, from a function or command that is asked, or is simply
-everyone.
+A tick is a step, unless ticks have a duration. Availability comes from files (JSON or CSV), a
+seeded random model, a function or a command; or all machines are available.
 """
 
 from __future__ import annotations
@@ -31,27 +30,27 @@ PAPER_AVAILABLE: tuple[Machines, ...] = (
 
 
 class Availability(Protocol):
-    """Which machines are available at each tick."""
+    """The machines that are available at each tick."""
 
     def at(self, tick: int) -> Machines:
-        """Numbers of the available machines at tick 0, 1, .., ascending."""
+        """Return the numbers of the available machines at a tick, in ascending order."""
 
     def most_from(self, tick: int) -> int:
-        """No tick from this one on has more machines available."""
+        """Return the largest number of available machines from this tick on."""
 
     def among(self, machines: Sequence[int]) -> Availability:
-        """The same with only these machines; the others are preempted for good."""
+        """Return the same availability with only these machines."""
 
 
 class Listed:
-    """One listed set per tick; past the end the last one holds, or all are repeated.
+    """A list of sets, one per tick; after the end the last one stays valid, or all repeat.
 
     Parameters
     ----------
     ticks : sequence of sequences of int
-        Numbers of the available machines at tick 0, 1, ..
+        Available machines at tick 0, 1, ..
     repeat : bool
-        Start again past the end.
+        Whether to start again after the end.
 
     Examples
     --------
@@ -62,11 +61,11 @@ class Listed:
 
     def __init__(self, ticks: Sequence[Sequence[int]], repeat: bool = False) -> None:
         if not ticks:
-            raise InputError("an availability without entries: expected at least one")
+            raise InputError("the availability has no entries, expected at least one")
         self._ticks = [tuple(sorted(machines)) for machines in ticks]
         self._repeat = repeat
         sizes = [len(machines) for machines in reversed(self._ticks)]
-        self._most = list(accumulate(sizes, max))[::-1]  # from each tick on
+        self._most = list(accumulate(sizes, max))[::-1]  # largest number from each tick on
 
     def __len__(self) -> int:
         return len(self._ticks)
@@ -76,23 +75,23 @@ class Listed:
         return f"<availability listed for ticks 0..{len(self._ticks) - 1}{again}>"
 
     def at(self, tick: int) -> Machines:
-        """Numbers of the available machines at tick 0, 1, .., ascending."""
+        """Return the numbers of the available machines at a tick, in ascending order."""
         if self._repeat:
             return self._ticks[tick % len(self._ticks)]
         return self._ticks[min(tick, len(self._ticks) - 1)]
 
     def most_from(self, tick: int) -> int:
-        """No tick from this one on has more machines available."""
+        """Return the largest number of available machines from this tick on."""
         return self._most[0 if self._repeat else min(tick, len(self._ticks) - 1)]
 
     def among(self, machines: Sequence[int]) -> Listed:
-        """The same with only these machines; the others are preempted for good."""
+        """Return the same availability with only these machines."""
         kept = frozenset(machines)
         return Listed([[n for n in up if n in kept] for up in self._ticks], self._repeat)
 
 
 class RandomAvailability:
-    """Each machine is up with probability p at each tick, independently.
+    """Each machine is available with probability p at each tick, independently.
 
     Examples
     --------
@@ -102,7 +101,9 @@ class RandomAvailability:
 
     def __init__(self, machines: int, probability: float, seed: int = 0) -> None:
         if not 0 < probability <= 1:
-            raise InputError(f"available probability {probability}: expected 0 < p <= 1")
+            raise InputError(
+                f"available probability {probability}: expected a number above 0 and at most 1"
+            )
         self._machines = machines
         self._probability = probability
         self._seed = seed
@@ -113,17 +114,17 @@ class RandomAvailability:
         return f"<availability of {kept} machines, each with probability {self._probability:g}>"
 
     def at(self, tick: int) -> Machines:
-        """Numbers of the available machines at tick 0, 1, .., ascending."""
+        """Return the numbers of the available machines at a tick, in ascending order."""
         rng = np.random.default_rng((self._seed, tick))
         up = rng.random(self._machines) < self._probability
         return tuple((np.flatnonzero(up & self._kept) + 1).tolist())
 
     def most_from(self, tick: int) -> int:
-        """No tick from this one on has more machines available."""
+        """Return the largest number of available machines from this tick on."""
         return int(self._kept.sum())
 
     def among(self, machines: Sequence[int]) -> RandomAvailability:
-        """The same with only these machines; the others are preempted for good."""
+        """Return the same availability with only these machines."""
         fewer = RandomAvailability(self._machines, self._probability, self._seed)
         chosen = np.isin(np.arange(self._machines) + 1, machines)
         fewer._kept = self._kept & chosen
@@ -131,16 +132,16 @@ class RandomAvailability:
 
 
 class Asked:
-    """A function of the user's is asked at each tick.
+    """Availability from a user's function, which is called at each tick.
 
     Parameters
     ----------
     machines : int
-        Machines of the store, N.
+        Number of machines of the store, N.
     function : callable
-        Tick to numbers of the available machines.
+        Takes the tick and returns the numbers of the available machines.
     every : float
-        Seconds that an answer holds, for all ticks: it is asked again only after them.
+        Seconds for which an answer is valid, for all ticks.
 
     Examples
     --------
@@ -162,7 +163,7 @@ class Asked:
         return f"<availability of {len(self._kept)} machines, asked of {self._function!r}>"
 
     def at(self, tick: int) -> Machines:
-        """Numbers of the available machines at tick 0, 1, .., ascending."""
+        """Return the numbers of the available machines at a tick, in ascending order."""
         if time.monotonic() >= self._holds_until:
             answer = self._function(tick)
             up = checked_set(f"availability at tick {tick}", answer, self._machines)
@@ -171,37 +172,37 @@ class Asked:
         return self._answer
 
     def most_from(self, tick: int) -> int:
-        """No tick from this one on has more machines available."""
+        """Return the largest number of available machines from this tick on."""
         return len(self._kept)
 
     def among(self, machines: Sequence[int]) -> Asked:
-        """The same with only these machines; the others are preempted for good."""
+        """Return the same availability with only these machines."""
         fewer = Asked(len(self._machines), self._function, self.every)
         fewer._kept = self._kept & frozenset(machines)
         return fewer
 
 
 def seconds_between(availability: Availability) -> float:
-    """Seconds in which availability cannot change, whatever the tick; 0 for most."""
+    """Return for how many seconds availability cannot change; 0 for most models."""
     return float(getattr(availability, "every", 0.0))
 
 
 def checked_set(name: str, machines: Iterable[int] | str, known: frozenset[int]) -> Machines:
-    """Machine numbers, ascending and each once; also as text, ``1-3,5``.
+    """Return machine numbers, given as numbers or text, each once and in ascending order.
 
     Raises
     ------
     InputError
-        They are not numbers, or not of known machines.
+        They are not numbers, or a machine is unknown.
     """
     try:
         listed = read_machines(machines) if isinstance(machines, str) else machines
         numbers = tuple(sorted({operator.index(n) for n in listed}))
     except (TypeError, ValueError):
-        raise InputError(f"{name} is {machines!r}: expected a set of machine numbers") from None
+        raise InputError(f"{name} is {machines!r}, expected a set of machine numbers") from None
     for number in numbers:
         if number not in known:
-            raise InputError(f"{name} names machine {number}: expected some of {_listed(known)}")
+            raise InputError(f"{name} has machine {number}, expected numbers from {_listed(known)}")
     return numbers
 
 
@@ -212,15 +213,14 @@ def _listed(machines: frozenset[int]) -> str:
 
 
 def everyone(machines: int) -> Listed:
-    """All machines, always."""
+    """Return the availability of all machines at all ticks."""
     return Listed([range(1, machines + 1)])
 
 
 def from_counts(counts: Sequence[int], machines: int, repeat: bool = False) -> Listed:
-    """Availability from how many machines are up at each tick.
+    """Return the availability with these numbers of machines at each tick.
 
-    The highest numbers go first and the lowest preempted number comes back first, so a
-    count c means machines 1..c. Counts above the number of machines mean all of them.
+    A count c stands for machines 1..c. Counts above the number of machines stand for all.
 
     Examples
     --------

@@ -1,24 +1,24 @@
-"""Machine numbers as people write them: ``1-3,5``."""
+"""Machine numbers as text, such as ``1-3,5``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-_MOST = 1 << 20  # machines of a range: a slip of the keyboard is not to fill the memory
+_MOST = 1 << 20  # machines of a range: a typing error must not fill the memory
 
 
 def read_machines(text: str | Iterable[str]) -> tuple[int, ...]:
-    """Numbers and ranges of them, in the order in which they are written.
+    """Read machine numbers and ranges, in the given order.
 
     Parameters
     ----------
     text : str or iterable of str
-        With commas between them, or the parts of such a text.
+        Text with commas, or its parts.
 
     Raises
     ------
     ValueError
-        They are no numbers, or a range goes down or is endless.
+        A part is not a number, or a range is decreasing or too long.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def read_machines(text: str | Iterable[str]) -> tuple[int, ...]:
         start = _number(first)
         stop = _number(last) if dash else start
         if start > stop or stop - start >= _MOST:
-            raise ValueError(f"{part.strip()!r}: expected machine numbers, as 1-3,5")
+            raise ValueError(f"{part.strip()!r}: expected machine numbers, such as 1-3,5")
         numbers += range(start, stop + 1)
     return tuple(numbers)
 
@@ -39,5 +39,5 @@ def read_machines(text: str | Iterable[str]) -> tuple[int, ...]:
 def _number(text: str) -> int:
     text = text.strip()
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ValueError(f"{text!r}: expected machine numbers, as 1-3,5")
+        raise ValueError(f"{text!r}: expected machine numbers, such as 1-3,5")
     return int(text)

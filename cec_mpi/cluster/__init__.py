@@ -1,1 +1,1 @@
-"""Files for clusters: batch scripts of Slurm, hostfiles of launchers."""
+"""Files for clusters: Slurm batch scripts and hostfiles."""

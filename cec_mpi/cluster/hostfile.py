@@ -1,4 +1,4 @@
-"""Hostfiles of the MPI launchers, from names of hosts or from an allocation of Slurm."""
+"""Hostfiles of MPI launchers, from names of hosts or from a Slurm allocation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cec_mpi.text import plural
 
 @dataclass(frozen=True)
 class Host:
-    """A host with the number of ranks that it takes.
+    """A host and the number of its ranks.
 
     Attributes
     ----------
@@ -38,30 +38,30 @@ class _Format:
 
 FORMATS = {
     "openmpi": _Format(
-        "Open MPI", "{name} slots={ranks}", "slots = ranks that it takes", "mpirun --hostfile"
+        "Open MPI", "{name} slots={ranks}", "slots = number of ranks", "mpirun --hostfile"
     ),
     "mpich": _Format("MPICH (Hydra)", "{name}:{ranks}", "host:ranks", "mpiexec -f"),
     "intelmpi": _Format("Intel MPI", "{name}:{ranks}", "host:ranks", "mpiexec.hydra -machinefile"),
 }
 
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
-_MOST_HOSTS = 100_000  # a nodelist in which digits were mistyped takes no memory
+_MOST_HOSTS = 100_000  # so that a mistyped node list does not fill the memory
 
 
 def hostfile_text(format: str, hosts: Sequence[Host]) -> str:
-    """A hostfile with comments that say how it is used.
+    """Return the text of a hostfile, with comments on its use.
 
     Parameters
     ----------
     format : str
         A key of `FORMATS`.
     hosts : sequence of Host
-        In the order in which they get ranks: the first has the master.
+        Hosts in the order of ranks. The master runs on the first one.
 
     Raises
     ------
     InputError
-        No hosts, or one of them twice.
+        There are no hosts, or one is listed twice.
 
     Examples
     --------
@@ -71,9 +71,9 @@ def hostfile_text(format: str, hosts: Sequence[Host]) -> str:
     """
     names = [host.name for host in hosts]
     if not names:
-        raise InputError("a hostfile of no hosts: expected at least one HOST:RANKS")
+        raise InputError("no hosts were given, expected at least one HOST:RANKS")
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise InputError(f"host {twice[0]} is there twice: expected one HOST:RANKS for each host")
+        raise InputError(f"host {twice[0]} is listed twice, expected one HOST:RANKS for each host")
     kind = FORMATS[format]
     ranks = sum(host.ranks for host in hosts)
     comments = (
@@ -88,38 +88,36 @@ def hostfile_text(format: str, hosts: Sequence[Host]) -> str:
 
 
 def read_host(text: str) -> Host:
-    """A host as ``HOST:RANKS``.
+    """Parse a host, ``HOST:RANKS``.
 
     Raises
     ------
     InputError
-        It is none.
+        The text has another form.
     """
     name, _, ranks = text.rpartition(":")
     if not re.fullmatch(_NAME, name) or not re.fullmatch("0*[1-9][0-9]{0,8}", ranks):
-        raise InputError(f"{text!r}: expected HOST:RANKS, as node01:4")
+        raise InputError(f"{text!r}: expected HOST:RANKS, such as node01:4")
     return Host(name, int(ranks))
 
 
 def hosts_of_job(environment: Mapping[str, str]) -> list[Host]:
-    """The hosts of a Slurm allocation, with its tasks on each.
+    """Return the hosts of a Slurm allocation, with the number of tasks on each.
 
     Parameters
     ----------
     environment : mapping
-        With ``SLURM_JOB_NODELIST`` and ``SLURM_TASKS_PER_NODE``, as batch scripts have it.
+        Environment with ``SLURM_JOB_NODELIST`` and ``SLURM_TASKS_PER_NODE``.
 
     Raises
     ------
     InputError
-        They are missing, or cannot be read.
+        A variable is missing, or cannot be parsed.
     """
     nodes, tasks = "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE"
     for name in (nodes, tasks):
         if not environment.get(name):
-            raise InputError(
-                f"{name} is not set: expected to be in a job of Slurm (sbatch, salloc)"
-            )
+            raise InputError(f"{name} is not set: run this in a Slurm job (sbatch or salloc)")
     names = expand_nodelist(environment[nodes])
     try:
         ranks = ranks_by_node(environment[tasks])
@@ -127,19 +125,19 @@ def hosts_of_job(environment: Mapping[str, str]) -> list[Host]:
         raise InputError(f"{tasks}={error}") from None
     if len(names) != len(ranks):
         raise InputError(
-            f"{nodes}={environment[nodes]} has {plural(len(names), 'host')}, "
-            f"{tasks}={environment[tasks]} is for {len(ranks)}"
+            f"{nodes}={environment[nodes]} has {plural(len(names), 'host')}, but "
+            f"{tasks}={environment[tasks]} has {len(ranks)}"
         )
     return [Host(name, count) for name, count in zip(names, ranks, strict=True)]
 
 
 def expand_nodelist(text: str) -> list[str]:
-    """The names of hosts that Slurm writes in short.
+    """Expand a node list of Slurm to the names of hosts.
 
     Raises
     ------
     InputError
-        It is no such list.
+        The text is not a node list.
 
     Examples
     --------
@@ -147,7 +145,7 @@ def expand_nodelist(text: str) -> list[str]:
     ['login', 'n1', 'n2', 'n08', 'n09', 'n10']
     """
     names: list[str] = []
-    for part in re.split(r",(?![^\[]*\])", text):  # at commas that are in no bracket
+    for part in re.split(r",(?![^\[]*\])", text):  # at commas outside of brackets
         pieces = re.split(r"\[([^\]]*)\]", part)
         choices = [
             _numbers(piece, text) if index % 2 else [piece] for index, piece in enumerate(pieces)
@@ -156,17 +154,19 @@ def expand_nodelist(text: str) -> list[str]:
             raise InputError(f"nodes {text!r}: expected at most {_MOST_HOSTS} hosts")
         names += map("".join, itertools.product(*choices))
     if wrong := [name for name in names if not re.fullmatch(_NAME, name)]:
-        raise InputError(f"nodes {text!r} have {wrong[0]!r}: expected a list, as n[1-4],login")
+        raise InputError(
+            f"nodes {text!r}: found {wrong[0]!r}, expected a list such as n[1-4],login"
+        )
     return names
 
 
 def _numbers(text: str, whole: str) -> list[str]:
-    """The numbers of a bracket, as wide as they are written: ``1-2,08-10``."""
+    """Return the numbers in a bracket, such as ``1-2,08-10``, with leading zeros."""
     numbers: list[str] = []
     for part in text.split(","):
         found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if not found or not 0 <= last - first < _MOST_HOSTS:
-            raise InputError(f"nodes {whole!r} have [{text}]: expected numbers, as [1-4,7]")
+            raise InputError(f"nodes {whole!r}: found [{text}], expected numbers such as [1-4,7]")
         numbers += (f"{number:0{len(found[1])}d}" for number in range(first, last + 1))
     return numbers

@@ -1,4 +1,4 @@
-"""Batch scripts of Slurm: options in, text out."""
+"""Slurm batch scripts."""
 
 from __future__ import annotations
 
@@ -11,22 +11,27 @@ from cec_mpi.cluster import templates
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-# What starts the ranks within the allocation.
+# Commands that start the ranks in the allocation.
 LAUNCHERS = {
     "mpirun": 'mpirun -n "$SLURM_NTASKS"',
-    "hydra": 'mpiexec.hydra -n "$SLURM_NTASKS"',  # Intel's mpirun keeps signals to itself
+    "hydra": 'mpiexec.hydra -n "$SLURM_NTASKS"',  # Intel's mpirun does not forward signals
     "pmix": 'srun --mpi=pmix --cpus-per-task="$SLURM_CPUS_PER_TASK"',
     "pmi2": 'srun --mpi=pmi2 --cpus-per-task="$SLURM_CPUS_PER_TASK"',
 }
 
-# What starts the processes of an elastic run, and continues without those that are lost.
+# Starts the processes of an elastic run, and continues without lost ones.
 _ELASTIC_SRUN = (
     'srun --mpi=none --cpus-per-task="$SLURM_CPUS_PER_TASK" --no-kill --kill-on-bad-exit=0 --wait=0'
 )
 
-_EARLY = 60  # seconds by which Slurm may warn earlier
-_LONGEST_WARNING = 65535  # that sbatch takes
-_OF_MASTER = ("time", "cpus-per-task", "partition", "account")  # that its job may have for itself
+_EARLY = 60  # seconds by which the signal of Slurm may be early
+_LONGEST_WARNING = 65535  # limit of sbatch
+_OF_MASTER = (
+    "time",
+    "cpus-per-task",
+    "partition",
+    "account",
+)  # options that the master's job may have
 
 
 def batch_script(
@@ -43,47 +48,48 @@ def batch_script(
     restarts: int = 100,
     elastic: bool = False,
 ) -> str:
-    """The text of a batch script for a run in one job.
+    """Return a batch script for a run in one job.
 
     Parameters
     ----------
     words : sequence of str
-        The arguments of ``cec-mpi run`` but for its ``--out``: the store, and options.
+        Arguments of ``cec-mpi run`` except its ``--out``: the store, the task and options.
     out : str, optional
-        The directory for results. Without it the script takes store, directory and options as
-        its own arguments, and `words` are not used.
+        Directory for results. If it is None, `words` is ignored, and the script takes store,
+        directory and options as its arguments.
     options : mapping
-        Options of sbatch, without their hyphens; those of value None are left out.
+        Options of sbatch without hyphens. Options with value None are left out.
     sbatch : mapping
-        What a user adds to them; None where one has no value.
+        Further options of sbatch from the user; None for an option without value.
     launcher : str
         A key of `LAUNCHERS`.
     setup : sequence of str
-        Lines of shell that come before the run.
+        Shell commands before the run.
     parameters : sequence of sequences of str
-        Options of each task of a job array; their results go to ``out/1``, ``out/2``, ...
+        Options of each run of a job array, whose results are in ``out/1``, ``out/2``, ...
     preemptible : bool
-        Write a checkpoint on a warning, and have the job requeued to go on.
+        Whether a warning makes the run write a checkpoint, and the job is requeued to continue.
     warning : int
-        Seconds before the end of the job's time at which it is warned.
+        Seconds before the end of the job's time at which the run is warned.
     restarts : int
-        The most that the script asks for.
+        Largest number of restarts.
     elastic : bool
-        The job continues without lost machines, under ``srun`` without lost nodes too. Then a new
-        summary says whether the run has completed, not the launcher's exit code.
+        Whether the job continues without lost machines, and under ``srun`` also without lost
+        nodes. Then a new summary shows that the run is complete, not the exit code of the
+        launcher.
 
     Raises
     ------
     InputError
-        Options contradict each other, or cannot be written into a script.
+        Options contradict each other, or cannot be part of a script.
     """
     options = options or {}
     _check_warning(warning if preemptible else 0, options)
     _check_printable(*words, out or "", *setup, *chain.from_iterable(parameters))
     for key in sbatch or {}:
         if key == "array" or (key == "no-requeue" and preemptible):
-            raise InputError(f"--sbatch {key}: expected other options; see --array, --preemptible")
-    is_srun = launcher.startswith("pm")  # then Slurm warns the processes
+            raise InputError(f"--sbatch {key} is set by the script: use --array or --preemptible")
+    is_srun = launcher.startswith("pm")  # then Slurm signals the processes
     given = {**options, "array": f"1-{len(parameters)}" if parameters else None}
     if preemptible:
         given |= _warned("USR1" if is_srun else "B:USR1", warning)
@@ -110,7 +116,9 @@ def batch_script(
         f'    {number}) set -- "$@" {shlex.join(chosen)} ;;'
         for number, chosen in enumerate(parameters, start=1)
     ]
-    task_of_array = '"${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"'  # other numbers mean all tasks
+    task_of_array = (
+        '"${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"'  # other numbers stand for all tasks
+    )
     values = {
         "directives": _directives(given, sbatch or {}),
         "setup": "\n".join(setup),
@@ -140,36 +148,36 @@ def elastic_scripts(
     warning: int = 120,
     restarts: int = 100,
 ) -> dict[str, str]:
-    """The texts of two scripts: ``"master"``, and ``"machines"`` for an array of jobs.
+    """Return two scripts: ``"master"``, and ``"machines"`` for an array of jobs.
 
     Parameters
     ----------
     machines : int
-        Jobs of the array.
+        Number of jobs of the array.
     words : sequence of str
-        The arguments of ``cec-mpi run`` but for its ``--out``; with ``--accept`` and `file`.
+        Arguments of ``cec-mpi run`` except its ``--out``, with ``--accept`` and `file`.
     out : str
-        The directory for results.
+        Directory for results.
     file : str
-        The connection file.
+        Connection file.
     options : mapping
-        Options of sbatch: ``job-name``, of which both make their own, ``time`` and ``account`` for
-        the master too, and others for machines alone.
+        Options of sbatch. ``job-name`` gets a suffix in both scripts, ``time`` and ``account``
+        apply to both, others only to machines.
     sbatch : mapping
-        What a user adds to those of machines.
+        Further options of sbatch for machines.
     master_sbatch : mapping
-        Options of sbatch for the master alone, which take the place of the others.
+        Options of sbatch for the master, which override the others.
     setup : sequence of str
-        Lines of shell that come before the run, and before machines.
+        Shell commands before the run and before machines.
     warning : int
-        Seconds before the end of a job's time at which it is warned.
+        Seconds before the end of a job's time at which its process is warned.
     restarts : int
-        The most that the master's script asks for.
+        Largest number of restarts of the master.
 
     Raises
     ------
     InputError
-        Options contradict each other, or cannot be written into a script.
+        Options contradict each other, or cannot be part of a script.
     """
     options = options or {}
     name = options.get("job-name", "cec-mpi")
@@ -178,7 +186,9 @@ def elastic_scripts(
     for flag, others in (("--sbatch", sbatch or {}), ("--master-sbatch", more)):
         for key in ("array", "requeue", "no-requeue"):
             if key in others:
-                raise InputError(f"{flag} {key}: scripts of --elastic say this themselves")
+                raise InputError(
+                    f"{flag} {key} is set by the scripts of --elastic, expected another option"
+                )
     of_machines = {
         **options,
         "job-name": f"{name}-machines",
@@ -216,66 +226,66 @@ def elastic_scripts(
 
 
 def _launch(launcher: str, options: Mapping[str, object], elastic: bool) -> str:
-    """What starts the processes of a run in a job."""
+    """Return the command that starts the processes of a run in a job."""
     if elastic and launcher.startswith("pm"):
         return _ELASTIC_SRUN
     text = LAUNCHERS[launcher]
     if launcher == "mpirun":
         if options.get("cpus-per-task", 1) != 1:
-            text += " --bind-to none"  # Open MPI gives each rank one core; MPICH has the option too
+            text += " --bind-to none"  # Open MPI binds ranks to one core each
         if elastic:
-            text += " --with-ft ulfm"  # of Open MPI; Intel's hydra needs nothing, MPICH's ends all
+            text += " --with-ft ulfm"  # Intel's hydra needs no option
     return text
 
 
 def _warned(signal: str, warning: int) -> dict[str, object]:
-    """Options of sbatch for a job that is warned of its end and queued again."""
+    """Return options of sbatch for a job that is warned before its end and requeued."""
     return {"open-mode": "append", "signal": f"{signal}@{warning}", "requeue": True}
 
 
 def _check_warning(warning: int, options: Mapping[str, object]) -> None:
-    """Refuse to be warned before a job's time begins, or earlier than sbatch can say."""
+    """Raise if the warning is earlier than the job begins, or than sbatch allows."""
     limit, time = _LONGEST_WARNING, options.get("time")
     if time is not None:
         limit = min(limit, seconds_of(str(time)) - 1)
     if warning > limit:
-        raise InputError(
-            f"--warning {warning}: expected at most {plural(limit, 'second')} before the end"
-        )
+        raise InputError(f"--warning {warning}: expected at most {plural(limit, 'second')}")
 
 
 def _check_printable(*texts: str) -> None:
     for text in texts:
         if not text.isprintable():
-            raise InputError(f"{text!r}: expected text of one line in a batch script")
+            raise InputError(
+                f"{text!r} cannot be part of a batch script: expected one line of text"
+            )
 
 
 def _value(key: str, value: str | None) -> str:
-    """An option of the master's job that takes the place of that of machines."""
+    """Check the value of an option of the master's job."""
     if not value:
-        raise InputError(f"--master-sbatch {key}: expected a value, as {key}=...")
+        raise InputError(f"--master-sbatch {key}: expected a value, {key}=...")
     if key == "cpus-per-task" and not (value.isdecimal() and int(value)):
-        raise InputError(f"--master-sbatch {key}={value}: expected a number, at least 1")
+        raise InputError(f"--master-sbatch {key}={value}: expected a number of at least 1")
     return value
 
 
 def _directives(given: Mapping[str, object], more: Mapping[str, str | None]) -> str:
-    """The lines of a script with options of sbatch: its own, and what a user adds."""
+    """Return the lines of a script with its own options of sbatch and those of the user."""
     found = {key: None if value is True else str(value) for key, value in given.items() if value}
     for key, value in more.items():
         if key in found:
-            raise InputError(f"--sbatch {key}: this script has --{key} already")
+            raise InputError(f"--sbatch {key}: the script has --{key} already")
         found[key] = value
     return "\n".join(_directive(key, value) for key, value in found.items())
 
 
 def _directive(key: str, value: str | None) -> str:
     if not re.fullmatch("[a-z][a-z0-9-]+", key):
-        raise InputError(f"--sbatch {key!r}: expected a long option of sbatch, as mem=4G")
+        raise InputError(f"--sbatch {key!r}: expected a long option of sbatch, such as mem=4G")
     if value is None:
         return f"#SBATCH --{key}"
     _check_printable(value)
-    value = value.replace("\\", "\\\\")  # which sbatch takes as special within quotes too
+    value = value.replace("\\", "\\\\")  # sbatch interprets it also within quotes
     return f"#SBATCH --{key}={shlex.quote(value)}"
 
 
@@ -283,12 +293,12 @@ _TIME = re.compile(r"(?:(?P<d>\d+)-)?(?P<a>\d+)(?::(?P<b>\d+))?(?::(?P<c>\d+))?"
 
 
 def seconds_of(time: str) -> int:
-    """The seconds of a time limit in one of Slurm's forms.
+    """Return the seconds of a time limit in one of Slurm's formats.
 
     Raises
     ------
     InputError
-        It has none of them, or is no time.
+        The text has another format.
 
     Examples
     --------
@@ -306,4 +316,4 @@ def seconds_of(time: str) -> int:
             hours, minutes, seconds = 0, a, b
         if total := 3600 * hours + 60 * minutes + seconds:
             return total
-    raise InputError(f"--time {time!r}: expected minutes, 30:00, 1:30:00 or 1-12:00:00")
+    raise InputError(f"--time {time!r}: expected 30 (minutes), 30:00, 1:30:00 or 1-12:00:00")

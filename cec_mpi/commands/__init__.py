@@ -1,1 +1,1 @@
-"""The commands of the command line: for each its options, and a short function."""
+"""Commands of the command line: the options of each, and a short function."""

@@ -1,8 +1,9 @@
-"""Commands that write files for clusters: slurm, hostfile."""
+"""Write files for clusters: slurm, hostfile."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shlex
 from collections.abc import Sequence
@@ -32,77 +33,103 @@ def add_slurm(commands: Any) -> None:
     """``cec-mpi slurm``."""
     p = commands.add_parser(
         "slurm",
-        help="write a batch script of Slurm that runs cec-mpi run",
+        help="write a Slurm batch script for cec-mpi run",
         usage="%(prog)s [OPTIONS] [run STORE --out DIR ...]",
-        description="Write a batch script of Slurm to standard output. Without a run it takes "
-        "STORE, DIR and options of cec-mpi run as its arguments. With --elastic, write two "
-        "scripts into this directory.",
+        description="Write a Slurm batch script to standard output. If no run is given, the script "
+        "takes STORE, DIR and options of cec-mpi run as its arguments. With --elastic, write two "
+        "scripts into the current directory.",
     )
     p.hint = lambda option, given: if_removed(option)
     add_flag(
         p,
         "--launcher",
-        "mpirun, mpiexec.hydra (of Intel MPI), or srun with pmix or pmi2",
+        "how the job starts ranks: mpirun, mpiexec.hydra (Intel MPI), or srun with pmix or pmi2 "
+        "(default: mpirun)",
         choices=LAUNCHERS,
         default="mpirun",
     )
     add_flag(
         p,
         "--elastic N",
-        "write two scripts, NAME-master.sbatch and NAME-machines.sbatch: a run with --accept, and "
-        "N jobs that join it",
+        "write two scripts, NAME-master.sbatch and NAME-machines.sbatch: an elastic run, and N "
+        "jobs of one machine each that join it",
         values.positive,
     )
     add_flag(
         p,
         "--ntasks RANKS",
-        "by default a master and the machines of the store; in an elastic run more are spares",
+        "number of ranks (default: one for the master and one for each machine of the store); in "
+        "an elastic run further ranks are spares",
         values.positive,
     )
-    add_flag(p, "--job-name NAME", "as squeue shows it", default="cec-mpi")
-    add_flag(p, "--time TIME", "as 30 (minutes), 1:30:00 or 1-12:00:00")
-    add_flag(p, "--nodes K", "by default as Slurm has it", values.positive)
-    add_flag(p, "--cpus-per-task K", "CPUs for each rank", values.positive, default=1)
-    add_flag(p, "--partition NAME", "that the job is for")
-    add_flag(p, "--account NAME", "that the job is charged to")
+    add_flag(p, "--job-name NAME", "name of the job (default: cec-mpi)", default="cec-mpi")
+    add_flag(p, "--time TIME", "time limit of the job, such as 30 (minutes), 1:30:00 or 1-12:00:00")
+    add_flag(p, "--nodes K", "number of nodes (default: Slurm decides)", values.positive)
+    add_flag(p, "--cpus-per-task K", "CPUs for each rank (default: 1)", values.positive, default=1)
+    add_flag(p, "--partition NAME", "partition of the job")
+    add_flag(p, "--account NAME", "account of the job")
     add_flag(
-        p, "--sbatch KEY=VALUE", "any other option of sbatch, as mem=4G or exclusive", default=()
+        p,
+        "--sbatch KEY=VALUE",
+        "any other option of sbatch, such as mem=4G or exclusive; may be repeated",
+        default=(),
     )
     add_flag(
         p,
         "--master-sbatch KEY=VALUE",
-        "with --elastic: an option of sbatch for the master alone, as partition=long",
+        "with --elastic: an option of sbatch for the master only, such as partition=long; may be "
+        "repeated",
         default=(),
     )
-    add_flag(p, "--setup LINE", "of shell, before the run, as 'module load openmpi'", default=())
-    add_flag(p, "--array FILE", "a job array: the options of one of its tasks on each line")
+    add_flag(
+        p,
+        "--setup LINE",
+        "shell command before the run, such as 'module load openmpi'; may be repeated",
+        default=(),
+    )
+    add_flag(p, "--array FILE", "write a job array; each line of FILE has the options of one run")
     add_flag(
         p,
         "--preemptible",
-        "on a warning write a checkpoint and have the job requeued to go on",
+        "before preemption or the end of the job's time, write a checkpoint and requeue the job, "
+        "which then continues",
         default=False,
     )
     add_flag(
-        p, "--warning SECONDS", "before the end of the job's time, by default 120", values.positive
+        p,
+        "--warning TIME",
+        "how long before the end of the job's time the run is stopped (default: 120s)",
+        values.seconds,
     )
-    add_flag(p, "--restarts K", "at most, by default 100", values.positive)
-    p.add_argument("run", nargs=argparse.REMAINDER, help="what the job is to do")
+    add_flag(p, "--restarts K", "how often the job may be requeued (default: 100)", values.positive)
+    p.add_argument(
+        "run", nargs=argparse.REMAINDER, help="the run of the job: run STORE --out DIR ..."
+    )
     p.set_defaults(command=partial(_slurm, run_parser=commands.choices["run"]))
 
 
 def add_hostfile(commands: Any) -> None:
     """``cec-mpi hostfile``."""
     p = commands.add_parser("hostfile", help="write a hostfile for mpirun")
-    add_flag(p, "--format", "of which MPI", required=True, choices=FORMATS)
-    add_flag(p, "--from-slurm", "of the allocation that this process is in", default=False)
-    p.add_argument("hosts", nargs="*", metavar="HOST:RANKS", help="as node01:4")
+    add_flag(p, "--format", "format of this MPI", required=True, choices=FORMATS)
+    add_flag(
+        p, "--from-slurm", "read the hosts from the Slurm allocation of this process", default=False
+    )
+    p.add_argument(
+        "hosts",
+        nargs="*",
+        metavar="HOST:RANKS",
+        help="host and number of its ranks, such as node01:4",
+    )
     p.set_defaults(command=_hostfile)
 
 
 def _hostfile(arguments: argparse.Namespace) -> int:
     if arguments.from_slurm:
         if arguments.hosts:
-            raise InputError(f"--from-slurm: expected no hosts with it, found {arguments.hosts[0]}")
+            raise InputError(
+                f"--from-slurm cannot be combined with hosts, found {arguments.hosts[0]}"
+            )
         hosts = hosts_of_job(os.environ)
     else:
         hosts = [read_host(text) for text in arguments.hosts]
@@ -114,10 +141,10 @@ def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -
     if not (arguments.preemptible or arguments.elastic):
         for name in ("warning", "restarts"):
             if getattr(arguments, name) is not None:
-                raise InputError(f"--{name}: expected --preemptible with it, or --elastic")
+                raise InputError(f"--{name} needs --preemptible or --elastic")
     words = arguments.run
     if words and words[0] != "run":
-        raise InputError(f"{words[0]!r}: expected run STORE --out DIR ... after the options")
+        raise InputError(f"found {words[0]!r} after the options, expected run STORE --out DIR ...")
     options = {
         "job-name": arguments.job_name,
         "ntasks": arguments.ntasks,
@@ -129,13 +156,13 @@ def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -
     }
     shared = {
         "setup": arguments.setup,
-        "warning": arguments.warning or 120,
+        "warning": math.ceil(arguments.warning or 120),
         "restarts": arguments.restarts or 100,
     }
     if arguments.elastic:
         return _write_elastic(arguments, words[1:], run_parser, options, shared)
     if arguments.master_sbatch:
-        raise InputError("--master-sbatch: expected --elastic with it")
+        raise InputError("--master-sbatch needs --elastic")
     parameters = _parameters(arguments.array) if arguments.array is not None else []
     runs = [
         _parsed(run_parser, words[1:] if words else [_STORE, "--out", "DIR"], line, where)
@@ -144,8 +171,13 @@ def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -
     for run in runs:
         if run.serial:
             raise InputError("--serial: expected a run of several ranks in a job of Slurm")
+        if run.local is not None and arguments.ntasks != 1:
+            raise InputError("--local: the ranks of the job are the machines (or give --ntasks 1)")
         if arguments.preemptible and run.overwrite:
-            raise InputError("--overwrite: a --preemptible job would begin anew at each restart")
+            raise InputError(
+                "--overwrite with --preemptible would discard the progress at each restart: "
+                "expected only one of them"
+            )
     text = batch_script(
         _without_out(words[1:]),
         runs[0].out if words else None,
@@ -168,9 +200,9 @@ def _write_elastic(
     options: dict[str, Any],
     shared: dict[str, Any],
 ) -> int:
-    """Write the master's script and that of machines into this directory."""
+    """Write the scripts of the master and of machines into the current directory."""
     if not words:
-        raise InputError("--elastic: expected run STORE --out DIR ... after the options")
+        raise InputError("--elastic needs run STORE --out DIR ... after the options")
     others = {
         "--launcher": arguments.launcher != "mpirun",
         "--ntasks": arguments.ntasks,
@@ -180,13 +212,20 @@ def _write_elastic(
     }
     for name, is_given in others.items():
         if is_given:
-            raise InputError(f"{name} with --elastic: machines are jobs of one process each")
+            raise InputError(
+                f"{name} cannot be combined with --elastic, whose machines are jobs of one "
+                "process each"
+            )
     if "/" in arguments.job_name or arguments.job_name[:1] in ("", "-"):
-        raise InputError(f"--job-name {arguments.job_name!r}: expected a name for files")
+        raise InputError(f"--job-name {arguments.job_name!r}: expected a name that files can have")
     run = _parsed(run_parser, words, [], "")
-    if run.serial or run.overwrite:
-        name = "--serial" if run.serial else "--overwrite"
-        raise InputError(f"{name} with --elastic: machines join, and the run is resumed")
+    for name, is_given in (
+        ("--serial", run.serial),
+        ("--local", run.local is not None),
+        ("--overwrite", run.overwrite),
+    ):
+        if is_given:
+            raise InputError(f"{name} with --elastic: machines join, and the run is resumed")
     file = run.accept or f"{run.out.rstrip('/')}/{CONNECTION}"
     replace(from_flags(Elastic, run), accept=file).check_listening()
     accept = [] if run.accept else ["--accept", file]
@@ -205,7 +244,7 @@ def _write_elastic(
     for name, path in paths.items():
         if path.exists() and read_given(path) != scripts[name].encode():  # somebody's changes
             raise InputError(
-                f"{path}: is there and differs, expected another --job-name, or that it is removed"
+                f"{path} exists with other content: remove it, or choose another --job-name"
             )
     for name, path in paths.items():
         path.write_text(scripts[name])
@@ -215,7 +254,7 @@ def _write_elastic(
 
 
 def _warn_of_too_few(machines: int, run: argparse.Namespace) -> None:
-    """Say that so few machines can compute no step, where the store is seen from here."""
+    """Warn if these machines are too few for a step, as far as the store can be read from here."""
     try:
         placement, recovery = _placement(run)
     except StoreError:
@@ -224,8 +263,8 @@ def _warn_of_too_few(machines: int, run: argparse.Namespace) -> None:
         shards = placement.count(placement.largest(machines))
         if shards < recovery:
             warn(
-                f"--elastic {machines}: a step needs {recovery} shards, and these machines have "
-                f"{shards}: the run waits for others to join, too, or give it --adopt"
+                f"--elastic {machines}: these machines have {shards} shards, but a step needs "
+                f"{recovery}: the run waits until more machines join (or give it --adopt)"
             )
 
 
@@ -235,16 +274,19 @@ def _warn_of_too_few(machines: int, run: argparse.Namespace) -> None:
 def _parsed(
     parser: argparse.ArgumentParser, words: Sequence[str], line: Sequence[str], where: str
 ) -> argparse.Namespace:
-    """What ``cec-mpi run`` makes of these words, so that the job does not fail on them."""
+    """Parse words as ``cec-mpi run`` does, so that errors are found before the job starts."""
     from cec_mpi.run.settings import task_options
     from cec_mpi.tasks import find_task
 
     if _without_out(line) != line:
-        raise InputError(f"{where}--out: tasks of an array have DIR/1, DIR/2, ... of themselves")
+        raise InputError(
+            f"{where}--out: expected it only after run, because the runs of an array write to "
+            "DIR/1, DIR/2, ..."
+        )
     try:
         arguments = parser.parse_args([*words, *line])
         run = run_options(arguments)
-        # The script's arguments may name the task, and a user's own may be on the cluster alone.
+        # The script's arguments may name the task, and a user's task may exist only on the cluster.
         if run.store != _STORE and ":" not in run.task:
             task_options(find_task(run.task), run, 0)
     except InputError as error:
@@ -253,7 +295,7 @@ def _parsed(
 
 
 def _without_out(words: Sequence[str]) -> list[str]:
-    """All words of a run but its --out."""
+    """Return the words of a run without its --out."""
     kept: list[str] = []
     after_out = False
     for word in words:
@@ -264,23 +306,23 @@ def _without_out(words: Sequence[str]) -> list[str]:
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str | None]:
-    """Options of another program that were given as KEY=VALUE, or as KEY alone."""
+    """Parse options of another program, each written KEY=VALUE or KEY."""
     found: dict[str, str | None] = {}
     for text in texts:
         key, equals, value = text.removeprefix("--").partition("=")
         if key in found:
-            raise InputError(f"{flag} {key}: expected it once")
+            raise InputError(f"{flag} {key} was given twice, expected it once")
         found[key] = value if equals else None
     return found
 
 
 def _parameters(path: str) -> list[tuple[str, list[str]]]:
-    """The words of each line of a file, and where they stand."""
+    """Return the words of each line of a file, and the place of the line for messages."""
     found = []
     try:
         lines = read_given(Path(path)).decode().splitlines()
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: {error}; expected lines of options") from None
+        raise InputError(f"{path} is not text ({error}): expected lines of options") from None
     for number, line in enumerate(lines, start=1):
         try:
             words = shlex.split(line, comments=True)
@@ -289,7 +331,7 @@ def _parameters(path: str) -> list[tuple[str, list[str]]]:
         if words:
             found.append((f"{path}, line {number}: ", words))
     if not found:
-        raise InputError(f"{path} has no line of options: expected one for each task of the array")
+        raise InputError(f"{path} has no options: expected a line for each run of the array")
     return found
 
 
@@ -297,27 +339,38 @@ def _parameters(path: str) -> list[tuple[str, list[str]]]:
 
 
 def _ranks(runs: Sequence[argparse.Namespace], are_known: bool) -> int:
-    """The ranks that runs need, one of the master, as their stores say."""
+    """Return the number of ranks that runs need, with the master, according to their stores."""
     if not are_known:
-        raise InputError("--ntasks: expected it where the script takes the store as its argument")
+        raise InputError(
+            "expected --ntasks RANKS, because the store is an argument of the script and not "
+            "known yet"
+        )
     try:
         ranks = {
             1 + (len(run.machines) if run.machines else _placement(run)[0].machines) for run in runs
         }
     except CecError as error:
-        raise type(error)(f"{error}; with --ntasks RANKS the store is not looked at") from None
+        raise type(error)(
+            f"{error}; give --ntasks RANKS if the store cannot be read here"
+        ) from None
     if len(ranks) > 1:
-        raise InputError(f"--array: its tasks need {sorted(ranks)} ranks: expected --ntasks RANKS")
+        raise InputError(
+            f"--array: its runs need different numbers of ranks, {sorted(ranks)}: expected "
+            "--ntasks RANKS"
+        )
     return ranks.pop()
 
 
 def _placement(run: argparse.Namespace) -> tuple[Placement, int]:
-    """Which machine of a run has which shards, and how many of them a step needs."""
+    """Return the placement of shards of a run, and how many shards a step needs."""
     from cec_mpi.store.reader import open_store
     from cec_mpi.store.staging import node_directory
 
     manifest = open_store(node_directory(run.store)).manifest
     if run.shards_per_machine == "auto" and not isinstance(run.speeds, tuple):
-        raise InputError("shards per machine auto: the number of machines is not known")
+        raise InputError(
+            "--shards-per-machine auto needs --speeds LIST here, because the number of machines "
+            "is not known"
+        )
     placement = from_flags(Placed, run).placed(manifest, None, None, run.speeds)
     return placement, manifest.code.recovery

@@ -1,4 +1,4 @@
-"""What keeps ranks from computing together: doctor."""
+"""Check launcher, ranks, cores, network and store: doctor."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from cec_mpi.processes.together import run_together
 def add_doctor(commands: Any) -> None:
     """``cec-mpi doctor``."""
     p = commands.add_parser(
-        "doctor", help="check that MPI, ranks, cores, threads, nodes and the wire fit together"
+        "doctor", help="check MPI, ranks, cores, threads, nodes and the network before a run"
     )
     p.add_argument(
         "store",
         metavar="STORE",
         nargs="?",
-        help="check that each machine sees its shard, too; {host} in it is the name of each node",
+        help="also check that each machine can read its shard; {host} stands for the name of the "
+        "node",
     )
     add_options(p, Placed)
-    add_option(p, Sharing, "speeds", text="as run will be given, for --shards-per-machine auto")
-    add_option(p, Sharing, "threads", text="as run will be given")
-    add_json(p, "one JSON object, with figures by rank")
+    add_option(
+        p, Sharing, "speeds", text="the same as for run; needed for --shards-per-machine auto"
+    )
+    add_option(p, Sharing, "threads", text="BLAS threads of each machine, the same as for run")
+    add_json(p, "print one JSON object, with values for each rank")
     add_option(p, Elastic, "start_timeout")
     p.processes = Processes.RANKS
     p.set_defaults(command=_doctor)

@@ -1,4 +1,4 @@
-"""Making stores: encode."""
+"""Make stores: encode."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def add_encode(commands: Any) -> None:
     p = commands.add_parser(
         "encode",
         help="encode a matrix on disk into a store of coded shards",
-        description="Encode a matrix into a store; under mpirun all ranks share the work.",
+        description="Encode a matrix into a store. Under mpirun all ranks share the work.",
     )
     p.add_argument("source", metavar="X", help=FORMATS)
-    p.add_argument("store", metavar="STORE", help="the directory to make")
+    p.add_argument("store", metavar="STORE", help="directory to create")
     for group in GROUPS:
         add_options(p, group)
     p.processes = Processes.SHARED

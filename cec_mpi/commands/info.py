@@ -1,4 +1,4 @@
-"""What a store holds, for people and as one JSON object: info."""
+"""Describe a store, as a table or as one JSON object: info."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from cec_mpi.commands.shared import add_json, column_line
+from cec_mpi.commands.shared import add_json, code_of, column_line, machines_of
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.tables import facts_table
 from cec_mpi.terminal import put
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 def add_info(commands: Any) -> None:
     """``cec-mpi info``."""
-    p = commands.add_parser("info", help="say what a store holds")
-    p.add_argument("store", metavar="STORE", help="a directory that encode made")
+    p = commands.add_parser("info", help="describe a store")
+    p.add_argument("store", metavar="STORE", help="directory made by encode")
     add_json(p)
     p.set_defaults(command=_info)
 
@@ -41,21 +41,21 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _text(name: str, manifest: Manifest) -> str:
-    code, measured, grid = manifest.code, manifest.code.conditioning, manifest.grid
+    measured, grid = manifest.code.conditioning, manifest.grid
     which = "a sample of " if not measured.complete else "all " if measured.measured > 1 else ""
-    compared = "" if measured.complete else f", the worst of {measured.searched} that were compared"
+    compared = (
+        "" if measured.complete else f"; the worst of {measured.searched} sets that were compared"
+    )
     columns = f"; {column_line(manifest)}" if manifest.column_names else ""
-    family = f"{'systematic ' if code.systematic else ''}{code.family}"
-    worst = f"{'worst' if measured.complete else 'worst found'} {measured.worst:.1f}"
     size = plural(sum(shard.bytes for shard in manifest.shards), "byte")
     facts = [
         ("store", name),
         ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}{columns}"),
-        ("machines", f"{code.machines}, any {code.recovery} of them enough"),
+        ("machines", machines_of(manifest)),
         (
             "code",
-            f"{family}, condition number {measured.median:.1f} ({worst}), measured on "
-            f"{which}{plural(measured.measured, 'set')} of machines{compared}",
+            f"{code_of(manifest)}, measured on {which}{plural(measured.measured, 'set')} of "
+            f"machines{compared}",
         ),
         *_wrong_answers(manifest),
         (
@@ -74,17 +74,18 @@ def _text(name: str, manifest: Manifest) -> str:
             (
                 shard.file,
                 f"rows {rows.start}..{rows.stop - 1} were computed from other shards, error at "
-                f"most {rows.error_bound:.1e} of the largest entry of X there",
+                f"most {rows.error_bound:.1e} times the largest of the entries of X that are "
+                "coded together",
             )
             for rows in shard.rebuilt
         ]
-    # Under a launcher rank 0 may have a terminal that nobody sees.
+    # Under a launcher the terminal of rank 0 may be invisible.
     is_seen = sys.stdout is not None and sys.stdout.isatty() and detect_launcher() is None
     return facts_table(facts, shutil.get_terminal_size().columns if is_seen else None)
 
 
 def _wrong_answers(manifest: Manifest) -> list[tuple[str, str]]:
-    """How small an error in an answer is seen; nothing where that was not measured."""
+    """Return the size of errors that are detected, if it was measured."""
     seen = _seen_errors(manifest)
     if seen is None:
         return []
@@ -93,22 +94,23 @@ def _wrong_answers(manifest: Manifest) -> list[tuple[str, str]]:
         "" if seen["complete"] else f"; a sample of {plural(seen['measured'], 'set')} was measured"
     )
     if manifest.code.machines == recovery:
-        text = "not seen, since all machines are needed"
+        text = "not detected, because all machines are needed"
     elif seen["error"] is None:
-        text = f"not seen by some {recovery + 1} machines{some}"
+        text = f"not detected by some sets of {recovery + 1} machines{some}"
     else:
         text = (
-            f"any {seen['seen_by']} machines see an error above {seen['error']:.1e} times the sum "
-            f"of the absolute terms of a row (half of all sets: {seen['median_error']:.1e})"
+            f"any {seen['seen_by']} machines detect errors above {seen['error']:.1e} times the "
+            "sum of the absolute terms of a row (half of all sets detect errors above "
+            f"{seen['median_error']:.1e} times that sum)"
         )
         if seen["named_by"]:
-            text += f"; any {seen['named_by']} machines tell which answer is wrong"
+            text += f"; any {seen['named_by']} machines identify the wrong answer"
         text += some
     return [("wrong answers", text)]
 
 
 def _seen_errors(manifest: Manifest) -> dict[str, Any] | None:
-    """What machines beyond L show of a wrong answer; errors as parts of a row's terms."""
+    """Return which errors are detected, relative to the sum of the absolute terms of a row."""
     import numpy as np
 
     found, recovery = manifest.sensitivity, manifest.code.recovery
@@ -128,7 +130,7 @@ def _seen_errors(manifest: Manifest) -> dict[str, Any] | None:
 
 
 def _facts(name: str, store: Store) -> dict[str, Any]:
-    """All that is said to people, and of each shard whether it can be opened."""
+    """Return everything as plain values, and for each shard whether it can be opened."""
     from dataclasses import asdict
 
     from cec_mpi.store.format.shard_files import problem_on_opening

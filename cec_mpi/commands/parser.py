@@ -1,4 +1,4 @@
-"""Options as people type them: what an unknown one was meant to be, values that begin with -."""
+"""Parse command lines: suggest names for unknown options, accept values that begin with -."""
 
 from __future__ import annotations
 
@@ -18,31 +18,33 @@ ALL_HELP = "--help-all"
 
 
 class Processes(Enum):
-    """Which processes a command is the work of."""
+    """The processes that carry out a command."""
 
-    ONE = "one alone, which prints"
-    SHARED = "one, or all ranks where a launcher has started several"
-    RANKS = "ranks, which start MPI"
-    EACH = "each that a launcher has started, for itself, without MPI"
+    ONE = "one process"
+    SHARED = "one process, or all ranks under a launcher"
+    RANKS = "ranks of MPI"
+    EACH = "each process on its own, without MPI"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises instead of leaving: under mpirun all ranks leave together.
+    """A parser that raises instead of exiting, because under mpirun all ranks must exit together.
 
-    Options cannot be abbreviated: a new one would change what an old script means.
+    Options cannot be abbreviated, because a new option would change the meaning of old scripts.
 
     Attributes
     ----------
     commands : dict of str to Parser
-        By their names, where it has any.
+        Parsers of its commands by name.
     processes : Processes
-        Of the command that it is the parser of.
+        The processes that carry out its command.
     common : set of str
-        Names of the options that ``--help`` shows, if there is a ``--help-all`` for the others.
+        Names of the options that ``--help`` shows if ``--help-all`` shows the others.
     special_help : callable
-        Given the values of options, says what to print in place of the usual help, or nothing.
+        Called with the values of options; returns the text to print instead of the usual help, or
+        an empty text.
     hint : callable
-        Given an unknown option and the values of others, says what else it may be.
+        Called with an unknown option and the values of others; returns a suggestion, or an empty
+        text.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -54,12 +56,12 @@ class Parser(argparse.ArgumentParser):
         self.hint: Callable[[str, Mapping[str, str]], str] = lambda option, given: ""
 
     def show_common(self, names: Iterable[str]) -> None:
-        """Have ``--help`` show only these options, and ``--help-all`` all of them."""
+        """Make ``--help`` show only these options, and ``--help-all`` all of them."""
         self.add_argument(ALL_HELP, action="help", help="show all options, in groups, and exit")
         self.common = {*names, "help", "help_all", "verbosity"}
 
     def short_help(self) -> str:
-        """The help with the common options alone."""
+        """Return the help with only the common options."""
         others = [
             each for each in self._actions if each.option_strings and each.dest not in self.common
         ]
@@ -72,7 +74,7 @@ class Parser(argparse.ArgumentParser):
         return text
 
     def named(self, name: str = "") -> Iterator[tuple[str, Parser]]:
-        """Its own name, by default none, and all commands below with theirs."""
+        """Yield this parser and those of all commands below it, with their names."""
         yield name, self
         for word, command in self.commands.items():
             yield from command.named(f"{name} {word}".strip())
@@ -84,19 +86,19 @@ class Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> argparse.Namespace:
-        """As argparse does; a word too many is mostly one of a value without quotes."""
+        """Parse as argparse does; explain a word too many, which mostly lacks quotes."""
         found, left = self.parse_known_args(args, namespace)
         if left:
             raise InputError(
-                f"{left[0]!r} belongs to no option: expected a value of several words in quotes, "
-                "a list with commas and no spaces"
+                f"{left[0]!r} does not belong to an option: put a value of several words in "
+                "quotes, and write a list with commas and without spaces"
             )
         return found
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse does; help and unknown options come before what is missing."""
+        """Parse as argparse does; handle help and unknown options before missing ones."""
         if args is None:
             return super().parse_known_args(args, namespace)
         read = _Read(self, list(args))
@@ -115,12 +117,12 @@ class Parser(argparse.ArgumentParser):
             known = [name[2:] for name in self._option_string_actions if name.startswith("--")]
             meant = self.hint(option, read.given) or closest(option.strip("-"), known, "--")
             if before and not meant:
-                meant = f" after {before}, whose value is given as {before}={word}"
+                meant = f" after {before}; to give {before} this value, write {before}={word}"
             self.error(f"unknown option {option}{meant}")
         return super().parse_known_args(read.words, namespace)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """As argparse does, with what was perhaps meant."""
+        """Check choices as argparse does, and suggest the closest one."""
         if action.choices is not None and value not in action.choices:
             words = [str(choice) for choice in action.choices]
             meant = closest(str(value), words)
@@ -130,19 +132,19 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Read:
-    """Words of one command, told apart without converting them.
+    """Words of one command, sorted into options and values without converting them.
 
     Attributes
     ----------
     words : list of str
-        The same, with an option and a value that begins with - as one word; what is the value of no
-        option comes first, so that it may stand anywhere.
+        The words, with an option and a value that begins with - joined into one word. Words that
+        are not values of options come first, so that users may write them anywhere.
     given : dict of str to str
-        Values of options, and of arguments without one under their names in the help.
+        Values of options, and positional arguments under their names in the help.
     unknown : tuple of str, optional
-        The first unknown option, and the one before it that still has no value, or nothing.
+        The first unknown option, and the option before it if that has no value yet.
     wants_help, wants_all : bool
-        Any help, and that with all options.
+        Whether any help is requested, and whether with all options.
     """
 
     def __init__(self, parser: argparse.ArgumentParser, words: list[str]) -> None:
@@ -151,7 +153,7 @@ class _Read:
         self.unknown: tuple[str, str] | None = None
         self.wants_help = self.wants_all = False
         self._actions = parser._option_string_actions
-        # What comes after a command, and after the first of the remaining words, is for others.
+        # Other parsers read what follows a command, or the first of the remaining words.
         ends = any(
             action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in parser._actions
         )
@@ -174,11 +176,11 @@ class _Read:
         self.given |= dict(zip(names, placed, strict=False))
 
     def _option(self, word: str, words: list[str], before: str) -> str:
-        """Take an option and its value; returns the option where it still wants one."""
+        """Read an option and its value; return the option if it still lacks a value."""
         name, equals, value = word.partition("=")
         action = self._actions.get(name)
         if action is None:
-            short = not word.startswith("--") and word[:2] in self._actions  # as -vv
+            short = not word.startswith("--") and word[:2] in self._actions  # for example -vv
             if not short:
                 self.unknown = self.unknown or (word, before)
             return ""
@@ -187,7 +189,7 @@ class _Read:
         if equals:
             self.given[name] = value
             return ""
-        if action.nargs == "?":  # only what = gives it is its value
+        if action.nargs == "?":  # only a value after = counts
             self.words[-1] = f"{name}={action.const}"
         if action.nargs is not None:
             return ""

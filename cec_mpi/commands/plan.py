@@ -1,4 +1,4 @@
-"""Who would compute which rows, without any machine: plan."""
+"""Show which machine would compute which rows, without starting any: plan."""
 
 from __future__ import annotations
 
@@ -30,32 +30,51 @@ _MOST_SHARDS = 1_000_000
 
 def add_plan(commands: Any) -> None:
     """``cec-mpi plan``."""
-    p = commands.add_parser("plan", help="show who would compute which rows (no MPI)")
-    add_flag(p, "--speeds LIST", "as 2,2,3 or 1/3", values.fractions, required=True)
-    add_flag(p, "--recovery L", "machines that give each row", values.positive, required=True)
+    p = commands.add_parser("plan", help="show which machine would compute which rows")
+    add_flag(
+        p,
+        "--speeds LIST",
+        "relative speeds of machines 1 to N, such as 2,2,3 or 1/3,1,1",
+        values.fractions,
+        required=True,
+    )
+    add_flag(
+        p,
+        "--recovery L",
+        "number of machines that compute each row",
+        values.positive,
+        required=True,
+    )
     add_flag(p, "--rows R", "rows per shard", values.positive, required=True)
     add_flag(
         p,
         "--shards-per-machine LIST",
-        "how many shards each machine holds, as 1,1,4, or one number for all (default: 1)",
+        "number of shards on each machine, such as 1,1,4, or one number for all (default: 1)",
         values.counts,
     )
-    add_flag(p, "--available LIST", "by default all machines", values.machines)
-    add_option(p, Elastic, "stragglers", text="each row on L + S machines")
+    add_flag(
+        p,
+        "--available LIST",
+        "machines that are available, such as 1-3,5 (default: all)",
+        values.machines,
+    )
+    add_option(p, Elastic, "stragglers", text="compute each row on L + S machines (default: 0)")
     add_option(p, Sharing, "scheme")
-    add_flag(p, "--exact", "add the paper's fractions", default=False)
-    add_flag(p, "--steps", "add what Algorithm 1 does, step by step", default=False)
-    add_flag(p, "--figure FILE", "write a picture, too: out.svg, out.pdf or out.png (matplotlib)")
+    add_flag(p, "--exact", "also print the exact fractions of the paper", default=False)
+    add_flag(p, "--steps", "also print the iterations of Algorithm 1", default=False)
+    add_flag(
+        p, "--figure FILE", "also write a figure: out.svg, out.pdf or out.png (needs matplotlib)"
+    )
     add_flag(
         p,
         "--before LIST",
-        "machines that were available in the step before: the picture shows what changes",
+        "machines that were available in the previous step; the figure shows what changes",
         values.machines,
     )
     add_flag(
         p,
         "--draw",
-        "print the assignment as letters (default: on a terminal)",
+        "print the assignment as letters (default: yes on a terminal)",
         choices=["yes", "no"],
     )
     add_json(p)
@@ -65,16 +84,16 @@ def add_plan(commands: Any) -> None:
 def _plan(arguments: argparse.Namespace) -> int:
     everyone = tuple(range(1, len(arguments.speeds) + 1))
     if arguments.before and arguments.figure is None:
-        raise InputError("--before: expected --figure FILE, which shows what changes")
+        raise InputError("--before needs --figure FILE, which shows what changes")
     if arguments.draw == "yes" and arguments.json:
-        raise InputError("--draw yes: expected it without --json")
+        raise InputError("--draw yes cannot be combined with --json")
     speeds = plural(len(everyone), "speed", "is", "are")
     for flag in ("available", "before"):
         given = getattr(arguments, flag)
         if given and max(given) > len(everyone):
             raise InputError(
-                f"--{flag}: machine {max(given)}, and {speeds} given: expected machines from 1 to "
-                f"{len(everyone)}"
+                f"--{flag}: found machine {max(given)}, but {speeds} given: expected machines "
+                f"from 1 to {len(everyone)}"
             )
     if arguments.shards_per_machine is not None:
         return _plan_of_holding(arguments, arguments.available or everyone)
@@ -86,24 +105,25 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _plan_of_holding(arguments: argparse.Namespace, available: Sequence[int]) -> int:
-    """The plan of machines that hold several shards."""
+    """Print the plan of machines that hold several shards."""
     for flag in ("figure", "steps"):
         if getattr(arguments, flag):
-            raise InputError(f"--{flag}: expected it without --shards-per-machine")
+            raise InputError(f"--{flag} cannot be combined with --shards-per-machine")
     counts, machines = arguments.shards_per_machine, len(arguments.speeds)
     counts *= machines if len(counts) == 1 else 1
     if len(counts) != machines:
         raise InputError(
-            f"--shards-per-machine: {len(counts)} numbers, and "
-            f"{plural(machines, 'speed', 'is', 'are')} given: expected one for each machine, or "
-            "one for all"
+            f"--shards-per-machine: found {len(counts)} numbers, but "
+            f"{plural(machines, 'speed', 'is', 'are')} given: expected one number for each "
+            "machine, or one for all"
         )
     if sum(counts) > _MOST_SHARDS:
         raise InputError(
-            f"--shards-per-machine: {plural(sum(counts), 'shard')}: expected at most {_MOST_SHARDS}"
+            f"--shards-per-machine: found {plural(sum(counts), 'shard')}, expected at most "
+            f"{_MOST_SHARDS}"
         )
     if arguments.exact and arguments.stragglers:
-        raise InputError("--exact with --shards-per-machine: expected it without --stragglers")
+        raise InputError("--exact with --shards-per-machine cannot be combined with --stragglers")
     plan = _explained(arguments, available, counts)
     put(json.dumps(plan, allow_nan=False) if arguments.json else _text(arguments, plan))
     return 0
@@ -148,9 +168,7 @@ def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
     check_suffix(arguments.figure)
     machines = len(arguments.speeds)
     if machines > _MOST_DRAWN:
-        raise InputError(
-            f"--figure of {machines} machines: expected at most {_MOST_DRAWN}, to be seen"
-        )
+        raise InputError(f"--figure: found {machines} machines, expected at most {_MOST_DRAWN}")
     panels = [_shares(plan, arguments.speeds)]
     if arguments.before:
         try:
@@ -181,7 +199,7 @@ def _shares(plan: dict[str, Any], speeds: Sequence[Fraction]) -> Shares:
 
 
 def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
-    """A plan for people: machines, then blocks in the order of the rows."""
+    """Return a plan as text: machines, then blocks in the order of their rows."""
     seen, width = _is_seen(), shutil.get_terminal_size().columns
     drawn = seen if arguments.draw is None else arguments.draw == "yes"
     lines, notes = _machines(plan, arguments.speeds), list[str]()
@@ -192,11 +210,11 @@ def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
     lines += ["", *_blocks(plan, lettered=drawn), *notes, ""]
     if "copies" in plan:
         shards = plural(plan["copies"], "shard")
-        lines.append(f"each row: {shards}, at most {plan['most_shards']} of a machine")
+        lines.append(f"each row: {shards}, at most {plan['most_shards']} of them on one machine")
     lines.append(_makespan(plan))
     without = plan.get("bound_without_stragglers")
     if without is not None:
-        lines[-1] += f"; without --stragglers none is below {without:g}"
+        lines[-1] += f"; without --stragglers the lower bound is {without:g}"
     lines += _fractions(plan)
     if "iterations" in plan:
         lines += ["", *steps_table(plan["available"], plan["iterations"], width if seen else None)]
@@ -272,4 +290,4 @@ def _makespan(plan: dict[str, Any]) -> str:
     makespan, bound = plan["makespan"], plan["bound"]
     if makespan is None or bound is None:
         return f"makespan more than {sys.float_info.max:.3g}"
-    return f"makespan {makespan:g} (no assignment is below {bound:g})"
+    return f"makespan {makespan:g} (lower bound {bound:g})"

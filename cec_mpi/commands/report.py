@@ -1,4 +1,4 @@
-"""What runs left, as a page, figures, a table or a trace, and what they do now: report, top."""
+"""Show finished and current runs: report, top."""
 
 from __future__ import annotations
 
@@ -32,19 +32,33 @@ _SMALLEST_PAUSE = 2.0  # times what a page took to make
 
 def add_report(commands: Any) -> None:
     """``cec-mpi report``."""
-    p = commands.add_parser("report", help="show what runs did, as a page to look at")
+    p = commands.add_parser("report", help="write a report on runs, as a page of HTML")
     p.add_argument(
-        "runs", metavar="DIR", nargs="+", help="results of a run, also of one that still goes"
+        "runs", metavar="DIR", nargs="+", help="directory of a run, which may still be running"
     )
-    add_flag(p, "--out FILE", "the page, as report.html", values.path)
-    add_flag(p, "--title TEXT", "of the page; by default the names of the runs")
-    add_flag(p, "--step LIST", "show the assignments of these steps too, as 7,300-302", _steps)
-    add_flag(p, "--watch", "write all anew every few seconds until the runs end", default=False)
-    add_flag(p, "--figures DIR", "figures for papers, as SVG and PNG (matplotlib)", values.path)
-    add_flag(p, "--csv FILE", "a table with a row for each step", values.path)
-    add_flag(p, "--trace FILE", "a trace that Perfetto opens, a track a machine", values.path)
-    add_flag(p, "--steps A:B", "the steps of --trace, from A to before B", _window)
-    add_option(p, RunOptions, "progress", text="of --watch: auto, plain (lines) or off")
+    add_flag(p, "--out FILE", "write the page to this file, such as report.html", values.path)
+    add_flag(p, "--title TEXT", "title of the page (default: the names of the runs)")
+    add_flag(
+        p, "--step LIST", "also show the assignments of these steps, such as 7,300-302", _steps
+    )
+    add_flag(p, "--watch", "update the files every few seconds until the runs end", default=False)
+    add_flag(
+        p,
+        "--figures DIR",
+        "write figures for papers, as SVG and PNG (needs matplotlib)",
+        values.path,
+    )
+    add_flag(p, "--csv FILE", "write a table with a row for each step", values.path)
+    add_flag(
+        p, "--trace FILE", "write a trace for Perfetto, with a track for each machine", values.path
+    )
+    add_flag(p, "--steps A:B", "steps in --trace: from A up to, but not including, B", _window)
+    add_option(
+        p,
+        RunOptions,
+        "progress",
+        text="how --watch shows progress: auto, plain (lines) or off (default: auto)",
+    )
     p.set_defaults(command=_report)
 
 
@@ -55,7 +69,7 @@ def _steps(text: str) -> frozenset[int]:
         low = values.whole(first)
         high = values.whole(last) if dash else low
         if not low <= high < low + 1000:
-            raise argparse.ArgumentTypeError(f"{text!r}: expected step numbers, as 7,300-302")
+            raise argparse.ArgumentTypeError(f"{text!r}: expected step numbers, such as 7,300-302")
         found.update(range(low, high + 1))
     return frozenset(found)
 
@@ -64,7 +78,7 @@ def _window(text: str) -> tuple[int, int]:
     first, colon, last = text.partition(":")
     window = values.whole(first or "0"), values.whole(last) if last else 2**63
     if not colon or not window[0] < window[1]:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected two steps, as 100:200")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected two steps, such as 100:200")
     return window
 
 
@@ -78,13 +92,13 @@ def _report(arguments: argparse.Namespace) -> int:
     else:
         for run in _write(arguments, wanted):
             if not run.steps:
-                warn(f"{run.name} has no step")
+                warn(f"{run.name} has no steps")
     say(printable(f"{listed(made, 4)}: {listed(arguments.runs, 5)}"))
     return 0
 
 
 class _Anew:
-    """What is shown of a report that is written anew: the words of the moment."""
+    """The display of ``report --watch``: one line."""
 
     def __init__(self, words: str) -> None:
         self.words = words
@@ -97,9 +111,9 @@ class _Anew:
 
 
 def _watch(arguments: argparse.Namespace, wanted: dict[str, Path], made: str) -> None:
-    """Write what is wanted until the runs end, and say so by the rules of --progress."""
+    """Write the files until the runs end, and show it as --progress says."""
     runs = listed(arguments.runs, 5)
-    view = _Anew(f"{made}: anew every {_EVERY:g} s until the end of {runs}")
+    view = _Anew(f"{made}: updated every {_EVERY:g} s until the end of {runs}")
     with shown(view, arguments.progress) as lock:
         if lock is not None:
             tell(f"cec-mpi: {view.line()}")
@@ -118,7 +132,7 @@ def _watch(arguments: argparse.Namespace, wanted: dict[str, Path], made: str) ->
 
 
 def _is_beginning(run: str) -> bool:
-    """Whether a run has its directory, and nothing in its records yet."""
+    """Whether a run has its directory, but no records yet."""
     try:
         with os.fdopen(open_regular(Path(run) / STEPS), "rb") as stream:
             begun = stream.readline(LONGEST_LINE).endswith(b"\n")
@@ -131,25 +145,27 @@ def _is_beginning(run: str) -> bool:
 
 def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:
     if not wanted and not arguments.figures:
-        raise InputError("nothing to write: expected --out FILE, as --out report.html")
+        raise InputError("nothing to write: expected --out FILE, such as --out report.html")
     if arguments.step and not arguments.out and not arguments.figures:
         raise InputError(
-            "--step says whose assignments are drawn: expected --out FILE or --figures DIR too"
+            "--step needs --out FILE or --figures DIR, where the assignments are drawn"
         )
     if arguments.title and not arguments.out:
-        raise InputError("--title is that of the page: expected --out FILE too")
+        raise InputError("--title needs --out FILE, the page with this title")
     if arguments.steps and "trace" not in wanted:
-        raise InputError("--steps says which steps --trace has: expected --trace FILE too")
+        raise InputError("--steps needs --trace FILE, the trace of these steps")
     if "trace" in wanted and len(arguments.runs) > 1:
-        raise InputError(f"--trace of {len(arguments.runs)} runs: expected one DIR")
+        raise InputError(f"--trace: found {len(arguments.runs)} runs, expected one DIR")
     homes = {Path(os.path.realpath(run)) for run in arguments.runs}
     names: set[Path] = set()
     for flag, path in wanted.items():
         real = Path(os.path.realpath(path))
         if real.parent in homes and _is_of_a_run(real.name):
-            raise InputError(f"--{flag} {path} is of the run itself: expected another file")
+            raise InputError(
+                f"--{flag} {path} would replace a file of the run: expected another name"
+            )
         if real in names:
-            raise InputError(f"--{flag} {path} is another file of the report: expected another one")
+            raise InputError(f"--{flag} {path} is named twice: expected a file of its own")
         names.add(real)
 
 
@@ -165,14 +181,14 @@ def _are_going(runs: Sequence[Run]) -> bool:
 
 
 def _check_asked(asked: frozenset[int], runs: Sequence[Run], is_watching: bool) -> None:
-    """Steps whose assignments are to be shown have to be there, when no more are waited for."""
+    """Raise or warn if steps of --step are missing and no more are expected."""
     missing = sorted(t for t in asked if not any((run.numbers["step"] == t).any() for run in runs))
     if not missing or (is_watching and _are_going(runs)):
         return
     there = []
     for run in runs:
         numbers = run.numbers["step"]
-        has = f"steps {numbers.min():.0f} to {numbers.max():.0f}" if run.steps else "no step"
+        has = f"steps {numbers.min():.0f} to {numbers.max():.0f}" if run.steps else "no steps"
         there.append(f"{run.name} has {has}")
     problem = f"--step {few(missing, 5)}: {listed(there, 5)}"
     if not is_watching:
@@ -181,7 +197,7 @@ def _check_asked(asked: frozenset[int], runs: Sequence[Run], is_watching: bool) 
 
 
 def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> list[Run]:
-    """Write what is wanted, all of it or nothing; the runs as they were then."""
+    """Write all files or none; return the runs as they were then."""
     from cec_mpi.report.data import About, data_of
     from cec_mpi.report.exports.figures import figures_of
     from cec_mpi.report.exports.tables import table_of
@@ -216,12 +232,17 @@ def add_top(commands: Any) -> None:
     """``cec-mpi top``."""
     p = commands.add_parser(
         "top",
-        help="show a run that is going elsewhere, from its files",
-        description="Show how far a run is and what its machines do, until it is over; q leaves.",
+        help="show a current run, from its files",
+        description="Show the progress of a run and what its machines do, until it ends. Press q "
+        "to leave.",
     )
-    p.add_argument("out", metavar="DIR", type=values.path, help="of the results of cec-mpi run")
-    add_flag(p, "--every SECONDS", "between two looks (default: 1)", values.seconds, default=1.0)
-    add_flag(p, "--once", "print it as it is now", default=False)
+    p.add_argument(
+        "out", metavar="DIR", type=values.path, help="directory of the run (its --out DIR)"
+    )
+    add_flag(
+        p, "--every TIME", "time between two updates (default: 1s)", values.seconds, default=1.0
+    )
+    add_flag(p, "--once", "print the current state and exit", default=False)
     p.set_defaults(command=_top)
 
 

@@ -1,4 +1,4 @@
-"""Computing with a store: run, and join."""
+"""Compute with a store: run and join."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def add_run(commands: Any) -> None:
         help="compute with a store",
         usage="%(prog)s STORE [TASK] [KEY=VALUE ...] --out DIR [OPTIONS]",
         description="Compute with a store, for example: cec-mpi run STORE svd k=5 --out DIR. This "
-        "starts machines on this computer and continues if some are lost. Under mpirun -n N+1 all "
-        "ranks make each step together by MPI; with --elastic the run continues without lost "
-        "machines there, too.",
+        "starts machines on this computer and continues if some of them are lost. Under mpirun -n "
+        "N+1 every rank is a process of the run: by default all ranks take part in every step by "
+        "MPI; with --elastic the run continues without lost ranks.",
     )
     p.special_help = _help_of_task
     p.hint = _hint
@@ -39,7 +39,7 @@ def add_run(commands: Any) -> None:
     p.add_argument(
         "store",
         metavar="STORE",
-        help="a directory that encode made; {host} in it is the name of each node",
+        help="directory made by encode; {host} stands for the name of the node",
     )
     p.add_argument(
         "task",
@@ -53,7 +53,7 @@ def add_run(commands: Any) -> None:
         nargs="*",
         metavar="KEY=VALUE",
         default=[],
-        help="options of the task: cec-mpi task TASK lists them",
+        help="options of the task (cec-mpi task TASK lists them)",
     )
     for group in groups:
         add_options(p, group)
@@ -65,18 +65,19 @@ def add_join(commands: Any) -> None:
     """``cec-mpi join``."""
     p = commands.add_parser(
         "join",
-        help="be a machine of an elastic run",
-        description="Be a machine of an elastic run until it ends (exit code 0), this process is "
-        "told to leave by SIGTERM or SIGUSR1 (6), the run is gone or this machine cannot compute "
-        "(3), or its answers were wrong (7). No MPI is needed: srun -n K or mpiexec -n K start K "
-        "machines.",
+        help="join an elastic run as a machine",
+        description="Join an elastic run as a machine. The process ends when the run ends (exit "
+        "code 0), when SIGTERM or SIGUSR1 tells it to leave (6), when the run cannot be reached "
+        "or this machine cannot compute (3), or when its answers were wrong (7). MPI is not "
+        "needed: srun -n K or mpiexec -n K starts K machines.",
     )
     p.add_argument(
         "file",
         metavar="FILE",
         type=values.path,
-        help="the connection file of the run (DIR/connection.json, or its --accept FILE); or "
-        "HOST:PORT, with the key in the variable CEC_MPI_KEY, if the run has --listen",
+        help="connection file of the run (DIR/connection.json, or its --accept FILE); or "
+        "HOST:PORT, with the key in the environment variable CEC_MPI_KEY, if the run was given "
+        "--listen",
     )
     add_options(p, JoinOptions)
     p.processes = Processes.EACH
@@ -84,13 +85,13 @@ def add_join(commands: Any) -> None:
 
 
 def _help_of_task(given: Mapping[str, str]) -> str:
-    """What the task takes, where the words name one."""
+    """Return the help of the task, if the words name one."""
     task = given.get("TASK", "")
     return task_text(task) if task and not is_setting(task) else ""
 
 
 def _hint(option: str, given: Mapping[str, str]) -> str:
-    """What an unknown option may have been meant to be."""
+    """Suggest what to write instead of an unknown option."""
     return if_removed(option) or option_of_task(option, given)
 
 
@@ -119,11 +120,13 @@ def _run(arguments: argparse.Namespace) -> int:
         launcher = None
     if run.serial:
         if launcher is not None:
-            raise InputError(f"--serial: {launcher.name} started {launcher.size} processes")
+            raise InputError(
+                f"--serial runs in one process, but {launcher.name} started {launcher.size}"
+            )
         if options.is_elastic or options.start_timeout is not None:
             raise InputError(
-                "--serial: expected no options for machines that are processes (--elastic and "
-                "those that imply it, --start-timeout)"
+                "--serial cannot be combined with options for processes (--start-timeout, "
+                "--elastic and options that imply it)"
             )
     if run.serial or options.is_elastic or launcher is None:
         perform = run_alone if run.serial else run_elastic

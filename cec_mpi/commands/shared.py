@@ -1,4 +1,4 @@
-"""What several commands on stores have in common."""
+"""Functions that several commands on stores share."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _LONGEST = 24  # characters of a name
 
 
 def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.Namespace) -> int:
-    """Do `body` with the threads of this process, or on rank 0 with those of all ranks.
+    """Call `body` with a runner of this process' threads, or on rank 0 of those of all ranks.
 
     Parameters
     ----------
     doing : str
-        As people read it.
+        Name of the work in the display of progress.
     body : callable
     arguments : argparse.Namespace
-        Of a command that ranks may share: how progress is shown, and how long they have to start.
+        Arguments of the command; ``progress`` and ``start_timeout`` are read.
     """
     choice = arguments.progress
     launcher = detect_launcher()
@@ -53,7 +53,7 @@ def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.N
 def add_store_command(
     commands: Any, name: str, perform: Callable[[argparse.Namespace], int], **texts: str
 ) -> Parser:
-    """A command on a store that several ranks may share."""
+    """Add a command on a store that several ranks may share."""
     p: Parser = commands.add_parser(name, **texts)
     p.processes = Processes.SHARED
     p.add_argument("store", metavar="STORE", help="a directory that encode made")
@@ -66,7 +66,7 @@ def add_memory(p: argparse.ArgumentParser) -> None:
     add_flag(
         p,
         "--memory SIZE",
-        "the most that each process takes above a bare Python (default: 512M)",
+        "memory that each process may use in addition to Python itself (default: 512M)",
         values.size,
         default=values.size("512M"),
     )
@@ -78,21 +78,29 @@ def add_json(p: argparse.ArgumentParser, text: str = "print one JSON object") ->
 
 
 def described(manifest: Manifest) -> str:
-    """A store in one line."""
-    code = manifest.code
-    family = f"{'systematic ' if code.systematic else ''}{printable(code.family)}"
+    """Describe a store in one line."""
     return (
-        f"{manifest.rows} x {manifest.columns} {manifest.dtype} on "
-        f"{plural(code.machines, 'machine')}, any "
-        f"{code.recovery} of them enough; {plural(manifest.rows_per_shard, 'row')} per shard; "
-        f"{family} code, condition number {code.conditioning.median:.1f} "
-        f"({'worst' if code.conditioning.complete else 'worst found'} "
-        f"{code.conditioning.worst:.1f})"
+        f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {machines_of(manifest)}; "
+        f"{plural(manifest.rows_per_shard, 'row')} per shard; {code_of(manifest)}"
     )
 
 
+def machines_of(manifest: Manifest) -> str:
+    """Return the number of machines of a store, and how many of them suffice."""
+    code = manifest.code
+    return f"{plural(code.machines, 'machine')}, any {code.recovery} of them suffice"
+
+
+def code_of(manifest: Manifest) -> str:
+    """Return the code of a store with its condition number."""
+    code, found = manifest.code, manifest.code.conditioning
+    family = f"{'systematic ' if code.systematic else ''}{printable(code.family)}"
+    worst = f"{'worst' if found.complete else 'worst found'} {found.worst:.1f}"
+    return f"{family} code, condition number {found.median:.1f} ({worst})"
+
+
 def column_line(manifest: Manifest) -> str:
-    """How many columns X has, and the first and last of their names."""
+    """Return the number of columns of X, with the first and last of their names."""
     names = [
         (name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}...") or "(no name)"
         for name in manifest.column_names

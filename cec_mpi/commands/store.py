@@ -1,4 +1,4 @@
-"""Commands on stores that are there: verify, repair, decode, add-machine, stage."""
+"""Commands on existing stores: verify, repair, decode, add-machine, stage."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def add_verify(commands: Any) -> None:
         commands,
         "verify",
         _verify,
-        help="read every shard of a store and check every block",
-        description="Read all of a store and check it; under mpirun all ranks share the work.",
+        help="read a store and check every block",
+        description="Read all shards of a store and check every block. Under mpirun all ranks "
+        "share the work.",
     )
 
 
@@ -58,12 +59,12 @@ def _verify(arguments: argparse.Namespace) -> int:
                 f"{', '.join(damaged)}"
             )
         if condition.other_problems:
-            after = "cec-mpi repair mends that"
+            after = "cec-mpi repair restores them"
             if condition.lost:
                 lost = " and ".join(condition.lost)
-                after = f"nothing else says what {lost} said: bring one back, or encode X anew"
+                after = f"{lost} cannot be restored: copy one back from a backup, or encode X again"
             raise DamagedStoreError(
-                f"{arguments.store}: all shards are good, but not "
+                f"{arguments.store}: all shards are good, but not all other files: "
                 f"{', '.join(condition.other_problems)} ({after})"
             )
         return 0
@@ -77,14 +78,14 @@ def add_repair(commands: Any) -> None:
         commands,
         "repair",
         _repair,
-        help="rebuild the damaged and missing blocks of a store from good ones",
-        description="Rebuild what is damaged from any L good shards, and compare all where more "
-        "are good; under mpirun all ranks share the work.",
+        help="rebuild damaged and missing blocks of a store",
+        description="Rebuild damaged blocks from any L good shards. If more than L are good, also "
+        "compare them with each other. Under mpirun all ranks share the work.",
     )
     add_flag(
         p,
         "--machine n",
-        "rebuild only this shard, and blame it where shards disagree",
+        "rebuild only this shard, and treat it as the wrong one if shards disagree",
         values.positive,
     )
     add_memory(p)
@@ -100,16 +101,18 @@ def _repair(arguments: argparse.Namespace) -> int:
             say(f"{name}: restored")
         for n, kind in done.replaced.items():
             say(
-                f"{shard_name(n)}: was {kind}, which is left as it is; the store has a file of its "
-                "own now"
+                f"{shard_name(n)}: replaced {kind} by a file of the store's own (its target is "
+                "unchanged)"
             )
         for n, rows in done.rebuilt.items():
-            why = " (its checksums were right, its numbers were not)" if n in done.named else ""
+            why = (
+                " (its numbers were wrong, though its checksums matched)" if n in done.named else ""
+            )
             say(f"{shard_name(n)}: {rows} rebuilt{why}")
         if done.rebuilt:
             say(
-                f"error: at most {done.error_bound:.1e} of the largest entry of X at the same "
-                f"place of its parts{_as_encoded(arguments.store)}"
+                f"error: at most {done.error_bound:.1e} times the largest of the entries of X "
+                f"that are coded together{_as_encoded(arguments.store)}"
             )
         found = (done.restored, done.lost, done.rebuilt, done.unsettled, done.left, done.named)
         if not any(found):
@@ -120,8 +123,8 @@ def _repair(arguments: argparse.Namespace) -> int:
             problems.append(f"still damaged: {', '.join(map(shard_name, left))}")
         if done.lost:
             problems.append(
-                f"{' and '.join(done.lost)} cannot be made again: bring one of them back, or "
-                "encode X anew"
+                f"{' and '.join(done.lost)} cannot be restored: copy one of them back from a "
+                "backup, or encode X again"
             )
         if problems:
             raise DamagedStoreError(f"{arguments.store}: {'; '.join(problems)}")
@@ -136,20 +139,20 @@ def add_decode(commands: Any) -> None:
         commands,
         "decode",
         _decode,
-        help="get the matrix X back from a store",
-        description="Decode X from any L good shards; under mpirun all ranks share the work.",
+        help="decode the matrix X from a store",
+        description="Decode X from any L good shards. Under mpirun all ranks share the work.",
     )
     p.add_argument(
         "out",
         metavar="OUT",
         type=values.path,
-        help="the file to make: .npy, .csv, .tsv, file.h5::/dataset or array.zarr",
+        help="file to create: .npy, .csv, .tsv, file.h5::/dataset or array.zarr",
     )
     add_flag(
         p,
         "--delimiter CHAR",
-        "of a text table: one character, or tab, semicolon, space; by default a comma, in "
-        ".tsv a tab",
+        "delimiter of a text table: one character, or tab, semicolon, space (default: a comma, or "
+        "a tab in .tsv)",
     )
     add_memory(p)
 
@@ -166,8 +169,8 @@ def _decode(arguments: argparse.Namespace) -> int:
             runner=runner,
         )
         say(
-            f"{arguments.out}: error at most {bound:.1e} of the largest entry at the same "
-            f"place of the parts of X{_as_encoded(arguments.store)}"
+            f"{arguments.out}: error at most {bound:.1e} times the largest of the entries of X "
+            f"that are coded together{_as_encoded(arguments.store)}"
         )
         return 0
 
@@ -175,10 +178,10 @@ def _decode(arguments: argparse.Namespace) -> int:
 
 
 def _as_encoded(store: str) -> str:
-    """What an error bound is relative to, if that is not X as it is."""
+    """Return what to add to an error bound if the rows of X were scaled."""
     from cec_mpi.store import open_store
 
-    return ", with rows scaled" if open_store(store).manifest.row_exponents else ""
+    return ", after the scaling of rows" if open_store(store).manifest.row_exponents else ""
 
 
 def add_add_machine(commands: Any) -> None:
@@ -187,11 +190,11 @@ def add_add_machine(commands: Any) -> None:
         commands,
         "add-machine",
         _add_machine,
-        help="make a shard for one machine more",
-        description="Make the shard of machine N + 1 from any L good shards; under mpirun all "
+        help="add a shard for one more machine",
+        description="Compute the shard of machine N + 1 from any L good shards. Under mpirun all "
         "ranks share the work.",
     )
-    add_option(p, SessionOptions, "seed", text="of the new row of the code")
+    add_option(p, SessionOptions, "seed", text="seed of the new row of the code (default: 0)")
     add_memory(p)
 
 
@@ -215,15 +218,23 @@ def add_stage(commands: Any) -> None:
         "stage",
         _stage,
         help="copy each machine's shard to its own node",
-        description="Copy each machine's shard to the node that it runs on, checked: mpirun -n "
-        "N+1 cec-mpi stage STORE '/scratch/{host}'. Runs of the same store find the copies.",
+        description="Copy each machine's shard to the node of that machine, and check the copy: "
+        "mpirun -n N+1 cec-mpi stage STORE '/scratch/{host}'. Later runs with the same store use "
+        "the copies.",
     )
     p.add_argument(
-        "directory", metavar="DIR", type=values.path, help="on each node; {host} is its name"
+        "directory",
+        metavar="DIR",
+        type=values.path,
+        help="directory on each node; {host} stands for the name of the node",
     )
-    add_option(p, Available, "machines", text="only these, as for run")
+    add_option(
+        p, Available, "machines", text="copy only the shards of these machines, such as 1-3,5"
+    )
     add_options(p, Placed)
-    add_option(p, Sharing, "speeds", text="as run will be given, for --shards-per-machine auto")
+    add_option(
+        p, Sharing, "speeds", text="the same as for run; needed for --shards-per-machine auto"
+    )
 
 
 def _stage(arguments: argparse.Namespace) -> int:
@@ -237,9 +248,9 @@ def _stage(arguments: argparse.Namespace) -> int:
 
     def report(staged: Any) -> None:
         for host, machine, size in staged:
-            say(f"machine {machine} on {host}: {plural(size, 'byte') if size else 'was there'}")
+            say(f"machine {machine} on {host}: {plural(size, 'byte') if size else 'already there'}")
         if not remember_stage(Path(store), pattern):
-            put(printable(f"{store} cannot be written: give run --staged '{pattern}'"))
+            put(printable(f"{store} cannot be written, so give later runs --staged '{pattern}'"))
 
     launcher = detect_launcher()
     if launcher is None or launcher.size == 1:

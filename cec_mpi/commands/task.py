@@ -1,4 +1,4 @@
-"""What tasks there are, and what each takes and returns: task, and the help of run."""
+"""List tasks, and describe the options and results of one: task, and the help of run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_task(commands: Any) -> None:
     p = commands.add_parser(
         "task",
         help="list the tasks, or the options and results of one",
-        description="List the tasks of cec-mpi run, or what one of them takes and returns.",
+        description="List the tasks of cec-mpi run, or the options and results of one task.",
     )
     p.add_argument("name", nargs="?", metavar="NAME", help="power, svd, ..., or my_module:function")
     p.special_help = lambda given: task_text(given["NAME"]) if "NAME" in given else ""
@@ -38,18 +38,21 @@ def _list() -> str:
 
     width = max(map(len, TASKS))
     lines = [f"{name:{width}}  {describe(task).summary}" for name, task in TASKS.items()]
-    lines += ["", "cec-mpi task NAME says what one of them takes and returns, and so it does of a"]
-    lines += ["function of your own, as my_module:function."]
+    lines += [
+        "",
+        "cec-mpi task NAME shows the options and results of a task. NAME may also be a function",
+    ]
+    lines += ["of your own: my_module:function."]
     return "\n".join(lines)
 
 
 def task_text(name: str) -> str:
-    """What a task takes and returns.
+    """Describe the options and results of a task.
 
     Raises
     ------
     InputError
-        There is no such task, or its module cannot be imported.
+        The task does not exist, or its module cannot be imported.
     """
     from cec_mpi.run.settings import OF_MATVEC
     from cec_mpi.tasks import TASKS, find_task, options_of
@@ -66,7 +69,10 @@ def task_text(name: str) -> str:
         lines += [f"  {option:<15}  {text}" for option, text in OF_MATVEC.items()]
     else:
         lines += _options(found)
-    lines += ["", "results, arrays as NAME.npy in DIR, all else in its summary.json:"]
+    lines += [
+        "",
+        "results (arrays are saved as DIR/NAME.npy, numbers and text in DIR/summary.json):",
+    ]
     for title, meaning in found.results or [("result", "")]:
         first, *others = _wrapped(f"  {title:<15}  {meaning}" if title else f"  {meaning}", "")
         lines += [first, *(each for other in others for each in _wrapped(other, " " * 19))]
@@ -74,7 +80,7 @@ def task_text(name: str) -> str:
 
 
 def _options(found: Description) -> list[str]:
-    """What a task takes, line by line."""
+    """Return the lines that describe the options of a task."""
     lines = []
     for option in found.options:
         facts = [option.kind]
@@ -92,14 +98,14 @@ def _options(found: Description) -> list[str]:
 
 
 def option_of_task(option: str, given: Mapping[str, str]) -> str:
-    """How an unknown option of run is given, where the task has one of that name."""
+    """Return how to write an unknown option of run if it is an option of the task."""
     from cec_mpi.run.settings import OF_MATVEC
     from cec_mpi.tasks import TASKS, options_of
 
     name = option.lstrip("-").replace("-", "_")
     task = TASKS.get(given.get("TASK", "matvec"))
     known = OF_MATVEC if task is TASKS["matvec"] else options_of(task) if task else None
-    return f" (an option of the task is given as {name}=VALUE)" if name in (known or ()) else ""
+    return f" (for the option of the task, write {name}=VALUE)" if name in (known or ()) else ""
 
 
 def _wrapped(text: str, indent: str) -> list[str]:

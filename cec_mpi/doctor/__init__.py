@@ -1,1 +1,1 @@
-"""Whether processes, cores, wire and store fit together: facts, findings, measurements."""
+"""Check processes, cores, network and store before a run: facts, findings, measurements."""

@@ -1,4 +1,4 @@
-"""What would be better about how ranks were started, and what is slow: findings of doctor."""
+"""Findings of doctor: how to start ranks better, and what is slow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cec_mpi.text import listed, plural
 
 
 def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[Finding]:
-    """Whether ranks should be bound otherwise: to more cores, or to one NUMA domain each."""
+    """Advise to bind ranks to more cores, or to one NUMA domain each."""
     idle: dict[Place, str] = {}
     spread: dict[Place, str] = {}
     few: dict[Place, str] = {}
@@ -29,19 +29,20 @@ def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[F
     to_domains = binding(launcher, "numa")
     remedies = (
         (
-            "ranks are bound to one core and leave others idle on",
+            "ranks are bound to one core, and other cores are idle on",
             idle,
             f"start them with {binding(launcher, 'none')}",
         ),
         (
             "machines may move between NUMA domains on",
             spread,
-            f"{to_domains} keeps each beside its memory (and --shards ram has it read its own)",
+            f"{to_domains} keeps each machine near its memory (--shards ram also copies its shard "
+            "there)",
         ),
         (
             "machines spread over NUMA domains on",
             few,
-            f"one machine per domain and {to_domains} read memory faster than one per node",
+            f"one machine per domain with {to_domains} reads memory faster than one per node",
         ),
     )
     return [
@@ -54,7 +55,7 @@ def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[F
 def different_versions(
     versions: Sequence[Mapping[str, str]], hosts: Sequence[str]
 ) -> list[Finding]:
-    """What is installed in different versions; results may then differ in their last digits."""
+    """Warn of different versions on ranks: results may then differ in their last digits."""
     findings = []
     for name in versions[0]:
         by_version: dict[str, list[str]] = {}
@@ -67,7 +68,7 @@ def different_versions(
 
 
 def bandwidth_text(rate: float) -> str:
-    """Bytes per second for people.
+    """Return a bandwidth with its unit.
 
     Examples
     --------
@@ -78,15 +79,15 @@ def bandwidth_text(rate: float) -> str:
 
 
 def slow_wires(places: Sequence[Place], bandwidths: Sequence[float]) -> list[Finding]:
-    """Nodes that rank 0 reaches at less than a quarter of the usual bandwidth.
+    """Warn of nodes that rank 0 reaches at less than a quarter of the usual bandwidth.
 
-    Usual is the middle one of the other nodes, each by its best rank: ranks on rank 0's own
-    node have no wire between them.
+    The usual bandwidth is the median of the other nodes, each by its best rank. The node of rank 0
+    is left out, because it uses no network.
 
     Parameters
     ----------
     places : sequence of Place
-        Of each rank.
+        Place of each rank.
     bandwidths : sequence of float
         Bytes per second to ranks 1 and on.
     """
@@ -104,7 +105,7 @@ def slow_wires(places: Sequence[Place], bandwidths: Sequence[float]) -> list[Fin
     return [
         Finding(
             "warning",
-            f"a slow wire between rank 0 and {where_found(slow)}: {bandwidth_text(usual)} is "
-            "usual; leave that node out, or look at its network",
+            f"the network between rank 0 and {where_found(slow)} is slow ({bandwidth_text(usual)} "
+            "is usual): leave this node out, or check its network",
         )
     ]

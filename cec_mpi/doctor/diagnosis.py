@@ -1,6 +1,6 @@
-"""What doctor makes of what it has seen: findings, and what the machine is good for.
+"""Findings of doctor from its facts, and an estimate of step times.
 
-Facts in, text and plain values out.
+These functions measure nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cec_mpi.processes.places import by_node
 from cec_mpi.tables import aligned, facts_table
 from cec_mpi.text import plural, printable
 
-_WIDTH = 120  # columns: a launcher hides how wide the terminal is
+_WIDTH = 120  # columns: the width of the terminal is unknown under a launcher
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """Errors first, then warnings, then advice."""
+    """Return findings: errors first, then warnings, then advice."""
     hosts = [place.host for place in facts.places]
     found = [
         *_of_launchers(facts),
@@ -34,7 +34,7 @@ def findings(facts: Facts) -> list[Finding]:
         *advise_binding(facts.places, facts.launcher),
     ]
     if any(version["BLAS"] == "unknown" for version in facts.versions):
-        text = "NumPy has a BLAS whose threads cannot be limited from here: set OMP_NUM_THREADS"
+        text = "the threads of NumPy's BLAS cannot be limited from here: set OMP_NUM_THREADS"
         found.append(Finding("warning", f"{text}={min(facts.threads)}"))
     order = ("error", "warning", "advice")
     return sorted(found, key=lambda finding: order.index(finding.kind))
@@ -44,19 +44,19 @@ def _of_launchers(facts: Facts) -> Iterator[Finding]:
     own = facts.library
     on_path = maker_of(facts.mpirun)
     if own.maker and on_path and on_path != own.maker:
-        use = f"use {own.program}" if own.program else "put its own on PATH"
-        yield Finding("warning", f"mpirun on PATH is not that of {own.name}: {use}")
+        use = f"use {own.program}" if own.program else "put the one of this MPI on PATH"
+        yield Finding("warning", f"mpirun on PATH does not belong to {own.name}: {use}")
     if facts.srun is not None and own.maker and own.srun_kind not in facts.srun:
         yield Finding(
             "advice",
-            f"this Slurm has no srun --mpi={own.srun_kind}, which {own.name} needs: start with "
+            f"this Slurm does not have srun --mpi={own.srun_kind}, which {own.name} needs: use "
             f"{own.program or 'mpirun'} in the batch script",
         )
     elif facts.srun is not None and own.maker and facts.srun_problem:
         yield Finding(
             "warning",
-            f"this Slurm lists srun --mpi={own.srun_kind}, which {own.name} needs, and cannot load "
-            f"it: {facts.srun_problem}",
+            f"this Slurm lists srun --mpi={own.srun_kind}, which {own.name} needs, but cannot "
+            f"load it: {facts.srun_problem}",
         )
 
 
@@ -77,13 +77,13 @@ def _of_store(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 f"machine {each.machine} on {each.host}: {each.path}: {each.problem}; cec-mpi "
-                f"repair {facts.store} makes it again from the others",
+                f"repair {facts.store} rebuilds it from the others",
             )
 
 
 def report(facts: Facts) -> str:
-    """All of it in lines: a table of nodes, what was found, what the machine is good for."""
-    launcher = facts.launcher.name if facts.launcher else "none (one process alone)"
+    """Return the report as text: a table of nodes, findings, and an estimate of step times."""
+    launcher = facts.launcher.name if facts.launcher else "none (one process)"
     pairs = [*facts.versions[0].items(), ("launcher", launcher), ("mpirun", facts.mpirun)]
     if facts.continuity is not None:
         pairs.append(("losses", str(facts.continuity)))
@@ -95,16 +95,18 @@ def report(facts: Facts) -> str:
     found = findings(facts)
     lines += [printable(f"{finding.kind}: {finding.text}", kept="\n") for finding in found]
     if not found:
-        lines.append("These fit together.")
+        lines.append("No problems were found.")
     if len(facts.places) == 1:
         ranks = facts.machines + 1 if facts.machines else 7
         store = printable(facts.store)
-        lines.append(f"One process alone: try also mpirun -n {ranks} cec-mpi doctor {store}")
+        is_full = facts.library.maker == "Open MPI" and ranks > facts.places[0].cores
+        command = f"mpirun{' --oversubscribe' * is_full} -n {ranks} cec-mpi doctor {store}"
+        lines.append(f"This was one process. To check several, run {command.rstrip()}")
     return "\n".join(lines)
 
 
 def _nodes(facts: Facts) -> list[str]:
-    """A line for each node; the wire from rank 0, the worst of its ranks, and their products."""
+    """Return a line for each node, with network and products of its slowest ranks."""
     numbers = ["ranks", "cores", "NUMA", "threads", "latency", "woken", "bandwidth", "X w"]
     rows = []
     for node, ranks in by_node(facts.places).items():
@@ -130,7 +132,7 @@ def _good_for(facts: Facts) -> Iterator[tuple[str, str]]:
         seconds = costs.computation(n, n) + costs.overhead(n, n)
         messages = terms_of(costs.machines, costs.recovery, n, n).messages
         yield (
-            "good for",
+            "estimate",
             f"X of {n} x {n} ({_size(BYTES * n * n)}) or more: a step of {several} takes "
             f"{_time(seconds)} there, half of it computing (bytes of X / "
             f"{bandwidth_text(costs.rate)}, against rank 0's work, {messages:.0f} x "
@@ -160,7 +162,7 @@ def _time(seconds: float) -> str:
 
 
 def _size(count: float) -> str:
-    """Bytes for people."""
+    """Return a size with its unit."""
     for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
         if count >= factor:
             return f"{count / factor:.3g} {unit}"
@@ -168,7 +170,7 @@ def _size(count: float) -> str:
 
 
 def to_json(facts: Facts) -> dict[str, Any]:
-    """All facts by rank, the findings and the estimate, in plain values."""
+    """Return facts of ranks, findings and the estimate as plain values."""
     ranks: list[dict[str, Any]] = []
     each = zip(facts.places, facts.threads, facts.products, strict=True)
     for rank, (place, threads, product) in enumerate(each):

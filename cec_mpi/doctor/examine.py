@@ -1,4 +1,4 @@
-"""Whether MPI, ranks, cores, threads, nodes and the wire fit together: what doctor looks at."""
+"""Collect facts on MPI, ranks, cores, threads, nodes and network, and print the report."""
 
 from __future__ import annotations
 
@@ -46,31 +46,29 @@ def examine(
     placed: Placed | None = None,
     speeds: SpeedsOption = "learn",
 ) -> int:
-    """Collective: print on rank 0 what is found. Returns 2 when a run cannot be right, else 0.
+    """Print the report on rank 0 (collective); return 2 if there are errors, else 0.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm
     store : path, optional
-        Look whether each machine sees its shard, too; ``{host}`` in it is the name of each
-        node.
+        Also check that each machine can read its shard; ``{host}`` stands for the name of the node.
     as_json : bool
-        Print one JSON object, with the figures of each rank.
+        Whether to print one JSON object, with values for each rank.
     threads : int, optional
-        BLAS threads of each rank, as a run would be told; by default its share of the cores.
+        BLAS threads of each rank, as for a run. By default its share of the cores.
     placed : Placed, optional
-        What machines have of the store, as a run would be told.
+        Shards of machines, as for a run.
     speeds : sequence of float, mapping of str to float, or "learn"
-        Of machines, for that.
+        Speeds of machines, as for a run.
 
     Raises
     ------
     CecError
-        On all ranks alike: the store cannot be opened, machines cannot have of it what they are
-        to have, or there is none.
+        The store cannot be opened, is missing, or the options do not fit it. All ranks raise it.
     """
     if store is None and placed not in (None, Placed()):
-        raise InputError("shards or memory per machine: expected the name of a store, too")
+        raise InputError("shards per machine and memory per machine need a store: expected STORE")
     places = place_of_ranks(comm)
     manifest, stage, placement = None, "", None
     if store is not None:
@@ -133,7 +131,7 @@ def _versions() -> dict[str, str]:
 def _look_up(
     store: str, placed: Placed, speeds: SpeedsOption, places: list[Place]
 ) -> tuple[Manifest, str, Placement]:
-    """What a store is, where it was staged to, and what machines would have of it."""
+    """Return manifest, staging directory and placement of a store."""
     here = node_directory(store)
     manifest = open_store(here).manifest
     started = places[1:] or None
@@ -147,7 +145,7 @@ def _shards_here(
     stage: str,
     placement: Placement | None,
 ) -> list[Seen]:
-    """What this rank sees of its machine's shards, or alone of all shards."""
+    """Check the shards of this rank's machine; a single process checks all shards."""
     if store is None or manifest is None or placement is None:
         return []
     machines = range(1, placement.machines + 1)
@@ -164,7 +162,7 @@ def _shards_here(
 
 
 def _compared(store: str, seen: Seen) -> Seen:
-    """On rank 0 of several: whether a file that a machine misses is here."""
+    """Return whether rank 0 has a file that a machine misses."""
     here = "{host}" not in store and (Path(store) / Path(seen.path).name).exists()
     return replace(seen, only_here=seen.problem == "missing" and here)
 

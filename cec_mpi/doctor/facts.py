@@ -1,4 +1,4 @@
-"""What doctor has seen of all ranks."""
+"""Facts that doctor collects from all ranks."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from cec_mpi.store.format.manifest import Manifest
 
 @dataclass(frozen=True)
 class Seen:
-    """What a rank sees of the shard of a machine.
+    """The shard of a machine, as seen by a rank.
 
     Attributes
     ----------
     machine : int
     host : str
     path : str
-        The file that it would read.
+        File that it would read.
     problem : str
-        What is wrong with it; empty when it is good as far as size and header show.
+        Problem of the file; empty if size and header are right.
     only_here : bool
-        It is missing, but rank 0 sees it.
+        Whether it is missing, but rank 0 has it.
     shard : int or None
-        Its number, where machines have several.
+        Number of the shard, if machines have several.
     """
 
     machine: int
@@ -41,37 +41,37 @@ class Seen:
 
 @dataclass(frozen=True)
 class Facts:
-    """What was seen of all ranks.
+    """Facts of all ranks.
 
     Attributes
     ----------
     launcher : Launcher or None
     library : Library
-        Of MPI, on rank 0.
+        MPI library of rank 0.
     mpirun : str
-        Where mpirun of PATH is, and what it says of itself.
+        Path and version of mpirun on PATH.
     srun : tuple of str or None
-        What ``srun --mpi=list`` has; None where there is no Slurm.
+        Types of ``srun --mpi=list``; None without Slurm.
     versions : list of dict of str to str
-        Of each rank.
+        Versions on each rank.
     places : list of Place
-        Of each rank.
+        Place of each rank.
     threads : list of int
         BLAS threads of each rank.
     wires : list of Wire
-        To ranks 1 and on.
+        Network to ranks 1, 2, ...
     products : list of float
-        Bytes of a shard per second that each rank multiplies; 0 for rank 0 of several.
+        Bytes of a shard that each rank multiplies per second; 0 for rank 0 of several.
     store : str
-        As it was named; empty for none.
+        Name of the store; empty if none was given.
     manifest : Manifest or None
     seen : list of Seen
     srun_problem : str
-        Why this Slurm cannot load what the library needs, though srun lists it.
+        Why this Slurm cannot load the type that the library needs, though srun lists it.
     placement : Placement or None
-        What machines have of the store.
+        Shards of machines.
     continuity : Continuity or None
-        Whether the launcher lets the others continue when a process is killed.
+        Whether the launcher continues when a process is killed.
     """
 
     launcher: Launcher | None
@@ -92,18 +92,18 @@ class Facts:
 
     @property
     def shards(self) -> tuple[int, ...]:
-        """Of each machine, if some have several; none if each has one, or there is no store."""
+        """Return the shards per machine, if some have several; otherwise an empty tuple."""
         placed = self.placement
         return () if placed is None or placed.is_plain else placed.counts
 
     @property
     def machines(self) -> int:
-        """Of the store."""
+        """Return the number of machines of the store."""
         return len(self.shards) or (0 if self.manifest is None else self.manifest.code.machines)
 
     @property
     def costs(self) -> StepCosts | None:
-        """Of the machines that were started; None for a process alone."""
+        """Return the costs of a step on the started machines; None for a single process."""
         if not self.wires:
             return None
         return StepCosts(

@@ -1,7 +1,7 @@
-"""The wire between rank 0 and the others, and what they compute, measured for a moment.
+"""Short measurements of the network between rank 0 and the others, and of products.
 
-Messages are waited for as in a step, so what is measured is what a step sees of the wire.
-A process that has waited for a while sleeps between two looks, and has to wake up.
+Processes wait for messages as in a step. A process that has waited for a while sleeps between two
+checks, and must wake up.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _PRODUCT = (8192, 1024)  # of float64: more than caches hold
 
 
 class Wire(NamedTuple):
-    """From rank 0 to another rank and back.
+    """The network between rank 0 and another rank.
 
     Attributes
     ----------
     latency : float
-        Seconds that a short message takes, one way.
+        Seconds of a short message, one way.
     waking : float
-        Seconds that it takes when the receiver has waited for a while, as in a step.
+        Seconds of a short message if the receiver has waited for a while, as in a step.
     bandwidth : float
-        Bytes per second of a long one, one way.
+        Bytes per second of a long message, one way.
     """
 
     latency: float
@@ -46,13 +46,13 @@ class Wire(NamedTuple):
 
 
 def measure_wires(comm: MPI.Intracomm, seconds: float = 1.5) -> list[Wire]:
-    """Collective: the wire to each of ranks 1 and on, one after the other; on rank 0.
+    """Measure the network to each rank, one after the other (collective); on rank 0.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm
     seconds : float
-        For all of them, about.
+        Approximate time for all ranks.
     """
     wires = []
     if comm.rank:
@@ -65,7 +65,7 @@ def measure_wires(comm: MPI.Intracomm, seconds: float = 1.5) -> list[Wire]:
 
 
 def _echo(comm: MPI.Intracomm) -> None:
-    """Send back what rank 0 sends, until it ends."""
+    """Send back the messages of rank 0."""
     size = np.zeros(1, np.int64)
     buffer = np.empty(_LARGEST, np.uint8)
     while True:
@@ -78,7 +78,7 @@ def _echo(comm: MPI.Intracomm) -> None:
 
 
 class _Caller:
-    """Rank 0's end."""
+    """The end of rank 0."""
 
     def __init__(self, comm: MPI.Intracomm, rank: int) -> None:
         self._comm = comm
@@ -99,7 +99,7 @@ class _Caller:
         return Wire(short / 2, max(waking, short / 2), 2 * size / max(long - short, 1e-9))
 
     def _rounds(self, seconds: float, idle: float = 0.0) -> float:
-        """Seconds that a short message takes there and back, the median of some."""
+        """Return the median time of a short message and its answer in seconds."""
         until = time.perf_counter() + seconds
         took: list[float] = []
         while len(took) < _FEWEST or (len(took) < _MOST and time.perf_counter() < until):
@@ -109,7 +109,7 @@ class _Caller:
         return median(took)
 
     def _round(self, size: int) -> float:
-        """Seconds until what is sent has come back."""
+        """Return the time of a message and its answer in seconds."""
         begin = time.perf_counter()
         self._say(size)
         there = self._comm.Isend(self._sent[:size], self._rank, _ECHO)
@@ -122,9 +122,9 @@ class _Caller:
 
 
 def measure_products(comm: MPI.Intracomm, threads: int) -> list[float]:
-    """Collective: bytes of a shard per second that each rank multiplies, all at once; on rank 0.
+    """Measure products on all ranks at once, in bytes per second (collective); on rank 0.
 
-    Rank 0 only waits and has 0, unless it is alone.
+    Rank 0 of several does not multiply, and has 0.
 
     Parameters
     ----------

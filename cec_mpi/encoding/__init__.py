@@ -1,1 +1,1 @@
-"""X becomes a store, by one process or by all ranks of a communicator together."""
+"""Encode X into a store, by one process or by all ranks of a communicator."""

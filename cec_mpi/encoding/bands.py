@@ -1,8 +1,8 @@
-"""Sizes of columns, written down for some rows at a time while a store is made.
+"""Sizes of columns, which are recorded for some rows at a time during an encode.
 
-Floating-point sums depend on their order. A band is some blocks, one below the other, whose
-columns are summed by one thread, from the first row to the last; bands are added up at the end,
-in their order. So the bytes of a store do not depend on who did what, nor on a crash.
+Floating-point sums depend on their order. A band consists of blocks below each other, whose columns
+one thread sums in order; at the end bands are added in order. So the bytes of a store depend
+neither on the distribution of work nor on interruptions.
 """
 
 from __future__ import annotations
@@ -102,7 +102,10 @@ class Bands:
     def _sizes(self, descriptor: int, band: int, span: int) -> Floats:
         sizes = self._read(descriptor, band, span)
         if sizes is None:
-            raise InputError(f"{INCOMPLETE_SIZES} was changed while the store was made")
+            raise InputError(
+                f"{INCOMPLETE_SIZES} was altered during the encode: remove the store and encode X "
+                "again"
+            )
         return sizes
 
     def _read(self, descriptor: int, band: int, span: int) -> Floats | None:

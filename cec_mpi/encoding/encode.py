@@ -1,4 +1,4 @@
-"""The way in for X: encoded block by block, so that a crash loses at most what was in work."""
+"""Encode X block by block, so that an interruption loses only the blocks in work."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from cec_mpi.core.accuracy.rounding import is_exact
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
@@ -17,7 +20,7 @@ from cec_mpi.encoding.options import GROUPS, EncodeOptions
 from cec_mpi.encoding.reading import NotEncodable, check_unchanged
 from cec_mpi.encoding.sources import Matrix, Source, Unread, open_array, open_source, read_once
 from cec_mpi.encoding.work import Encoding
-from cec_mpi.errors import CecError, InputError
+from cec_mpi.errors import CecError, InputError, ScaleWarning
 from cec_mpi.files.appearing import check_new, is_there
 from cec_mpi.files.durable import check_room, locked
 from cec_mpi.files.saving import reason_of
@@ -43,6 +46,8 @@ from cec_mpi.store.work import LocalRunner, Runner
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+_LEAST_DIGITS = 1e-3  # relative error of a row above which encode warns
+
 
 @with_keywords(*GROUPS)
 def encode(
@@ -55,26 +60,26 @@ def encode(
     comm: MPI.Intracomm | None = None,
     **options: Any,
 ) -> Manifest:
-    """Encode a matrix into a new store. Collective, if there is a communicator.
+    """Encode a matrix into a new store. Collective if `comm` is given.
 
     Parameters
     ----------
     source : path or array
-        X, two-dimensional and real: a file or directory in a format of
-        `cec_mpi.encoding.sources.open_source`, or whatever has a shape, a dtype and rows by
-        slices: an ndarray or memmap, a dataset of h5py, an array of Zarr, Dask (each chunk is
-        computed once) or xarray, a DataFrame of pandas, a sparse matrix of SciPy (its shards are
+        Real two-dimensional matrix X. Either a file or directory in a format of
+        `cec_mpi.encoding.sources.open_source`, or an object with a shape, a dtype and slices of
+        rows: an ndarray or memmap, a dataset of h5py, an array of Zarr, Dask (each chunk is
+        computed once) or xarray, a DataFrame of pandas, or a sparse matrix of SciPy (its shards are
         dense). The store keeps the names of columns if all of them are text.
     store : path
-        The directory to make. Until all is on disk it says that it is incomplete.
+        Directory to create. It is marked as incomplete until all data is on disk.
     **options
     runner : Runner, optional
-        Who does the work; by default the threads of this process. The bytes of the store
-        do not depend on it.
+        Runner of the work. By default the threads of this process. The bytes of the store do not
+        depend on it.
     comm : mpi4py.MPI.Intracomm, optional
-        In the place of a runner: all ranks call this and share the work; files, and `store`,
-        have to be visible to all. Each has its own X, and their shapes and dtypes have to
-        agree; that their numbers do is not checked: each row is that of one rank.
+        Communicator whose ranks all call this function and share the work, instead of a runner. All
+        must have access to the files and to `store`. Each rank has its own X. Shapes and dtypes
+        must agree, but numbers are not compared: each row comes from one rank.
 
     Returns
     -------
@@ -83,9 +88,9 @@ def encode(
     Raises
     ------
     InputError
-        The source is not such a matrix or holds NaN or infinity, the store exists, the
-        code would lose all digits, or there is no room. Of a store that an array was to
-        become nothing is left then. All ranks raise it.
+        The source is not such a matrix or holds NaN or infinity, the store exists, the code is too
+        ill-conditioned, or the disk is full. All ranks raise it. If the source is an array, the
+        incomplete store is removed.
 
     Examples
     --------
@@ -101,7 +106,7 @@ def encode(
     if comm is None:
         return encode_with(source, Path(store), checked, runner or LocalRunner())
     if runner is not None:
-        raise InputError("encode got a runner and a communicator: expected one of them")
+        raise InputError("encode got both a runner and comm, expected only one of them")
     from cec_mpi.encoding.together import on_all_ranks
 
     return on_all_ranks(
@@ -110,7 +115,7 @@ def encode(
 
 
 def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Runner) -> Manifest:
-    """Encode a matrix into a new store, whoever does the work: `encode` with checked options.
+    """Encode a matrix into a new store: `encode` with checked options.
 
     Parameters
     ----------
@@ -122,23 +127,25 @@ def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Ru
     Raises
     ------
     InputError
-        As `encode`.
+        See `encode`.
     """
     again = options.resuming(source, directory)
     found = is_there(directory)
     if found and not options.resume:
         _refuse_existing(directory, again)
     if found and not directory.is_dir():
-        raise InputError(f"{directory} is no directory: there is nothing to resume")
+        raise InputError(f"{directory} is not a directory: there is nothing to resume")
     found = found and any(directory.iterdir())
     if not directory.absolute().parent.is_dir():
         raise InputError(
-            f"{directory.absolute().parent} is not a directory: cannot make {directory}"
+            f"{directory} cannot be created: {directory.absolute().parent} is not a directory"
         )
     if not found:
         for _, file in options.target:
             check_new(file)
     matrix = _opened(source, options)
+    if isinstance(matrix, Unread) and runner.watch is not None:
+        matrix = replace(matrix, watch=runner.watch)
     try:
         if found and (directory / MANIFEST).exists():
             _check_complete(directory, matrix, options)
@@ -160,8 +167,8 @@ def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Ru
 
 def _refuse_existing(target: Path, again: str) -> None:
     if (target / INCOMPLETE).exists() and not (target / MANIFEST).exists():
-        raise InputError(f"{target} exists and is incomplete: remove it, or go on with: {again}")
-    raise InputError(f"{target} exists: give the store a new name")
+        raise InputError(f"{target} exists and is incomplete: remove it, or resume with: {again}")
+    raise InputError(f"{target} exists already: choose another name for the store")
 
 
 def _opened(source: Any, options: EncodeOptions) -> Source | Unread:
@@ -170,8 +177,8 @@ def _opened(source: Any, options: EncodeOptions) -> Source | Unread:
     matrix = source if isinstance(source, Source | Unread) else open_array(source)
     if options.of_files:
         raise InputError(
-            f"{options.of_files[0]} is for files: {matrix.name} is a matrix of {matrix.dtype} "
-            "already, of which slices and columns are taken beforehand"
+            f"{options.of_files[0]} is only for files, not for {matrix.name}: select rows and "
+            "columns of the array before encode"
         )
     return matrix
 
@@ -179,8 +186,8 @@ def _opened(source: Any, options: EncodeOptions) -> Source | Unread:
 def _check_complete(directory: Path, matrix: Matrix, options: EncodeOptions) -> None:
     if not matrix.stamps:
         raise InputError(
-            f"{directory} is complete, and nothing says whether it was made of "
-            f"{matrix.name} as it is now: give the store a new name"
+            f"{directory} is complete, and it is unknown whether it was made from the present "
+            f"{matrix.name}: choose another name for the store"
         )
     journal.check_same(directory, matrix, options.written())
 
@@ -188,7 +195,7 @@ def _check_complete(directory: Path, matrix: Matrix, options: EncodeOptions) -> 
 def _as_array(
     matrix: Source | Unread, directory: Path, options: EncodeOptions, again: bool
 ) -> AbstractContextManager[Source]:
-    """Give the matrix as an array with slices, which may be there in the block alone."""
+    """Yield the matrix as an array with slices, which may exist only in this block."""
     if isinstance(matrix, Source):
         return nullcontext(matrix)
     return read_once(matrix, directory, store_dtype(options.dtype, matrix.dtype), again)
@@ -202,10 +209,12 @@ def _make(
     found: bool,
     again: str,
 ) -> Manifest:
-    """Encode an array into a store, of which some is found, or nothing."""
+    """Encode an array into a store, which may be partly complete already."""
     if not found or not matrix.stamps:
         skeleton = _skeleton(matrix, options)
-        check_room(directory, skeleton.shard_bytes * options.machines)  # before blocks are listed
+        check_room(
+            directory, skeleton.shard_bytes * options.machines
+        )  # before the list of blocks takes memory
         encoding = Encoding(directory, matrix, skeleton, options.memory, runner)
     if not found:
         if matrix.warning:
@@ -219,18 +228,36 @@ def _make(
                 skeleton = begun
                 encoding = Encoding(directory, matrix, skeleton, options.memory, runner)
             elif begun.to_json() != skeleton.to_json():
-                raise InputError(f"{directory} was begun with another X: remove it")
+                raise InputError(
+                    f"{directory} was begun with another X: remove it and encode again"
+                )
         with _explaining(directory, skeleton, again if matrix.stamps else ""):
-            if found and matrix.stamps:  # else all is done anew
+            if found and matrix.stamps:  # otherwise all blocks are encoded again
                 encoding.skip_what_is_good(runner)
             encoding.measure(runner)
-            runner.run(encoding)
+            spread = max(runner.run(encoding), default=0.0)
             check_unchanged(matrix)
-            return journal.finish(directory, skeleton)
+            made = journal.finish(directory, skeleton)
+    if spread * float(np.finfo(made.dtype).eps) > _LEAST_DIGITS:
+        _warn_of_spread(matrix.name, made, spread)
+    return made
+
+
+def _warn_of_spread(name: str, manifest: Manifest, spread: float) -> None:
+    """Warn of rows that lose digits because others that are encoded with them are far larger."""
+    advice = "use scaling rows (--scaling rows)"
+    if manifest.row_exponents is not None:
+        advice = f"a row has entries too far apart to be scaled in {manifest.dtype}"
+    warnings.warn(
+        f"{name} has rows that are encoded together but differ in size by a factor of "
+        f"{spread:.0e}, so the smaller ones lose most or all of their digits: {advice}",
+        ScaleWarning,
+        stacklevel=4,
+    )
 
 
 def _skeleton(matrix: Source, options: EncodeOptions) -> Manifest:
-    """The manifest of a store whose shards have no checksums yet."""
+    """Return the manifest of a store without checksums."""
     rows, columns = matrix.shape
     machines, recovery = options.machines, options.recovery
     kind = store_dtype(options.dtype, matrix.dtype)
@@ -267,9 +294,9 @@ def _skeleton(matrix: Source, options: EncodeOptions) -> Manifest:
 
 @contextmanager
 def _explaining(target: Path, skeleton: Manifest, again: str) -> Iterator[None]:
-    """Leave nothing of a store that can never be, and say how to go on with one that can.
+    """On errors, remove a store that cannot be completed, or say how to resume it.
 
-    One that cannot be gone on with, since `again` is empty, is not left either.
+    A store that cannot be resumed, because `again` is empty, is removed, too.
     """
     try:
         yield

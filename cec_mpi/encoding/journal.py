@@ -1,8 +1,8 @@
-"""A store that is being made: its directory from the first file to the manifest.
+"""A store during its encode, from the first file to the manifest.
 
-Until the manifest is there, the directory holds a journal: how to resume, of what and with
-which arguments it was begun, its manifest without checksums, the checksums of the blocks that
-are written so far, what rows were divided by, and sizes of columns.
+Until the manifest is written, the directory holds a journal: the command to resume, the source and
+the arguments of the encode, the manifest without checksums, the checksums of the blocks that are
+written so far, the exponents of rows, and the sizes of columns.
 """
 
 from __future__ import annotations
@@ -58,23 +58,23 @@ _TOGETHER_BYTES = 1 << 20
 def begin(
     target: Path, skeleton: Manifest, matrix: Matrix, arguments: dict[str, Any], again: str
 ) -> None:
-    """Make the directory with all that a resume needs; it appears at once.
+    """Create the directory atomically, with everything that a resume needs.
 
     Parameters
     ----------
     target : Path
     skeleton : Manifest
-        Without checksums.
+        Manifest without checksums.
     matrix : Matrix
     arguments : dict of str to object
-        Of `encode`: a resume must have the same.
+        Arguments of `encode`; a resume must have the same.
     again : str
-        The command that resumes.
+        Command that resumes.
 
     Raises
     ------
     InputError
-        Another process has just made it.
+        Another process has just created it.
     """
     parent = target.absolute().parent
     prefix = f".{target.name}.new-"
@@ -88,7 +88,7 @@ def begin(
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-            raise InputError(f"{target} exists: another process has just made it") from None
+            raise InputError(f"{target} exists: another process has just created it") from None
         raise
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
@@ -97,7 +97,7 @@ def begin(
 
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:
-    """Remove what a process left that was killed in `begin`; its lock went with it."""
+    """Remove directories that killed processes left in `begin`."""
     for path in parent.iterdir():
         if path.name.startswith(prefix) and _is_ours(path, path.name.removeprefix(prefix)):
             with suppress(InputError, OSError), locked(path, "somebody is at work"):
@@ -125,17 +125,17 @@ def _fill(
     publish(new / INCOMPLETE_MANIFEST, skeleton.to_json().encode())
     origin = {"arguments": arguments, "source": list(matrix.stamps)}
     publish(new / SOURCE, json.dumps(origin, indent=2).encode())
-    state = {"what": "an interrupted encode, or one that is going on", "resume_with": again}
+    state = {"what": "an encode that is running or was interrupted", "resume_with": again}
     publish(new / INCOMPLETE, json.dumps(state, indent=2).encode())
 
 
 def begun(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Manifest:
-    """The skeleton of an encode that has begun.
+    """Return the manifest, without checksums, of an encode that was begun.
 
     Raises
     ------
     InputError
-        There is none, or it is of another X or has other arguments.
+        There is none, or it was begun with another X or other arguments.
     """
     try:
         if not (target / INCOMPLETE).exists():
@@ -144,27 +144,31 @@ def begun(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Manifest:
         skeleton = parse_manifest(target / INCOMPLETE_MANIFEST)
     except FileNotFoundError:
         if (target / MANIFEST_COPY).exists():
-            read_manifest(target)  # a store that was complete says what is wrong with it
-        raise InputError(f"{target} exists, and is no store that an encode began") from None
+            read_manifest(target)  # raises with the reason if a complete store is damaged
+        raise InputError(
+            f"{target} exists, but is not an incomplete store: choose another name"
+        ) from None
     except (StoreError, ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(f"{target} cannot be resumed, its journal is damaged: remove it") from None
+        raise InputError(
+            f"{target} cannot be resumed because its journal is damaged: remove it"
+        ) from None
     _check_origin(target, matrix, arguments, begun, stamps)
     return skeleton
 
 
 def go_on(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Manifest:
-    """As `begun`; has all files that are written to there, with what they held."""
+    """Return what `begun` returns, and make sure that all files can be written."""
     skeleton = begun(target, matrix, arguments)
     if (skeleton.rows, skeleton.columns) != matrix.shape:
         if not matrix.stamps:
-            raise InputError(f"{target} was begun with another X: remove it")
-        raise InputError(f"{target} cannot be resumed, its journal is damaged: remove it")
+            raise InputError(f"{target} was begun with another X: remove it and encode again")
+        raise InputError(f"{target} cannot be resumed because its journal is damaged: remove it")
     for machine in range(1, skeleton.code.machines + 1):
         make_shard_file(target, skeleton, machine)
     for name, size in _notes(skeleton).items():
         path = target / name
         descriptor = open_own(path) if is_own(path) else create_new(path)
-        try:  # what is cut off is done again
+        try:  # truncated parts are done again
             os.ftruncate(descriptor, size)
         finally:
             os.close(descriptor)
@@ -172,7 +176,7 @@ def go_on(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Manifest:
 
 
 def _notes(skeleton: Manifest) -> dict[str, int]:
-    """Files in which processes write down what they have done, and their sizes in bytes."""
+    """Return the files of the journal that record progress, and their sizes in bytes."""
     sizes = {
         INCOMPLETE_SUMS: 8 * sums_of_block(skeleton) * skeleton.grid.count,
         INCOMPLETE_SIZES: Bands(skeleton.grid).bytes,
@@ -183,12 +187,12 @@ def _notes(skeleton: Manifest) -> dict[str, int]:
 
 
 def check_same(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> None:
-    """Check that a complete store was made of this X with these arguments.
+    """Check that a complete store was made from this X with these arguments.
 
     Raises
     ------
     InputError
-        It was not, or it cannot be said.
+        It was not, or this is unknown.
     """
     try:
         begun, stamps = _read_origin(target)
@@ -198,7 +202,7 @@ def check_same(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> None:
 
 
 def _read_origin(target: Path) -> tuple[dict[str, Any], list[Any]]:
-    """Arguments and stamps of X; a damaged file raises many kinds of error."""
+    """Return arguments and stamps of X; a damaged file raises many kinds of errors."""
     made = json.loads(read_regular(target / SOURCE))
     return dict(made["arguments"]), list(made["source"])
 
@@ -213,17 +217,17 @@ def _check_origin(
     for name, value in arguments.items():
         if begun.get(name) != value:
             raise InputError(
-                f"{target} was begun with {name} {begun.get(name)}, not {value}: "
-                "give the same arguments, or remove it"
+                f"{target} was begun with {name} {begun.get(name)}, not {value}: give the same "
+                "arguments, or remove it"
             )
     if stamps != list(matrix.stamps):
         raise InputError(
-            f"{matrix.name} has changed since {target} was begun: remove {target} and encode anew"
+            f"{matrix.name} has changed since {target} was begun: remove {target} and encode again"
         )
 
 
 def discard(target: Path, skeleton: Manifest) -> None:
-    """Remove a store that can never be; files that are not ours stay."""
+    """Remove an incomplete store, but not files that do not belong to it."""
     names = [shard.file for shard in skeleton.shards]
     arrays = (*with_copy(COLUMN_SIZES), *with_copy(ROW_EXPONENTS), skeleton.checksums)
     for name in (*names, *JOURNAL, SOURCE, *arrays, MANIFEST_COPY, ".lock"):
@@ -233,7 +237,7 @@ def discard(target: Path, skeleton: Manifest) -> None:
 
 
 def finish(target: Path, skeleton: Manifest) -> Manifest:
-    """All blocks are on the disk: write what the manifest names, and the manifest last."""
+    """Write the files that the manifest names, and the manifest last; all blocks are on disk."""
     sums, _ = read_sums(target, skeleton)
     shards = tuple(
         ShardEntry(shard_name(n), skeleton.shard_bytes, row_sum(row))
@@ -255,20 +259,20 @@ def finish(target: Path, skeleton: Manifest) -> Manifest:
 
 
 def sums_of_block(skeleton: Manifest) -> int:
-    """How many checksums a block has: of each shard, and of the exponents of its rows."""
+    """Return the number of checksums of a block: of each shard, and of exponents of rows."""
     return skeleton.code.machines + (skeleton.row_exponents is not None)
 
 
 def read_sums(
     directory: Path, skeleton: Manifest
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64] | None]:
-    """Checksums of the blocks that are written, 0 where one is not.
+    """Return the checksums of the written blocks, and 0 for others.
 
     Returns
     -------
     shards : (N, blocks) ndarray
     exponents : (blocks,) ndarray, or None
-        Of the exponents of their rows.
+        Checksums of the exponents of their rows.
     """
     sums = np.frombuffer(read_regular(directory / INCOMPLETE_SUMS, most=None), "<u8")
     sums = sums.reshape(skeleton.grid.count, sums_of_block(skeleton)).T
@@ -277,7 +281,7 @@ def read_sums(
 
 
 def read_exponents(directory: Path, skeleton: Manifest, block: Block) -> NDArray[np.int16]:
-    """What the rows of a block were divided by, (L, rows), if it was encoded."""
+    """Return the exponents of the rows of a block, (L, rows), if it was encoded."""
     found = np.zeros((skeleton.code.recovery, block.stop - block.start), "<i2")
     descriptor = open_regular(directory / INCOMPLETE_EXPONENTS)
     try:

@@ -1,4 +1,4 @@
-"""Options of an encode, each written once: a flag of the command, and a keyword in Python."""
+"""Options of encode, each of which is a flag of the command and a keyword in Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cec_mpi.options.option import check_choices, option, own_options, whole_num
 from cec_mpi.store.work import MEMORY
 
 _DELIMITER_NAMES = {"\t": "tab", " ": "space"}
-_OF_THE_PROCESS = ("memory", "resume")  # which a resume may change
+_OF_THE_PROCESS = ("memory", "resume")  # a resume may change these
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,17 +29,17 @@ class TableOptions:
     Attributes
     ----------
     header : bool, optional
-        Of a text table: whether its first row has the names of its columns. By default it
-        has when none of its cells is a number; a row of both is refused.
+        Text tables: whether the first row has the names of columns. By default it has if none of
+        its cells is a number; a first row with both names and numbers raises an error.
     delimiter : str, optional
-        Of a text table: one character, or ``"tab"``, ``"semicolon"``, ``"space"`` (any white
-        space). By default a comma, in ``.tsv`` a tab.
+        Text tables: one character, or ``"tab"``, ``"semicolon"``, ``"space"`` (any white space). By
+        default a comma, or a tab in ``.tsv``.
     columns, drop : sequence of str or int, optional
-        Of a text table: the columns that are X, in this order (by default all), and those that
-        are not. By their names, or as in a spreadsheet by their numbers from 1.
+        Text tables: columns of X, in this order (by default all), and columns to leave out. Columns
+        are given by name, or by number from 1.
     target : mapping of str or int to path, optional
-        Of a text table: columns that are not X, and the ``.npy`` files that they go to, as y
-        of the tasks `ridge` and `logistic`. The files appear with the store.
+        Text tables: columns that are not part of X, and the ``.npy`` files to write them to, for
+        example y of the tasks `ridge` and `logistic`. The files appear with the store.
     """
 
     title: ClassVar[str] = "text tables, .csv and .tsv"
@@ -47,73 +47,77 @@ class TableOptions:
     header: bool | None = option(
         None,
         "--header yes|no",
-        "whether the first row has the names of the columns (default: if none of "
-        "its cells is a number)",
+        "whether the first row has the names of columns (default: yes if none of its cells is a "
+        "number)",
         values.yes_or_no,
     )
     delimiter: str | None = option(
         None,
         "--delimiter CHAR",
-        "one character, or tab, semicolon, space (any white space); by default a "
-        "comma, in .tsv a tab",
+        "delimiter: one character, or tab, semicolon, space (any white space) (default: a comma, "
+        "or a tab in .tsv)",
     )
     columns: Sequence[str | int] | None = option(
         None,
         "--columns LIST",
-        "what is X, by names or by numbers from 1, as age,size,5-9 (default: all columns)",
+        "columns of X, by name or by number from 1, such as age,size,5-9 (default: all)",
         values.columns,
     )
     drop: Sequence[str | int] | None = option(
-        None, "--drop LIST", "columns that are left out", values.columns
+        None, "--drop LIST", "columns to leave out, such as name,date", values.columns
     )
     target: Any = option(
         (),
         "--target COLUMN:y.npy",
-        "a column that is no part of X; it goes to this file, as y of ridge and logistic",
+        "column to write to this file instead of X, for example y of ridge and logistic; may be "
+        "repeated",
         values.target,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeOptions(TableOptions):
-    """How X becomes a store; with those of text tables.
+    """Options of encode.
 
     Attributes
     ----------
     machines, recovery : int
-        N shards, any L of which give X back.
+        Number N of shards, and number L of shards that suffice to decode X.
     code : str
-        A code family or ``"auto"``; see `cec_mpi.core.code.mds.make_code`.
+        Code family, or ``"auto"``; see `cec_mpi.core.code.mds.make_code`.
     systematic : bool
-        The first L shards are plain rows of X.
+        Whether the first L shards are rows of X.
     seed : int
-        For the random code families.
+        Seed of random code families.
     dtype : {"float32", "float64"}, optional
-        Of the shards; by default float32 for floats of 32 bits and less, else float64.
+        Dtype of shards. By default float32 if X has floats of at most 32 bits, otherwise float64.
     scaling : {"rows", "none"}, optional
-        Whether each row is divided by the power of two that brings its largest entry to [1/2, 1)
-        before it is encoded, so that small rows lose nothing to large ones. It is multiplied
-        again, exactly, in products and in what is decoded. By default ``"rows"``, and with
-        `systematic` ``"none"``, since the first shards are rows of X then as they are.
+        Whether each row is divided by a power of two before encoding, so that its largest entry is
+        in [1/2, 1), and small rows are as accurate as large ones. Products and decoded entries are
+        multiplied by it again, exactly. By default ``"rows"``; with `systematic` ``"none"``,
+        because then the first shards are rows of X.
     memory : int
-        Bytes that each process may take above the bare interpreter, and above an array that is
-        in memory.
+        Bytes that each process may use in addition to the interpreter and an array in memory.
     resume : bool
-        Go on where an interrupted encode with the same arguments stopped, if there is one;
-        when it came to its end, nothing is left to do. What is read once, as text, is read again.
-        With an array nothing says whether it is the same as then: an interrupted encode is done
-        anew, and a complete store refused.
+        Whether to continue an interrupted encode with the same arguments. If there is none, the
+        encode starts from the beginning; if the store is complete, nothing is done. Text is read
+        again from the beginning. An array may have changed, so an interrupted encode of an array
+        starts from the beginning, and a complete store raises an error.
     shape : (int, int), optional
-        The source is raw binary of this shape.
+        Shape of a source of raw binary.
     input_dtype : str, optional
-        Of raw binary, by default `dtype`.
+        Dtype of a source of raw binary. By default `dtype`.
     """
 
     title: ClassVar[str] = ""
 
-    machines: int = option(0, "--machines N", "shards to make", values.positive, required=True)
+    machines: int = option(0, "--machines N", "number of shards", values.positive, required=True)
     recovery: int = option(
-        0, "--recovery L", "any L of them give X back", values.positive, required=True
+        0,
+        "--recovery L",
+        "number of shards that suffice to decode X",
+        values.positive,
+        required=True,
     )
     code: str = option(
         "auto",
@@ -121,32 +125,40 @@ class EncodeOptions(TableOptions):
         "code family (default: auto, the best conditioned)",
         choices=["auto", *FAMILIES],
     )
-    systematic: bool = option(False, "--systematic", "the first L shards are rows of X")
-    seed: int = option(0, "--seed I", "of the random families", values.whole)
-    dtype: str | None = option(None, "--dtype", "of the shards", choices=["float32", "float64"])
+    systematic: bool = option(False, "--systematic", "store rows of X in the first L shards")
+    seed: int = option(0, "--seed I", "seed of random code families (default: 0)", values.whole)
+    dtype: str | None = option(
+        None,
+        "--dtype",
+        "dtype of the shards (default: float32 if X is float32 or float16, otherwise float64)",
+        choices=["float32", "float64"],
+    )
     scaling: str | None = option(
         None,
         "--scaling",
-        "divide rows by powers of two before they are encoded, or not (default: rows, with "
+        "divide each row by a power of two before encoding, or not (default: rows; with "
         "--systematic none)",
         choices=["rows", "none"],
     )
     memory: int = option(
         MEMORY,
         "--memory SIZE",
-        "the most that each process takes above a bare Python (default: 512M)",
+        "memory that each process may use in addition to Python itself (default: 512M)",
         values.size,
     )
-    resume: bool = option(False, "--resume", "go on where an encode was interrupted")
+    resume: bool = option(False, "--resume", "continue an interrupted encode")
     shape: tuple[int, int] | None = option(
-        None, "--shape Q,R", "X is raw binary, C-ordered", values.shape
+        None,
+        "--shape Q,R",
+        "X is raw binary of this shape, C-ordered, such as 1000,20",
+        values.shape,
     )
     input_dtype: str | None = option(
-        None, "--input-dtype DTYPE", "of raw binary, as <f4 (default: that of --dtype)"
+        None, "--input-dtype DTYPE", "dtype of raw binary, such as <f4 (default: that of --dtype)"
     )
 
     def checked(self) -> EncodeOptions:
-        """The same with numbers, lists and targets as they are needed.
+        """Check these options, and return them with numbers, lists and targets converted.
 
         Raises
         ------
@@ -178,20 +190,20 @@ class EncodeOptions(TableOptions):
 
     @property
     def of_tables(self) -> list[str]:
-        """Those that are given of the options of text tables."""
+        """Names of the given options of text tables."""
         names = (each.name for each in own_options(TableOptions))
         return [name for name in names if self._is_given(name)]
 
     @property
     def of_files(self) -> list[str]:
-        """Those that are given of the options of files."""
+        """Names of the given options of files."""
         return [*filter(self._is_given, ("shape", "input_dtype")), *self.of_tables]
 
     def _is_given(self, name: str) -> bool:
         return getattr(self, name) not in (None, ())
 
     def written(self) -> dict[str, Any]:
-        """What a resume has to have again, as JSON can hold it."""
+        """Return the arguments that a resume must repeat, as values of JSON."""
         names = [each.name for group in GROUPS for each in own_options(group)]
         return {
             **{name: getattr(self, name) for name in names if name not in _OF_THE_PROCESS},
@@ -204,7 +216,7 @@ class EncodeOptions(TableOptions):
         }
 
     def resuming(self, source: Any, store: Path) -> str:
-        """What to type to go on with an encode that was interrupted."""
+        """Return the command that resumes an interrupted encode."""
         given = {name: value for name, value in self.written().items() if value and value != "auto"}
         if not isinstance(source, str | os.PathLike):
             words = [f"{name}={value!r}" for name, value in (given | {"resume": True}).items()]
@@ -222,25 +234,25 @@ class EncodeOptions(TableOptions):
 
 
 GROUPS = (EncodeOptions, TableOptions)
-"""In the order in which people read them."""
+"""Groups in the order of the help."""
 
 
 def _listed(values: list[object]) -> str:
-    """Values with commas between them, in quotes where they have commas of their own."""
+    """Join values with commas, and quote values that contain commas."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(values)
     return text.getvalue()
 
 
 def _checked_targets(given: Any) -> tuple[tuple[str | int, Path], ...]:
-    """Columns and their files; a command has pairs, a program a mapping."""
+    """Return pairs of columns and files, from pairs or a mapping."""
     pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else given or ()
     found = tuple((column, Path(file)) for column, file in pairs)
     for column, file in found:
         if file.suffix.lower() != ".npy":
             raise InputError(f"target {column}:{file}: expected the name of an .npy file")
     if len({column for column, _ in found}) < len(found):
-        raise InputError("target names one column twice: expected a file for each column")
+        raise InputError("target: a column is listed twice, expected one file for each column")
     if len({file.absolute() for _, file in found}) < len(found):
-        raise InputError("several targets go to one file: expected a file for each")
+        raise InputError("target: a file is listed twice, expected a file for each column")
     return found

@@ -1,4 +1,4 @@
-"""X as it is read to be encoded: part by part, and what is wrong with it."""
+"""Read parts of X for encoding, and report its errors."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from cec_mpi.store.work import Runner, fit_memory
 
 
 class NotEncodable(InputError):
-    """No store can be made of this X."""
+    """X cannot be encoded."""
 
 
 def read_source(
     source: Source, start: int, stop: int, left: int, right: int, out: NDArray[Any]
 ) -> None:
-    """As `Source.read`; with bad input it is `NotEncodable`."""
+    """Read as `Source.read` does, but raise `NotEncodable` for bad input."""
     try:
         source.read(start, stop, left, right, out)
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"{source.name} cannot be read: {reason}") from None
     except InputError as error:
-        raise NotEncodable(str(error)) from error.__cause__  # what a program's own array raised
+        raise NotEncodable(str(error)) from error.__cause__  # raised by the user's array
 
 
 def check_unchanged(source: Matrix) -> None:
-    """Raise if the files of X are not those that were opened.
+    """Raise if the files of X have changed since they were opened.
 
     Raises
     ------
     NotEncodable
-        What was read may be partly old and partly new.
+        The files have changed.
     """
     try:
         now = source.stamps_now()
@@ -46,22 +46,21 @@ def check_unchanged(source: Matrix) -> None:
         now = ()
     if now != source.stamps:
         raise NotEncodable(
-            f"{source.name} changed while it was encoded: encode it when no other program "
-            "writes to it"
+            f"{source.name} changed during the encode: encode it when no other program writes to it"
         )
 
 
 def read_part(
     source: Source, manifest: Manifest, part: int, start: int, left: int, out: NDArray[Any]
 ) -> None:
-    """Read rows of a part of X, from 0, with zeros where X has ended.
+    """Read rows of a part of X, with zeros after the end of X.
 
     Parameters
     ----------
     source : Source
     manifest : Manifest
     part, start, left : int
-        The first row of the part, and the first column.
+        Number of the part, first row in the part, and first column.
     out : (rows, columns) ndarray
     """
     first = min(part * manifest.grid.rows + start, manifest.rows)
@@ -74,7 +73,7 @@ def read_part(
 def not_finite(
     source: Source, manifest: Manifest, start: int, left: int, parts: NDArray[Any]
 ) -> NotEncodable:
-    """Why X cannot be encoded: these rows of its parts, (L, rows, columns), are not finite."""
+    """Return the error for rows of parts of X, (L, rows, columns), that are not finite."""
     part, row, column = np.argwhere(~np.isfinite(parts))[0].tolist()
     found = parts[part, row, column]
     row += part * manifest.grid.rows + start
@@ -82,19 +81,19 @@ def not_finite(
     entry = np.empty((1, 1), source.dtype)
     read_source(source, row, row + 1, column, column + 1, entry)
     with np.errstate(over="ignore", invalid="ignore"):
-        if not np.isfinite(entry.astype(found.dtype)).all():  # else it was changed meanwhile
-            found = entry[0, 0]  # as it is written there: too large, perhaps
+        if not np.isfinite(entry.astype(found.dtype)).all():  # otherwise it has changed meanwhile
+            found = entry[0, 0]  # the original value, which may be too large for the dtype
     return NotEncodable(
-        f"{source.name} holds {found} at {source.where(row, column)}: "
-        f"expected finite numbers that fit {manifest.dtype}"
+        f"{source.name} holds {found} at {source.where(row, column)}, expected finite numbers in "
+        f"the range of {manifest.dtype}"
     )
 
 
 @dataclass
 class Measuring:
-    """The work of finding what long rows are to be divided by: pieces are ``(start, stop)``.
+    """Work that finds the exponents of long rows; pieces are ``(start, stop)``.
 
-    Of rows that are longer than a block all of X is read for it, before it is encoded.
+    For rows that are longer than a block, X is read completely before encoding.
     """
 
     source: Source
@@ -109,7 +108,7 @@ class Measuring:
         return rows * self.manifest.columns * self.manifest.itemsize
 
     def do(self, piece: tuple[int, int]) -> tuple[int, NDArray[np.int16]]:
-        """Exponents of these rows of all parts, (L, rows), with the number of the first."""
+        """Return the number of the first row, and exponents of rows of all parts, (L, rows)."""
         start, stop = piece
         grid, recovery = self.manifest.grid, self.manifest.code.recovery
         largest = np.zeros((recovery, stop - start), self.manifest.dtype)
@@ -135,16 +134,16 @@ class Measuring:
 def measure_rows(
     source: Source, manifest: Manifest, wanted: NDArray[np.bool_], memory: int, runner: Runner
 ) -> NDArray[np.int16]:
-    """What rows that are longer than a block are to be divided by: (L, R).
+    """Return the exponents of rows that are longer than a block, (L, R).
 
     Parameters
     ----------
     source : Source
     manifest : Manifest
     wanted : (R,) ndarray of bool
-        Rows that are not known; `ZEROS` for the rest.
+        Rows to measure; the result has `ZEROS` for the others.
     memory : int
-        Bytes that each process may take.
+        Bytes that each process may use.
     runner : Runner
     """
     width = manifest.grid.block_columns * manifest.itemsize

@@ -1,4 +1,4 @@
-"""One encode by all ranks of a communicator, each of which has its own X."""
+"""Encode by all ranks of a communicator, each of which has its own X."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def on_all_ranks(
     comm: MPI.Intracomm, source: Any, encode: Callable[[Any, Runner], Manifest]
 ) -> Manifest:
-    """Collective: encode the X of all ranks with a runner of all of them."""
+    """Encode the X of all ranks with a runner of all ranks (collective)."""
     check_start(comm)
     with ExitStack() as stack:
         source = _agreed(comm, source)
@@ -50,7 +50,7 @@ def on_all_ranks(
 
 
 def _agreed(comm: MPI.Intracomm, source: Any) -> Any:
-    """Collective: X of this rank, which has to be like that of rank 0."""
+    """Return X of this rank if it is like that of rank 0 (collective)."""
     problem: CecError | None = None
     found, key = "", secrets.token_hex(8)
     try:
@@ -69,7 +69,7 @@ def _agreed(comm: MPI.Intracomm, source: Any) -> Any:
             raise raised_together(comm, InputError(f"{error} (on rank {rank})"))
         if each != expected:
             problem = InputError(
-                f"rank {rank} is to encode {each}, rank 0 {expected}: expected the same X on all "
+                f"rank {rank} has {each}, but rank 0 has {expected}: expected the same X on all "
                 "ranks"
             )
             raise raised_together(comm, problem)

@@ -1,4 +1,4 @@
-"""The work of encoding: X read, multiplied and written, a rectangle of blocks at a time."""
+"""The work of encoding: read X, multiply and write, one rectangle of blocks at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.scaling import ColumnSizes, divide_rows, equilibrate
+from cec_mpi.core.accuracy.equilibration import (
+    ColumnSizes,
+    divide_rows,
+    equilibrate,
+    largest_of_rows,
+)
 from cec_mpi.encoding.bands import Bands
 from cec_mpi.encoding.journal import read_exponents, read_sums
 from cec_mpi.encoding.reading import (
@@ -35,12 +40,12 @@ from cec_mpi.store.work import PerThread, Runner, fit_memory
 
 _BYTES_OF_A_ROW, _BYTES_OF_A_COLUMN = 32, 64
 _PIECES_PER_THREAD = 4
-_MOST_UNSYNCED = 256 << 20  # bytes; more would make the last sync long, and a resume too
+_MOST_UNSYNCED = 256 << 20  # bytes; more would make the last sync and a resume slow
 
 
 @dataclass
 class Encoding:
-    """The work of encoding: reads X, multiplies, writes shards, some bands of blocks at a time."""
+    """Work that reads X, multiplies, and writes shards, some bands of blocks at a time."""
 
     directory: Path
     source: Source
@@ -49,7 +54,7 @@ class Encoding:
     runner: InitVar[Runner]
     pieces: list[Rectangle] = field(init=False)
     threads: int = field(init=False)
-    exponents: NDArray[np.int16] | None = None  # of long rows, known beforehand
+    exponents: NDArray[np.int16] | None = None  # of long rows, measured before
 
     def __post_init__(self, runner: Runner) -> None:
         code, grid, itemsize = self.manifest.code, self.manifest.grid, self.manifest.itemsize
@@ -65,7 +70,9 @@ class Encoding:
             held=self.source.held,
         )
         self._bands = Bands(grid)
-        self._together = max(1, size // block)  # blocks below each other that are read at a time
+        self._together = max(
+            1, size // block
+        )  # number of blocks below each other to read at a time
         self.pieces = grid.rectangles(size // itemsize, self._bands.height)
         self._good = np.zeros(grid.count, dtype=bool)
         self._measured = np.zeros((self._bands.count, grid.across), dtype=bool)
@@ -73,10 +80,10 @@ class Encoding:
             2 * float(np.abs(code.generator).sum(axis=1).max())
         )
         self._buffers = PerThread()
-        self._unsynced = 0  # bytes, roughly: threads do not wait for each other to count
+        self._unsynced = 0  # bytes, approximately, because threads count without a lock
 
     def skip_what_is_good(self, runner: Runner) -> None:
-        """Leave out the blocks that an earlier process has written, and that are as it did."""
+        """Skip the good blocks that an earlier process has written."""
         written, of_exponents = read_sums(self.directory, self.manifest)
         begun: NDArray[np.bool_] = np.all(written, axis=0)
         now = sums_now(self.directory, self.manifest, runner, begun, self.threads)
@@ -96,7 +103,7 @@ class Encoding:
         ]
 
     def measure(self, runner: Runner) -> None:
-        """Find what rows are to be divided by, where no block holds a whole row."""
+        """Find the exponents of rows that are longer than a block."""
         grid = self.manifest.grid
         if self.manifest.row_exponents is not None and grid.across > 1:
             known = self._good.reshape(grid.down, grid.across)
@@ -104,12 +111,12 @@ class Encoding:
             self.exponents = measure_rows(self.source, self.manifest, wanted, self.memory, runner)
 
     def size(self, piece: Rectangle) -> int:
-        """Bytes of the shards that are written."""
+        """Return the number of bytes of shards to write."""
         return self.manifest.size_of(self.manifest.grid.blocks(piece))
 
-    def do(self, piece: Rectangle) -> None:
-        """Encode the blocks of a rectangle."""
-        sizes = ColumnSizes(0)
+    def do(self, piece: Rectangle) -> float:
+        """Encode the blocks of a rectangle; return the largest ratio of sizes of rows in them."""
+        sizes, spread = ColumnSizes(0), 0.0
         with storing(self.directory), WriteHandles(self.directory) as files:
             for top in range(piece.top, piece.bottom, self._together):
                 bottom = min(top + self._together, piece.bottom)
@@ -122,7 +129,7 @@ class Encoding:
                     if not self._good[block.number]:
                         parts = self._read(blocks) if parts is None else parts
                         rows = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
-                        self._encode(block, parts[:, rows], files, sizes)
+                        spread = max(spread, self._encode(block, parts[:, rows], files, sizes))
                     ends = within == self._bands.height - 1 or row == self.manifest.grid.down - 1
                     if ends and not self._measured[band, piece.span]:
                         parts_of_X = self.manifest.code.recovery
@@ -131,9 +138,10 @@ class Encoding:
         if self._unsynced > _MOST_UNSYNCED:
             self._unsynced = 0
             self.flush()
+        return spread
 
     def flush(self) -> None:
-        """Have all shards on the disk, and then what says which blocks they hold."""
+        """Write all shards to disk, and then the journal of their blocks."""
         notes = [INCOMPLETE_SIZES, INCOMPLETE_SUMS]
         if self.manifest.row_exponents is not None:
             notes.insert(0, INCOMPLETE_EXPONENTS)
@@ -142,7 +150,7 @@ class Encoding:
                 sync(self.directory / name)
 
     def _read(self, blocks: list[Block]) -> NDArray[Any]:
-        """The rows of all parts of X, with zeros where X has ended: (L, rows, columns)."""
+        """Return rows of all parts of X, with zeros after its end: (L, rows, columns)."""
         start, stop, left, right = blocks[0].start, blocks[-1].stop, blocks[0].left, blocks[0].right
         recovery = self.manifest.code.recovery
         shape = (recovery, stop - start, right - left)
@@ -153,12 +161,12 @@ class Encoding:
 
     def _encode(
         self, block: Block, parts: NDArray[Any], files: WriteHandles, sizes: ColumnSizes
-    ) -> None:
+    ) -> float:
         code = self.manifest.code
-        # Contiguous and of the same shape every time: BLAS may round by layout too.
+        # Contiguous and always of the same shape, because BLAS may round differently otherwise.
         plain = self._array("plain", code.recovery * block.size).reshape(parts.shape)
         exponents = self._scale(block, parts, plain)
-        largest = sizes.add(plain.reshape(-1, parts.shape[2]))  # NaN comes through
+        largest = sizes.add(plain.reshape(-1, parts.shape[2]))  # NaN is propagated
         if not np.isfinite(largest):
             raise not_finite(self.source, self.manifest, block.start, block.left, parts)
         coded = self._array("coded", code.machines * block.size).reshape(code.machines, block.size)
@@ -179,11 +187,19 @@ class Encoding:
             found.append(exponents_sum(exponents))
         sums = np.array(found, "<u8")
         files.write(INCOMPLETE_SUMS, sums, sums.nbytes * block.number)
+        return self._spread(plain) if exponents is None else largest
+
+    def _spread(self, plain: NDArray[Any]) -> float:
+        """Return the largest ratio of the sizes of two rows that are encoded together."""
+        largest = largest_of_rows(plain, self._array("work", plain.size).reshape(plain.shape))
+        least = largest.min(axis=0, where=largest > 0, initial=np.inf)
+        with np.errstate(over="ignore"):
+            return float((largest.max(axis=0) / least).max())
 
     def _scale(
         self, block: Block, parts: NDArray[Any], plain: NDArray[Any]
     ) -> NDArray[np.int16] | None:
-        """The rows of a block as they are to be encoded, and what they were divided by."""
+        """Return the scaled rows of a block, and their exponents."""
         if self.manifest.row_exponents is None:
             plain[...] = parts
             return None
@@ -198,21 +214,23 @@ class Encoding:
         return found
 
     def _array(self, name: str, numbers: int) -> NDArray[Any]:
-        """Numbers that this thread keeps from piece to piece."""
+        """Return an array that this thread reuses from piece to piece."""
         array: NDArray[Any] | None = getattr(self._buffers, name, None)
         if array is None or array.size < numbers:
-            setattr(self._buffers, name, None)  # before there is a new one
+            setattr(
+                self._buffers, name, None
+            )  # release the old array before the new one is allocated
             array = np.empty(numbers, self.manifest.dtype)
             setattr(self._buffers, name, array)
         return array[:numbers]
 
 
 def _beside(manifest: Manifest) -> int:
-    """Bytes that exponents of rows and sizes of columns of a block take while they are found."""
+    """Return the memory needed to find exponents of rows and sizes of columns of a block."""
     rows, columns = manifest.grid.block_rows, manifest.grid.block_columns
     return _BYTES_OF_A_ROW * manifest.code.recovery * rows + _BYTES_OF_A_COLUMN * columns
 
 
 def exponents_sum(exponents: NDArray[np.int16]) -> int:
-    """Checksum of the exponents of the rows of a block, in all parts of X."""
+    """Return the checksum of the exponents of the rows of a block, in all parts of X."""
     return block_sum(np.ascontiguousarray(exponents, "<i2"))

@@ -1,1 +1,1 @@
-"""Files as they have to be read and written where others write too, and where power fails."""
+"""Read and write files safely: other processes may write too, and power may fail."""

@@ -1,4 +1,4 @@
-"""Files that users are given: they appear when they are complete, and replace nothing."""
+"""New files for users: they appear when they are complete, and never replace others."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.replacing import partial_name, remove_abandoned, sync
+from cec_mpi.files.replacing import partial_name, sync
 
 
 def check_new(target: Path) -> None:
-    """Refuse a file that is there, or that no directory is there for.
+    """Raise if a file exists, or if its directory does not.
 
     Raises
     ------
@@ -21,10 +21,10 @@ def check_new(target: Path) -> None:
         Names the file.
     """
     if is_there(target):
-        raise InputError(f"{target} exists: give it a new name")
+        raise InputError(f"{target} exists already: choose another name")
     parent = target.absolute().parent
     if not parent.is_dir():
-        raise InputError(f"{parent} is not a directory: cannot make {target}")
+        raise InputError(f"{target} cannot be created: {parent} is not a directory")
 
 
 def is_there(target: Path) -> bool:
@@ -33,41 +33,38 @@ def is_there(target: Path) -> bool:
     Raises
     ------
     InputError
-        No file can have this name, or its directory cannot be read.
+        The name is not possible, or its directory cannot be read.
     """
     try:
         target.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise InputError(f"{target} cannot be made: {error.strerror}") from None
+        raise InputError(f"{target} cannot be created: {error.strerror}") from None
     except ValueError:
-        raise InputError(f"{target} cannot be made: no file can have this name") from None
+        raise InputError(f"{target!r} cannot be created: files cannot have this name") from None
     return True
 
 
 @contextmanager
 def appearing(target: Path, *, again: bool = False) -> Iterator[Path]:
-    """Give a name to write a file or a directory under, which gets its own name at the end.
+    """Yield a temporary name for a file or directory, which is renamed to `target` at the end.
 
-    When the block raises, nothing of it stays.
+    If the block raises, the file is removed.
 
     Parameters
     ----------
     target : Path
     again : bool
-        Whether it may take the place of an earlier one, and of what a process that was killed
-        has left of it.
+        Whether it may replace an existing file.
 
     Raises
     ------
     InputError
-        `target` has come into being meanwhile.
+        Another process has created `target` meanwhile.
     """
     parent = target.absolute().parent
     partial = partial_name(target)
-    if again:
-        remove_abandoned(target)
     try:
         yield partial
         _sync_all(partial)

@@ -1,7 +1,7 @@
-"""Arrays in one ``.npz`` file, whose sizes are looked at before any array is made.
+"""Arrays in one ``.npz`` file, whose sizes are checked before an array is allocated.
 
-What is written here is never compressed. So no file of ours holds more than its own size, and
-one that says so, in its list of members or in the header of an array, is not ours.
+These files are not compressed. A file is damaged if its list of members, or the header of an array,
+states more bytes than the file has.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _HEADERS = {  # what writes arrays without names of fields in other alphabets
 
 
 class DamagedError(Exception):
-    """A file is none that `packed` has made."""
+    """A file was not written by `packed`, or was altered."""
 
 
 def packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """The bytes of a file of arrays."""
+    """Return the content of a file of arrays."""
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
     return file.getvalue()
 
 
 def unpacked(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a file.
+    """Read the arrays of a file.
 
     Raises
     ------
     DamagedError
-        It is no such file, or holds more than it has bytes or this computer has memory.
+        The file is damaged, or its arrays are larger than the memory of this computer.
     OSError
         It cannot be read.
     """
@@ -51,7 +51,9 @@ def unpacked(path: Path) -> dict[str, NDArray[Any]]:
         size = os.fstat(stream.fileno()).st_size
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if size > memory:
-            raise DamagedError(f"it has {size} bytes, and this computer {memory} of memory")
+            raise DamagedError(
+                f"it has {size} bytes, but this computer has only {memory} bytes of memory"
+            )
         try:
             _check_sizes(stream, size)
             stream.seek(0)
@@ -60,7 +62,9 @@ def unpacked(path: Path) -> dict[str, NDArray[Any]]:
         except (DamagedError, OSError):
             raise
         except Exception as error:  # zipfile and NumPy raise a dozen kinds on altered bytes
-            raise DamagedError(f"no whole .npz file of ours: {type(error).__name__}") from None
+            raise DamagedError(
+                f"not a complete .npz file of cec_mpi: {type(error).__name__}"
+            ) from None
 
 
 def _check_sizes(stream: BinaryIO, size: int) -> None:
@@ -68,23 +72,26 @@ def _check_sizes(stream: BinaryIO, size: int) -> None:
         members = archive.infolist()
         total = sum(member.file_size for member in members)
         if total > size:
-            raise DamagedError(f"it would unpack to {total} bytes from {size}")
+            raise DamagedError(f"its arrays have {total} bytes, but the file has {size}")
         for member in members:
             _check_header(archive, member)
 
 
 def _check_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Refuse an array that is another size than its member of the archive."""
+    """Raise if the header of an array does not fit the size of its member."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         if version not in _HEADERS:
-            raise DamagedError(f"{member.filename} is of version {version} of the .npy format")
+            raise DamagedError(
+                f"{member.filename} has version {version} of the .npy format, which is not "
+                "supported"
+            )
         shape, _, dtype = _HEADERS[version](file)
         begin = file.tell()
     count = math.prod(shape)
     wanted = count * dtype.itemsize
     if min(shape, default=0) < 0 or count > member.file_size or begin + wanted != member.file_size:
         raise DamagedError(
-            f"{member.filename} is said to have shape {shape} of {dtype}, and has "
+            f"the header of {member.filename} states shape {shape} of {dtype}, but there are "
             f"{member.file_size - begin} bytes"
         )

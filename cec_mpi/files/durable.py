@@ -1,4 +1,4 @@
-"""Files that a crash cannot spoil: read and written in full, synced, renamed, locked."""
+"""Files that survive crashes: complete reads and writes, sync, rename, locks."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from cec_mpi.files.replacing import open_own, partial_name, remove_abandoned, re
 log = logging.getLogger(__name__)
 
 _LOCK = ".lock"
-_TRIES = 5  # to get a lock that somebody holds who perhaps only looks whether it is held
+_TRIES = 5  # to get a lock, which another process may hold only to check it
 _LOOKING_SECONDS = 0.02
-_SHARE_OF_HANDLES = 16  # of the files that a process may open, this part for one thread
+_SHARE_OF_HANDLES = 16  # share of a process' file descriptors for one thread
 
 
 def read_at(descriptor: int, buffer: Any, offset: int) -> int:
-    """Read from a place in a file until the array is full or the file ends; returns bytes."""
+    """Read from an offset until the array is full or the file ends; return the number of bytes."""
     view = memoryview(buffer).cast("B")
     done = 0
     while done < len(view):
@@ -39,7 +39,7 @@ def read_at(descriptor: int, buffer: Any, offset: int) -> int:
 
 
 def write_at(descriptor: int, data: Any, offset: int) -> None:
-    """Write all of an array or bytes to a place in a file."""
+    """Write all of an array or bytes at an offset of a file."""
     view = memoryview(data).cast("B")
     done = 0
     while done < len(view):
@@ -47,20 +47,20 @@ def write_at(descriptor: int, data: Any, offset: int) -> None:
 
 
 def make_file(path: Path, header: bytes, size: int) -> None:
-    """A new file that begins like this and has so many bytes."""
+    """Create a file of this size that begins with a header."""
     with path.open("xb") as file:
         file.write(header)
         file.truncate(size)
 
 
 def publish(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Put a file in the place of another at once: after a crash it is the old or the new."""
+    """Write a file atomically: after a crash, either the old or the new file is there."""
     with replacing(path, mode) as (descriptor, _):
         write_at(descriptor, data, 0)
 
 
 def rename_copy(path: Path, other: Path) -> None:
-    """Put what is in a file in the place of another at once; the file stays as it is."""
+    """Replace a file atomically by a copy of another file."""
     remove_abandoned(other)
     partial = partial_name(other)
     try:
@@ -69,32 +69,32 @@ def rename_copy(path: Path, other: Path) -> None:
         publish(other, read_regular(path, most=None))
         return
     partial.rename(other)
-    partial.unlink(missing_ok=True)  # it is still there when both were one file already
+    partial.unlink(missing_ok=True)  # it still exists if both names were the same file
     sync(other.parent)
 
 
 def check_room(target: Path, needed: int) -> None:
-    """Refuse what the disk has no room for.
+    """Raise if the disk has too little free space.
 
     Raises
     ------
     InputError
-        Names the file or directory that is to be made, and what is free.
+        Names the file or directory to create, and the free space.
     """
     parent = target.absolute().parent
     free = shutil.disk_usage(parent).free
     if needed > free:
-        raise InputError(f"{target} needs {needed} bytes, and {parent} has {free} bytes free")
+        raise InputError(f"{target} needs {needed} bytes, but {parent} has only {free} bytes free")
 
 
 @contextmanager
 def locked(directory: Path, busy: str) -> Iterator[None]:
-    """Be the only writer in a directory; the lock goes with the process.
+    """Lock a directory for writing; the lock ends with the block or the process.
 
     Raises
     ------
     InputError
-        Another process holds it: `busy` says what that means.
+        Another process holds the lock. The message is `busy`.
     """
     descriptor = _lock(directory / _LOCK, busy)
     try:
@@ -105,12 +105,12 @@ def locked(directory: Path, busy: str) -> Iterator[None]:
 
 
 def was_locked(directory: Path) -> bool:
-    """Whether a writer has left its lock, as one does that is at work, or was killed."""
+    """Whether the lock file of a writer exists: it is at work, or was killed."""
     return os.path.lexists(directory / _LOCK)
 
 
 def is_locked(directory: Path) -> bool | None:
-    """Whether a process is the writer in a directory; None where that cannot be told."""
+    """Whether a process holds the lock of a directory; None if this cannot be determined."""
     try:
         descriptor = open_regular(directory / _LOCK, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -136,7 +136,7 @@ def _lock(path: Path, busy: str) -> int:
         with suppress(FileNotFoundError):
             mode = path.lstat().st_mode
             if not stat.S_ISREG(mode):
-                raise InputError(f"{path} is {kind_of(mode)}: expected a file, remove it")
+                raise InputError(f"{path} is {kind_of(mode)}, expected a file: remove it")
         descriptor = with_descriptors(lambda: os.open(path, flags, 0o666), path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -157,17 +157,17 @@ def _lock(path: Path, busy: str) -> int:
 
 
 class WriteHandles:
-    """Files of one directory that many places are written to, by one thread."""
+    """Open files of one directory to which one thread writes at many offsets."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._open: dict[str, int] = {}
-        # A store can have more shards than a process may have files open.
+        # A store can have more shards than a process may open files.
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = max(1, limit // _SHARE_OF_HANDLES)
 
     def write(self, name: str, data: Any, offset: int) -> None:
-        """Write to a place in an existing file."""
+        """Write at an offset of an existing file."""
         if name not in self._open:
             if len(self._open) >= self._most:
                 os.close(self._open.pop(next(iter(self._open))))
@@ -175,7 +175,7 @@ class WriteHandles:
         write_at(self._open[name], data, offset)
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all files."""
         while self._open:
             os.close(self._open.popitem()[1])
 

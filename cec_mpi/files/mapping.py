@@ -1,9 +1,9 @@
-"""Memory maps of files that somebody may cut while they are read.
+"""Memory maps of files that may be truncated while they are read.
 
-The kernel sends SIGBUS to a process that reads behind the end of a mapped file. The read cannot
-end, and Python calls its own signal handlers only after it. So the handler is one of C's `signal`,
-which names the file and ends the process. It may run Python because it interrupts a read of mapped
-numbers, and NumPy lets other threads run meanwhile.
+The kernel sends SIGBUS to a process that reads beyond the end of a mapped file. Python would call
+its own signal handlers only after the read, which cannot end. So the handler is installed with C's
+`signal`; it names the file and ends the process. It may run Python, because it interrupts a read of
+mapped numbers, during which NumPy has released the GIL.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _maps: dict[int, tuple[int, int, Path]] = {}  # descriptors, sizes and names, by
 
 
 def map_file(descriptor: int, size: int, path: Path) -> mmap.mmap:
-    """Map an open file, read-only.
+    """Map an open file for reading.
 
-    If it becomes shorter and a missing page is read, the process ends with a message that
-    names it, and exit code 3.
+    If the file is truncated and a missing page is read, the process prints a message that names the
+    file, and ends with exit code 3.
     """
     _watch()
     trackfd = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # no descriptor of its own
@@ -49,8 +49,8 @@ def _handle(number: int) -> None:
         found = os.fstat(descriptor).st_size
         if found < size:
             text = one_message(
-                f"{path} was cut while {socket.gethostname()} read it: {plural(found, 'byte')}, "
-                f"expected {size}"
+                f"{path} was truncated while {socket.gethostname()} was reading it: found "
+                f"{plural(found, 'byte')}, expected {size}"
             )
             with suppress(OSError):
                 os.write(2, f"cec-mpi: error: {text}\n".encode(errors="backslashreplace"))

@@ -1,4 +1,4 @@
-"""``.npy`` files: opened that somebody else wrote, and filled through memory maps."""
+"""``.npy`` files: open those of others, and fill new ones through memory maps."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cec_mpi.text import plural
 
 
 def open_npy(path: Path) -> NDArray[Any]:
-    """Memory-map an array of real numbers, read-only.
+    """Memory-map an array of real numbers for reading.
 
     Raises
     ------
     InputError
-        Names the file: it is missing, no ``.npy`` file, or holds no real numbers.
+        The file is missing, is not an ``.npy`` file, or does not hold real numbers.
     """
     check_regular(path)
     try:
@@ -32,34 +32,39 @@ def open_npy(path: Path) -> NDArray[Any]:
             warnings.simplefilter("ignore")  # a header that is no header earns several kinds
             array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        raise InputError(f"{path} does not exist") from None
     except Exception as error:  # the header is parsed as Python: it can raise anything
+        if "Python objects in dtype" in str(error):
+            raise InputError(
+                f"{path} holds Python objects, expected numbers: convert the array with "
+                "X.astype(float) and save it again"
+            ) from None
         reason = str(getattr(error, "strerror", None) or error).split("\n")[0]
         if isinstance(error, ValueError) and not _begins_as_npy(path):
-            reason = "it does not begin as one"  # NumPy would advise to unpickle it
+            reason = "it does not begin with the .npy header"  # NumPy would advise to unpickle it
         raise InputError(f"{path} is not a readable .npy file: {reason}") from None
     if not isinstance(array, np.ndarray):
         array.close()
-        raise InputError(f"{path} is an archive of arrays: expected one .npy array")
+        raise InputError(f"{path} is an archive of arrays (.npz), expected one array (.npy)")
     check_real(path, array.dtype)
     return array
 
 
 def check_real(name: object, dtype: np.dtype[Any]) -> None:
-    """Refuse an array that holds something else than real numbers.
+    """Raise if the dtype of an array is not one of real numbers.
 
     Raises
     ------
     InputError
-        Says what it holds.
+        Names the dtype.
     """
     if dtype.kind == "c":
         raise InputError(
-            f"{name} holds {dtype}: complex numbers are not supported, because codes, shards "
-            "and answers are real"
+            f"{name} holds complex numbers ({dtype}), which are not supported: codes, shards and "
+            "answers are real"
         )
     if dtype.kind not in "fiub":
-        raise InputError(f"{name} holds {dtype}: expected real numbers")
+        raise InputError(f"{name} has dtype {dtype}, expected real numbers")
 
 
 def _begins_as_npy(path: Path) -> bool:
@@ -68,7 +73,7 @@ def _begins_as_npy(path: Path) -> bool:
 
 
 def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """The first bytes of a file, up to its data in C order."""
+    """Return the header of an array in C order."""
     descr = np.lib.format.dtype_to_descr(dtype)
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(
@@ -78,30 +83,30 @@ def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 def map_new(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
-    """A file of float64 to be filled, memory-mapped, in the place of one that has its name.
+    """Create a memory-mapped file of float64, and replace any file of this name.
 
     Raises
     ------
     OSError
-        It cannot be made, or the disk has no room for it.
+        It cannot be created, or the disk is full.
     """
     dtype = np.dtype(np.float64)
     with os.fdopen(create_new(path), "r+b") as file:
         offset = file.write(npy_header(shape, dtype))
-        # A full disk shows here: while the map is filled it would end the process.
+        # Reserve the space now: a full disk would end the process while the map is filled.
         os.posix_fallocate(file.fileno(), 0, offset + math.prod(shape) * dtype.itemsize)
         return np.memmap(file, dtype, "r+", offset, shape)
 
 
 def map_own(path: Path) -> np.memmap[Any, Any]:
-    """A file that `map_new` has made, memory-mapped to be written to.
+    """Memory-map a file of `map_new` for reading and writing.
 
     Raises
     ------
     InputError
-        It is no such file.
+        `map_new` did not write this file, or it was altered.
     OSError
-        It is a link, has other names, or cannot be opened.
+        It is a link, has several names, or cannot be opened.
     """
     with os.fdopen(open_own(path), "r+b") as file:
         try:
@@ -116,4 +121,4 @@ def map_own(path: Path) -> np.memmap[Any, Any]:
             return np.memmap(file, dtype, "r+", file.tell(), shape)
         except Exception as error:  # the header is parsed as Python: it can raise anything
             reason = str(error).split("\n")[0]
-            raise InputError(f"{path} is no array of results: {reason}") from None
+            raise InputError(f"{path} is not an array of results: {reason}") from None

@@ -1,7 +1,7 @@
-"""Regular files opened for reading: what is none is refused as what it is, and never waited for.
+"""Open regular files for reading; anything else is named and rejected without waiting for it.
 
-That a file cannot be opened says nothing of it where the process or the computer has run out
-of something: such an error is no damage, and has a message of its own.
+If a file cannot be opened because the process or the computer lacks a resource, the file is not
+damaged: this error has a message of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KINDS = (
     (stat.S_ISLNK, "a link"),
 )
 _MOST_READ = 256 << 20  # bytes of a text that people can read, and labels, and journals
-# Errors that say nothing of a file: something is short, or its file system is not there now.
+# Errors that are not about a file: a resource is exhausted, or the file system is away.
 _PASSING = {
     errno.EMFILE,
     errno.ENFILE,
@@ -71,10 +71,10 @@ class Watched:
         self._settled = _is_settled(self._times)
 
     def changed(self) -> bool:
-        """Whether somebody may have written to the file since this was asked last.
+        """Whether the file may have changed since the last call.
 
-        True without a change is possible, and false after one where the file system does
-        not keep times: what is written to a tmpfs through a memory map leaves none.
+        It can be True without a change. It can be False after a change if the file system does not
+        record times: writes to a tmpfs through a memory map leave none.
         """
         before, now = self._times, _look(self._descriptor)
         if now == before and self._settled:  # as in nearly every step
@@ -99,7 +99,7 @@ def _is_settled(times: _Times) -> bool:
 
 
 class NotAFileError(OSError):
-    """Something has the name of a file and is none; `kind` says what it is."""
+    """A name does not belong to a regular file; `kind` says what it is."""
 
     def __init__(self, path: Path, mode: int) -> None:
         self.kind = kind_of(mode)
@@ -107,7 +107,7 @@ class NotAFileError(OSError):
 
 
 def why_unreadable(error: OSError) -> str:
-    """Why a file cannot be opened, as a finding."""
+    """Return why a file cannot be opened."""
     if isinstance(error, FileNotFoundError):
         return "missing"
     if isinstance(error, NotAFileError):
@@ -116,23 +116,23 @@ def why_unreadable(error: OSError) -> str:
 
 
 def kind_of(mode: int) -> str:
-    """What a file is whose mode this is, in words."""
+    """Return the kind of a file with this mode, in words."""
     return next((kind for test, kind in _KINDS if test(mode)), "a file")
 
 
 def check_regular(path: Path, or_directory: bool = False) -> None:
-    """Refuse what is there and is no file, behind links too.
+    """Raise if a name exists, also through links, and is not a regular file.
 
     Parameters
     ----------
     path : Path
     or_directory : bool
-        A directory will do.
+        Whether a directory is accepted, too.
 
     Raises
     ------
     InputError
-        Says what it is.
+        Names the kind of file.
     """
     try:
         mode = path.stat().st_mode
@@ -141,24 +141,24 @@ def check_regular(path: Path, or_directory: bool = False) -> None:
     if or_directory and stat.S_ISDIR(mode):
         return
     if not stat.S_ISREG(mode):
-        raise InputError(f"{path} is {kind_of(mode)}: expected a file")
+        raise InputError(f"{path} is {kind_of(mode)}, expected a file")
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file; returns its descriptor, which the caller closes.
+    """Open a regular file, and return its descriptor, which the caller closes.
 
     Parameters
     ----------
     path : Path
     flags : int
-        Of `os.open`.
+        Flags of `os.open`.
 
     Raises
     ------
     NotAFileError
         It is a directory, a FIFO, a socket or a device.
     ShortageError
-        The process or the computer is short of something, so that nothing is known of it.
+        The process or the computer lacks a resource.
     OSError
         It cannot be opened.
     """
@@ -175,18 +175,18 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 def read_regular(path: Path, most: int | None = _MOST_READ) -> bytes:
-    """All bytes of a regular file.
+    """Return the content of a regular file.
 
     Parameters
     ----------
     path : Path
     most : int, optional
-        Bytes; a larger file is refused before it is read.
+        Largest accepted size in bytes, which is checked before reading.
 
     Raises
     ------
     OSError
-        As `open_regular`, or it is larger.
+        As `open_regular`, or the file is larger than `most`.
     """
     descriptor = open_regular(path)
     with os.fdopen(descriptor, "rb") as file:
@@ -198,9 +198,9 @@ def read_regular(path: Path, most: int | None = _MOST_READ) -> bytes:
 
 
 def read_given(path: Path) -> bytes:
-    """All bytes of a file that is read once: it may be what a shell has opened for us.
+    """Return the content of a file that may be a pipe of a shell.
 
-    That is ``/dev/stdin``, and ``/dev/fd/63`` as in ``<(command)``.
+    Examples are ``/dev/stdin``, and ``/dev/fd/63`` for ``<(command)``.
 
     Raises
     ------
@@ -213,12 +213,12 @@ def read_given(path: Path) -> bytes:
 
 
 def with_descriptors(action: Callable[[], T], path: object) -> T:
-    """Do what needs a file descriptor; raises the soft limit on their number if need be.
+    """Call an action that needs file descriptors; raise their soft limit if necessary.
 
     Raises
     ------
     ShortageError
-        There are no more to be had (`refuse_shortage`).
+        No more file descriptors are available.
     """
     while True:
         try:
@@ -231,12 +231,12 @@ def with_descriptors(action: Callable[[], T], path: object) -> T:
 
 
 def check_descriptors(count: int, purpose: str) -> None:
-    """Refuse what a library opens, and what would fail half-way without so many descriptors.
+    """Raise if fewer than `count` file descriptors are available.
 
     Raises
     ------
     ShortageError
-        Fewer are left.
+        Fewer are available.
     """
     with ExitStack() as held:
         for _ in range(count):
@@ -245,7 +245,7 @@ def check_descriptors(count: int, purpose: str) -> None:
 
 
 def raise_file_limit() -> bool:
-    """Let this process open as many files as it may; whether these are more than before."""
+    """Raise the soft limit on file descriptors; return whether it has grown."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return False
@@ -257,18 +257,18 @@ def raise_file_limit() -> bool:
 
 
 def refuse_shortage(error: OSError, path: object) -> None:
-    """Raise an error of its own where one of the system's says nothing of the file.
+    """Raise `ShortageError` if an error of the system is not about the file.
 
     Raises
     ------
     ShortageError
-        Says what is short.
+        Names the resource.
     """
     if error.errno == errno.EMFILE:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         raise ShortageError(
-            f"{path} cannot be opened: this process has all {limit} file descriptors in use that "
-            "it may have, expected a higher limit (ulimit -n)"
+            f"{path} cannot be opened: this process uses all {limit} of its file descriptors, "
+            "raise the limit (ulimit -n)"
         ) from None
     if error.errno in _PASSING:
         raise ShortageError(f"{path} cannot be read now: {error.strerror}") from None

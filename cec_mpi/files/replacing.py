@@ -1,9 +1,8 @@
-"""Files that are written to as entries of their own directory: never through a link.
+"""Replace and change files without ever writing through a link.
 
-Whoever may write to a directory could put a link there, under a name that we are going to
-write to, and have us write to the file of somebody else. So a new file comes into being under
-a name that nobody can guess, or not at all, and takes its place by renaming; and a file is
-written to in place only where it has no other name.
+Another user who may write to a directory could put a link there, so that we would write to a file
+elsewhere. So a new file is created under a random name and then renamed, and a file is changed in
+place only if it has no other name.
 """
 
 from __future__ import annotations
@@ -26,20 +25,22 @@ _RANDOM_BYTES = 8
 
 
 class NotOwnError(OSError):
-    """A file is a link, or has other names; `kind` says which."""
+    """A file is a link, or has several names; `kind` says which."""
 
     def __init__(self, path: Path, kind: str) -> None:
         self.kind = kind
-        super().__init__(errno.ELOOP, f"it is {kind}, expected a file of its own", os.fspath(path))
+        super().__init__(
+            errno.ELOOP, f"it is {kind}, expected a file with one name", os.fspath(path)
+        )
 
 
 def open_own(path: Path, flags: int = os.O_RDWR) -> int:
-    """Open a file to write to it in place; returns its descriptor.
+    """Open a file for changes in place, and return its descriptor.
 
     Raises
     ------
     NotOwnError
-        It is a symbolic link, or has other names: writing would change another file.
+        It is a symbolic link or has several names, so that writing would change another file.
     OSError
         As `open_regular`.
     """
@@ -54,7 +55,7 @@ def open_own(path: Path, flags: int = os.O_RDWR) -> int:
 
 
 def is_own(path: Path) -> bool:
-    """Whether it is a file that can be written to in place."""
+    """Whether a file can be changed in place."""
     try:
         os.close(open_own(path))
     except OSError:
@@ -63,19 +64,19 @@ def is_own(path: Path) -> bool:
 
 
 def create_new(path: Path) -> int:
-    """An empty file under this name, in the place of a file or link that has it.
+    """Create an empty file, and replace a file or link of this name.
 
     Returns
     -------
     int
-        Its descriptor, for reading and writing.
+        Descriptor for reading and writing.
 
     Raises
     ------
     NotAFileError
-        What has the name is neither.
+        The name belongs to something else.
     OSError
-        It cannot be made.
+        The file cannot be created.
     """
     if _is_there(path):
         path.unlink(missing_ok=True)
@@ -83,7 +84,7 @@ def create_new(path: Path) -> int:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether a file or a link has a name; what is neither keeps it."""
+    """Whether a file or a link has a name; raise if something else has it."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -95,25 +96,25 @@ def _is_there(path: Path) -> bool:
 
 @contextmanager
 def replacing(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
-    """A new file that takes the place of another at once, when it is complete and on the disk.
+    """Yield a new file that replaces another atomically when it is complete and on disk.
 
     Parameters
     ----------
     path : Path
     mode : int
-        Of the new file, less the process's mask.
+        Mode of the new file, before the umask.
 
     Yields
     ------
     int, Path
-        The descriptor of the new file, for reading and writing, and its name until then.
+        Descriptor for reading and writing, and the temporary name.
 
     Raises
     ------
     NotAFileError
-        What has the name is neither a file nor a link.
+        The name belongs to something that is neither a file nor a link.
     OSError
-        The file cannot be made.
+        The file cannot be created.
     """
     _is_there(path)
     with temporary(path, mode) as (descriptor, new):
@@ -125,19 +126,19 @@ def replacing(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
 
 @contextmanager
 def temporary(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
-    """A new file beside a file or directory, which is removed at the end, if it still is there.
+    """Yield a temporary file beside a file or directory, and remove it at the end if it exists.
 
-    Those that processes left which were killed are removed now.
+    Temporary files that killed processes left are removed at the beginning.
 
     Yields
     ------
     int, Path
-        Its descriptor, for reading and writing, and its name.
+        Descriptor for reading and writing, and the name.
 
     Raises
     ------
     OSError
-        The file cannot be made.
+        The file cannot be created.
     """
     path = path.absolute()
     remove_abandoned(path)
@@ -150,21 +151,21 @@ def temporary(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
 
 
 def partial_name(path: Path) -> Path:
-    """A name beside a file that nobody can guess."""
+    """Return a random name beside a file."""
     return path.with_name(f".{path.name}.partial.{os.urandom(_RANDOM_BYTES).hex()}")
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove what processes have left that were killed while they wrote a file."""
+    """Remove temporary files that killed processes left while they wrote a file."""
     name = re.compile(re.escape(f".{path.name}.partial.") + f"[0-9a-f]{{{2 * _RANDOM_BYTES}}}")
     for other in path.parent.iterdir():
         if name.fullmatch(other.name):
-            with suppress(OSError):  # somebody else has removed it, or it is not ours
+            with suppress(OSError):  # another process has removed it, or it is not ours
                 _remove_if_abandoned(other)
 
 
 def _create_locked(path: Path, mode: int) -> tuple[int, Path]:
-    """A new file, and its name; the lock says that somebody is at work on it."""
+    """Create a temporary file, and lock it as a sign that it is in use."""
     while True:
         new = partial_name(path)
         descriptor = with_descriptors(partial(os.open, new, _NEW, mode), path)
@@ -176,7 +177,7 @@ def _create_locked(path: Path, mode: int) -> tuple[int, Path]:
         else:
             if os.fstat(descriptor).st_nlink:
                 return descriptor, new
-        os.close(descriptor)  # another process took it for abandoned before it was locked
+        os.close(descriptor)  # another process removed it before it was locked
 
 
 def _remove_if_abandoned(path: Path) -> None:
@@ -192,7 +193,7 @@ def _remove_if_abandoned(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a directory, on the disk."""
+    """Write a file, or the names in a directory, to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Writing what a run leaves, and what is in a store: where that fails, one message names it."""
+"""Write files of runs and stores; if that fails, one message names the file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cec_mpi.files.replacing import create_new, open_own, replacing
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Write a file inside.
+    """Turn errors of writing a file in this block into `ResultsError`.
 
     Raises
     ------
     ResultsError
-        It cannot be written, as on a disk that is full.
+        The file cannot be written, for example because the disk is full.
     """
     try:
         yield
@@ -29,12 +29,12 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """Write inside to a store, or to a file that is made of one.
+    """Turn errors of writing a store, or a file made from one, into `InputError`.
 
     Raises
     ------
     InputError
-        It cannot be written: the user has to give another place, or make room.
+        The file cannot be written: the user must name another place, or free space.
     """
     try:
         yield
@@ -43,7 +43,7 @@ def storing(path: Path) -> Iterator[None]:
 
 
 def store_all(contents: Mapping[Path, bytes]) -> None:
-    """Put files in the places of others: all of them, or none where one cannot be written.
+    """Write several files: all of them, or none if one cannot be written.
 
     Raises
     ------
@@ -61,13 +61,13 @@ def store_all(contents: Mapping[Path, bytes]) -> None:
 
 @contextmanager
 def open_lines(path: Path, more: bool) -> Iterator[IO[str]]:
-    """A file of text that is open for writing inside, and whole after it.
+    """Open a text file for writing lines in this block.
 
     Parameters
     ----------
     path : Path
     more : bool
-        It is there, and gets more lines; otherwise it is a new one.
+        Whether to append to an existing file, instead of creating a new one.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def open_lines(path: Path, more: bool) -> Iterator[IO[str]]:
     try:
         yield stream
     except BaseException:
-        with suppress(OSError):  # the same as before: what was not written is tried again
+        with suppress(OSError):  # the error is known already; closing tries to write again
             stream.close()
         raise
     with writing(path):
@@ -89,5 +89,5 @@ def open_lines(path: Path, more: bool) -> Iterator[IO[str]]:
 
 
 def reason_of(error: OSError) -> str:
-    """Why a file cannot be written; NumPy says only how much of it was."""
+    """Return why a file cannot be written; NumPy states only how much was written."""
     return error.strerror or f"{error} (the disk may be full)"

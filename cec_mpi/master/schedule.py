@@ -254,7 +254,7 @@ class Schedule:
         found = ", ".join(map(str, available)) if available else "none"
         gone = ", ".join(map(str, sorted(self._gone)))
         left = f"; lost or gone: {gone}" if gone else ""
-        hint = "" if self.waits else " (--wait, or wait=True, waits for the next tick)"
+        hint = "" if self.waits else " (--wait, or wait=True in Python, waits for more machines)"
         needed, held = recovery + spare, ""
         if not placement.is_plain:
             without = f" without any {plural(spare, 'machine')} of them" if spare else ""

@@ -1,1 +1,1 @@
-"""Options: each a field of a frozen group, which is its flag, its keyword and its default."""
+"""Options of commands and functions: each is a field of a frozen dataclass, written once."""

@@ -1,4 +1,4 @@
-"""Who is available: options of a session."""
+"""Options of a session: which machines are available."""
 
 from __future__ import annotations
 
@@ -22,65 +22,65 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AvailabilityFlags:
-    """What the flags of a command say of who is available."""
+    """Flags that say which machines are available."""
 
     availability: tuple[str, ...] = option(
         (),
         "--availability FILE",
-        "JSON or CSV file that says who is available at each step (or tick); given several times, "
-        "one after the other",
+        "JSON or CSV file that lists the available machines of each step (or tick); if given "
+        "several times, the files follow each other",
         alone=True,
     )
     available_probability: float | None = option(
         None,
         "--available-probability P",
-        "each machine is available with this probability at each step (or tick)",
+        "probability with which each machine is available in each step (or tick)",
         values.number,
         alone=True,
     )
     availability_command: str | None = option(
         None,
         "--availability-command CMD",
-        "a command that prints the numbers of the machines that are available",
+        "command that prints the numbers of the machines that are available",
         alone=True,
     )
     availability_every: float | None = option(
         None,
-        "--availability-every SECONDS",
-        "how often the command is asked (default: 1)",
+        "--availability-every TIME",
+        "time between two calls of the command (default: 1s)",
         values.seconds,
     )
-    repeat: bool = option(False, "--repeat", "start the availability file again at its end")
+    repeat: bool = option(False, "--repeat", "repeat the availability file from its beginning")
     seed: int = field(default=0, compare=False)
 
     def source(self, machines: int) -> Availability:
-        """Of the machines 1..machines of a store."""
+        """Return the availability of machines 1..machines."""
         command, every = self.availability_command, self.availability_every
         if self.availability:
             return read_availability(self.availability, machines, self.repeat)
         if self.repeat:
-            raise InputError("--repeat: expected --availability FILE with it")
+            raise InputError("--repeat needs --availability FILE")
         if command is not None:
             return from_command(command, machines, 1.0 if every is None else every)
         if every is not None:
-            raise InputError("--availability-every: expected --availability-command CMD with it")
+            raise InputError("--availability-every needs --availability-command CMD")
         assert self.available_probability is not None
         return RandomAvailability(machines, self.available_probability, self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Available(Group):
-    """Who is available.
+    """Which machines are available.
 
     Attributes
     ----------
     availability : Availability, path, callable, set of int, sequence of sets, optional
-        Who is available (see `as_availability`); by default all machines, always.
+        Machines that are available in each step (see `as_availability`). By default all.
     tick_seconds : float, optional
-        Wall-clock length of a tick of availability; by default each step is a tick.
+        Length of a tick of availability in seconds. By default each step is a tick.
     machines : iterable of int or str, optional
-        Machines that take part, also as text, ``"1-3,5"``; the others are preempted for good.
-        By default all.
+        Machines that take part, also as text such as ``"1-3,5"``. The others are preempted in all
+        steps. By default all machines take part.
     """
 
     title = STUDIES
@@ -88,12 +88,15 @@ class Available(Group):
     availability: Any = option(None, flags_of=AvailabilityFlags)
     tick_seconds: float | None = option(
         None,
-        "--tick SECONDS",
-        "seconds for which each line of the availability holds (default: one step)",
-        values.number,
+        "--tick TIME",
+        "duration of each line of the availability, such as 5s (default: one step)",
+        values.seconds,
     )
     machines: tuple[int, ...] | None = option(
-        None, "--machines LIST", "run with these machines only, such as 1-3,5", values.machines
+        None,
+        "--machines LIST",
+        "use only these machines, such as 1-3,5 (default: all)",
+        values.machines,
     )
 
     def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
@@ -101,7 +104,7 @@ class Available(Group):
         total = placement.machines
         tick = self.tick_seconds
         if tick is not None and not 1e-6 <= real_number("tick_seconds", tick) < float("inf"):
-            raise InputError(f"tick {tick}: expected a positive number of seconds, at least 1e-6")
+            raise InputError(f"tick {tick}: expected at least 1e-6 seconds")
         given = self.availability
         if isinstance(given, AvailabilityFlags):
             given = given.source(total)
@@ -112,7 +115,7 @@ class Available(Group):
 
 
 def _taking_part(given: Iterable[int] | str | None, placement: Placement) -> tuple[int, ...]:
-    """Numbers of the machines that take part, ascending."""
+    """Return the numbers of the machines that take part, in ascending order."""
     total = placement.machines
     if given is None:
         return tuple(range(1, total + 1))
@@ -124,23 +127,17 @@ def _taking_part(given: Iterable[int] | str | None, placement: Placement) -> tup
     machines = tuple(sorted(whole_number("machines", n) for n in numbers))
     listed = ",".join(map(str, machines))
     if len(set(machines)) != len(machines):
-        raise InputError(f"machines {listed}: one is named twice")
+        raise InputError(f"machines {listed}: a machine is listed twice")
     if not machines or machines[0] < 1 or machines[-1] > total:
-        raise InputError(f"machines {listed}: {which_there_are(placement)}")
+        raise InputError(f"machines {listed}: expected machines from 1 to {total}")
     return machines
 
 
-def which_there_are(placement: Placement) -> str:
-    """The numbers that machines have, as it is told to who names others."""
-    there = "the store has" if placement.is_plain else "there are"
-    return f"{there} machines 1..{placement.machines}"
-
-
 def check_enough(machines: Sequence[int], placement: Placement, recovery: int) -> None:
-    """Refuse machines that have fewer shards than a step needs, L, together."""
+    """Raise `InfeasibleError` if machines have fewer than L shards in total."""
     if (held := placement.count(machines)) < recovery:
         shards = "" if placement.is_plain else f", with {plural(held, 'shard')}"
         raise InfeasibleError(
-            f"{plural(len(machines), 'machine', 'takes', 'take')} part{shards}: a step needs "
-            f"{recovery} of this store"
+            f"{plural(len(machines), 'machine', 'takes', 'take')} part{shards}, but a step with "
+            f"this store needs {recovery}"
         )

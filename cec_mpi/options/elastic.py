@@ -1,12 +1,13 @@
-"""Runs that continue without late and lost machines: options of a session."""
+"""Options of a session: runs that continue without late and lost machines."""
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from dataclasses import Field, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import (
     Group,
@@ -17,8 +18,8 @@ from cec_mpi.options.option import (
     whole_number,
 )
 from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.together import seconds_to_meet
-from cec_mpi.text import shown
+from cec_mpi.processes.start import seconds_to_meet
+from cec_mpi.text import plural, shown
 from cec_mpi.times import LATE_SECONDS, USUAL_DEADLINE, USUAL_LATE_SECONDS
 
 if TYPE_CHECKING:
@@ -30,26 +31,26 @@ Check = Literal["none", "parity", "sample"]
 CONNECTION = "connection.json"
 """The connection file in the directory of a run."""
 _REMOVED = {
-    "task": "the task is a word after the store, such as cec-mpi run STORE svd k=5",
-    "set": "options of the task are words, such as cec-mpi run STORE svd k=5",
-    "on_loss": "a run with elastic (--elastic) continues without lost machines",
-    "spares": "with elastic (--elastic), processes beyond the machines of the store are spares",
-    "replace": "cec-mpi join starts a machine that takes the place of a lost one, at any time",
+    "task": "write the task after the store, such as cec-mpi run STORE svd k=5",
+    "set": "write options of the task after its name, such as cec-mpi run STORE svd k=5",
+    "on_loss": "use elastic (--elastic) to continue without lost machines",
+    "spares": "use elastic (--elastic): processes beyond the machines of the store are spares",
+    "replace": "use cec-mpi join to start a machine that replaces a lost one, at any time",
 }
-_PORTS = "the first and the last of some ports from 1 to 65535"
+_PORTS = "the first and the last of a range of ports from 1 to 65535"
 
 
 @dataclass(frozen=True)
 class Deadline:
-    """Seconds, or a factor of the time that was to be expected.
+    """A time limit in seconds, or as a multiple of the expected time.
 
     Attributes
     ----------
     seconds : float or None
     factor : float
-        Where there are no seconds.
+        Multiple of the expected time, used if `seconds` is None.
     least : float
-        Seconds that such a factor gives at least.
+        Lower limit, in seconds, of a limit given by `factor`.
     """
 
     seconds: float | None = None
@@ -57,7 +58,7 @@ class Deadline:
     least: float = LATE_SECONDS
 
     def allowed(self, expected: float | None) -> float | None:
-        """Seconds for an answer that was expected after so many; None while not known.
+        """Return the time limit in seconds for an answer; None if no time is expected yet.
 
         Examples
         --------
@@ -70,12 +71,12 @@ class Deadline:
 
 
 def as_deadline(given: object) -> Deadline:
-    """From seconds, or text: ``"5"`` seconds, or ``"x1.5"`` times what is expected.
+    """Read seconds, such as ``"5"``, or a multiple of the expected time, such as ``"x1.5"``.
 
     Raises
     ------
     InputError
-        It is nothing of these.
+        The value has another form, or is out of range.
 
     Examples
     --------
@@ -83,16 +84,18 @@ def as_deadline(given: object) -> Deadline:
     (1.5, 0.2)
     """
     text = str(given)
-    is_factor = text.startswith("x")
     try:
-        number = float(text.removeprefix("x"))
-    except ValueError:
-        number = float("nan")
-    if not (1 <= number <= _MOST_FACTOR if is_factor else 0 < number < float("inf")):
-        raise InputError(
-            f"deadline {given}: expected seconds, as 5, or a factor of at least 1, as x1.5"
-        )
-    return Deadline(factor=number) if is_factor else Deadline(seconds=number)
+        if not text.startswith("x"):
+            return Deadline(seconds=values.seconds(text))
+        factor = float(text[1:])
+        if 1 <= factor <= _MOST_FACTOR:
+            return Deadline(factor=factor)
+    except (ValueError, ArgumentTypeError):
+        pass
+    raise InputError(
+        f"deadline {given}: expected a time, such as 5 (seconds) or 2m, or a factor of at least 1, "
+        "such as x1.5"
+    )
 
 
 _PATIENT = Deadline(factor=USUAL_DEADLINE, least=USUAL_LATE_SECONDS)
@@ -100,75 +103,75 @@ _PATIENT = Deadline(factor=USUAL_DEADLINE, least=USUAL_LATE_SECONDS)
 
 @dataclass(frozen=True, kw_only=True)
 class Elastic(Group):
-    """Late, lost and joining machines.
+    """Machines that are late, are lost or join.
 
     Attributes
     ----------
     start_timeout : float, optional
-        Seconds that all processes have to start and meet before the first step; by default 60, and
-        one more for each process. In lockstep those that have come raise `MachineError` then; an
-        elastic run begins if there are enough.
+        Seconds in which all processes must start and connect before the first step. By default 60,
+        and 1 more for each process. After that, lockstep raises `MachineError`; an elastic run
+        begins if enough machines have connected.
     elastic : bool
-        Machines talk to the master over sockets, without MPI: steps continue without those that
-        are late, lost or leave, and others may join at any time. Each option below makes a run
-        elastic, too.
+        Connect machines to the master by sockets, without MPI. Steps continue without machines that
+        are late, are lost or leave, and others may join at any time. Most options below imply it.
     local : int, optional
-        Machines that are started as processes on this computer.
+        Number of machines to start as processes on this computer.
     stragglers : int
-        S: each row is computed by L + S machines, and X W needs the first L answers only.
+        S: each row is computed by L + S machines, and X W uses the first L answers.
     deadline : float or str, optional
-        A step stops waiting for a machine after this many seconds, or with ``"x1.5"`` after 1.5
-        times its expected time. By default ten times that, at least 2 s.
+        Stop waiting for a machine after this many seconds, or, with ``"x1.5"``, after 1.5 times its
+        expected time. By default ``"x10"``, at least 2 seconds.
     adopt : bool
-        Machines take over shards of those that are away, where the others have fewer than a step
+        Let machines read the shards of absent machines if the others have fewer shards than a step
         needs.
     accept : str, optional
-        Where to write the connection file, with which ``cec-mpi join`` starts machines on any
-        computer; the session waits for them whenever there are too few.
+        Connection file to write. With it, ``cec-mpi join`` adds machines on any computer. The
+        session waits for machines whenever they are too few.
     listen : str, optional
-        ``"HOST:PORT"`` at which rank 0 listens, where there is no directory that all nodes share:
-        then the key in the environment variable CEC_MPI_KEY takes the place of the connection file.
+        ``"HOST:PORT"`` at which rank 0 listens, for nodes that share no directory: the key in the
+        environment variable CEC_MPI_KEY replaces the connection file.
     encryption : bool
-        Encrypt what travels between hosts. Without it machines still show the key; for networks
-        that are trusted.
+        Encrypt messages between hosts. Without encryption, for trusted networks, machines still
+        need the key.
     interface : str, optional
-        Where rank 0 listens: name, address or network of cards of its host, as ``"eth0"`` or
-        ``"10.0.0.0/8,ib0"``. By default the cards that the launcher says ranks are to use, or all.
+        Network interfaces on which rank 0 listens, by name, address or network, such as ``"eth0"``
+        or ``"10.0.0.0/8,ib0"``. By default those that the launcher selects for ranks, or all.
     ports : tuple of (int, int), optional
-        The first and the last port at which rank 0 may listen; by default any.
+        First and last port on which rank 0 may listen. By default any.
     check : {"none", "parity", "sample"}
-        With "parity", rows of X W need L + 1 answers that agree; the machine whose answers
-        are wrong is named by L + 3, and replaced; with fewer the step is refused. Needs
-        ``stragglers`` of at least 1. Where machines have several shards, L must be left without
-        any one machine, or three.
-        With "sample" this holds for four random rows of the shards in each step. With both,
-        each machine's term of X' V is compared with its answer to a random vector.
+        Find wrong answers. With "parity", each row of X W is accepted if L + 1 answers agree. L + 3
+        answers identify the machine whose answers are wrong, and another one replaces it; with
+        fewer the step raises an error. This needs ``stragglers`` of at least 1. If machines have
+        several shards, the others must have L shards without any one machine (to find errors) or
+        without any three (to identify a machine). "sample" does the same for four random rows of
+        the shards in each step. With both, each machine's term of X' V is compared with its answer
+        to a random vector.
     wait : bool
-        Wait while too few machines are available.
+        Wait while too few machines are available, instead of raising `InfeasibleError`.
     """
 
     title = "machines that are late, are lost or join"
 
     start_timeout: float | None = option(
         None,
-        "--start-timeout SECONDS",
-        "how long all processes may take to start and meet (default: 60, and 1 more for each "
+        "--start-timeout TIME",
+        "time in which all processes must start and connect (default: 60s, and 1s more for each "
         "process)",
         values.seconds,
     )
     elastic: bool = option(
         False,
         "--elastic",
-        "continue without machines that are late or lost, let others join at any time with cec-mpi "
-        "join DIR/connection.json, and write checkpoints; the default without a launcher",
+        "continue without machines that are late or lost, let others join at any time (cec-mpi "
+        "join DIR/connection.json), and write checkpoints (default: only without a launcher)",
         elastic=True,
         is_common=True,
     )
     local: int | None = option(
         None,
         "--local N",
-        "start N machines on this computer; implies --elastic (default without a launcher: one for "
-        "each core, at least one more than a step needs)",
+        "start N machines on this computer; implies --elastic (default without a launcher: one "
+        "for each core, and at least one more than a step needs)",
         values.positive,
         elastic=True,
         is_common=True,
@@ -177,29 +180,30 @@ class Elastic(Group):
         0,
         "--stragglers S",
         "compute each row on L + S machines and use the first L answers, so that S slow machines "
-        "delay no step; implies --elastic (default: 0)",
+        "do not delay a step; implies --elastic (default: 0)",
         values.whole,
         elastic=True,
         is_common=True,
     )
     deadline: float | str | Deadline | None = option(
         None,
-        "--deadline SECONDS|x1.5",
-        "stop waiting for a machine after this many seconds, or this multiple of its expected "
-        "time; implies --elastic (default: x10, at least 2 seconds)",
+        "--deadline TIME|x1.5",
+        "stop waiting for a machine after this time, such as 5s, or this multiple of its expected "
+        "time; "
+        "implies --elastic (default: x10, at least 2 seconds)",
         elastic=True,
     )
     adopt: bool = option(
         False,
         "--adopt",
-        "let machines read the shards of absent ones if too few are left; implies --elastic",
+        "let machines read the shards of absent machines if too few are left; implies --elastic",
         elastic=True,
     )
     accept: str | None = option(
         None,
         "--accept FILE",
-        "write FILE, with which machines on any computer join (cec-mpi join FILE), and wait "
-        "whenever there are too few; implies --elastic",
+        "write the connection file FILE, with which machines on any computer join (cec-mpi join "
+        "FILE), and wait whenever there are too few; implies --elastic",
         values.path,
         elastic=True,
         is_common=True,
@@ -207,14 +211,15 @@ class Elastic(Group):
     listen: str | None = option(
         None,
         "--listen HOST:PORT",
-        "listen at this address, with the key in the environment variable CEC_MPI_KEY, in place "
-        "of a connection file; implies --elastic",
+        "listen at this address instead of writing a connection file; the key is in the "
+        "environment variable CEC_MPI_KEY; implies --elastic",
         elastic=True,
     )
     encryption: bool = option(
         True,
         "--no-encryption",
-        "do not encrypt between hosts; faster, for trusted networks (machines still need the key)",
+        "do not encrypt messages between hosts: faster, for trusted networks (machines still need "
+        "the key)",
     )
     interface: str | None = option(
         None,
@@ -227,8 +232,8 @@ class Elastic(Group):
     check: Check = option(
         "none",
         "--check",
-        "find wrong answers and replace them: compare one more answer than needed for all rows "
-        "(parity) or for four random rows (sample); implies --elastic (default: none)",
+        "find wrong answers and replace them, by comparing one answer more than needed for all "
+        "rows (parity) or for four random rows (sample); implies --elastic (default: none)",
         choices=get_args(Check),
         elastic=True,
     )
@@ -238,14 +243,14 @@ class Elastic(Group):
 
     @property
     def is_elastic(self) -> bool:
-        """Whether machines talk to the master over sockets, and may be late or lost."""
+        """Whether machines use sockets, and may be late or lost."""
         return any(
             getattr(self, each.name) not in (each.default, False) for each in elastic_options()
         )
 
     @property
     def starts_nothing(self) -> bool:
-        """Whether all machines are started elsewhere, and are waited for."""
+        """Whether all machines are started elsewhere."""
         launcher = detect_launcher()
         is_launched = launcher is not None and launcher.size > 1
         return self.is_elastic and self.local is None and not is_launched
@@ -266,7 +271,7 @@ class Elastic(Group):
             ("no encryption", not self.encryption),
         ):
             if is_given and not self.is_elastic:
-                raise InputError(f"{name}: expected an elastic run (--elastic)")
+                raise InputError(f"{name}: this option needs an elastic run (--elastic)")
         self.check_listening()
         self.check_store(manifest, placement)
         deadline = _PATIENT if self.is_elastic else None
@@ -285,21 +290,28 @@ class Elastic(Group):
         recovery = manifest.code.recovery
         most = placement.to_spare(recovery)
         if not 0 <= whole_number("stragglers", self.stragglers) <= most:
-            why = "N - L" if placement.is_plain else f"the others have {recovery} shards then"
+            why = "N - L" if placement.is_plain else f"then the others still have {recovery} shards"
             raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
+        if self.local is not None and not (self.accept or self.listen or self.adopt or self.wait):
+            held = placement.count(placement.largest(self.local))
+            if held < recovery and detect_launcher() is None:
+                raise InfeasibleError(
+                    f"local {self.local}: these machines have {plural(held, 'shard')}, but a step "
+                    f"needs {recovery}: start more, or let others join (--accept FILE, or --wait)"
+                )
         if self.check == "parity" and self.stragglers < 1:
             raise InputError(
-                "check parity: expected stragglers of at least 1 (--stragglers 1): each row needs "
-                "one answer more than it is decoded from"
+                "check parity needs stragglers of at least 1 (--stragglers 1), because each row "
+                "needs one answer more than for decoding"
             )
         if self.check != "none" and most < 1 and not placement.is_plain:
             raise InputError(
-                f"check {self.check}: expected machines any one of which can be missing, so that "
-                f"answers can be compared: the others have fewer than {recovery} shards"
+                f"check {self.check} compares answers, so the machines must have {recovery} "
+                "shards without any one of them: they have fewer"
             )
 
     def check_listening(self) -> None:
-        """Raise if it is unclear where rank 0 listens.
+        """Raise if the options do not say clearly where rank 0 listens.
 
         Raises
         ------
@@ -315,7 +327,7 @@ class Elastic(Group):
                 raise InputError(f"listen {shown(self.listen)}: expected 'HOST:PORT'")
             for name in ("accept", "interface", "ports"):
                 if getattr(self, name) is not None:
-                    raise InputError(f"{name} with listen: expected one of them")
+                    raise InputError(f"{name} and listen cannot be combined: expected one of them")
         if not isinstance(self.encryption, bool):
             raise InputError(f"encryption {shown(self.encryption)}: expected True or False")
         if self.ports is None:
@@ -326,17 +338,17 @@ class Elastic(Group):
 
 
 def if_removed(option: str) -> str:
-    """Return what to use instead of an option that was removed, or an empty text."""
+    """Say what to use instead of an option that was removed, or return an empty text."""
     instead = _REMOVED.get(option.strip("-").replace("-", "_"))
     return f": it was removed; {instead}" if instead else ""
 
 
 def elastic_options() -> list[Field[Any]]:
-    """Return the options that make a run elastic, as each says of itself."""
+    """Return the options that make a run elastic."""
     return [each for each in own_options(Elastic) if each.metadata["elastic"]]
 
 
 def implies_elastic(words: set[str]) -> bool:
-    """Whether the options of a command make its run elastic, as far as can be told by names."""
+    """Whether one of these words is an option that makes a run elastic."""
     flags = (each.metadata["shown"]["flag"] for each in elastic_options())
     return not words.isdisjoint(flag.partition(" ")[0] for flag in flags)

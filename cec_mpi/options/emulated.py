@@ -1,4 +1,4 @@
-"""Emulation of slower machines, and of faults: options of a session."""
+"""Options of a session: emulation of slower machines and of faults."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Emulated(Group):
-    """Emulation of slower machines, and of faults.
+    """Emulation of slower machines and of faults.
 
     Attributes
     ----------
     emulate_speeds : tuple of float, optional
-        Make machine n take at least ``rows / (emulate_speeds[n - 1] * base)`` seconds.
+        Machine n takes at least ``rows / (emulate_speeds[n - 1] * emulate_base)`` seconds.
     emulate_base : float, optional
-        Rows per second; by default measured, so that half of each node is enough.
+        Rows per second of speed 1. By default measured, such that half of each node suffices.
     emulate_noise : float
         Standard deviation of the logarithm of each machine's speed in each step.
     emulate_changes : iterable of SpeedChange
@@ -40,11 +40,14 @@ class Emulated(Group):
     emulate_speeds: tuple[float, ...] | None = option(
         None,
         "--emulate-speeds LIST",
-        "slow machines 1 to N down to these relative speeds, such as 2,2,3",
+        "slow down machines 1 to N to these relative speeds, such as 2,2,3",
         values.speeds,
     )
     emulate_base: float | None = option(
-        None, "--emulate-base B", "rows per second of speed 1 (default: measured)", values.number
+        None,
+        "--emulate-base B",
+        "rows per second of a machine with speed 1 (default: measured)",
+        values.number,
     )
     emulate_noise: float = option(
         0.0,
@@ -55,13 +58,13 @@ class Emulated(Group):
     emulate_changes: tuple[SpeedChange, ...] = option(
         (),
         "--emulate-change STEP:MACHINE:FACTOR",
-        "multiply a machine's speed by FACTOR from this step on",
+        "multiply the speed of a machine by FACTOR from this step on",
         values.change,
     )
     inject: str = option(
         "",
         "--inject FAULTS",
-        "faults of machines, KIND:MACHINE@STEP or random:PROBABILITY, such as "
+        "cause faults of machines, KIND:MACHINE@STEP or random:PROBABILITY, such as "
         "kill:3@10,stop:2@20,slow:5@30x4,corrupt:1@40,nan:1@45,leave:4@50",
     )
 
@@ -80,21 +83,24 @@ class Emulated(Group):
             speeds = several("emulate_speeds", speeds, plural(total, "number"))
             speeds = checked_speeds("emulated speed", speeds, total)
         elif base is not None or noise or changes:
-            raise InputError("emulation of a base, noise or change: expected emulated speeds too")
+            raise InputError(
+                "the emulation of a base, noise or a change needs emulated speeds "
+                "(--emulate-speeds LIST)"
+            )
         if base is not None and not 0 < base < float("inf"):
             raise InputError(f"emulation base {base}: expected a positive number")
         if not 0 <= noise <= 10:
             raise InputError(f"emulation noise {noise}: expected 0 to 10")
         if speeds is not None and base is not None and base * min(speeds) < 1e-3:
             raise InputError(
-                f"emulation of {base * min(speeds)} rows per second: expected at least 0.001"
+                f"emulated speed of {base * min(speeds)} rows per second: expected at least 0.001"
             )
         for change in changes:
             if not isinstance(change, SpeedChange):
                 raise InputError(f"emulated change {change!r}: expected a SpeedChange")
             if not (1 <= change.machine <= total and 1e-6 <= change.factor <= 1e6):
                 raise InputError(
-                    f"emulated change of machine {change.machine} by {change.factor}: expected "
-                    f"a machine 1..{total} and a factor of 1e-6 to 1e6"
+                    f"emulated change of machine {change.machine} by {change.factor}: expected a "
+                    f"machine from 1 to {total} and a factor from 1e-6 to 1e6"
                 )
         return {"emulate_speeds": speeds, "emulate_changes": changes}

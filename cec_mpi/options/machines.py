@@ -1,4 +1,4 @@
-"""What the machines of a session are told of its options, and no more."""
+"""Options of a session that its machines need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cec_mpi.store.shard import Holding, Precision, Verify
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """How a machine opens its shard of a store, and what goes wrong on order.
+    """How a machine opens its shards, and which faults it emulates.
 
     Attributes
     ----------
@@ -17,17 +17,18 @@ class MachineOptions:
     verify : {"first-read", "never"}
     precision : {"double", "shard"}
     staged : str
-        Where copies of the shards are on each node, with ``{host}`` for its name; empty: nowhere.
+        Directory of copies of shards on each node, with ``{host}`` for the node's name; empty if
+        there are none.
     mends : bool
-        Whether a machine computes rows of its shard that it cannot read from other shards.
+        Whether a machine rebuilds unreadable rows of its shard from other shards.
     measured : bool
-        Whether machines measure how fast they are, for an emulation.
+        Whether machines measure their speed for an emulation.
     inject : str
         Faults (see `read_faults`).
     seed : int
-        For random faults.
+        Seed of random faults.
     threads : int
-        BLAS threads of each machine that joins; 0 for as many as it has cores.
+        BLAS threads of each machine that joins; 0 stands for its number of cores.
     """
 
     shards: Holding = "mmap"

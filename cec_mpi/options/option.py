@@ -1,4 +1,4 @@
-"""An option, written once: a field of a frozen group is a flag, and a keyword in Python."""
+"""Options that are written once: a field of a frozen dataclass gives a flag and a keyword."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 STUDIES = "for tests and studies: simulated availability, speeds and faults"
-"""Title of the options that make a run behave as if machines came and went."""
+"""Title, in the help, of the options that simulate."""
 
 
 def option(
@@ -39,24 +39,24 @@ def option(
     flags_of: type[Any] | None = None,
     **more: Any,
 ) -> Any:
-    """A field of a group: what a command has of it is an attribute of the same name.
+    """Return a field of a group, which is also a flag of a command.
 
     Parameters
     ----------
     default
-        Of the flag, and of the keyword.
+        Default of the flag and of the keyword.
     flag, text, parse, **more
-        As for `add_flag`. Choices hold for the keyword, too.
+        As for `add_flag`. Choices also apply to the keyword.
     alone : bool
-        Excludes the other flags of its group that say so.
+        Whether it excludes the other flags of its group that are `alone`.
     elastic : bool
-        Another value than the default makes a run elastic.
+        Whether a value other than the default makes a run elastic.
     is_common : bool
-        The short help of a command shows it.
+        Whether the short help of a command shows it.
     below : str
-        The title in the help, if it is not that of the group.
+        Title in the help, if it is not that of the group.
     flags_of : type, optional
-        The group whose flags say together what this one keyword says.
+        Group of flags that together give the value of this keyword.
     """
     shown = {"flag": flag, "text": text, "parse": parse, **more}
     marks: dict[str, Any] = {"alone": alone, "elastic": elastic, "flags_of": flags_of}
@@ -65,14 +65,12 @@ def option(
 
 
 class Group:
-    """Options that belong together: a frozen dataclass whose fields `option` makes."""
+    """Base of groups of options: frozen dataclasses whose fields `option` returns."""
 
-    title: ClassVar[str] = ""  # above its flags, in the help of a command
+    title: ClassVar[str] = ""  # of its flags in the help
 
     def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
-        """Check these options against a store whose shards machines have in this placement.
-
-        Returns what takes the place of some.
+        """Check these options against a store and its placement; return values to replace.
 
         Raises
         ------
@@ -83,7 +81,7 @@ class Group:
 
 
 def own_options(group: type[Any]) -> Iterator[Field[Any]]:
-    """Options of a group, without those of the groups that it extends."""
+    """Return the options of a group, without those of its base classes."""
     own = inspect.get_annotations(group)
     return (each for each in fields(group) if each.name in own and each.metadata)
 
@@ -96,22 +94,22 @@ def add_flag(
     default: Any = None,
     **more: Any,
 ) -> None:
-    """Give a command a flag.
+    """Add a flag to a command.
 
     Parameters
     ----------
     parser : argparse.ArgumentParser, or a group in it
     flag : str
-        With what stands for its value: ``"--tick SECONDS"``.
+        Its name and a name for its value, such as ``"--tick TIME"``.
     text : str
-        Of the help.
+        Help text.
     parse : callable, optional
-        Makes a value of text.
+        Converts text to a value.
     default
-        With False or True the flag has no value, and changes it; where it is a tuple, the flag may
-        be given several times, or with ``nargs`` several values.
+        If it is False or True, the flag takes no value and gives the opposite. If it is a tuple,
+        the flag may be repeated, or takes several values with ``nargs``.
     **more
-        For `argparse.ArgumentParser.add_argument`: choices, dest, nargs, required.
+        Passed to `argparse.ArgumentParser.add_argument`: choices, dest, nargs, required.
     """
     name, _, value = flag.partition(" ")
     if isinstance(default, bool):
@@ -125,13 +123,13 @@ def add_flag(
 
 
 def add_option(parser: Any, group: type[Any], name: str, **other: Any) -> None:
-    """Give a command the flag of one option of a group; some of it may be other."""
+    """Add the flag of one option of a group to a command, with changes in `other`."""
     (each,) = (each for each in own_options(group) if each.name == name)
     add_flag(parser, dest=name, default=each.default, **{**each.metadata["shown"], **other})
 
 
 def add_options(parser: Any, group: type[Any]) -> None:
-    """Give a command the flags of all options of a group, below their titles if they have any."""
+    """Add the flags of all options of a group to a command, under the title of the group."""
     alone = None
     for each in own_options(group):
         below = _titled(parser, each.metadata["below"] or getattr(group, "title", ""))
@@ -145,18 +143,18 @@ def add_options(parser: Any, group: type[Any]) -> None:
 
 
 def _titled(parser: Any, title: str) -> Any:
-    """The part of a command's help with this title; the command itself without one."""
+    """Return the section of a command's help with this title, or the command for an empty title."""
     found = [part for part in parser._action_groups if part.title == title]
     return found[0] if found else parser.add_argument_group(title) if title else parser
 
 
 def common_options(group: type[Any]) -> Iterator[str]:
-    """Names of the options of a group that the short help of a command shows."""
+    """Return the names of the options of a group that the short help shows."""
     return (each.name for each in own_options(group) if each.metadata["is_common"])
 
 
 def from_flags(group: type[T], arguments: argparse.Namespace) -> T:
-    """A group as a command's flags have it."""
+    """Make a group from the flags of a command."""
     given = {}
     for each in fields(group):  # type: ignore[arg-type]
         nested = each.metadata.get("flags_of")
@@ -170,7 +168,7 @@ def from_flags(group: type[T], arguments: argparse.Namespace) -> T:
 
 
 def with_keywords(*groups: type[Any]) -> Callable[[F], F]:
-    """Give a function with ``**options`` the options of groups: its signature and its help."""
+    """Add the options of groups to the signature and docstring of a function with ``**options``."""
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
@@ -194,7 +192,7 @@ def with_keywords(*groups: type[Any]) -> Callable[[F], F]:
 
 
 def check_choices(group: type[Any], options: Any) -> None:
-    """Refuse a value that is none of the choices of an option of this group."""
+    """Raise if the value of an option of this group is not one of its choices."""
     for each in own_options(group):
         shown, value = each.metadata["shown"], getattr(options, each.name)
         choices = shown.get("choices")
@@ -205,7 +203,7 @@ def check_choices(group: type[Any], options: Any) -> None:
 
 
 def whole_number(name: str, value: Any) -> int:
-    """What a program gives as the whole number of this name."""
+    """Convert an argument of this name to int, or raise `InputError`."""
     try:
         return operator.index(value)
     except TypeError:
@@ -213,14 +211,14 @@ def whole_number(name: str, value: Any) -> int:
 
 
 def real_number(name: str, value: Any) -> float:
-    """What a program gives as the number of this name."""
+    """Convert an argument of this name to float, or raise `InputError`."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InputError(f"{name} {shown(value)}: expected a number")
     return float(value)
 
 
 def several(name: str, value: Any, what: str) -> tuple[Any, ...]:
-    """What a program gives as several of something under this name."""
+    """Convert an iterable argument of this name to a tuple, or raise `InputError`."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise InputError(f"{name} {shown(value)}: expected {what}")
     return tuple(value)

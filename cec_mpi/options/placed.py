@@ -1,4 +1,4 @@
-"""How many shards each machine has: options of a session."""
+"""Options of a session: how many shards each machine has."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ ShardsOption = int | Sequence[int] | Literal["auto"] | Placement | None
 
 @dataclass(frozen=True, kw_only=True)
 class Placed(Group):
-    """What machines have of a store.
+    """Which shards of a store each machine has.
 
     Attributes
     ----------
     shards_per_machine : int, sequence of int, or "auto", optional
-        So many shards of the store on each machine, one behind the other, or as many as are
-        listed, or all that there are, in proportion to speeds that are given and else as evenly
-        as can be, but first as many as are in the memory of each node; by default each machine
-        has one. The shards of all machines together have to
-        be L or more.
+        Number of consecutive shards on each machine, the same for all or one number for each.
+        "auto" distributes all shards in proportion to given speeds, or evenly, and prefers what
+        fits into the memory of each node. By default each machine has one shard. All machines
+        together must have at least L.
     memory_per_machine : int, optional
-        Bytes of shards that each machine may have; with ``"auto"`` shards for which there is no
-        room are on no machine.
+        Largest number of bytes of shards on each machine. With ``"auto"``, shards that do not fit
+        are on no machine.
     """
 
     title = "speeds, threads and shards of machines"
@@ -42,28 +41,28 @@ class Placed(Group):
     shards_per_machine: ShardsOption = option(
         None,
         "--shards-per-machine K|LIST|auto",
-        "how many shards each machine holds: 2, or 4,2,2, or auto, which follows --speeds and the "
+        "number of shards on each machine: 2, or 4,2,2, or auto, which follows --speeds and the "
         "memory of nodes (default: 1)",
         values.shards_per_machine,
     )
     memory_per_machine: int | None = option(
         None,
         "--memory-per-machine SIZE",
-        "at most so many bytes of shards on each machine, such as 64G",
+        "largest size of the shards on each machine, such as 64G",
         values.size,
     )
 
     def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
-        """What these options have come to."""
+        """Return the placement, which these options gave."""
         return {"shards_per_machine": placement}
 
     def most_shards(self, manifest: Manifest) -> int | None:
-        """How many a machine may have, if that is limited."""
+        """Return the largest number of shards of a machine, or None if it is not limited."""
         if self.memory_per_machine is None:
             return None
         size = whole_number("memory per machine", self.memory_per_machine)
         if size < 1:
-            raise InputError(f"memory per machine {size}: expected bytes, at least 1")
+            raise InputError(f"memory per machine {size}: expected at least 1 byte")
         return size // manifest.shard_bytes
 
     def placed(
@@ -73,23 +72,23 @@ class Placed(Group):
         machines: object | None,
         speeds: SpeedsOption | None,
     ) -> Placement:
-        """Which machine has which shards of a store.
+        """Return which machine has which shards of a store.
 
         Parameters
         ----------
         manifest : Manifest
         places : sequence of Place or None
-            Where the machines run that were started; None where all are in this process.
+            Nodes of the machines that were started; None if all machines are in this process.
         machines : object or None
-            Those that are named to take part, if that is so.
+            Machines that the user has named to take part, if any.
         speeds : sequence of float, mapping of str to float, or "learn"
 
         Raises
         ------
         InputError
-            It is no number of shards, or of machines, that can be.
+            The numbers of shards or machines do not fit the store.
         InfeasibleError
-            The machines have fewer shards than a step needs, or no room for so many.
+            The machines have fewer shards than a step needs, or not enough memory.
         """
         given, code = self.shards_per_machine, manifest.code
         if given is None:
@@ -97,8 +96,8 @@ class Placed(Group):
         elif isinstance(given, str) and given == "auto":
             if machines is not None:
                 raise InputError(
-                    "shards per machine auto: expected no machines to be named beside it, since "
-                    "all that are started take part"
+                    "shards per machine auto cannot be combined with machines: all that are "
+                    "started take part"
                 )
             return self._spread(manifest, _speeds(speeds, places), places)
         else:
@@ -107,14 +106,15 @@ class Placed(Group):
         most, room = max(found.counts), self.most_shards(manifest)
         if room is not None and room < most:
             raise InfeasibleError(
-                f"memory per machine {self.memory_per_machine}: {plural(most, 'shard')} of this "
-                f"store {'take' if most > 1 else 'takes'} {most * manifest.shard_bytes} bytes"
+                f"memory per machine {self.memory_per_machine} bytes: "
+                f"{plural(most, 'shard', 'needs', 'need')} {most * manifest.shard_bytes}"
             )
         return found
 
     def _spread(
         self, manifest: Manifest, speeds: Sequence[float], places: Sequence[Place] | None
     ) -> Placement:
+        from cec_mpi.core.placement.spreading import spread  # here, because machines do not need it
         from cec_mpi.core.plan.load import check_speeds
         from cec_mpi.core.plan.placement import spread  # now: machines spread nothing
 
@@ -133,8 +133,8 @@ class Placed(Group):
 
 
 def further_placement(first: Placement, manifest: Manifest) -> Placement:
-    """All shards of a further store, in proportion to what machines have of the first one."""
-    from cec_mpi.core.plan.placement import spread
+    """Place all shards of a further store in proportion to those of the first one."""
+    from cec_mpi.core.placement.spreading import spread
 
     code = manifest.code
     if first.is_plain:
@@ -144,11 +144,11 @@ def further_placement(first: Placement, manifest: Manifest) -> Placement:
 
 
 def _listed(given: Any, total: int, recovery: int, started: int | None) -> Placement:
-    """As many shards for each machine, the last one may have fewer; or as they are listed."""
+    """Place the same number of shards on each machine but the last, or the listed numbers."""
     if isinstance(given, str | bytes | bool | Mapping):
         raise InputError(
-            f"shards per machine {shown(given)}: expected a whole number, one for each machine, or "
-            "auto"
+            f"shards per machine {shown(given)}: expected a whole number, a list with one "
+            "for each machine, or auto"
         )
     if isinstance(given, Iterable):
         counts = tuple(whole_number("shards per machine", each) for each in given)
@@ -163,26 +163,30 @@ def _listed(given: Any, total: int, recovery: int, started: int | None) -> Place
             said += f" on {plural(machines, 'machine')}"
             counts = tuple(min(each, total - n * each) for n in range(machines))
     if not counts or min(counts) < 1:
-        raise InputError(f"{said}: expected at least 1 on each machine")
+        raise InputError(f"{said}: expected at least 1 shard on each machine")
     if (held := sum(counts)) > total:
-        raise InputError(f"{said}: the store has {plural(total, 'shard')}")
+        raise InputError(f"{said}: {held} in total, but the store has {plural(total, 'shard')}")
     if held < recovery:
-        raise InfeasibleError(f"{said}: a step needs {recovery} shards of this store")
+        raise InfeasibleError(
+            f"{said}: {held} in total, but a step with this store needs {recovery}"
+        )
     return Placement(counts, total)
 
 
 def _speeds(given: SpeedsOption | None, places: Sequence[Place] | None) -> Sequence[float]:
-    """Of the machines that were started; of all machines here, those that were given."""
+    """Return the speeds of the machines that were started, or the given ones in one process."""
     if places is None:
         if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
             raise InputError(
-                "shards per machine auto: with accept, or all machines in one process, expected "
-                "speeds of machines (--speeds LIST), whose number is not known else"
+                "shards per machine auto needs speeds (--speeds LIST) with accept, or if all "
+                "machines are in one process, because the number of machines is not known otherwise"
             )
         return tuple(given)
     machines, hosts = len(places), [place.host for place in places]
     if not machines:
-        raise InputError("shards per machine auto: no rank was started for a machine")
+        raise InputError(
+            "shards per machine auto: the launcher started no machine, expected at least 2 ranks"
+        )
     known = as_speeds(given, machines)
     found = speeds_by_machine(known, range(1, machines + 1), hosts, machines)
     return (1.0,) * machines if found is None else found

@@ -1,4 +1,4 @@
-"""Options of a session: groups of them, checked together against a store."""
+"""All options of a session, which are checked together against a store."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ if TYPE_CHECKING:
 
 GROUPS = (Elastic, Sharing, Placed, Available, Emulated, Reading)
 
-_UNSEEN = 1e-3  # error of an answer, relative to X w, that every check has to show
+_UNSEEN = 1e-3  # error of an answer, relative to X w, that every check must find
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
-    """How steps are made: the options of all groups, and one more.
+    """Options of a session: those of all groups, and the seed.
 
     Attributes
     ----------
     seed : int
-        Of everything random: noise, faults, and the rows that are compared.
+        Seed of all random numbers: noise, faults, and the rows that are compared.
     """
 
     title = ""
 
-    seed: int = option(0, "--seed I", "seed of everything random (default: 0)", values.whole)
+    seed: int = option(0, "--seed I", "seed of all random numbers (default: 0)", values.whole)
 
     @property
     def is_checked(self) -> bool:
-        """Whether `checked` has made these: then they fit one store."""
+        """Whether `checked` returned these options, so that they fit a store."""
         return isinstance(self.shards_per_machine, Placement)
 
     @property
     def placement(self) -> Placement:
-        """Which machine has which shards, once that was checked."""
+        """Which machine has which shards; only for checked options."""
         assert isinstance(self.shards_per_machine, Placement)
         return self.shards_per_machine
 
     def of_machines(self, staged: str = "") -> MachineOptions:
-        """What the machines are told, and where copies of their shards are, if anywhere."""
+        """Return the options that machines need, with the directory of staged shards."""
         return MachineOptions(
             shards=self.shards,
             verify=self.verify,
@@ -71,20 +71,19 @@ class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
         )
 
     def checked(self, manifest: Manifest, places: Sequence[Place] | None = None) -> SessionOptions:
-        """These options with every default filled in, checked against a store: once for a run.
+        """Check these options against a store, and fill in all defaults.
 
         Parameters
         ----------
         manifest : Manifest
         places : sequence of Place, optional
-            Where the machines run that were started; by default all are in this process.
+            Nodes of the machines that were started. By default all machines are in this process.
 
         Returns
         -------
         SessionOptions
-            Whose values are what their readers use: `shards_per_machine` is a `Placement`,
-            `deadline` a `Deadline`, `availability` an `Availability`. It is the same if it was
-            checked before.
+            Options in which `shards_per_machine` is a `Placement`, `deadline` a `Deadline` and
+            `availability` an `Availability`; the same object if it was checked before.
 
         Raises
         ------
@@ -100,7 +99,7 @@ class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
                 raise InputError(f"seed {self.seed}: expected at least 0")
             speeds = self.speeds
             if places is None and self.emulate_speeds is not None and speeds == "learn":
-                speeds = self.emulate_speeds  # one for each machine
+                speeds = self.emulate_speeds  # these have one speed for each machine
             placement = self.placed(manifest, places, self.machines, speeds)
             found: dict[str, Any] = {}
             for group in GROUPS:
@@ -112,7 +111,7 @@ class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
         except (InputError, InfeasibleError):
             raise
         except (TypeError, ValueError) as error:
-            raise InputError(f"an option of the session has the wrong type: {error}") from None
+            raise InputError(f"an option has the wrong type: {error}") from None
 
     def further(
         self,
@@ -122,18 +121,18 @@ class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
         speeds: SpeedsOption,
         scheme: Scheme,
     ) -> SessionOptions:
-        """These options, which were checked, for a further store that the machines serve too.
+        """Return these checked options for a further store of the same session.
 
         Parameters
         ----------
         served : sequence of int
-            The machines that serve this one.
+            Machines that serve the first store.
         path : Path
-            Of the further store.
+            Directory of the further store.
         manifest : Manifest
-            Of the further store.
+            Manifest of the further store.
         speeds, scheme
-            As a user gives them.
+            As the user gives them.
 
         Raises
         ------
@@ -148,8 +147,8 @@ class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
         if (held := placement.count(machines)) < recovery:
             shards = "" if placement.is_plain else f" with {plural(held, 'shard')}"
             raise InfeasibleError(
-                f"{plural(len(machines), 'machine', 'serves', 'serve')} {path}{shards}: a step "
-                f"needs {recovery}"
+                f"{plural(len(machines), 'machine', 'serves', 'serve')} {path}{shards}, but a "
+                f"step needs {recovery}"
             )
         check_scheme(scheme)
         emulated = self.emulate_speeds
@@ -172,19 +171,19 @@ class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
 
 
 def check_sensitivity(check: str, precision: str, manifest: Manifest) -> None:
-    """Refuse to look for wrong answers with a code that does not show them.
+    """Raise if a check for wrong answers would miss large errors with this code.
 
     Parameters
     ----------
     check : {"none", "parity", "sample"}
     precision : {"double", "shard"}
-        What products are computed in.
+        Whether products are computed in float64 or in the dtype of the shards.
     manifest : Manifest
 
     Raises
     ------
     InputError
-        Says how large an error may be missed, and what would help.
+        States the size of errors that may be missed, and what would help.
     """
     if check == "none":
         return
@@ -192,8 +191,8 @@ def check_sensitivity(check: str, precision: str, manifest: Manifest) -> None:
     total, recovery = code.machines, code.recovery
     if total == recovery:
         raise InputError(
-            f"check {check}: expected more than {recovery} machines (N > L), whose answers can be "
-            "compared: encode with more machines, or a smaller L"
+            f"check {check} compares answers, so it needs more than {recovery} machines (N > L): "
+            "encode with more machines, or a smaller L"
         )
     size = _unseen(manifest, dtype, precision)
     if size <= _UNSEEN:
@@ -206,14 +205,14 @@ def check_sensitivity(check: str, precision: str, manifest: Manifest) -> None:
         helps[-1] = "encode with dtype float64, a smaller L, or another code"
     missed = f"errors of up to {size:.1g} of X w" if size < 1 else "errors as large as X w"
     raise InputError(
-        f"check {check}: with this code ({code.family}, N = {total}, L = {recovery}) in {dtype} "
-        f"some {recovery + 1} machines do not show {missed}, expected at most {_UNSEEN:g}: "
+        f"check {check}: with this code ({code.family}, N = {total}, L = {recovery}) in {dtype}, "
+        f"the answers of some {recovery + 1} machines hide {missed}, expected at most {_UNSEEN:g}: "
         f"{'; or '.join(helps)}"
     )
 
 
 def _unseen(manifest: Manifest, dtype: str, precision: str) -> float:
-    """The largest error that may be missed, relative to X w."""
+    """Return the largest error that may be missed, relative to X w."""
     arithmetic = dtype if precision == "shard" else "float64"
     found = manifest.sensitivity
     if found is None or dtype != manifest.dtype or arithmetic != "float64":

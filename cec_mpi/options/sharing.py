@@ -1,4 +1,4 @@
-"""How rows are shared out among machines, and how these read theirs: options of a session."""
+"""Options of a session: how rows are assigned to machines, and how machines read them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ SpeedsOption = Sequence[float] | Mapping[str, float] | Literal["learn"]
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing(Group):
-    """How rows are shared out among machines.
+    """How rows are assigned to machines.
 
     Attributes
     ----------
     speeds : sequence of float, mapping of str to float, or "learn"
-        Relative speed of machines 1..N, or of hosts by their names, for each machine there;
-        by default they are learned from the times that machines measure.
+        Relative speeds of machines 1..N, or of hosts by name, for each machine on that host. By
+        default they are learned from measured times.
     threads : int, optional
-        BLAS threads per rank; by default its share of the node's cores.
+        BLAS threads of each machine. By default its share of the node's cores.
     scheme : {"heterogeneous", "cyclic"}
-        Rows in proportion to speeds, or the same number for all machines.
+        Assign rows in proportion to speeds, or the same number to all machines.
     """
 
     title = "speeds, threads and shards of machines"
@@ -40,8 +40,8 @@ class Sharing(Group):
     speeds: SpeedsOption = option(
         "learn",
         "--speeds LIST|learn",
-        "relative speeds, such as 2,2,3, or by host, such as node01=2,node02=1 (default: learned "
-        "from measured times)",
+        "relative speeds of machines, such as 2,2,3, or of hosts, such as node01=2,node02=1 "
+        "(default: learned from measured times)",
         values.speeds_or_learn,
         is_common=True,
     )
@@ -55,7 +55,7 @@ class Sharing(Group):
     scheme: Scheme = option(
         "heterogeneous",
         "--scheme",
-        "share rows out by speed, or equally (cyclic) for comparison (default: heterogeneous)",
+        "assign rows by speed, or equally (cyclic) for comparison (default: heterogeneous)",
         choices=SCHEMES,
         below=STUDIES,
     )
@@ -70,20 +70,20 @@ class Sharing(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(Group):
-    """How machines read their shards, and in what they compute.
+    """How machines read their shards, and in which precision they compute.
 
     Attributes
     ----------
     precision : {"double", "shard"}
-        What vectors travel, and products are computed, in: float64, or the dtype of the shards,
-        which is faster where that is float32, and loses digits of every vector.
+        Precision in which vectors are sent and products computed: float64, or the dtype of the
+        shards. If that is float32, it is faster but rounds every vector.
     shards : {"mmap", "ram"}
-        Whether machines compute with rows in the page cache or in memory of their own.
+        Read rows through the page cache ("mmap"), or copy them into memory ("ram").
     verify : {"first-read", "never"}
-        Whether a machine checks a block when it reads it for the first time.
+        Whether a machine compares a block with its checksum when it first reads it.
     staged : str, optional
-        Where copies of the shards are on each node, with ``{host}`` for its name; by
-        default where the store was staged to last. Empty: nowhere.
+        Directory of copies of the shards on each node, with ``{host}`` for the node's name. By
+        default the directory of the last ``cec-mpi stage``; empty to use no copies.
     """
 
     title = "reading and arithmetic (rarely needed)"
@@ -111,7 +111,7 @@ class Reading(Group):
     staged: str | None = option(
         None,
         "--staged DIR",
-        "where nodes have copies of the shards (default: where cec-mpi stage put them)",
+        "directory of copies of the shards on each node (default: that of the last cec-mpi stage)",
     )
 
     def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Reading(Group):
 
 
 def as_speeds(given: SpeedsOption | None, total: int) -> SpeedsOption:
-    """Check a speed for each of the machines 1..total, or for hosts by name, or ``"learn"``.
+    """Check speeds of machines 1..total, or of hosts by name, or ``"learn"``.
 
     Raises
     ------
@@ -147,17 +147,16 @@ def as_speeds(given: SpeedsOption | None, total: int) -> SpeedsOption:
 def speeds_by_machine(
     speeds: SpeedsOption, machines: Sequence[int], hosts: Sequence[str], total: int
 ) -> tuple[float, ...] | None:
-    """Relative speeds of machines 1..total, 1 for those that run nowhere; None to learn them.
+    """Return relative speeds of machines 1..total, 1 for those without a rank; None to learn them.
 
     Parameters
     ----------
     speeds
-        Checked: of machines, or of each machine on a host, by its name, whole or up to its first
-        dot.
+        Checked speeds, of machines, or of hosts by full name or by the part before the first dot.
     machines : sequence of int
-        Of each rank from 1 on, 0 for none.
+        Machine of each rank from 1 on, 0 for none.
     hosts : sequence of str
-        Where these ranks run.
+        Hosts of these ranks.
     total : int
 
     Raises
@@ -182,19 +181,21 @@ def speeds_by_machine(
             continue
         if speed is None:
             raise InputError(
-                f"speeds of {', '.join(speeds)}: machine {machine} runs on {host}, "
-                f"expected {host}=SPEED too"
+                f"speeds of {', '.join(speeds)}: machine {machine} runs on {host}, so "
+                f"{host}=SPEED is missing"
             )
         found[machine - 1] = speed
     return tuple(found)
 
 
 def checked_speeds(name: str, speeds: Sequence[float], total: int) -> tuple[float, ...]:
-    """Positive numbers, one for each of the machines 1..total."""
-    from cec_mpi.core.plan.load import check_speeds  # now: ranks that are machines plan nothing
+    """Check that speeds are positive, one for each of the machines 1..total."""
+    from cec_mpi.core.plan.load import check_speeds  # here, because machines do not need it
 
     if len(speeds) != total:
-        raise InputError(f"{plural(len(speeds), name)}: the store has {plural(total, 'machine')}")
+        raise InputError(
+            f"{plural(len(speeds), name)}, but {plural(total, 'machine')}: expected one for each"
+        )
     try:
         return tuple(check_speeds(speeds).tolist())
     except InputError as error:

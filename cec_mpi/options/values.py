@@ -1,4 +1,4 @@
-"""What the values of command-line options mean: text in, value or a reason out."""
+"""Parse the values of command-line options."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 def path(text: str) -> str:
-    """A name that is not empty."""
+    """Parse a name that is not empty."""
     if not text:
         raise argparse.ArgumentTypeError("'': expected the name of a file or directory")
     return text
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1."""
+    """Parse a whole number of at least 1."""
     return _at_least(1, text)
 
 
 def whole(text: str) -> int:
-    """A whole number of at least 0."""
+    """Parse a whole number of at least 0."""
     return _at_least(0, text)
 
 
@@ -42,18 +42,32 @@ def _at_least(least: int, text: str) -> int:
 
 
 def shape(text: str) -> tuple[int, int]:
-    """Rows and columns, as ``1000,20`` or ``1000x20``."""
+    """Parse rows and columns, such as ``1000,20`` or ``1000x20``."""
     words = text.replace("x", ",").split(",")
     if len(words) != 2:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected rows and columns, as 1000,20")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected rows and columns, such as 1000,20")
     return positive(words[0]), positive(words[1])
 
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
+def seconds(text: str) -> float:
+    """Parse a positive, finite time in seconds, such as ``90``, ``60s``, ``5m`` or ``1h``."""
+    unit = text[-1:] if text[-1:] in _SECONDS else ""
+    try:
+        value = float(text.removesuffix(unit)) * _SECONDS.get(unit, 1.0)
+        if not 0 < value < math.inf:
+            raise ValueError
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a positive time, such as 90 (seconds), 5m or 1h"
+        ) from None
+    return value
+
+
 class Interval(NamedTuple):
-    """What passes between two events: so many steps, or so many seconds."""
+    """A number of steps or of seconds between two events."""
 
     steps: float = math.inf
     seconds: float = math.inf
@@ -63,26 +77,21 @@ class Interval(NamedTuple):
 
 
 def interval(text: str) -> Interval:
-    """Steps, as ``50``, or a time, as ``60s``, ``5m`` or ``1h``."""
-    unit = _SECONDS.get(text[-1:])
+    """Parse a number of steps, such as ``50``, or a time, such as ``60s``, ``5m`` or ``1h``."""
     try:
-        if unit is None:
-            return Interval(steps=positive(text))
-        seconds = unit * float(text[:-1])
-        if not 0 < seconds < math.inf:
-            raise ValueError
-    except (ValueError, argparse.ArgumentTypeError):
+        is_time = text[-1:] in _SECONDS
+        return Interval(seconds=seconds(text)) if is_time else Interval(steps=positive(text))
+    except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a number of steps, as 50, or a time, as 60s, 5m or 1h"
+            f"{text!r}: expected a number of steps, such as 50, or a time, such as 60s, 5m or 1h"
         ) from None
-    return Interval(seconds=seconds)
 
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def size(text: str) -> int:
-    """Bytes, as ``268435456``, ``256M`` or ``1.5G``."""
+    """Parse a number of bytes, such as ``268435456``, ``256M`` or ``1.5G``."""
     word = text.upper().removesuffix("B").removesuffix("I")
     unit = word[-1:] if word[-1:] in _UNITS else ""
     try:
@@ -90,12 +99,12 @@ def size(text: str) -> int:
         if not 0 < value < float("inf"):
             raise ValueError
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a size, as 512M or 2G") from None
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a size, such as 512M or 2G") from None
     return int(value)
 
 
 def number(text: str) -> float:
-    """Any number."""
+    """Parse a number."""
     try:
         return float(text)
     except ValueError:
@@ -103,18 +112,18 @@ def number(text: str) -> float:
 
 
 def fractions(text: str) -> tuple[Fraction, ...]:
-    """Positive numbers, exactly, as ``2,2.5,1/3``."""
+    """Parse positive numbers exactly, such as ``2,2.5,1/3``."""
     try:
         speeds = tuple(_fraction(part.strip()) for part in text.split(","))
     except (ValueError, ZeroDivisionError, OverflowError):
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected positive numbers (1e-300 to 1e300) with commas between them, as "
-            "2,2,3"
+            f"{text!r}: expected positive numbers (1e-300 to 1e300) with commas between them, "
+            "such as 2,2,3"
         ) from None
     return speeds
 
 
-_MOST = 10**300  # beyond it 1 / speed is no float
+_MOST = 10**300  # so that 1 / speed is a finite float
 
 
 def _fraction(text: str) -> Fraction:
@@ -129,12 +138,12 @@ def _fraction(text: str) -> Fraction:
 
 
 def speeds(text: str) -> tuple[float, ...]:
-    """Positive numbers, as floats."""
+    """Parse positive numbers as floats."""
     return tuple(float(speed) for speed in fractions(text))
 
 
 def speeds_or_learn(text: str) -> tuple[float, ...] | dict[str, float] | str:
-    """Positive numbers, such by names of hosts as ``node01=2,node02=1``, or the word ``learn``."""
+    """Parse speeds, such as ``2,2,3`` or ``node01=2,node02=1``, or the word ``learn``."""
     if "=" in text:
         return _speeds_of_hosts(text)
     return text if text == "learn" else speeds(text)
@@ -150,72 +159,64 @@ def _speeds_of_hosts(text: str) -> dict[str, float]:
             given = ()
         if not host or host in found or not given:
             raise argparse.ArgumentTypeError(
-                f"{text!r}: {part.strip()!r}: expected different hosts with positive speeds, as "
-                "node01=2,node02=1"
+                f"{text!r}: {part.strip()!r}: expected different hosts with positive speeds, such "
+                "as node01=2,node02=1"
             )
         (found[host],) = given
     return found
 
 
 def shards_per_machine(text: str) -> int | tuple[int, ...] | str:
-    """A number of shards, one for each machine as ``4,2,2``, or the word ``auto``."""
+    """Parse a number of shards, a list such as ``4,2,2``, or the word ``auto``."""
     if text == "auto":
         return text
     try:
         found = tuple(positive(part.strip()) for part in text.split(","))
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a whole number of at least 1, one for each machine, as 4,2,2, or "
-            "auto"
+            f"{text!r}: expected a whole number of at least 1, a list such as 4,2,2, or auto"
         ) from None
     return found if len(found) > 1 else found[0]
 
 
-def seconds(text: str) -> float:
-    """A positive, finite time."""
-    value = number(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a positive number of seconds")
-    return value
-
-
 def ports(text: str) -> tuple[int, int]:
-    """The first and the last of some ports, as ``50000-50100``, or one alone."""
+    """Parse a range of ports, such as ``50000-50100``, or one port."""
     first, _, last = text.partition("-")
     try:
         found = int(first), int(last or first)
     except ValueError:
         found = 0, 0
     if not 0 < found[0] <= found[1] < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected ports, as 50000-50100")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected ports, such as 50000-50100")
     return found
 
 
 def machines(text: str) -> tuple[int, ...]:
-    """Different machine numbers, ascending, as ``1-3,5``."""
+    """Parse different machine numbers, such as ``1-3,5``, in ascending order."""
     try:
         numbers = tuple(sorted(read_machines(text)))
     except ValueError:
         numbers = ()
     if not numbers or numbers[0] < 1 or len(set(numbers)) != len(numbers):
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected different machine numbers from 1, as 1-3,5"
+            f"{text!r}: expected different machine numbers from 1, such as 1-3,5"
         )
     return numbers
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Whole numbers of at least 1, as ``1,1,4``."""
+    """Parse whole numbers of at least 1, such as ``1,1,4``."""
     try:
         return tuple(positive(part) for part in text.split(","))
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected whole numbers of at least 1 with commas between them, as 1,1,4"
+            f"{text!r}: expected whole numbers of at least 1 with commas between them, such as "
+            "1,1,4"
         ) from None
 
 
 def change(text: str) -> SpeedChange:
-    """A `SpeedChange` as ``STEP:MACHINE:FACTOR``."""
+    """Parse a `SpeedChange`, ``STEP:MACHINE:FACTOR``."""
     try:
         step, machine, factor = text.split(":")
         return SpeedChange(whole(step), positive(machine), float(factor))
@@ -224,25 +225,28 @@ def change(text: str) -> SpeedChange:
 
 
 def yes_or_no(text: str) -> bool:
-    """``yes`` or ``no``."""
+    """Parse ``yes`` or ``no``."""
     if text not in ("yes", "no"):
         raise argparse.ArgumentTypeError(f"{text!r}: expected yes or no")
     return text == "yes"
 
 
 def columns(text: str) -> tuple[str, ...]:
-    """Names or numbers of columns, as ``age,size,5-9``; a name with a comma is in quotes."""
+    """Parse names or numbers of columns, such as ``age,size,5-9``; quotes may enclose a name."""
     found = tuple(word.strip() for row in csv.reader([text], skipinitialspace=True) for word in row)
     if not found or not all(found):
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected names or numbers of columns with commas between them, as age,5-9"
+            f"{text!r}: expected names or numbers of columns with commas between them, such as "
+            "age,5-9"
         )
     return found
 
 
 def target(text: str) -> tuple[str, str]:
-    """A column and the file that it goes to, as ``price:y.npy``."""
+    """Parse a column and the file to write it to, such as ``price:y.npy``."""
     column, _, file = text.rpartition(":")
     if not column.strip() or not file:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a column and a file, as price:y.npy")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a column and a file, such as price:y.npy"
+        )
     return column.strip(), file

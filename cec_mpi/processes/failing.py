@@ -176,10 +176,19 @@ def starting_together() -> Iterator[None]:
 
 
 def shortage_of(error: BaseException) -> ShortageError | None:
-    """Return the error to raise instead if memory is too small, otherwise None."""
-    if isinstance(error, MemoryError) or str(error).endswith(_TOO_LITTLE):
-        return ShortageError(f"too little memory: {error}")
+    """Return the error to raise instead if it comes of too little memory, else None."""
+    if isinstance(error, MemoryError) or words_of(error).endswith(_TOO_LITTLE):
+        return ShortageError(f"too little memory{words_of(error)}")
     return None
+
+
+def words_of(error: BaseException) -> str:
+    """Return the text of an error after a colon; empty if it has none, or cannot be converted."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return f": {printable(text)}" if text else ""
 
 
 def _traceback_of(error: BaseException) -> str:
@@ -200,14 +209,13 @@ def as_cec_error(error: Exception) -> CecError:
         return shortage
     log.critical("unexpected error", exc_info=error)
     tell(_traceback_of(error))
-    return CecError(f"{type(error).__name__}: {error}")
+    return CecError(f"{type(error).__name__}{words_of(error)}")
 
 
 def complain_unexpected(error: BaseException) -> None:
     """Print the traceback of an unexpected error, and one message."""
     tell(_traceback_of(error))
-    words = f": {error}" if str(error) else ""
-    complain(f"unexpected {type(error).__name__}{words}")
+    complain(f"unexpected {type(error).__name__}{words_of(error)}")
 
 
 def complain(error: object) -> None:

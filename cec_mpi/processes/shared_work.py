@@ -83,7 +83,7 @@ class SharedRunner:
         self.processes = comm.size
         self._comm = comm
         self._own_threads = own_threads
-        self._watch = watch
+        self.watch = watch
         self._found: list[Any] = []
         self._working: set[int] = set()
         self._error: CecError | None = None
@@ -133,8 +133,8 @@ class SharedRunner:
     def _take(self, result: Any, size: int) -> None:
         self._found.append(result)
         self._bytes += size
-        if self._watch is not None:
-            self._watch(self._bytes, self._total)
+        if self.watch is not None:
+            self.watch(self._bytes, self._total)
 
 
 def _help(comm: MPI.Intracomm, threads: int, master_host: str) -> None:

@@ -1,1 +1,1 @@
-"""A task on a store, from options to the files of results."""
+"""Run a task on a store, from its options to the files of its results."""

@@ -1,9 +1,9 @@
-"""What a run leaves so that a later one goes on: a small file.
+"""Checkpoints: files from which a later run continues.
 
-``checkpoint.npz`` holds the arrays that the task handed over last, what they are of, and a
-checksum of all that. ``checkpoint.previous.npz`` is the one before it. At any moment, and so
-after a crash, at least one of them is whole. A run of another task, with other options or of
-another matrix does not go on from them.
+``checkpoint.npz`` holds the arrays that the task saved last, a description of the run, and a
+checksum. ``checkpoint.previous.npz`` is the checkpoint before it. At any moment, also after a
+crash, at least one of them is complete. A run of another task, with other options or with another
+matrix does not continue from them.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ _DIGITS = 16  # of a checksum
 
 @dataclass(frozen=True)
 class Found:
-    """What a run goes on from.
+    """The state from which a run continues.
 
     Attributes
     ----------
     state : dict of ndarray
-        What the task handed over; empty where there is no checkpoint.
+        Arrays that the task saved; empty if there is no checkpoint.
     problem : str
-        Why it is not that of the newest checkpoint; empty when it is.
+        Why the newest checkpoint was not used; empty if it was.
     """
 
     state: dict[str, NDArray[Any]]
     problem: str = ""
 
     def left_of(self, products: int) -> int | None:
-        """How many of so many products are to be made; None where the state is none of these."""
+        """Return how many of `products` are left; None if the state is not that of ``matvec``."""
         done = self.state.get("done", 0)
         if np.ndim(done) or not np.issubdtype(np.asarray(done).dtype, np.integer):
-            return None  # the task says so
+            return None  # the task raises an error
         return max(0, products - int(done))
 
 
@@ -70,17 +70,18 @@ class CheckpointFile:
     Parameters
     ----------
     directory : Path
-        Of the results.
+        Directory of the results.
     about : mapping
-        What the arrays are of: a run with another one does not go on from them.
+        Description of the run; runs with another description do not continue from it.
     found : Found
-        What an earlier run left.
+        State that an earlier run left.
     interval : Interval
-        Between two writes; one without end writes only when the run ends early.
+        Interval between two writes; if it is infinite, a checkpoint is written only when the run
+        ends early.
     steps : callable
-        Steps made so far.
+        Returns the number of steps made so far.
     clock : callable
-        Seconds.
+        Returns seconds.
     """
 
     def __init__(
@@ -107,12 +108,12 @@ class CheckpointFile:
 
     @property
     def wanted(self) -> bool:
-        """Whether checkpoints are written before the run ends."""
+        """Whether checkpoints are written while the run goes on."""
         return self._interval != Interval()
 
     @property
     def every(self) -> int:
-        """Steps between two writes, or as many as are made in that time."""
+        """Number of steps between two writes, estimated if the interval is a time."""
         if self._interval.steps < math.inf:
             return int(self._interval.steps)
         made, passed = self.steps() - self._begin[0], self._clock() - self._begin[1]
@@ -126,7 +127,7 @@ class CheckpointFile:
         return f"<checkpoint of {held} in {str(self._directory)!r}, written {every}>"
 
     def save(self, **state: ArrayLike | Callable[[], ArrayLike]) -> None:
-        """Take what is needed to go on from here, and write it when it is due."""
+        """Keep the state that is needed to continue from here, and write it if a write is due."""
         self._last = {
             name: value if callable(value) else np.array(value) for name, value in state.items()
         }
@@ -136,15 +137,14 @@ class CheckpointFile:
             self.write()
 
     def write(self) -> bool:
-        """Write what was handed over last; False if that is nothing new.
+        """Write the state that was saved last; return False if nothing is new.
 
-        The checkpoint so far becomes the one before, unless it is damaged: then the one
-        before stays.
+        The newest checkpoint becomes the previous one, unless it is damaged.
 
         Raises
         ------
         ResultsError
-            It cannot be written; the one before stays.
+            The checkpoint cannot be written; the previous one is unchanged.
         """
         if not self._last:
             return False
@@ -164,25 +164,25 @@ class CheckpointFile:
         return True
 
     def remove(self) -> None:
-        """The run is done: nothing is to be gone on with."""
+        """Delete the checkpoints of a run that is complete."""
         for name in (PREVIOUS, CHECKPOINT):
             (self._directory / name).unlink(missing_ok=True)
 
 
 def read_checkpoint(directory: Path, about: Mapping[str, Any]) -> Found:
-    """What a run goes on from: the newest checkpoint, or the one before if that is damaged.
+    """Read the newest checkpoint, or the previous one if that is damaged.
 
     Parameters
     ----------
     directory : Path
         Of the results.
     about : mapping
-        What this run is of, as `describe_run` has it.
+        Description of this run (see `describe_run`).
 
     Raises
     ------
     InputError
-        None can be read, or it is of another task, other options or another matrix.
+        No checkpoint can be read, or it belongs to another task, other options or another matrix.
     """
     if not has_checkpoint(directory):
         return Found({})
@@ -195,15 +195,15 @@ def read_checkpoint(directory: Path, about: Mapping[str, Any]) -> Found:
             if name == CHECKPOINT:
                 problems.append(f"{path} is missing")
         except (OSError, DamagedError) as error:
-            problems.append(f"{path} is no checkpoint that can be read ({error})")
+            problems.append(f"{path} cannot be read as a checkpoint ({error})")
         else:
             check_same(path, found, about)
-            return Found(state, *(f"{each}: the run goes on from {name}" for each in problems))
-    raise InputError(f"{' and '.join(problems)}: --overwrite starts anew")
+            return Found(state, *(f"{each}: the run continues from {name}" for each in problems))
+    raise InputError(f"{' and '.join(problems)}: use --overwrite to start from the beginning")
 
 
 def _content(about: Mapping[str, Any], state: Mapping[str, NDArray[Any]]) -> bytes:
-    """A checkpoint as the bytes of its file."""
+    """Return the content of a checkpoint's file."""
     text = json.dumps({"version": _VERSION, **about})
     arrays = {_ARRAY + name: value for name, value in state.items()}
     arrays |= {_ABOUT: np.array(text), _CHECKSUM: np.array(_checksum(text, arrays))}
@@ -211,22 +211,24 @@ def _content(about: Mapping[str, Any], state: Mapping[str, NDArray[Any]]) -> byt
 
 
 def _parsed(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Description and arrays of a checkpoint; raises `DamagedError`."""
+    """Return the description and the arrays of a checkpoint; raise `DamagedError`."""
     try:
         text, checksum = str(arrays.pop(_ABOUT)), str(arrays.pop(_CHECKSUM, ""))
         about = json.loads(text)
         version = about.pop("version")
     except (KeyError, ValueError, RecursionError, AttributeError, TypeError) as error:
-        raise DamagedError(f"no whole .npz file of ours: {type(error).__name__}") from None
+        raise DamagedError(
+            f"its description is missing or damaged: {type(error).__name__}"
+        ) from None
     if version != _VERSION:
-        raise DamagedError(f"it has version {shown(version)}, expected {_VERSION}")
+        raise DamagedError(f"found version {shown(version)}, expected {_VERSION}")
     if checksum != _checksum(text, arrays):
-        raise DamagedError("its content does not have its checksum")
+        raise DamagedError("its content does not match its checksum")
     return about, {name.removeprefix(_ARRAY): value for name, value in arrays.items()}
 
 
 def _checksum(about: str, arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Of names, dtypes, shapes and bytes of arrays, and of what they are of."""
+    """Return the checksum of a description and of arrays with their names, dtypes and shapes."""
     digest = xxhash.xxh3_128(json.dumps(about).encode())
     for name, array in sorted(arrays.items()):
         kind = np.lib.format.dtype_to_descr(array.dtype)
@@ -238,16 +240,16 @@ def _checksum(about: str, arrays: Mapping[str, NDArray[Any]]) -> str:
 def describe_run(
     task: str, options: Mapping[str, Any], manifest: Manifest, vectors: NDArray[Any] | None = None
 ) -> dict[str, Any]:
-    """What a run is of: one with another description does not go on from its checkpoint.
+    """Return the description of a run: only runs with the same one continue from its checkpoint.
 
     Parameters
     ----------
     task : str
     options : mapping
-        Of the task; that more iterations are made does not make it another run.
+        Options of the task. The number of iterations is left out, so that a run can be extended.
     manifest : Manifest
     vectors : (T, r) ndarray, optional
-        What X is multiplied with.
+        Vectors that ``matvec`` multiplies.
     """
     about = {
         "task": task,
@@ -262,7 +264,7 @@ def describe_run(
 
 
 def _shards(manifest: Manifest) -> list[str]:
-    """What tells shards of another matrix: those of 2 X have the same bytes, not exponents."""
+    """Return checksums of shards and exponents: shards of X and 2 X have the same bytes."""
     exponents = manifest.row_exponents.xxh3_128 if manifest.row_exponents else ""
     sums = [shard.xxh3_128 + exponents for shard in manifest.shards]
     return [xxhash.xxh3_128_hexdigest(each.encode())[:_DIGITS] for each in sums]
@@ -276,10 +278,10 @@ def _digest(vectors: NDArray[Any]) -> str:
 
 
 def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse to go on with what another task, other options or another matrix has left.
+    """Raise if a file belongs to another task, other options or another matrix.
 
-    A store of the same matrix has at least one shard in common: repairs and further
-    machines leave others as they were.
+    Stores of the same matrix have at least one shard in common, because repairs and added machines
+    leave the other shards unchanged.
 
     Raises
     ------
@@ -289,14 +291,15 @@ def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) 
     shards = found.get(_SHARDS)
     if not isinstance(shards, list) or not any(each in wanted[_SHARDS] for each in shards):
         raise InputError(
-            f"{path} is of another matrix, or of one that was encoded otherwise: --resume goes on "
-            "with the same task, options and matrix"
+            f"{path} belongs to another matrix, or to another encoding of it: --resume continues "
+            "only with the same task, options and matrix"
         )
     for name in dict.fromkeys((*wanted, *found)):
         if name == _SHARDS:
             continue
         if found.get(name) != wanted.get(name):
             raise InputError(
-                f"{path} has {name} {shown(found.get(name))}, this run {shown(wanted.get(name))}: "
-                "--resume goes on with the same task, options and matrix"
+                f"{path} has {name} {shown(found.get(name))}, but this run has "
+                f"{shown(wanted.get(name))}: --resume continues only with the same task, options "
+                "and matrix"
             )

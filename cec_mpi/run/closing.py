@@ -1,4 +1,4 @@
-"""How a run ended, in at most four lines, and what a user should act on."""
+"""The last lines of a run: how it ended, in at most four lines, and warnings."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from cec_mpi.records.recorder import Recorder, counts_of
 from cec_mpi.terminal import say, unwritten, warn
 from cec_mpi.text import listed, plural, printable
 
-_MOST = 5  # machines that are named
+_MOST = 5  # machines in a list
 
 
 @dataclass(frozen=True)
 class Ending:
-    """What there is to say of a run.
+    """How a run ended.
 
     Attributes
     ----------
     task : str
     out : Path
-        The directory of results.
+        Directory of the results.
     seconds : float
-        That the task took, without earlier runs.
+        Duration of the task in this run.
     steps, earlier : int
-        Steps of this run, and of those that it went on from.
+        Steps of this run, and of the runs that it continued.
     machines : int
-        That were available in a step.
+        Number of machines that were available in at least one step.
     events : Counter of (str, int)
-        How often something happened to a machine.
+        Number of events of each kind for each machine.
     finished : bool
-        Whether the task came to its end.
+        Whether the task returned.
     converged : bool or None
-        What the task said.
+        Whether the solver converged, if the task returned that.
     iterations : int or None
-        What the task said.
+        Number of iterations, if the task returned it.
     left : str
-        What is in `out` when it did not come to its end.
+        What is in `out` if the task did not return.
     files : tuple of str
-        Those of the results, beside the summary.
+        Files of results other than the summary.
     """
 
     task: str
@@ -75,7 +75,7 @@ def ending_of(
     arrays: Sequence[str] = (),
     left: str = "",
 ) -> Ending:
-    """How a run ended, by its records and by what its task returned, if it did.
+    """Return how a run ended, from its records and from the results of its task.
 
     Parameters
     ----------
@@ -83,16 +83,15 @@ def ending_of(
     out : Path
     recorder : Recorder
     earlier : int
-        Steps of the runs that this one goes on from.
+        Steps of the runs that this one continues.
     seconds : float
     outcome : mapping or None
     arrays : sequence of str
-        Names of what it returned that has files.
+        Names of results that have files.
     left : str
-        As of `Ending`.
+        See `Ending`.
     """
-    said = outcome or {}
-    converged, iterations = said.get("converged"), said.get("iterations")
+    converged, iterations = (_number(outcome, name) for name in ("converged", "iterations"))
     return Ending(
         task,
         out,
@@ -102,17 +101,23 @@ def ending_of(
         len(recorder.served),
         recorder.events,
         outcome is not None,
-        bool(converged) if isinstance(converged, bool | np.bool_) else None,
-        int(iterations) if isinstance(iterations, int | np.integer) else None,
+        None if converged is None else bool(converged),
+        None if iterations is None else int(iterations),
         left,
         tuple(f"{name}.npy" for name in arrays),
     )
 
 
-def closing_lines(ending: Ending) -> list[str]:
-    """At most four lines: what was done, what happened to machines, where the results are.
+def _number(outcome: Mapping[str, Any] | None, name: str) -> Any:
+    """Return a truth value or whole number that a task returned, also as an array, or None."""
+    value = np.asarray((outcome or {}).get(name))
+    return value.item() if value.ndim == 0 and value.dtype.kind in "biu" else None
 
-    The last one is the command that makes a report of them.
+
+def closing_lines(ending: Ending) -> list[str]:
+    """Return at most four lines: what was done, what happened to machines, where results are.
+
+    The last line is the command that makes a report.
     """
     how = "ended early"
     if ending.finished:
@@ -138,43 +143,44 @@ def closing_lines(ending: Ending) -> list[str]:
 
 
 def unconverged(ending: Ending, limited: bool) -> str:
-    """Say that a solver did not converge, and what continues it.
+    """Return a message: a solver did not converge, and how to continue it.
 
     Parameters
     ----------
     ending : Ending
     limited : bool
-        Whether the task takes a number of iterations.
+        Whether the task has the option ``iterations``.
     """
     remedy = "; --resume with more iterations=... continues" if limited else ""
     return f"{ending.task} did not converge; its last results are saved in {ending.out}{remedy}"
 
 
 def closing_warnings(ending: Ending) -> list[str]:
-    """Return what a user should act on, though the task came to its end."""
+    """Return warnings about a run whose task returned."""
     found = []
     lost = sorted({machine for kind, machine in ending.events if kind == "lost"})
     if lost:
         who = f"machine {lost[0]} was" if len(lost) == 1 else f"machines {listed(lost, _MOST)} were"
         found.append(
-            f"{who} lost: the results are whole, and {ending.out / 'logs' / 'master.log'} says why"
+            f"{who} lost. The results are complete. The reason is in "
+            f"{ending.out / 'logs' / 'master.log'}"
         )
     return found
 
 
 def stop_words(steps: int, goes_on: bool) -> str:
-    """Where a run was stopped, and what the same command does then.
+    """Return after how many steps a run was stopped, and how to continue it.
 
     Examples
     --------
     >>> stop_words(7, True)
-    'after 7 steps: the same command with --resume goes on'
+    'after 7 steps: the same command with --resume continues'
     >>> stop_words(0, False)
-    'before the first step: the same command starts anew'
+    'before the first step: run the same command again'
     """
     if not (steps or goes_on):
-        return "before the first step: the same command starts anew"
-    how = "goes on" if goes_on else "starts anew"
+        return "before the first step: run the same command again"
+    how = "continues" if goes_on else "starts from the beginning"
     return f"after {plural(steps, 'step')}: the same command with --resume {how}"
 
 
@@ -191,7 +197,7 @@ def _happened(events: Counter[tuple[str, int]]) -> str:
 
 @contextmanager
 def noting_warnings(texts: list[str]) -> Iterator[None]:
-    """Add what is warned of inside to `texts`, each once; it is shown as without."""
+    """Collect the texts of warnings, each once; they are also shown as usual."""
     show = warnings.showwarning
 
     def note(message: Warning | str, *where: Any, **options: Any) -> None:
@@ -207,7 +213,7 @@ def noting_warnings(texts: list[str]) -> Iterator[None]:
 
 
 def print_closing(ending: Ending) -> None:
-    """Print the closing lines; that they cannot be read does not make a run fail."""
+    """Print the closing lines; the run succeeds even if they cannot be written."""
     for line in closing_lines(ending):
         say(line)
     problem = unwritten()

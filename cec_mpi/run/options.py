@@ -1,4 +1,4 @@
-"""Options of ``cec-mpi run`` that are not those of its session, and of ``cec-mpi join``."""
+"""Options of ``cec-mpi run`` in addition to those of a session, and of ``cec-mpi join``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ DEFAULT = "matvec"
 
 
 def is_setting(word: str) -> bool:
-    """Whether a word is KEY=VALUE, an option of a task."""
+    """Whether a word is an option of a task, KEY=VALUE."""
     key, equals, _ = word.partition("=")
     return bool(equals) and key.isidentifier()
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What is done with a store, and where its results go."""
+    """What to compute with a store, and where to write the results."""
 
     store: str
     task: str
@@ -32,7 +32,7 @@ class RunOptions:
     out: str = option(
         "",
         "--out DIR",
-        "directory for results, checkpoint, records and logs",
+        "directory for results, checkpoints, records and logs",
         values.path,
         required=True,
         is_common=True,
@@ -43,40 +43,42 @@ class RunOptions:
     resume: bool = option(
         False,
         "--resume",
-        "continue from the checkpoint in DIR; without one, start from the beginning and say so",
+        "continue from the checkpoint in DIR; if there is none, print a note and start from the "
+        "beginning",
         alone=True,
         is_common=True,
     )
-    serial: bool = option(False, "--serial", "keep all machines in this process, without MPI")
+    serial: bool = option(False, "--serial", "run all machines in this process, without MPI")
     shows_map: bool = option(
-        False, "--map", "print where each machine runs and what it reads, then continue"
+        False, "--map", "print on which node each machine runs and what it reads, then continue"
     )
     every: values.Interval | None = option(
         None,
         "--checkpoint-every T",
-        "write a checkpoint every T steps, such as 50, or after a time, such as 60s or 5m "
-        "(default: 60s in an elastic run or with a time limit; else only when the run ends early)",
+        "write a checkpoint every T steps, such as 50, or every so often, such as 60s or 5m "
+        "(default: 60s in an elastic run or with a time limit; otherwise only when the run ends "
+        "early)",
         values.interval,
         is_common=True,
     )
     time_limit: float | None = option(
         None,
-        "--time-limit SECONDS",
-        "end after this time with a checkpoint and exit code 6",
+        "--time-limit TIME",
+        "end after this time, such as 90s, 5m or 1h, with a checkpoint and exit code 6",
         values.seconds,
         is_common=True,
     )
     progress: str = option(
         AUTO,
         "--progress HOW",
-        "auto (a display that changes on a terminal, else a line every few seconds), plain (lines) "
-        "or off (default: auto)",
+        "how to show progress: auto (a live display on a terminal, otherwise a line every few "
+        "seconds), plain (lines) or off (default: auto)",
         choices=CHOICES,
     )
 
 
 def run_options(arguments: argparse.Namespace) -> RunOptions:
-    """Return what the flags say, and the words: options of the task may come before its name.
+    """Return the options of a run. Options of the task may come before its name.
 
     Raises
     ------
@@ -89,15 +91,15 @@ def run_options(arguments: argparse.Namespace) -> RunOptions:
     names = [word for word in words if not is_setting(word)]
     if len(names) > 1:
         raise InputError(
-            f"{names[1]!r} after task {names[0]!r}: expected options of the task, KEY=VALUE (a "
-            "value of several words in quotes, a list without spaces)"
+            f"found {names[1]!r} after the task {names[0]!r}, expected options of the task, "
+            "KEY=VALUE (put a value of several words in quotes, and write a list without spaces)"
         )
     return replace(run, task=names[0] if names else DEFAULT, settings=settings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinOptions:
-    """What a machine that joins can have, and how long it waits."""
+    """What a machine that joins can hold, and how long it waits for the run."""
 
     machine: int | None = option(
         None,
@@ -106,23 +108,27 @@ class JoinOptions:
         values.positive,
     )
     encryption: bool = option(
-        True, "--no-encryption", "with HOST:PORT, where the run has --no-encryption"
+        True, "--no-encryption", "with HOST:PORT, if the run was given --no-encryption"
     )
     shards: int | None = option(
         None,
         "--shards-per-machine K",
-        "that it can have at most; the run says how many each machine has",
+        "largest number of shards that this machine can hold; the run decides how many it gets",
         values.positive,
     )
     memory: int | None = option(
-        None, "--memory-per-machine SIZE", "of shards that it can have at most, as 64G", values.size
+        None,
+        "--memory-per-machine SIZE",
+        "largest size of shards that this machine can hold, such as 64G",
+        values.size,
     )
     retry: float | None = option(
         None,
-        "--retry SECONDS",
-        "wait so long for a run that is not there yet, or is gone and may be resumed",
+        "--retry TIME",
+        "wait up to this time, such as 10m, for a run that has not started yet or may be resumed "
+        "(default: do not wait)",
         values.seconds,
     )
     threads: int | None = option(
-        None, "--threads K", "BLAS threads (default: a core each)", values.positive
+        None, "--threads K", "BLAS threads (default: one for each core)", values.positive
     )

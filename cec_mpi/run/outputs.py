@@ -1,4 +1,4 @@
-"""What a task makes: arrays in files of their own, numbers and text for the summary."""
+"""Save the results of a task: arrays in files of their own, numbers and text in the summary."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from cec_mpi.files.replacing import replacing
 from cec_mpi.files.saving import writing
 from cec_mpi.records.directory import RESULT
 
-SAVED = object()  # in the place of an output that has a file of its own
+SAVED = object()  # stands for a result that has a file of its own
 RESULT_NAME = Path(RESULT).stem
 _LONGEST = 100  # characters of a name
 # What NumPy and pickle raise of values that they cannot take.
-_UNSAVED = InputError, pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError
+_UNSAVED = pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError
 
 
 class Outputs:
-    """The files of arrays of one task.
+    """The results of one task.
 
     Parameters
     ----------
     directory : Path
     task : str
-        Its name, for people.
+        Name of the task, for messages.
     """
 
     def __init__(self, directory: Path, task: str) -> None:
@@ -42,7 +42,7 @@ class Outputs:
         self._mapped: np.memmap[Any, Any] | None = None
 
     def map_products(self, shape: tuple[int, int], resumed: bool) -> NDArray[np.float64]:
-        """Where products of `matvec` go to their file as they come; NaN until then."""
+        """Return the memory-mapped file for products of `matvec`, filled with NaN at first."""
         path = self._directory / RESULT
         if resumed:
             self._mapped = map_own(path)
@@ -54,19 +54,19 @@ class Outputs:
         return self._mapped
 
     def flush(self) -> None:
-        """Have the system write the products that have come so far."""
+        """Flush the products that were computed so far to disk."""
         if self._mapped is not None:
             self._mapped.flush()
 
     def save(self, outcome: Mapping[str, Any], in_summary: Collection[str]) -> Saved:
-        """Save what a task returned: all that can be, whatever is wrong with the rest.
+        """Save as much as possible of what a task returned.
 
         Parameters
         ----------
         outcome : mapping
-            As `as_outcome` makes it.
+            Returned by `as_outcome`.
         in_summary : collection of str
-            Names that the summary has itself: numbers of these names get a file, too.
+            Names that the summary itself uses: numbers with these names get files, too.
 
         Returns
         -------
@@ -78,7 +78,7 @@ class Outputs:
                 number = self._saved(name, value, name in in_summary, saved.warnings)
             except _UNSAVED as error:
                 kind = type(value).__name__
-                saved.lost.append(f"{name!r}, which is a {kind} and cannot be saved ({error})")
+                saved.lost.append(f"{name!r} of type {kind}, which cannot be saved ({error})")
                 continue
             if number is SAVED:
                 saved.arrays.append(name)
@@ -87,7 +87,7 @@ class Outputs:
         return saved
 
     def _saved(self, name: str, value: object, is_taken: bool, warnings: list[str]) -> object:
-        """Save a value in a file of its own; return a number or text for the summary."""
+        """Save a value in a file and return `SAVED`, or return a number or text for the summary."""
         if self._mapped is not None and value is self._mapped:
             self.flush()
             return SAVED
@@ -106,8 +106,9 @@ class Outputs:
         if array.dtype.hasobject:
             array = _as_object(value)
             warnings.append(
-                f"task {self._task} returned {type(value).__name__} as {name!r}, which is no array "
-                f"of numbers: numpy.load reads {path} with allow_pickle=True"
+                f"task {self._task} returned {type(value).__name__} as {name!r}, which is not an "
+                "array of numbers: it was pickled, and numpy.load needs allow_pickle=True to "
+                f"read {path}"
             )
         with (
             writing(path),
@@ -120,18 +121,18 @@ class Outputs:
 
 @dataclass
 class Saved:
-    """What has become of the values that a task returned.
+    """Values that a task returned, after `Outputs.save`.
 
     Attributes
     ----------
     arrays : list of str
         Names of those that have files.
     numbers : dict
-        Those for the summary.
+        Numbers and text for the summary.
     warnings : list of str
-        What a user should know of the files.
+        Warnings about the files.
     lost : list of str
-        What could not be saved, and why.
+        Values that could not be saved, and why.
     """
 
     arrays: list[str] = field(default_factory=list)
@@ -141,10 +142,10 @@ class Saved:
 
 
 def as_outcome(returned: object) -> dict[str, Any]:
-    """Return what a task returned, by names that can be those of files.
+    """Return the results of a task under names that files can have.
 
-    A mapping keeps its names, a tuple has those of its fields or result_0, result_1, ...; all else
-    is the result.
+    A mapping keeps its names. A tuple gets the names of its fields, or result_0, result_1, ... Any
+    other value is named result.
 
     Examples
     --------
@@ -174,9 +175,9 @@ def _as_object(value: object) -> NDArray[Any]:
 
 
 def check_products(path: Path, products: NDArray[Any], shape: tuple[int, int]) -> None:
-    """Refuse products of another number of vectors than this run has."""
+    """Raise if an earlier run has computed products of another number of vectors."""
     if products.shape != shape or products.dtype != np.float64:
         raise InputError(
-            f"{path} has shape {products.shape}, this run makes {shape}: --resume "
-            "continues with the same iterations, --overwrite starts again"
+            f"{path} has shape {products.shape}, but this run computes {shape}: use --resume with "
+            "the same vectors and iterations, or --overwrite to start from the beginning"
         )

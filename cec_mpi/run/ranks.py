@@ -1,7 +1,7 @@
-"""Who takes part in a run: rank 0, which does the task, and the machines, which serve it.
+"""Processes of a run: rank 0, which calls the task, and the machines, which serve it.
 
-What only rank 0 needs is read by rank 0 alone, SciPy and the tasks above all: reading it takes
-longer than all else that a machine does before its first step.
+Only rank 0 imports what only rank 0 needs, above all SciPy and the tasks: these imports take longer
+than everything else that a machine does before its first step.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ if TYPE_CHECKING:
 
 
 def read_ahead() -> None:
-    """Read what rank 0 will need, before MPI has all ranks wait for each other."""
+    """Import what rank 0 needs before MPI makes all ranks wait for each other."""
     import cec_mpi.run.task_run  # noqa: F401
 
 
 def tell_ending(out: str, received: signal.Signals) -> None:
-    """Tell the terminal what a lockstep run that mpirun is ending leaves, and what continues it."""
+    """Print to the terminal how to continue a lockstep run that mpirun is ending."""
     from cec_mpi.records.directory import has_checkpoint
 
     if received is not signal.SIGTERM:
         return
-    left = "writes a checkpoint if its step ends in time"  # which mpirun does not wait for
+    left = "writes a checkpoint if its step ends in time"  # mpirun does not wait for it
     if has_checkpoint(Path(out)):
         left = f"has a checkpoint in {out}"
     tell_terminal(
-        f"cec-mpi: mpirun ends the run, which {left}: the same command with --resume continues "
-        "(if a process was lost: mpirun --with-ft ulfm with --elastic continues without it)"
+        f"cec-mpi: mpirun is ending the run, which {left}: the same command with --resume "
+        "continues (if a process was lost: mpirun --with-ft ulfm with --elastic continues without "
+        "it)"
     )
 
 
 def run_in_lockstep(
     comm: MPI.Intracomm, run: RunOptions, options: SessionOptions, signals: NotedSignals
 ) -> int:
-    """Collective: ``cec-mpi run`` on the master and its machines, which are ranks of MPI.
+    """Run a task on the ranks of MPI (collective).
 
-    Signals end a run where they come to rank 0; machines serve until the master leaves.
+    A signal ends the run if rank 0 receives it; machines serve until the master leaves.
     """
     with gathered(comm, Path(run.out) / "logs", options) as session:
         if session is not None:
@@ -58,7 +59,7 @@ def run_in_lockstep(
 
 
 def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
-    """``cec-mpi run --serial``: all machines in this process."""
+    """Run a task with all machines in this process."""
     from cec_mpi.run.task_run import TaskRun
 
     with gathered(None, None, options) as session:
@@ -68,8 +69,8 @@ def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -
 
 
 def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
-    """``cec-mpi run`` whose machines come over sockets; this process may be one of them."""
-    from cec_mpi.session.elastic import elastic, launched, serve_launched, telling_late_ranks
+    """Run a task with machines on sockets, or serve as one of these machines."""
+    from cec_mpi.session.elastic import elastic, launched, serve_launched, tell_late_ranks
 
     file = Path(options.accept or Path(run.out) / CONNECTION).absolute()
     launcher = launched()

@@ -1,4 +1,4 @@
-"""One run: a task on a store, from options to the files of results."""
+"""One run: a task on a store, from its options to the files of its results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cec_mpi.errors import (
     ResultsError,
     StoppedError,
 )
-from cec_mpi.files.durable import locked, publish
+from cec_mpi.files.durable import is_locked, locked, publish
 from cec_mpi.files.npy import open_npy
 from cec_mpi.files.saving import open_lines, writing
 from cec_mpi.linear_operator.coded_operator import CodedOperator
@@ -30,7 +30,7 @@ from cec_mpi.live.steps import progress
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.options.values import Interval
 from cec_mpi.processes.ending import NotedSignals
-from cec_mpi.processes.failing import as_cec_error, shortage_of
+from cec_mpi.processes.failing import as_cec_error, shortage_of, words_of
 from cec_mpi.processes.logs import log_file
 from cec_mpi.processes.places import Place, place_here
 from cec_mpi.records.directory import (
@@ -70,23 +70,23 @@ from cec_mpi.text import listed, plural, printable
 
 log = logging.getLogger(__name__)
 
-_USUAL_INTERVAL = Interval(seconds=60.0)  # where a run is likely to end early
+_USUAL_INTERVAL = Interval(seconds=60.0)  # of runs that may end early
 _END_OF_JOB = "SLURM_JOB_END_TIME"  # seconds since 1970
-_MARGIN = 60.0  # seconds before the end of a job in which a step may end and all leave
-_LEAST_PART = 0.1  # or this part of the time that the job has left, if that is less
+_MARGIN = 60.0  # seconds before the end of a job, for the last step and the end of processes
+_LEAST_PART = 0.1  # fraction of the remaining time of the job, if that is less
 
 
 class TaskRun:
-    """A task with its options and its directory, checked; lives on rank 0.
+    """A task with its options and its directory, which are checked; only on rank 0.
 
     Parameters
     ----------
     run : RunOptions
     options : SessionOptions
     signals : NotedSignals
-        Of this process: one that came ends the run before its next step.
+        Signals of this process. A received signal ends the run before its next step.
     places : sequence of Place, optional
-        Where the machines run, where that is known already.
+        Nodes of the machines, if they are known already.
     """
 
     def __init__(
@@ -104,7 +104,9 @@ class TaskRun:
         if places is not None or not (options.is_elastic and by_number):
             options = options.checked(manifest, places)
         elif not self.shares_out:
-            options.checked(manifest)  # so that none is started in vain; again when all are there
+            options.checked(
+                manifest
+            )  # find errors before machines start; checked again when all have connected
         self.options = options
         self.task_name = run.task
         self.task: Task = find_task(self.task_name)
@@ -114,7 +116,7 @@ class TaskRun:
         if self.task is TASKS["matvec"]:
             given, self.task_options = self.task_options, {}
             path, most = given.get("vectors"), given.get("iterations")
-            path = None if path is None else str(path)  # a name may read as a number
+            path = None if path is None else str(path)  # a name may look like a number
             self.vectors_file = WatchedVectors.at(path)
             vectors = read_vectors(path, manifest, most)
         self.limit = TimeLimit(run.time_limit)
@@ -124,6 +126,9 @@ class TaskRun:
             self.interval = _USUAL_INTERVAL
         self.shows_map = run.shows_map
         self.progress = run.progress
+        self.busy = f"{self.out} is in use by another run: wait for its end, or use a new DIR"
+        if is_locked(self.out):
+            raise InputError(self.busy)
         prepare_directory(self.out, run.overwrite or run.resume)
         self.about = describe_run(self.task_name, self.task_options, manifest, vectors)
         self.products: tuple[int, int] | None = None  # shape, of matvec
@@ -135,35 +140,39 @@ class TaskRun:
         if run.resume and not self.done:
             self.found = read_checkpoint(self.out, self.about)
             if not self.found.state:
-                say(f"{printable(self.out)}: no checkpoint: the run starts from the beginning")
+                say(
+                    f"{printable(self.out)} has no checkpoint, so the run starts from the beginning"
+                )
         if self.found.problem:
             warnings.warn(self.found.problem, stacklevel=2)
         self.outputs = Outputs(self.out, self.task_name)
         self.warned: list[str] = [self.found.problem] if self.found.problem else []
-        self.outcome: dict[str, Any] | None = None  # when it is saved
-        self.arrays: list[str] | None = None  # that have files, when it is saved
-        self.problem = ""  # with the outcome
+        self.outcome: dict[str, Any] | None = None  # set when it is saved
+        self.arrays: list[str] | None = (
+            None  # names of results that have files; set when they are saved
+        )
+        self.problem = ""  # why the solver failed
         self._has_log = False
 
     def run(self, session: Session) -> None:
-        """Do the task, and write its results, records and the summary.
+        """Call the task, and write its results, the records and the summary.
 
-        Results of an earlier run go only when this one has made a step.
+        Results of an earlier run are deleted only after the first step.
         """
         if self.done:
-            say(f"{self.out} holds the results of this task: nothing to resume")
+            say(f"{self.out} already holds the results of this task: nothing to resume")
             return
         try:
-            with locked(self.out, f"{self.out} is in use by another run"):
+            with locked(self.out, self.busy):
                 self._run(session)
         except OSError as error:
             error.filename = error.filename or str(self.out)
             raise as_cec_error(error) from None
 
     def _is_done(self) -> bool:
-        """Whether the directory holds the results of this run; refuses those of another.
+        """Whether the directory holds the results of this run; raise if they are of another run.
 
-        A solver that did not converge has left a checkpoint, and more steps may help.
+        If a solver did not converge, its checkpoint is still there and the run can continue.
         """
         summary = read_summary(self.out)
         if summary is None:
@@ -218,16 +227,16 @@ class TaskRun:
             is_nothing = not made or (unwritten and has_earlier(self.out))
             if self.arrays is None and not resumed and is_nothing:
                 restore_results(self.out)
-                left = "as it was before"
+                left = "unchanged"
             else:
                 keep_results(self.out)
-                left = "no checkpoint: --resume begins again"
+                left = "no checkpoint was written: --resume starts from the beginning"
                 if has_checkpoint(self.out):
-                    left = "a checkpoint, from which the same command with --resume goes on"
+                    left = "a checkpoint was written: the same command with --resume continues"
                 if self.arrays:
                     files = ", ".join(f"{name}.npy" for name in self.arrays)
                     is_saved = "is saved" if len(self.arrays) == 1 else "are saved"
-                    left = f"{files} {is_saved}, {SUMMARY} is missing; {left}"
+                    left = f"{files} {is_saved}, but not {SUMMARY}; {left}"
             if made or self.outcome is not None:
                 about = self.task_name, self.out, recorder, before, time.perf_counter() - begin
                 print_closing(ending_of(*about, self.outcome, self.arrays or (), left))
@@ -235,22 +244,22 @@ class TaskRun:
             raise ConvergenceError(self.problem)
 
     def _do_without_log(self, problem: str) -> None:
-        """Refuse to begin without a log, and go on where its disk is full later."""
+        """Raise if the log cannot be opened; warn if its disk is full later."""
         if not self._has_log:
             raise ResultsError(problem)
-        warn(f"{problem}; the run goes on without this log")
+        warn(f"{problem}; the run continues without this log")
 
     def machines_here(self) -> int:
-        """How many machines to start on this computer, where nobody has said so.
+        """Return how many machines to start on this computer by default.
 
-        As many as there are cores, and one more than a step needs, so that one can be lost.
+        One for each core, and at least one more than a step needs, so that one can be lost.
         """
         code, wanted = self.manifest.code, self.options
         needed = code.recovery + max(wanted.stragglers, wanted.check != "none") + 1
         return min(code.machines, max(needed, place_here().cores))
 
     def gate(self) -> None:
-        """Raise what ends the run, where something does."""
+        """Raise if a signal, the time limit or a changed file ends the run."""
         if self.vectors_file is not None:
             self.vectors_file.check()
         if self.signals.received is not None:
@@ -258,7 +267,7 @@ class TaskRun:
         self.limit.check()
 
     def _do(self, X: CodedOperator, checkpoint: CheckpointFile) -> dict[str, Any]:
-        """Call the task; whatever ends it early, a later run can go on."""
+        """Call the task, and write a checkpoint if it raises."""
         try:
             given = of_run(self.task, checkpoint=checkpoint)
             return as_outcome(self.task(X, **given, **self.task_options))
@@ -277,7 +286,7 @@ class TaskRun:
                 raise StoppedError(f"{error}, {said}") from None
             if isinstance(error, SystemExit) and not self.signals.end:
                 raise InputError(
-                    f"task {self.task_name} left with sys.exit({error.code!r}): expected it to "
+                    f"task {self.task_name} called sys.exit({error.code!r}), expected it to "
                     "return its results"
                 ) from None
             if isinstance(error, Exception) and self.task not in TASKS.values():
@@ -316,7 +325,7 @@ class TaskRun:
     def _save(
         self, outcome: dict[str, Any], recorder: Recorder, before: int, seconds: float, of: Speeds
     ) -> Ending:
-        """Write the arrays that a task returned, then the summary."""
+        """Save the results of a task, then the summary."""
         own = {"version": SUMMARY_VERSION, "task": self.task_name, "seconds": seconds}
         own |= recorder.summary() | {"rows_per_second_per_speed": of.scale, "run": self.about}
         saved = self.outputs.save(outcome, {*own, "arrays", "warnings"})
@@ -324,7 +333,7 @@ class TaskRun:
         if saved.lost or not outcome:
             what = listed(saved.lost) if outcome else "nothing"
             raise InputError(f"task {self.task_name} returned {what}: expected arrays or numbers")
-        keep_results(self.out)  # an earlier run's go first, so that there is room for the summary
+        keep_results(self.out)  # deletes those of an earlier run, to make room for the summary
         ending = ending_of(
             self.task_name, self.out, recorder, before, seconds, outcome, saved.arrays
         )
@@ -345,12 +354,13 @@ class TaskRun:
 
 
 def shown_as_task_error(name: str, error: Exception) -> Exception:
-    """Show where a user's task raised, without frames that are not the user's own.
+    """Print the traceback of a user's task, without frames of cec_mpi and of libraries.
 
     Returns
     -------
     Exception
-        To raise: one that is told in a sentence. Errors that are told so anyway stay as they are.
+        Error to raise, which has a message of one sentence. Errors of cec_mpi and of the operating
+        system are returned unchanged.
     """
     if isinstance(error, CecError | OSError) or shortage_of(error) is not None:
         return error
@@ -361,20 +371,19 @@ def shown_as_task_error(name: str, error: Exception) -> Exception:
     own = [each for each in frames if "site-packages" not in each.filename] or frames
     lines = ["Traceback of the task (most recent call last):\n", *traceback.format_list(own)]
     tell(printable("".join(lines).rstrip(), kept="\n\t"))
-    words = f": {error}" if str(error) else ""
-    return CecError(f"task {name} raised {type(error).__name__}{words}")
+    return CecError(f"task {name} raised {type(error).__name__}{words_of(error)}")
 
 
 class TimeLimit:
-    """When a run has to end, as its user or the batch system says.
+    """Time limit of a run, set by its user or the batch system.
 
     Parameters
     ----------
     seconds : float, optional
-        From now.
+        Time limit from now.
     environment : mapping
-        With ``SLURM_JOB_END_TIME`` in a job of a Slurm that sets it; the run ends a minute
-        before that, or when nine tenths of the time are over.
+        Environment. If it has ``SLURM_JOB_END_TIME``, the run ends a minute before that, or after
+        nine tenths of the time if that is later.
     """
 
     def __init__(
@@ -392,14 +401,14 @@ class TimeLimit:
         due = time.monotonic() + left - min(_MARGIN, max(0.0, _LEAST_PART * left))
         if due < self._due:
             self._due = due
-            self._reason = "because the time of the job is nearly over"
+            self._reason = "because the time limit of the job is near"
 
     @property
     def is_known(self) -> bool:
-        """Whether there is any."""
+        """Whether there is a time limit."""
         return self._due < float("inf")
 
     def check(self) -> None:
-        """Raise `StoppedError` when the time is over."""
+        """Raise `StoppedError` if the time limit has passed."""
         if time.monotonic() >= self._due:
             raise StoppedError(f"stopped {self._reason}")

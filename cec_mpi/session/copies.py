@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.options.available import which_there_are
 from cec_mpi.options.placed import Placed
 from cec_mpi.options.sharing import SpeedsOption
 from cec_mpi.processes.failing import as_cec_error
@@ -173,5 +172,5 @@ def _stage(
 def _checked(placement: Placement, machines: tuple[int, ...] | None) -> list[int]:
     chosen = list(machines or range(1, placement.machines + 1))
     if chosen[-1] > placement.machines:
-        raise InputError(f"machine {chosen[-1]}: {which_there_are(placement)}")
+        raise InputError(f"machine {chosen[-1]}: expected machines from 1 to {placement.machines}")
     return chosen

@@ -1,6 +1,6 @@
-"""Estimators of scikit-learn's kind, in which a store stands for X in ``fit``.
+"""Estimators with the interface of scikit-learn, whose ``fit`` takes a store as X.
 
-It needs the extra ``sklearn``.
+They need the extra ``sklearn``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Principal components, and the leading singular vectors, of the rows of X."""
+"""Principal components and truncated SVD."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cec_mpi.tasks.svd import svd
 
 
 class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstimator):  # type: ignore[misc]
-    """Samples as sums of few rows, `components_`."""
+    """Base of estimators that describe samples by `components_`."""
 
     components_: NDArray[Any]
     mean_: NDArray[Any]
@@ -44,13 +44,13 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstima
         return len(self.components_)
 
     def _options(self, operator: Any) -> dict[str, Any]:
-        """Of the tasks, which have other names for them."""
+        """Return these parameters under the names of the tasks."""
         rows, columns = operator.shape
         most = min(rows, columns) - 1
         if whole("n_components", self.n_components, 1) > most:
             raise InputError(
-                f"n_components {self.n_components}: expected from 1 to {most}, one less than the "
-                f"smaller side of a {rows} x {columns} matrix"
+                f"n_components {self.n_components}: expected 1 to {most} for a {rows} x {columns} "
+                "matrix (its smaller side less one)"
             )
         if self.max_iter is not None:
             whole("max_iter", self.max_iter, 1)
@@ -73,39 +73,40 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstima
 
 
 class CodedPCA(_Components):
-    """As scikit-learn's ``PCA``, fitted on a store by `cec_mpi.tasks.pca`.
+    """Principal component analysis, like scikit-learn's ``PCA``, computed by `cec_mpi.tasks.pca`.
 
     Parameters
     ----------
     n_components : int
-        From 1 to ``min(q, r) - 1``.
+        Number of components, from 1 to ``min(q, r) - 1``.
     tol : float
-        Relative accuracy of the singular values; 0 is the best.
+        Relative accuracy of the singular values; 0 stands for the best possible.
     max_iter : int, optional
-        The most iterations, of two products each; by default ``100 * min(q, r)``.
+        Largest number of iterations, of two products each. By default ``100 * min(q, r)``.
     random_state : int, RandomState or None
-        Of the first vector.
+        Seed of the first vector.
     comm : mpi4py.MPI.Intracomm, optional
-        As of `CodedRidge`.
+        See `CodedRidge`.
 
     Attributes
     ----------
     components_ : (k, r) ndarray
-        That of the largest variance first; in each the entry of largest absolute value is
-        positive.
+        Components in the order of decreasing variance. In each, the entry of largest absolute value
+        is positive.
     explained_variance_, singular_values_ : (k,) ndarray
-        Their share of the variance of X is not known: it would take all components.
+        Variance of the projections on each component, and singular values. The share of the total
+        variance is not computed, because that would need all components.
     mean_ : (r,) ndarray
     n_components_ : int
-        k: less than `n_components` where some have not converged.
+        Number of components k; less than `n_components` if some have not converged.
     n_iter_ : int
     n_samples_, n_features_in_ : int
     feature_names_in_ : (r,) ndarray of str
-        Only where the store has names of columns.
+        Only if the store has names of columns.
     """
 
     def fit(self, X: Any, y: Any = None) -> CodedPCA:
-        """Find the components. Collective where there is a communicator and X is a path.
+        """Compute the components. Collective if there is a communicator and X is a path.
 
         Parameters
         ----------
@@ -117,17 +118,18 @@ class CodedPCA(_Components):
         Returns
         -------
         CodedPCA
-            Itself.
+            This estimator.
 
         Raises
         ------
         CecError
-            X cannot be used, or a parameter is out of range; with a communicator on all ranks.
+            X cannot be used, or a parameter is out of range. With a communicator, all ranks raise
+            it.
 
         Warns
         -----
         ConvergenceWarning
-            Fewer components than wanted have converged.
+            Fewer than `n_components` have converged.
         """
 
         def work(operator: Any) -> dict[str, Any]:
@@ -146,7 +148,7 @@ class CodedPCA(_Components):
         return self._fit(X, work)  # type: ignore[no-any-return]
 
     def transform(self, X: ArrayLike | Any) -> NDArray[Any]:
-        """Samples by their components.
+        """Project samples on the components.
 
         Parameters
         ----------
@@ -161,7 +163,7 @@ class CodedPCA(_Components):
         return found
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Samples from their components.
+        """Return the samples with these projections.
 
         Parameters
         ----------
@@ -177,29 +179,30 @@ class CodedPCA(_Components):
 
 
 class CodedTruncatedSVD(_Components):
-    """As scikit-learn's ``TruncatedSVD``, fitted on a store by `cec_mpi.tasks.svd`.
+    """Truncated SVD, like scikit-learn's ``TruncatedSVD``, computed by `cec_mpi.tasks.svd`.
 
     Parameters
     ----------
     n_components : int
-        From 1 to ``min(q, r) - 1``.
+        Number of components, from 1 to ``min(q, r) - 1``.
     tol, max_iter, random_state, comm
-        As of `CodedPCA`.
+        See `CodedPCA`.
 
     Attributes
     ----------
     components_ : (k, r) ndarray
-        Right singular vectors, that of the largest singular value first; in each the entry of
-        largest absolute value is positive. Fewer where some have not converged.
+        Right singular vectors in the order of decreasing singular values. In each, the entry of
+        largest absolute value is positive. k is less than `n_components` if some have not
+        converged.
     singular_values_, explained_variance_ : (k,) ndarray
-        The variance is that of the columns of ``transform(X)``.
+        Singular values, and the variances of the columns of ``transform(X)``.
     n_iter_, n_features_in_ : int
     feature_names_in_ : (r,) ndarray of str
-        Only where the store has names of columns.
+        Only if the store has names of columns.
     """
 
     def fit(self, X: Any, y: Any = None) -> CodedTruncatedSVD:
-        """Find the vectors. Collective where there is a communicator and X is a path.
+        """Compute the vectors. Collective if there is a communicator and X is a path.
 
         Parameters
         ----------
@@ -211,17 +214,17 @@ class CodedTruncatedSVD(_Components):
         Returns
         -------
         CodedTruncatedSVD
-            Itself.
+            This estimator.
 
         Raises
         ------
         CecError
-            As `CodedPCA.fit`.
+            See `CodedPCA.fit`.
 
         Warns
         -----
         ConvergenceWarning
-            Fewer vectors than wanted have converged.
+            Fewer than `n_components` have converged.
         """
 
         def work(operator: Any) -> dict[str, Any]:
@@ -241,7 +244,7 @@ class CodedTruncatedSVD(_Components):
         return self._fit(X, work)  # type: ignore[no-any-return]
 
     def transform(self, X: ArrayLike | Any) -> NDArray[Any]:
-        """Samples by their singular vectors.
+        """Project samples on the singular vectors.
 
         Parameters
         ----------
@@ -254,7 +257,7 @@ class CodedTruncatedSVD(_Components):
         return self._projected(X)
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Samples from their singular vectors.
+        """Return the samples with these projections.
 
         Parameters
         ----------

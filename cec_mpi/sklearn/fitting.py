@@ -1,4 +1,4 @@
-"""What all estimators have: a store for X, in one process or on the ranks of a communicator."""
+"""Base of the estimators: X is a store, in one process or on the ranks of a communicator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cec_mpi.linear_operator.opening import open_operator
 
 
 class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Base of the estimators; `comm` is theirs alone, and neither copied nor pickled."""
+    """Base of the estimators; `comm` is neither copied nor pickled."""
 
     comm: Any
 
@@ -35,7 +35,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return clone
 
     def _fit(self, X: Any, work: Callable[[Any], dict[str, Any]]) -> Any:
-        """Do `work` with X as an operator; what it finds becomes attributes, on all ranks."""
+        """Call `work` with X as an operator, and set its results as attributes, on all ranks."""
 
         def fit(operator: Any) -> dict[str, Any]:
             found = {"n_features_in_": operator.shape[1], **work(operator)}
@@ -76,7 +76,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return found
 
     def _with_operator(self, X: Any, work: Callable[[Any], Any]) -> Any:
-        """Collective where X is a path and there is a communicator: `work` done on rank 0."""
+        """Call `work` on rank 0 with X as an operator; collective if `_fit` is."""
         found = None
         with _opened(X, self.comm) as operator:
             if operator is not None:
@@ -88,7 +88,8 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _warn_unless(self, converged: bool) -> None:
         if not converged:
             warnings.warn(
-                f"{type(self).__name__} has not converged: max_iter was {self.max_iter}",
+                f"{type(self).__name__} did not converge with max_iter {self.max_iter}: increase "
+                "it",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -100,7 +101,7 @@ def is_store(X: Any) -> bool:
 
 
 def targets(estimator: Any, y: Any) -> Any:
-    """Y as one column; the path of a file stays what it is."""
+    """Return y as one column, or the path of a file unchanged."""
     if y is None:
         raise InputError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None"
@@ -117,6 +118,6 @@ def _opened(X: Any, comm: Any) -> Iterator[Any]:
             yield operator
     else:
         raise InputError(
-            f"X is a {type(X).__name__}: expected the path of a store, as cec_mpi.encode(X, path, "
-            "machines, recovery) makes it, or an operator that is open"
+            f"X is a {type(X).__name__}, expected an open operator or the path of a store, which "
+            "cec_mpi.encode(X, path, machines, recovery) makes"
         )

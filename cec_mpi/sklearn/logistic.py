@@ -18,32 +18,33 @@ from cec_mpi.tasks.logistic import logistic
 
 
 class CodedLogisticRegression(ClassifierMixin, CodedEstimator):  # type: ignore[misc]
-    """As scikit-learn's ``LogisticRegression`` for two classes, by `cec_mpi.tasks.logistic`.
+    """Logistic regression with two classes, like scikit-learn's ``LogisticRegression``.
 
     Parameters
     ----------
     C : float
-        The weight of the loss against the penalty, above 0.
+        Weight of the loss relative to the penalty, above 0.
     fit_intercept : bool
-        Whether there is a constant; it is not penalised.
+        Whether to fit a constant, which is not penalised.
     max_iter : int
-        The most iterations of L-BFGS.
+        Largest number of iterations of L-BFGS.
     tol : float
-        Converged when no derivative of the objective, divided by ``C q``, is larger.
+        Tolerance: iterations stop when all derivatives of the objective, divided by ``C q``, are
+        smaller.
     comm : mpi4py.MPI.Intracomm, optional
-        As of `CodedRidge`.
+        See `CodedRidge`.
 
     Attributes
     ----------
     classes_ : (2,) ndarray
-        The labels, in their order.
+        Labels in ascending order.
     coef_ : (1, r) ndarray
-        The larger ``coef_ x + intercept_``, the more probable is the second class.
+        Coefficients; the second class is the more probable, the larger ``coef_ x + intercept_`` is.
     intercept_ : (1,) ndarray
     n_iter_ : (1,) ndarray of int
     n_features_in_ : int
     feature_names_in_ : (r,) ndarray of str
-        Only where the store has names of columns.
+        Only if the store has names of columns.
     """
 
     def __init__(
@@ -67,33 +68,33 @@ class CodedLogisticRegression(ClassifierMixin, CodedEstimator):  # type: ignore[
         return tags
 
     def fit(self, X: Any, y: Any) -> CodedLogisticRegression:
-        """Fit the model. Collective where there is a communicator and X is a path.
+        """Fit the model. Collective if there is a communicator and X is a path.
 
         Parameters
         ----------
         X : path or LinearOperator
             A store of q samples of r features, or an operator that is open.
         y : (q,) array_like or path of an .npy file
-            Labels of two classes, numbers or text; on other ranks than 0 of a communicator they
-            do not count.
+            Labels of two classes, numbers or text. With a communicator, only those of rank 0 are
+            used.
 
         Returns
         -------
         CodedLogisticRegression
-            Itself.
+            This estimator.
 
         Raises
         ------
         CecError
-            X or y cannot be used, or a parameter is out of range; with a communicator on all
-            ranks.
+            X or y cannot be used, or a parameter is out of range. With a communicator, all ranks
+            raise it.
 
         Warns
         -----
         ConvergenceWarning
-            After `max_iter` iterations `tol` was not met.
+            `tol` was not reached in `max_iter` iterations.
         ScaleWarning
-            As `cec_mpi.tasks.logistic`.
+            See `cec_mpi.tasks.logistic`.
         """
 
         def work(operator: Any) -> dict[str, Any]:
@@ -108,7 +109,7 @@ class CodedLogisticRegression(ClassifierMixin, CodedEstimator):  # type: ignore[
                     f"multiclass, {len(classes)} classes: expected two"
                 )
             if len(classes) < 2:
-                raise InputError(f"y has one class, {classes[0]}: expected two")
+                raise InputError(f"y has only the class {classes[0]}, expected two classes")
             found = logistic(
                 operator,
                 y=numbers,
@@ -128,7 +129,7 @@ class CodedLogisticRegression(ClassifierMixin, CodedEstimator):  # type: ignore[
         return self._fit(X, work)  # type: ignore[no-any-return]
 
     def decision_function(self, X: ArrayLike | Any) -> NDArray[Any]:
-        """How much the model is for the second class.
+        """Return ``X coef_ + intercept_``, which is above 0 for the second class.
 
         Parameters
         ----------
@@ -137,12 +138,11 @@ class CodedLogisticRegression(ClassifierMixin, CodedEstimator):  # type: ignore[
         Returns
         -------
         (n,) ndarray
-            Above 0 for the second class.
         """
         return self._linear(X)
 
     def predict(self, X: ArrayLike | Any) -> NDArray[Any]:
-        """The more probable class of each sample.
+        """Return the more probable class of each sample.
 
         Parameters
         ----------
@@ -151,13 +151,13 @@ class CodedLogisticRegression(ClassifierMixin, CodedEstimator):  # type: ignore[
         Returns
         -------
         (n,) ndarray
-            Of labels as in `classes_`.
+            Labels from `classes_`.
         """
         values = self.decision_function(X)
         return self.classes_[(values > 0).astype(np.intp)]  # type: ignore[no-any-return]
 
     def predict_proba(self, X: ArrayLike | Any) -> NDArray[Any]:
-        """The probability of each class.
+        """Return the probability of each class.
 
         Parameters
         ----------
@@ -171,7 +171,7 @@ class CodedLogisticRegression(ClassifierMixin, CodedEstimator):  # type: ignore[
         return np.column_stack((expit(-values), expit(values)))
 
     def predict_log_proba(self, X: ArrayLike | Any) -> NDArray[Any]:
-        """The logarithm of the probability of each class.
+        """Return the logarithm of the probability of each class.
 
         Parameters
         ----------

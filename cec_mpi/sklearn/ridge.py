@@ -1,4 +1,4 @@
-"""Linear regression with a penalty on large coefficients."""
+"""Ridge regression."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from cec_mpi.tasks.ridge import ridge
 
 
 class CodedRidge(RegressorMixin, CodedEstimator):  # type: ignore[misc]
-    """As scikit-learn's ``Ridge``, fitted on a store by `cec_mpi.tasks.ridge`.
+    """Ridge regression, like scikit-learn's ``Ridge``, computed by `cec_mpi.tasks.ridge`.
 
     Parameters
     ----------
     alpha : float
-        The penalty, at least 0.
+        Weight of the penalty, at least 0.
     fit_intercept : bool
-        Whether there is a constant; it is not penalised.
+        Whether to fit a constant, which is not penalised.
     max_iter : int
-        The most iterations of conjugate gradients.
+        Largest number of iterations of conjugate gradients.
     tol : float
-        Converged when the normal equations hold up to this part of their right-hand side.
+        Tolerance: iterations stop when the residual of the normal equations, relative to their
+        right-hand side, is smaller.
     comm : mpi4py.MPI.Intracomm, optional
-        Of the master and the machines, all of which call `fit` with the path of a store; then
-        all have the attributes. By default all machines are in this process. A clone has the
-        same, a pickled estimator none.
+        Communicator of the master and the machines. All ranks call `fit` with the path of a store,
+        and all get the attributes. By default all machines are in this process. A clone has the
+        same communicator, a pickled estimator has none.
 
     Attributes
     ----------
@@ -37,7 +38,7 @@ class CodedRidge(RegressorMixin, CodedEstimator):  # type: ignore[misc]
     n_iter_ : int
     n_features_in_ : int
     feature_names_in_ : (r,) ndarray of str
-        Only where the store has names of columns.
+        Only if the store has names of columns.
 
     Examples
     --------
@@ -68,30 +69,30 @@ class CodedRidge(RegressorMixin, CodedEstimator):  # type: ignore[misc]
         self.comm = comm
 
     def fit(self, X: Any, y: Any) -> CodedRidge:
-        """Fit the model. Collective where there is a communicator and X is a path.
+        """Fit the model. Collective if there is a communicator and X is a path.
 
         Parameters
         ----------
         X : path or LinearOperator
             A store of q samples of r features, or an operator that is open.
         y : (q,) array_like or path of an .npy file
-            Targets; on other ranks than 0 of a communicator they do not count.
+            Targets. With a communicator, only those of rank 0 are used.
 
         Returns
         -------
         CodedRidge
-            Itself.
+            This estimator.
 
         Raises
         ------
         CecError
-            X or y cannot be used, or a parameter is out of range; with a communicator on all
-            ranks.
+            X or y cannot be used, or a parameter is out of range. With a communicator, all ranks
+            raise it.
 
         Warns
         -----
         ConvergenceWarning
-            After `max_iter` iterations `tol` was not met.
+            `tol` was not reached in `max_iter` iterations.
         """
 
         def work(operator: Any) -> dict[str, Any]:
@@ -113,7 +114,7 @@ class CodedRidge(RegressorMixin, CodedEstimator):  # type: ignore[misc]
         return self._fit(X, work)  # type: ignore[no-any-return]
 
     def predict(self, X: ArrayLike | Any) -> NDArray[Any]:
-        """What the model says of samples.
+        """Predict the targets of samples.
 
         Parameters
         ----------

@@ -1,7 +1,6 @@
 """Coded shards on disk: one directory with a manifest and one ``.npy`` file per machine.
 
-What is named here is loaded when it is first used: a machine that multiplies needs none of the
-operations.
+Functions are imported when they are first used, because machines need none of the operations.
 """
 
 from __future__ import annotations

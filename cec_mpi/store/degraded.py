@@ -1,6 +1,6 @@
-"""Reading a shard that is damaged: what its file does not give is rebuilt from other shards.
+"""Read a damaged shard: rows that its file does not give are rebuilt from other shards.
 
-Rows that were rebuilt stay in memory, and nothing is written: `repair` mends the store.
+Rebuilt rows stay in memory. Nothing is written; `repair` restores the store.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ log = logging.getLogger(__name__)
 
 
 class DegradedShard(DenseShard):
-    """A shard that is used as `PlainShard` is, whatever has become of its file.
+    """A shard like `PlainShard`, whose file may be damaged or missing.
 
     Parameters
     ----------
     store : Store
-        With the other shards. L of them have to be there when the file cannot be used.
+        Store with the other shards. L of them are needed if the file cannot be used.
     machine : int
     holding, verify, copy
-        As for `Store.open_shard`.
+        See `Store.open_shard`.
 
     Attributes
     ----------
     path : Path
-        The file.
+        File of the shard.
     count : int
-        Rows, R.
+        Number of rows, R.
 
     Raises
     ------
     DamagedStoreError
-        The file cannot be used, and there are not enough others.
+        The file cannot be used, and fewer than L other shards exist.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class DegradedShard(DenseShard):
         self.path = copy or store.path / store.manifest.shards[machine - 1].file
         self.count = self._grid.rows
         self._blocks: Blocks | None = None
-        self._memory: dict[int, NDArray[Any]] = {}  # rows of blocks that the file does not give
-        self._rebuilt: list[Block] = []  # that `mended` has not told of
+        self._memory: dict[int, NDArray[Any]] = {}  # rows of blocks that were rebuilt
+        self._rebuilt: list[Block] = []  # blocks that `mended` has not reported
         self._error_bound = 0.0
         self._file: PlainShard | None = None
         try:
@@ -99,12 +99,12 @@ class DegradedShard(DenseShard):
             return True
 
     def load(self, intervals: Intervals) -> Loaded:
-        """Have these rows ready: from the file, or from other shards.
+        """Make rows ready, from the file or from other shards.
 
         Raises
         ------
         DamagedStoreError
-            Fewer than L shards are good somewhere: names the rows.
+            Fewer than L shards are good at some rows, which are named.
         """
         begin = time.perf_counter()
         told, in_memory = len(self._rebuilt), len(self._memory)
@@ -128,7 +128,7 @@ class DegradedShard(DenseShard):
         numbers = [block.number for block in self._rebuilt[told:]]
         if numbers:
             rows = rows_of(numbers, self._store.manifest)
-            log.warning("%s: %s are rebuilt from other shards", self.path, rows)
+            log.warning("%s: %s are being rebuilt from other shards", self.path, rows)
         new = list(self._memory.values())[in_memory:]
         read = loaded.bytes + sum(rows.nbytes for rows in new)
         return Loaded(time.perf_counter() - begin, read, replaced=True)
@@ -162,7 +162,9 @@ class DegradedShard(DenseShard):
             try:
                 flat[place], bound = self._blocks.rebuild(self._machine, block)
             except DamagedStoreError as error:
-                raise DamagedStoreError(f"{problem}, and cannot be rebuilt: {error}") from None
+                raise DamagedStoreError(
+                    f"{problem}, and its rows cannot be rebuilt: {error}"
+                ) from None
             self._rebuilt.append(block)
             self._error_bound = max(self._error_bound, bound)
         self._memory[row] = values
@@ -180,7 +182,8 @@ class DegradedShard(DenseShard):
         needed = manifest.code.recovery
         if len(good) < needed:
             raise DamagedStoreError(
-                f"{error}, and {len(good)} shards are here to rebuild it from: {needed} are needed"
+                f"{error}, and it cannot be rebuilt: {len(good)} other shards can be read here, "
+                f"but {needed} are needed"
             ) from None
 
 

@@ -1,7 +1,7 @@
-"""Shards whose rows are arrays in memory, or mapped to it.
+"""Shards whose rows are arrays in memory, or memory-mapped.
 
-Rows of float32 that are multiplied with float64 are converted some at a time, and are multiplied
-while they are in the cache: sums are of float64 then, and memory is read as for float32.
+Rows of float32 that are multiplied with float64 are converted a few at a time, and multiplied while
+they are in the cache. So sums are computed in float64, and memory is read as for float32.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Slab(NamedTuple):
 
 
 class DenseShard(Shard):
-    """A shard that has its rows as arrays; what is computed with is never copied as a whole."""
+    """A shard whose rows are arrays, which are never copied as a whole."""
 
     _scratch = Scratch()
 

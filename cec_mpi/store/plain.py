@@ -1,7 +1,6 @@
-"""A shard in a file: each block is checked when it is read for the first time.
+"""A shard in a file, whose blocks are checked when they are first read.
 
-A shard is opened once. What is checked is read from the very file that is mapped, whatever
-takes its name meanwhile.
+A shard is opened once. The checked file is the mapped one, even if another file takes its name.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from cec_mpi.store.shard import Holding, Intervals, Loaded, Verify
 
 
 class DamagedBlockError(DamagedStoreError):
-    """A block of a shard cannot be read, or is not what was written; `number` says which."""
+    """A block of a shard cannot be read, or was altered; `number` says which."""
 
     def __init__(self, text: str, number: int) -> None:
         super().__init__(text)
@@ -36,7 +35,7 @@ class DamagedBlockError(DamagedStoreError):
 
 
 class PlainShard(DenseShard):
-    """The shard of one machine, read-only; rows are there once they were asked for.
+    """The shard of one machine, whose rows are available after `load`.
 
     Parameters
     ----------
@@ -46,8 +45,7 @@ class PlainShard(DenseShard):
     manifest : Manifest
     machine : int
     holding : {"mmap", "ram"}
-        Whether rows are computed with where they are in the page cache, or in memory of
-        this process.
+        Whether rows are read through the page cache, or copied into memory of this process.
     verify : {"first-read", "never"}
 
     Attributes
@@ -57,14 +55,14 @@ class PlainShard(DenseShard):
         Rows, R.
     machine : int
     rows : (R, r) ndarray
-        Only rows that `load` was asked for may be looked at.
+        Rows; only those that were loaded are valid.
 
     Raises
     ------
     DamagedStoreError
-        The file is missing, has another size or header, or its checksums are damaged.
+        The file is missing, its size or header is wrong, or its checksums are damaged.
     ShortageError
-        The process or the computer is short of something.
+        The process or the computer lacks a resource.
     """
 
     def __init__(
@@ -80,9 +78,9 @@ class PlainShard(DenseShard):
         self.machine = machine
         self._manifest = manifest
         self._advice = (
-            f" (cec-mpi repair {store} rebuilds them; a run with --elastic continues without)"
+            f" (cec-mpi repair {store} rebuilds them; a run with --elastic continues without them)"
             if path.parent == store
-            else " (cec-mpi stage copies it anew)"
+            else " (cec-mpi stage copies it again)"
         )
         self._ram = holding == "ram"
         self._descriptor = open_checked(path, manifest)
@@ -112,15 +110,15 @@ class PlainShard(DenseShard):
         )
 
     def changed(self) -> bool:
-        """Whether rows that were ready may have been overwritten; `load` checks them again.
+        """Whether loaded rows may have been overwritten; `load` then checks them again.
 
-        Asks for the size and the times of the file. Rows in memory of this process, and
-        those that are never checked, stay ready.
+        This compares size and times of the file. Rows in memory of this process, and rows that are
+        never checked, stay valid.
 
         Raises
         ------
         DamagedStoreError
-            The file has another size or header now.
+            The size or header of the file has changed.
         """
         if self._ram or not self._watched.changed():
             return False
@@ -133,26 +131,26 @@ class PlainShard(DenseShard):
         return True
 
     def pieces(self, start: int, stop: int) -> Iterable[NDArray[Any]]:
-        """As `DenseShard.pieces`: in one part."""
+        """See `DenseShard.pieces`; yields one part."""
         return (self.rows[start:stop],)
 
     def pass_over(self, rows: Iterable[int]) -> None:
-        """Do not read these rows of blocks: who uses the shard has them from elsewhere."""
+        """Do not read these blocks, because the user of the shard has rebuilt them."""
         across = self._manifest.grid.across
         for row in rows:
             self._ready[row * across : (row + 1) * across] = b"\1" * across
 
     def load(self, intervals: Intervals) -> Loaded:
-        """Have these rows ready, checked if this was asked for.
+        """Load rows, and check them if `verify` says so.
 
-        Only blocks that are not ready are read.
+        Only blocks that are not loaded yet are read.
 
         Raises
         ------
         DamagedStoreError
-            Names the shard and the rows that differ from what was written.
+            Rows were altered or truncated. The message names the shard and the rows.
         ShortageError
-            The process or the computer is short of something.
+            The process or the computer lacks a resource.
         """
         if self._ready.find(0) < 0:
             return Loaded()
@@ -178,7 +176,7 @@ class PlainShard(DenseShard):
                 got = read_at(self._descriptor, rows, self._manifest.place(block.offset))
                 differs = self._sums is not None and block_sum(rows) != self._sums[number]
                 if got < rows.nbytes or differs:
-                    reason = "differ from what was written" if differs else "are cut off"
+                    reason = "do not match their checksum" if differs else "are truncated"
                     rows_named = f"rows {block.start}..{block.stop - 1}"
                     raise DamagedBlockError(
                         f"{self.path}: {rows_named} {reason}{self._advice}", number

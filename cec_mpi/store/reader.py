@@ -1,4 +1,4 @@
-"""Opening stores, and the shards in them."""
+"""Open stores and their shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cec_mpi.store.shard import Holding, Verify
 
 
 class Store:
-    """A store that was opened: its manifest, and its shards on demand.
+    """An open store: its manifest, and its shards on demand.
 
     Attributes
     ----------
@@ -38,47 +38,47 @@ class Store:
         verify: Verify = "first-read",
         copy: Path | None = None,
     ) -> PlainShard:
-        """The shard of one machine.
+        """Open the shard of one machine.
 
         Parameters
         ----------
         machine : int
-            From 1.
+            Number of the machine, from 1.
         holding : {"mmap", "ram"}
         verify : {"first-read", "never"}
         copy : Path, optional
-            A file to take in the place of the store's own.
+            File to use instead of that of the store.
 
         Raises
         ------
         InputError
-            The store has no such machine.
+            The machine does not exist.
         DamagedStoreError
-            The file is missing, truncated, or another one than the manifest names.
+            The file is missing or truncated, or belongs to another store.
         """
         entry = self._entry(machine)
         path = copy or self.path / entry.file
         return PlainShard(path, self.path, self.manifest, machine, holding, verify)
 
     def shard(self, machine: int) -> NDArray[Any]:
-        """All rows of the shard of one machine, memory-mapped and checked: shape (R, r).
+        """Return all rows of a shard, memory-mapped and checked: shape (R, r).
 
         Raises
         ------
         DamagedStoreError
-            The file is not what the manifest says; names the rows.
+            The file does not match the manifest. The message names the rows.
         """
         shard = self.open_shard(machine)
         shard.load([(0, self.manifest.rows_per_shard)])
         return shard.rows
 
     def check_files(self) -> None:
-        """Check that every shard is there and has its size and header.
+        """Check that every shard exists with its size and header.
 
         Raises
         ------
         DamagedStoreError
-            Names the first that has not.
+            Names the first bad one.
         """
         for entry in self.manifest.shards:
             problem = problem_on_opening(self.path / entry.file, self.manifest)
@@ -87,7 +87,10 @@ class Store:
 
     def _entry(self, machine: int) -> ShardEntry:
         if not 1 <= machine <= len(self.manifest.shards):
-            raise InputError(f"machine {machine}: {self.path} has {len(self.manifest.shards)}")
+            raise InputError(
+                f"machine {machine}: expected 1 to {len(self.manifest.shards)}, the machines of "
+                f"{self.path}"
+            )
         return self.manifest.shards[machine - 1]
 
 
@@ -97,9 +100,9 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     Raises
     ------
     StoreError
-        There is no store, or it is not one that this version reads.
+        The directory is not a store, or this version cannot read it.
     DamagedStoreError
-        Its manifest was altered, or says what cannot be.
+        Its manifest was altered, or is inconsistent.
     """
     directory = Path(path)
     manifest = read_manifest(directory)

@@ -33,16 +33,16 @@ _KEPT = 64  # recombinations of a thread
 
 
 class Blocks:
-    """The blocks of a store, read and checked, and what can be computed from them.
+    """Read blocks of a store, check them, and compute others from them.
 
-    Can be pickled; threads may share it.
+    It can be pickled, and threads may share it.
 
     Parameters
     ----------
     directory : Path
     manifest : Manifest
     sums : (N, blocks) ndarray of uint64
-        What the checksums of good blocks are.
+        Checksums of good blocks.
     """
 
     def __init__(self, directory: Path, manifest: Manifest, sums: NDArray[np.uint64]) -> None:
@@ -54,7 +54,7 @@ class Blocks:
 
     @property
     def recombiner(self) -> Recombiner:
-        """Of this thread."""
+        """Recombiner of this thread."""
         kept: Recombiner | None = getattr(self._kept, "recombiner", None)
         if kept is None:
             kept = Recombiner(self.manifest.code.generator, self.manifest.dtype)
@@ -66,12 +66,12 @@ class Blocks:
         return self.manifest.size_of(map(self.manifest.grid.block, numbers))
 
     def read(self, machine: int, block: Block) -> NDArray[Any] | None:
-        """A block of a shard, or None when it is not good.
+        """Return a block of a shard, or None if it is damaged.
 
         Raises
         ------
         ShortageError
-            The process or the computer is short of something, so that it cannot be said.
+            The process or the computer lacks a resource.
         """
         rows = np.empty(block.size, self.manifest.dtype)
         place = self.manifest.place(block.offset)
@@ -89,12 +89,12 @@ class Blocks:
         return rows if whole else None
 
     def read_all(self, block: Block) -> dict[int, NDArray[Any]]:
-        """The block of all shards where it is good, by machine."""
+        """Return the block of all shards in which it is good, by machine."""
         found = {n: self.read(n, block) for n in range(1, self.manifest.code.machines + 1)}
         return {n: rows for n, rows in found.items() if rows is not None}
 
     def marks(self, block: Block) -> NDArray[np.float64]:
-        """Error bounds of shards that were computed from others here, 0 for the rest: (N,)."""
+        """Return error bounds of rebuilt shards in this block, and 0 for the others: (N,)."""
         marks = np.zeros(self.manifest.code.machines)
         for n, shard in enumerate(self.manifest.shards):
             for rows in shard.rebuilt:
@@ -105,15 +105,15 @@ class Blocks:
     def agreeing(
         self, block: Block, shards: dict[int, NDArray[Any]], blamed: int | None = None
     ) -> Agreement:
-        """Compare where there are more than L shards, and leave out those that are wrong.
+        """Compare shards if there are more than L, and leave out wrong ones.
 
         Parameters
         ----------
         block : Block
         shards : dict of int to (w,) ndarray
-            As `read_all` gives them.
+            Returned by `read_all`.
         blamed : int, optional
-            Taken to be wrong where they disagree and nobody can be named.
+            Machine to treat as wrong if shards disagree and the wrong one cannot be identified.
         """
         marks = self.marks(block)
         errors = np.maximum(self._exact, marks)
@@ -134,21 +134,21 @@ class Blocks:
     def compute(
         self, found: Agreement, make: Callable[[tuple[int, ...]], Recombination]
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """Compute from L or more shards, in the way that has the smallest error bound.
+        """Compute from L or more shards, with the smallest error bound.
 
         Parameters
         ----------
         found : Agreement
-            Settled, of at least L shards.
+            Agreement of at least L shards.
         make : callable
-            Gives the recombination for a basis.
+            Returns the recombination of a basis.
 
         Returns
         -------
         values : (T, w) ndarray
             In the dtype of the store.
         bounds : (T,) ndarray of float64
-            Relative, as in `Recombination.errors`.
+            Relative error bounds, as in `Recombination.errors`.
         """
         ways = []
         machines = tuple(sorted(found.shards))
@@ -164,12 +164,12 @@ class Blocks:
         if not np.isfinite(values).all():
             raise DamagedStoreError(
                 f"{self.directory}: a shard is wrong at rows "
-                f"{found.block.start}..{found.block.stop - 1}: X would not be finite"
+                f"{found.block.start}..{found.block.stop - 1}, because X would not be finite"
             )
         return values, bounds
 
     def rebuild(self, machine: int, block: Block) -> tuple[NDArray[Any], float]:
-        """Compute a block of a shard from L others, which are read until as many are good.
+        """Compute a block of a shard from L good blocks of other shards.
 
         Parameters
         ----------
@@ -180,12 +180,10 @@ class Blocks:
         -------
         values : (w,) ndarray
         error_bound : float
-            As in `Rebuilt`.
-
-        Raises
+            See `Rebuilt`.Raises
         ------
         DamagedStoreError
-            Fewer than L are good.
+            Fewer than L blocks are good.
         """
         manifest, recombiner = self.manifest, self.recombiner
         marks = self.marks(block)
@@ -216,18 +214,18 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Shards of a block that agree with each other.
+    """Blocks of shards that agree with each other.
 
     Attributes
     ----------
     block : Block
     shards : dict of int to (w,) ndarray
     wrong : tuple of int
-        Machines that were left out.
+        Machines that were left out as wrong.
     settled : bool
-        False when they disagree, and nobody can be named.
+        False if shards disagree, and the wrong one cannot be identified.
     marks, errors : (N,) ndarray of float64
-        Error bounds of the block in all shards: what marks say, and with encoding's own.
+        Error bounds of the block in all shards, from rebuilding, and including encoding.
     """
 
     block: Block
@@ -239,15 +237,15 @@ class Agreement:
 
 
 def disagreement(machines: Iterable[int], numbers: Iterable[int], manifest: Manifest) -> str:
-    """Which shards disagree where, and what can be done about it."""
+    """Return a message that says which shards disagree, and what to do."""
     return (
-        f"shards {', '.join(map(str, machines))} disagree at {rows_of(numbers, manifest)}, and it "
-        "cannot be said which is wrong (cec-mpi repair --machine n takes it to be n)"
+        f"shards {', '.join(map(str, machines))} disagree at {rows_of(numbers, manifest)}, and "
+        "the wrong one cannot be identified (cec-mpi repair --machine n rebuilds shard n)"
     )
 
 
 def lost_rows(lost: Iterable[int], manifest: Manifest) -> str:
-    """Where fewer than L shards are good, and which rows of X that would be."""
+    """Return a message that says where fewer than L shards are good, with the rows of X."""
     rows, recovery = manifest.rows_per_shard, manifest.code.recovery
     text = (
         f"fewer than {recovery} of {plural(manifest.code.machines, 'shard')} are good at "
@@ -256,12 +254,13 @@ def lost_rows(lost: Iterable[int], manifest: Manifest) -> str:
     if recovery == 1:
         return text
     return text.removesuffix("of X") + (
-        f"of each of the {recovery} parts of X (row k of part p, from 0, is row {rows} p + k of X)"
+        f"of each of the {recovery} parts of X (row k of part p, counted from 0, is row {rows} p "
+        "+ k of X)"
     )
 
 
 def ranges_of_blocks(manifest: Manifest, numbers: Iterable[int] | None = None) -> list[list[int]]:
-    """These blocks, or all, in pieces that are worked on together."""
+    """Return these blocks, or all, in pieces that are processed together."""
     grid = manifest.grid
     chosen = list(range(grid.count) if numbers is None else numbers)
     block = grid.block_rows * grid.block_columns * manifest.itemsize
@@ -270,7 +269,7 @@ def ranges_of_blocks(manifest: Manifest, numbers: Iterable[int] | None = None) -
 
 
 def fit_blocks(manifest: Manifest, memory: int, threads: int) -> int:
-    """How many threads can compute with a block of all shards at a time."""
+    """Return how many threads can hold a block of all shards at a time."""
     code, grid = manifest.code, manifest.grid
     numbers = grid.block_rows * grid.block_columns
     doubles = 8 * 2 * (code.machines + code.recovery)
@@ -281,14 +280,14 @@ def fit_blocks(manifest: Manifest, memory: int, threads: int) -> int:
 def merge_marks(
     manifest: Manifest, old: tuple[Rebuilt, ...], bounds: dict[int, float]
 ) -> tuple[Rebuilt, ...]:
-    """The marks of a shard after blocks of it were rebuilt.
+    """Return the entries ``rebuilt`` of a shard after blocks of it were rebuilt.
 
     Parameters
     ----------
     manifest : Manifest
     old : tuple of Rebuilt
     bounds : dict of int to float
-        Error bounds of the blocks that were rebuilt now, by number.
+        Error bounds of the rebuilt blocks, by number.
     """
     grid = manifest.grid
     rows = np.zeros(grid.down)
@@ -296,7 +295,7 @@ def merge_marks(
         rows[mark.start // grid.block_rows : -(-mark.stop // grid.block_rows)] = mark.error_bound
     for number, bound in bounds.items():
         row = number // grid.across
-        # A long row has several blocks, and may have been rebuilt in part before.
+        # A long row has several blocks, some of which may have been rebuilt before.
         rows[row] = max(rows[row], bound) if grid.across > 1 else bound
     marks: list[Rebuilt] = []
     for row in np.flatnonzero(rows).tolist():
@@ -311,19 +310,19 @@ def merge_marks(
 
 @dataclass(frozen=True)
 class Computed:
-    """A block that was computed.
+    """Results of computing a block.
 
     Attributes
     ----------
     number : int
     sums : tuple of int
-        Checksums of the results.
+        Checksums of the computed blocks.
     error_bound : float
-        The largest of them; infinite when fewer than L shards were good.
+        Largest error bound; infinite if fewer than L shards were good.
     disagreeing : tuple of int
-        Machines that disagree, where nobody can be named; nothing was computed.
+        Machines that disagree, if the wrong one cannot be identified; then nothing was computed.
     wrong : tuple of int
-        Machines whose shards were left out, as wrong though their checksums are right.
+        Machines whose shards were left out as wrong, though their checksums match.
     """
 
     number: int
@@ -335,22 +334,22 @@ class Computed:
 
 @dataclass
 class Computing:
-    """The work of computing all blocks of something from any L shards, into one file.
+    """Work that computes all blocks of an array from any L shards, into one file.
 
     Parameters
     ----------
     blocks : Blocks
     targets : (T, L) ndarray of float
-        As in `Recombination`.
+        See `Recombination`.
     target : Path
-        The file, which is there and has its size.
+        File, which already exists with its size.
     header_bytes : int
     numbers : int
-        How many numbers the file has: the result t begins at t R r, and what would lie
-        beyond the end is left out.
+        Number of entries of the file. Result t begins at entry t R r; entries beyond the end are
+        left out.
     threads : int
     exponents : RowExponents, optional
-        What each row of a result is multiplied with, as powers of two.
+        Exponents of the powers of two with which rows of results are multiplied.
     """
 
     blocks: Blocks
@@ -376,7 +375,7 @@ class Computing:
             return [self._do(self.blocks.manifest.grid.block(n), files) for n in piece]
 
     def flush(self) -> None:
-        """Have the file on the disk."""
+        """Write the file to disk."""
         sync(self.target)
 
     def _do(self, block: Block, files: WriteHandles) -> Computed:
@@ -398,7 +397,7 @@ class Computing:
 
     @property
     def _recombination(self) -> Callable[[tuple[int, ...]], Recombination]:
-        """By basis, each made once by this thread."""
+        """Return a cached function that makes the recombination of a basis."""
         kept: Callable[[tuple[int, ...]], Recombination] | None
         kept = getattr(self._kept, "recombination", None)
         if kept is None:
@@ -409,24 +408,24 @@ class Computing:
 
 
 def _multiplied(values: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[Any]:
-    """Results (T, w) whose rows are multiplied with powers of two, (T, rows)."""
+    """Multiply rows of results, (T, w), with powers of two, (T, rows)."""
     rows = values.reshape(*exponents.shape, -1)
     largest = np.finfo(rows.dtype).max
     with np.errstate(over="ignore", under="ignore"):
         product = np.ldexp(rows, exponents.astype(np.int32)[..., np.newaxis])
-    # What was encoded is finite: only its rounding can be too large.
+    # X is finite: only a rounded value can be too large.
     finite: NDArray[Any] = np.clip(product, -largest, largest)
     return finite.reshape(values.shape)
 
 
 def compute_all(work: Computing, runner: Runner, purpose: str) -> list[Computed]:
-    """Do the work.
+    """Compute all blocks.
 
     Raises
     ------
     DamagedStoreError
-        Fewer than L shards are good somewhere, or shards disagree and nobody can be
-        named: says where.
+        Fewer than L shards are good at some rows, or shards disagree and the wrong one cannot be
+        identified.
     """
     found: list[Computed] = [each for piece in runner.run(work) for each in piece]
     manifest, directory = work.blocks.manifest, work.blocks.directory
@@ -439,8 +438,8 @@ def compute_all(work: Computing, runner: Runner, purpose: str) -> list[Computed]
     for machine in sorted({n for each in found for n in each.wrong}):
         rows = rows_of([each.number for each in found if machine in each.wrong], manifest)
         warnings.warn(
-            f"shard {machine} is wrong at {rows} though its checksums are right, and was left "
-            f"out: cec-mpi repair {directory} rebuilds it",
+            f"shard {machine} is wrong at {rows} though its checksums match, so it was left out: "
+            f"cec-mpi repair {directory} rebuilds it",
             stacklevel=3,
         )
     return found

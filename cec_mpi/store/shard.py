@@ -1,4 +1,4 @@
-"""What a machine multiplies with: its shard, of whatever kind."""
+"""Interface of the shard that a machine multiplies."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Holding = Literal["mmap", "ram"]
 Verify = Literal["first-read", "never"]
 """When rows are checked against their checksums."""
 Precision = Literal["double", "shard"]
-"""What products are computed in: float64 whatever the shards are, or the dtype of the shards."""
+"""Whether products are computed in float64, or in the dtype of the shards."""
 Intervals = Sequence[tuple[int, int]]
-"""Rows ``start <= row < stop`` of a shard, ascending."""
+"""Rows ``start <= row < stop`` of a shard, in ascending order."""
 
 
 class Loaded(NamedTuple):
-    """What reading rows for the first time took.
+    """Cost of reading rows for the first time.
 
     Attributes
     ----------
     seconds : float
     bytes : int
     replaced : bool
-        Some rows come from elsewhere than before.
+        Whether some rows have changed since an earlier read.
     """
 
     seconds: float = 0.0
@@ -37,16 +37,16 @@ class Loaded(NamedTuple):
 
 
 class Mended(NamedTuple):
-    """Rows of a shard that were computed from others, for a run.
+    """Rows of a shard that a run has computed from other shards.
 
     Attributes
     ----------
     rows : int
-        How many.
+        Number of rows.
     first, last : int
         The first and the last of them.
     error_bound : float
-        Of all that was computed so far, as in `Rebuilt`.
+        Error bound of all rows computed so far, as in `Rebuilt`.
     """
 
     rows: int = 0
@@ -56,22 +56,21 @@ class Mended(NamedTuple):
 
 
 NOTHING_LOADED, NOTHING_MENDED = Loaded(), Mended()
-"""Of nearly every step."""
+"""Value in nearly every step."""
 
 
 class Shard(Protocol):
-    """The shard of one machine, which multiplies some of its R rows at a time.
+    """The shard of one machine, which multiplies any of its R rows.
 
-    A kind of shard that inherits from this and is ready when it is made needs the two products
-    alone. One whose rows come from a file, or from a shard inside it, has to `load` them, since
-    that is where they are checked, and to say what has `changed` and what was `mended`.
+    A subclass must define the two products. A subclass whose rows come from a file, or from another
+    shard, must also define `load`, which checks them, `changed` and `mended`.
 
     Attributes
     ----------
     path : Path
-        The file that its rows are from.
+        File of the rows.
     count : int
-        Rows, R.
+        Number of rows, R.
     """
 
     path: Path
@@ -84,9 +83,9 @@ class Shard(Protocol):
         Parameters
         ----------
         W : (k, r) ndarray
-            In the dtype of the shard, or in a wider one, which products are then computed in.
+            Vectors in the dtype of the shard or a wider one, in which products are then computed.
         intervals : sequence of (int, int)
-            Of m rows.
+            Intervals of m rows in total.
         out : (m, k) ndarray
             Receives the products, in the dtype of W.
         """
@@ -100,32 +99,32 @@ class Shard(Protocol):
         Parameters
         ----------
         U : (m, k) ndarray
-            In the dtype of the shard, or in a wider one, which products are then computed in.
+            Vectors in the dtype of the shard or a wider one, in which products are then computed.
         intervals : sequence of (int, int)
-            Of m rows.
+            Intervals of m rows in total.
         out : (r, k) ndarray of float64
             Receives the sums.
         """
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files that its rows are from."""
+        """Files of the rows."""
         return (self.path,)
 
     def load(self, intervals: Intervals) -> Loaded:
-        """Have these rows ready; says what was read for the first time, or again.
+        """Load rows, and return what was read for the first time, or again.
 
         Raises
         ------
         DamagedStoreError
-            Rows differ from what was written: names them.
+            Rows were altered. The message names them.
         """
         return NOTHING_LOADED
 
     def changed(self) -> bool:
-        """Whether rows that were ready may be others now: `load` looks again."""
+        """Whether loaded rows may have changed; `load` then checks them again."""
         return False
 
     def mended(self) -> Mended:
-        """Rows that were computed from other shards since this was asked last."""
+        """Return rows that were computed from other shards since the last call."""
         return NOTHING_MENDED

@@ -1,4 +1,4 @@
-"""Several shards of one machine, one behind the other, used as one."""
+"""Several consecutive shards of one machine, used as one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Part = tuple[int, int, list[tuple[int, int]]]  # of a shard: its place, rows be
 
 
 class Stack(Shard):
-    """Shards of one machine: rows of the k-th, from 0, are ``k R <= row < (k + 1) R``.
+    """Shards of one machine: shard k, counted from 0, has rows ``k R <= row < (k + 1) R``.
 
     Parameters
     ----------
@@ -25,9 +25,9 @@ class Stack(Shard):
     Attributes
     ----------
     path : Path
-        Of the first.
+        File of the first shard.
     count : int
-        Rows of all.
+        Number of rows of all shards.
     shards : tuple of Shard
     """
 
@@ -43,7 +43,7 @@ class Stack(Shard):
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files that rows of each are from."""
+        """Files of all shards."""
         return tuple(path for shard in self.shards for path in shard.paths)
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
@@ -82,14 +82,14 @@ class Stack(Shard):
         )
 
     def changed(self) -> bool:
-        """Whether one of them has; all are asked, since each notes what it has to check again."""
+        """Whether a shard has changed; all are asked, because each notes what to check again."""
         found = False
         for each in self.shards:
             found = each.changed() or found
         return found
 
     def mended(self) -> Mended:
-        """Of one shard at a time, so that what is told is of rows of one; errors are of all."""
+        """Return rows of one shard at a time, with the error bound of all."""
         for place, shard in enumerate(self.shards):
             one = shard.mended()
             self._most = max(self._most, one.error_bound)

@@ -1,8 +1,8 @@
 """Copies of shards on the machines' own disks.
 
-A staged shard lies under its usual name in a directory of the node, beside a small file
-that says which shard it is; the store remembers the pattern of these directories. A copy
-that is missing, of another store or of an earlier state of the shard is passed over.
+A staged shard has its usual name in a directory of the node, beside a small file that identifies
+it. The store remembers the pattern of these directories. A copy that is missing or outdated, or
+belongs to another store, is ignored.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _STAGED = "staged.json"
 
 
 def node_directory(pattern: str | os.PathLike[str], host: str = "") -> Path:
-    """The directory of a node, by default of this one: ``{host}`` in the pattern is its name."""
+    """Return the directory of a node, by default this one; ``{host}`` stands for its name."""
     return Path(os.fspath(pattern).replace("{host}", host or socket.gethostname()))
 
 
 def remember_stage(store: Path, pattern: str) -> bool:
-    """Let later jobs find the copies, wherever they start; False on a read-only store."""
+    """Note in the store where its copies are; return False if it cannot be written."""
     try:
         publish(store / _STAGED, json.dumps({"directory": str(Path(pattern).absolute())}).encode())
     except OSError:
@@ -42,16 +42,16 @@ def remember_stage(store: Path, pattern: str) -> bool:
 
 
 def remembered_stage(store: Path) -> str | None:
-    """The pattern that was staged to last, if the store knows of one."""
+    """Return the pattern of the last staging, if the store has noted one."""
     try:
         pattern = json.loads(read_regular(store / _STAGED))["directory"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None  # copies only save time: without them a job reads the store itself
+        return None  # without copies a job reads the store itself
     return pattern if isinstance(pattern, str) else None
 
 
 def staged_file(pattern: str, manifest: Manifest, machine: int) -> Path | None:
-    """The copy of a shard on this node, if there is one of the shard as it is now."""
+    """Return the copy of a shard on this node, if it is up to date."""
     path = node_directory(pattern) / manifest.shards[machine - 1].file
     try:
         label = json.loads(read_regular(_label(path)))
@@ -69,7 +69,7 @@ def stage_shard(
     pattern: str,
     watch: Callable[[int], None] = lambda done: None,
 ) -> int:
-    """Copy a shard to this node, checking each block on the way.
+    """Copy a shard to this node, and check each block.
 
     Parameters
     ----------
@@ -77,14 +77,14 @@ def stage_shard(
     manifest : Manifest
     machine : int
     pattern : str
-        The directory on each node; {host} is its name.
+        Directory on each node; ``{host}`` stands for its name.
     watch : callable
-        Told of progress: bytes of the shard that are done.
+        Called with the number of copied bytes.
 
     Returns
     -------
     int
-        Bytes that were copied: 0 when the copy was there.
+        Number of copied bytes; 0 if the copy existed.
 
     Raises
     ------
@@ -102,13 +102,15 @@ def stage_shard(
         directory.mkdir(parents=True, exist_ok=True)
         for name in (MANIFEST, MANIFEST_COPY, INCOMPLETE):
             if (directory / name).exists():
-                raise InputError(f"{directory} is a store: expected a directory for copies")
+                raise InputError(f"{directory} is a store, expected a directory for copies")
         if os.path.lexists(path) and not os.path.lexists(_label(path)):
-            raise InputError(f"{path} is no copy that stage has made: it is left as it is")
+            raise InputError(
+                f"{path} was not made by stage, so it was not replaced: choose another directory"
+            )
         check_room(path, manifest.shard_bytes)
         with replacing(path) as (descriptor, _):
             _copy(store, manifest, machine, descriptor, watch)
-            publish(_label(path), b"{}")  # ours, and not to be taken until it says of what
+            publish(_label(path), b"{}")  # ours, but not valid before it names the shard
         publish(_label(path), json.dumps(_content(manifest, machine)).encode())
     except OSError as error:
         raise InputError(f"{directory} cannot be written: {error.strerror or error}") from None
@@ -142,7 +144,7 @@ def _copy(
         if rows is None:
             raise DamagedStoreError(
                 f"{store / manifest.shards[machine - 1].file}: rows {block.start}.."
-                f"{block.stop - 1} are damaged: cec-mpi repair {store} mends them"
+                f"{block.stop - 1} are damaged: cec-mpi repair {store} rebuilds them"
             )
         write_at(descriptor, rows, manifest.place(block.offset))
         watch(manifest.shard_bytes * (number + 1) // manifest.grid.count)

@@ -1,8 +1,8 @@
-"""Lists of independent pieces of work, and how one process does its share of them.
+"""Work that consists of independent pieces, and a runner of it in one process.
 
-What takes long on a store (encode, verify, repair, ...) is a `Work`: pieces that any
-thread of any process may do, in any order. A `Runner` does them all; this module has the
-one for a single process, `processes.shared_work` the one that shares them out over ranks.
+Long operations on a store (encode, verify, repair, ...) are a `Work`: pieces that any thread of any
+process may do, in any order. A `Runner` does them all. This module has the runner of a single
+process; `processes.shared_work` has that of several ranks.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from threadpoolctl import threadpool_limits
 from cec_mpi.errors import InputError
 
 Watch = Callable[[int, int], None]
-"""Told of progress: bytes done, and bytes in all."""
+"""Called with the number of processed bytes, and of all bytes."""
 
 T = TypeVar("T")
 
 MEMORY = 512 << 20
-"""Bytes that a process takes at its peak, unless told otherwise."""
+"""Default of the largest number of bytes that a process uses."""
 
-_OVERHEAD_BYTES = 160 << 20  # what libraries, threads and page tables take beside our buffers
+_OVERHEAD_BYTES = 160 << 20  # memory of libraries, threads and page tables
 _MOST_THREADS = 64
 _MOST_PIECE_BYTES = 32 << 20
 
@@ -38,65 +38,68 @@ class Work(Protocol):
     ----------
     pieces : sequence
     threads : int
-        The most threads of a process that its memory is enough for.
+        Largest number of threads for which the memory of a process suffices.
     """
 
     threads: int
 
     @property
     def pieces(self) -> Sequence[Any]:
-        """The pieces, in the order of the disk."""
+        """Pieces in the order of the disk."""
 
     def size(self, piece: Any) -> int:
-        """Bytes read and written for a piece."""
+        """Return the number of bytes read and written for a piece."""
 
     def do(self, piece: Any) -> Any:
-        """Do one piece; returns what was found, small and picklable. Called by threads."""
+        """Do one piece, and return a small picklable result. Called by threads."""
 
     def flush(self) -> None:
-        """Have on the disk what this process has written."""
+        """Write the changes of this process to disk."""
 
 
 class PerThread(threading.local):
-    """What each thread keeps from piece to piece; a pickled work leaves it behind."""
+    """Data that each thread keeps from piece to piece, and that is not pickled."""
 
     def __reduce__(self) -> tuple[type[PerThread], tuple[()]]:
         return PerThread, ()
 
 
 class Runner(Protocol):
-    """Does a work, by as many processes and threads as it has.
+    """Does work with processes and threads.
 
     Attributes
     ----------
     threads : int
-        Of each process.
+        Number of threads of each process.
     processes : int
+    watch : callable or None
+        Called with the progress.
     """
 
     threads: int
     processes: int
+    watch: Watch | None
 
     def run(self, work: Work) -> list[Any]:
-        """Do all pieces; returns what was found, in any order."""
+        """Do all pieces, and return their results in any order."""
 
 
 class LocalRunner:
-    """A runner of this process.
+    """A runner that uses this process.
 
     Parameters
     ----------
     watch : callable, optional
-        Told of progress.
+        Called with the progress.
     threads : int, optional
-        By default one more than the process has cores: one of them waits for the disk.
+        Number of threads. By default one more than the cores, because one waits for the disk.
     """
 
     processes = 1
 
     def __init__(self, watch: Watch | None = None, threads: int | None = None) -> None:
         self.threads = threads or min(_MOST_THREADS, len(os.sched_getaffinity(0)) + 1)
-        self._watch = watch
+        self.watch = watch
 
     def run(self, work: Work) -> list[Any]:
         """Do all pieces."""
@@ -105,17 +108,16 @@ class LocalRunner:
         for piece, result in do_pieces(work, work.pieces, min(self.threads, work.threads)):
             found.append(result)
             done += work.size(piece)
-            if self._watch is not None:
-                self._watch(done, total)
+            if self.watch is not None:
+                self.watch(done, total)
         work.flush()
         return found
 
 
 def do_pieces(work: Work, pieces: Sequence[T], threads: int) -> Iterator[tuple[T, Any]]:
-    """Do pieces by threads; yields each with what was found as it is done.
+    """Do pieces by threads; yield each with its result when it is done.
 
-    Each thread makes its BLAS calls alone: the bits of a product depend on how many
-    threads share it.
+    Each BLAS call uses one thread, because the bits of a product depend on their number.
     """
     rest = iter(pieces)
     running: dict[Future[Any], T] = {}
@@ -136,24 +138,24 @@ def do_pieces(work: Work, pieces: Sequence[T], threads: int) -> Iterator[tuple[T
 def fit_memory(
     memory: int, threads: int, arrays: int, fixed: int, least: int, share: int, held: int = 0
 ) -> tuple[int, int]:
-    """How many threads work at a time, and how many bytes of each array are in a piece.
+    """Return how many threads to use, and the size of pieces.
 
     Parameters
     ----------
     memory : int
-        Bytes above the bare interpreter that a process may take at its peak.
+        Bytes that a process may use in addition to the interpreter.
     threads : int
-        The most threads.
+        Largest number of threads.
     arrays : int
-        Arrays that are in memory for a piece.
+        Number of arrays in memory for a piece.
     fixed : int
-        Bytes that a thread takes whatever the piece is.
+        Bytes that a thread uses for any piece.
     least : int
-        Bytes of each array that a piece cannot go below.
+        Least number of bytes of each array in a piece.
     share : int
-        Bytes of each array that are a fair share of one thread.
+        Bytes of each array that are a sensible share of one thread.
     held : int
-        Bytes that the process takes however many threads it has.
+        Bytes that the process uses for any number of threads.
 
     Returns
     -------
@@ -162,13 +164,13 @@ def fit_memory(
     Raises
     ------
     InputError
-        The memory is not enough for one thread.
+        The memory does not suffice for one thread.
     """
     each = fixed + arrays * least
     memory_left = memory - _OVERHEAD_BYTES - held
     threads = min(threads, memory_left // each)
     if threads < 1:
         needed = -(-(_OVERHEAD_BYTES + held + each) >> 20)
-        raise InputError(f"memory {memory >> 20}M: this needs at least {needed + 1}M")
+        raise InputError(f"memory {memory >> 20}M is too small, expected at least {needed + 1}M")
     most = min(_MOST_PIECE_BYTES, (memory_left // threads - fixed) // arrays)
     return threads, max(least, min(most, share))

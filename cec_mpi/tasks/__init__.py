@@ -1,10 +1,10 @@
-"""What is computed with X: functions of a SciPy ``LinearOperator`` or its like.
+"""Tasks: functions that compute with X, given as a SciPy ``LinearOperator`` or similar object.
 
-A task is called as ``task(X, checkpoint=..., **options)`` and returns a dict of arrays
-and numbers. It hands its state over to the `Checkpoint`. A task of a user's own may also return an
-array, a number or a tuple, and need not take a checkpoint.
+A task is called as ``task(X, checkpoint=..., **options)`` and returns a dict of arrays and numbers.
+It saves its state with the `Checkpoint`. A user's own task may also return an array, a number or a
+tuple, and the parameter ``checkpoint`` is optional.
 
-None of them knows MPI.
+Tasks do not use MPI.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ TASKS: dict[str, Task] = {
 
 
 def find_task(name: str) -> Task:
-    """A task by its name, or a user's own as ``my_module:function``.
+    """Return a task by name, or a user's own function, ``my_module:function``.
 
     Raises
     ------
     InputError
-        There is no such task, module or function.
+        The task, module or function does not exist.
     """
     if name in TASKS:
         return TASKS[name]
@@ -75,7 +75,7 @@ def find_task(name: str) -> Task:
             f"{closest(name, TASKS)}"
         )
     here = str(Path.cwd())
-    if here not in sys.path:  # as `python -m` would
+    if here not in sys.path:  # as `python -m` does
         sys.path.insert(0, here)
     module = _imported(name, module_name)
     try:
@@ -86,19 +86,19 @@ def find_task(name: str) -> Task:
             f"{closest(function_name, _functions_in(module))}"
         ) from None
     if not callable(function):
-        raise InputError(f"task {name!r} is not a function")
+        raise InputError(f"task {name!r} is a {type(function).__name__}, expected a function")
     return function  # type: ignore[no-any-return]
 
 
 def _imported(name: str, module: str) -> ModuleType:
-    """A module of the user's, which may do anything while it is imported."""
+    """Import a user's module, which may raise anything."""
     try:
         return importlib.import_module(module)
     except SyntaxError as error:
         where = f"{error.filename}, line {error.lineno}: " if error.filename else ""
         reason = f"{where}{error.msg}"
     except SystemExit as error:
-        reason = f"it left with sys.exit({error.code!r})"
+        reason = f"the module called sys.exit({error.code!r})"
     except BaseException as error:
         reason = _reason(error)
         if module.endswith(".py"):
@@ -107,7 +107,7 @@ def _imported(name: str, module: str) -> ModuleType:
 
 
 def _reason(error: BaseException) -> str:
-    """What was raised in one line, and where in the user's own files."""
+    """Return the text of an error in one line, with the place in the user's files."""
     text = " ".join(str(error).split())
     if not isinstance(error, ImportError):
         text = f"{type(error).__name__}{f': {text}' if text else ''}"
@@ -120,12 +120,12 @@ def _reason(error: BaseException) -> str:
 
 
 def _described(module: ModuleType) -> str:
-    """A module and its file; says so where a module of Python's own has a file's name."""
+    """Name a module and its file, and say if it is a module of Python itself."""
     top = module.__name__.partition(".")[0]
     file = getattr(module, "__file__", None)
     found = f"module {module.__name__} ({file or 'built in'})"
     if top in sys.stdlib_module_names and not (file or "").startswith(str(Path.cwd())):
-        return f"{found}, which is Python's own and goes before a file of yours,"
+        return f"{found}, which is a module of Python and hides a file of this name,"
     return found
 
 
@@ -134,11 +134,11 @@ def _functions_in(module: ModuleType) -> list[str]:
 
 
 def options_of(task: Task) -> set[str] | None:
-    """Names of the options that a task takes; None when it takes any."""
+    """Return the names of the options of a task; None if it takes any."""
     try:
         parameters = list(inspect.signature(task).parameters.values())[1:]
     except (ValueError, TypeError) as error:
-        raise InputError(f"the options of a task cannot be known: {error}") from None
+        raise InputError(f"the options of the task cannot be determined: {error}") from None
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     return {p.name for p in parameters if p.name != "checkpoint"}

@@ -34,19 +34,19 @@ def cg(
     tol : float
         Converged when ``||X x - b|| <= tol * ||b||``.
     iterations : int
-        The most iterations, of one product each. One product before tells how large X is, one
-        after checks the result, and one begins what goes on after an earlier run, with at least
-        one more iteration.
+        Largest number of iterations, of one product each. One product before them measures the size
+        of X, and one after them checks the result. A resumed run needs one more product, and makes
+        at least one iteration.
     checkpoint : Checkpoint
-        Keeps the iterate ``x``, (n,), and ``iterations``: a later run goes on from the iterate,
-        to the same `tol`, with new search directions.
+        Keeps the iterate ``x``, (n,), and ``iterations``. A later run continues from the iterate to
+        the same `tol`, with new search directions.
 
     Returns
     -------
     dict
-        ``result``: (n,) ndarray, x; ``residual``: ``||X x - b|| / ||b||``; ``iterations``:
-        how many were made; ``converged``: whether `tol` was met, by the residual that the
-        iteration updates, or by ``residual``.
+        ``result``: (n,) ndarray, x; ``residual``: ``||X x - b|| / ||b||``; ``iterations``: their
+        number; ``converged``: whether `tol` was reached, by the residual that the iteration
+        updates, or by ``residual``.
 
     Raises
     ------
@@ -89,10 +89,10 @@ def conjugate_gradients(
     exponent: int,
     sizes: dict[str, int],
 ) -> dict[str, Any]:
-    """What `cg` returns, for a matrix given by its product with a vector.
+    """Return what `cg` returns, for a matrix given by its product with a vector.
 
-    `most` is the option ``iterations``. The solution, and what checkpoints keep, is
-    ``2**exponent`` times that of this system; `sizes` are for errors, as of `in_units`.
+    `most` is the option ``iterations``. The solution, and the state in checkpoints, is
+    ``2**exponent`` times that of this system. `sizes` are for messages, as in `in_units`.
     """
     from scipy.sparse.linalg import LinearOperator
     from scipy.sparse.linalg import cg as scipy_cg
@@ -110,8 +110,7 @@ def conjugate_gradients(
         curvature = float(p @ image)
         if not curvature > 0:  # SciPy would divide by it
             raise InputError(
-                "X is not positive definite: p'Xp is not above 0 for a vector p of the conjugate "
-                "gradients"
+                "X is not positive definite: p'Xp is not positive for a search direction p"
             )
         if last is None and start is not None and start.any():
             left[:] -= image  # the first product is that with the start

@@ -23,7 +23,7 @@ from cec_mpi.tasks.common.options import (
 from cec_mpi.tasks.common.units import exponent_of, in_units, scaled
 from cec_mpi.text import plural
 
-_LARGEST_PENALTY = 60  # log2, with X of about 1: from here on the loss is linear to the last digit
+_LARGEST_PENALTY = 60  # log2, for X of about 1: above it the loss is linear to the last digit
 _LINE_SEARCH = 50  # evaluations at most: scikit-learn's choice
 
 
@@ -44,48 +44,48 @@ def logistic(
     X : operator
         Shape (q, r): q samples of r features.
     y : (q,) array_like or path of an .npy file
-        The class of each sample: two different numbers.
+        Class of each sample: two different numbers.
     C : float
-        The weight of the loss against the penalty, above 0.
+        Weight of the loss relative to the penalty, above 0.
     fit_intercept : bool
-        Whether there is a constant c; it is not penalised.
+        Whether to fit a constant c, which is not penalised.
     tol : float
-        Converged when no derivative of the objective, divided by ``C q``, is larger; where X is
-        smaller than 1, derivatives are divided by its size too. Also where the objective no
-        longer decreases, up to rounding errors.
+        Tolerance: iterations stop when all derivatives of the objective, divided by ``C q``, are
+        smaller (for X smaller than 1, also divided by its size), or when the objective no longer
+        decreases, up to rounding errors.
     iterations : int
-        The most iterations, after an earlier run at least one more. Each takes one product with
-        X and one with X', now and then more. Before the first one, a product of X' with eight
-        vectors sees how columns are scaled, and one with X how large X is.
+        Largest number of iterations; a resumed run makes at least one. Each takes one product with
+        X and one with X', sometimes more. Before the first one, a product of X' with eight vectors
+        measures the scales of columns, and one with X its size.
     checkpoint : Checkpoint
-        Keeps the iterate ``x``, the coefficients and, with an intercept, c after them, and
-        ``iterations``: a later run goes on from the iterate, to the same `tol`.
+        Keeps the iterate ``x`` (the coefficients, then c if there is one) and ``iterations``. A
+        later run continues from the iterate to the same `tol`.
 
     Returns
     -------
     dict
-        ``result``: (r,) ndarray, the coefficients w; ``intercept``: c; ``classes``: (2,)
-        ndarray, ascending, and the second is the more probable the larger ``x'w + c``;
-        ``iterations``: how many were made; ``converged``: whether `tol` was met, or the objective
-        no longer decreased.
+        ``result``: (r,) ndarray, the coefficients w; ``intercept``: c; ``classes``: (2,) ndarray,
+        in ascending order, and the second one is the more probable, the larger ``x'w + c`` is;
+        ``iterations``: their number; ``converged``: whether `tol` was reached, or the objective no
+        longer decreased.
 
     Raises
     ------
     InputError
-        `y` has not two classes, an option is out of range, the checkpoint does not fit, or the
-        coefficients are too large or too small for float64.
+        `y` does not have two classes, an option is out of range, the checkpoint does not fit, or
+        the coefficients are too large or too small for float64.
 
     Warns
     -----
     ScaleWarning
-        Columns of X differ in scale by a factor of 300 and more: it is slow, and may end where
-        the small ones have hardly been fitted.
+        Columns of X differ in scale by a factor of 300 or more. Then the solver is slow, and may
+        stop before it has fitted the small ones.
     ToleranceWarning
         `tol` is below ``X.attainable``.
 
     Notes
     -----
-    With s_i = -1 for the first class and 1 for the second, minimises ::
+    With s_i = -1 for the first class and 1 for the second, the task minimises ::
 
         C * sum_i log(1 + exp(-s_i (x_i' w + c))) + ||w||**2 / 2
 
@@ -108,7 +108,7 @@ def logistic(
     most = whole("iterations", iterations, 1)
     classes = np.unique(labels)
     if len(classes) != 2:
-        raise InputError(f"y has {plural(len(classes), 'different value')}: expected two classes")
+        raise InputError(f"y has {plural(len(classes), 'different value')}, expected two classes")
     signs = np.where(labels == classes[1], 1.0, -1.0)
     size = columns + fit_intercept
     state = restored(checkpoint, x=(size,), iterations=())

@@ -22,10 +22,10 @@ from cec_mpi.tasks.common.units import exponent_of, in_units, normalised, scaled
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-_CONVERGED = {0, 1, 2, 4, 5}  # of SciPy's reasons to stop; 3 and 6: X is too ill-conditioned
+_CONVERGED = {0, 1, 2, 4, 5}  # SciPy's codes of success; 3 and 6: X is too ill-conditioned
 _LIMIT_REACHED = 7
-_LARGEST_DAMP = 64  # log2, with X of about 1: from here on x is X'b / d**2 to the last digit
-_SHORTEST_ROUND = 50  # iterations: a new round forgets what the last one learned about X
+_LARGEST_DAMP = 64  # log2, for X of about 1: above it x is X'b / d**2 to the last digit
+_SHORTEST_ROUND = 50  # iterations: each round starts without the knowledge of X from the last one
 
 
 def lstsq(
@@ -48,29 +48,28 @@ def lstsq(
     b : (q,) array_like or path of an .npy file
         The right-hand side.
     damp : float
-        The damping d, at least 0.
+        Damping d, at least 0.
     tol : float
-        SciPy's ``atol`` and ``btol``: converged when ``||A'(c - A x)|| <= tol ||A|| ||c - A x||``
-        or ``||c - A x|| <= tol (||A|| ||x|| + ||c||)``, with A and c as below and an estimate
+        SciPy's ``atol`` and ``btol``: iterations stop when ``||A'(c - A x)|| <= tol ||A|| ||c - A
+        x||`` or ``||c - A x|| <= tol (||A|| ||x|| + ||c||)``, with A and c as below and an estimate
         of ``||A||``.
     conlim : float
-        Gives up where the estimate of A's condition number is larger.
+        Iterations stop without convergence if the estimated condition number of A is larger.
     iterations : int
-        The most iterations, of one product with X and one with X' each; after an earlier run at
-        least one more. One product before tells how large X is, and one after the residual.
+        Largest number of iterations, of one product with X and one with X' each; a resumed run
+        makes at least one. One product before them measures the size of X, and one after them the
+        residual.
     solver : {"lsmr", "lsqr"}
-        Which of SciPy's solvers.
+        Solver of SciPy.
     checkpoint : Checkpoint
-        Keeps ``x``, (r,), and ``iterations``. If one is wanted, the solver is stopped and
-        started again from its x after each ``every // 2`` iterations, but at least 50: this
-        takes more iterations.
+        Keeps ``x``, (r,), and ``iterations``. If checkpoints are written, the solver is restarted
+        from its x after ``every // 2`` iterations, but at least 50. This takes more iterations.
 
     Returns
     -------
     dict
-        ``result``: (r,) ndarray, x; ``residual``: ``||b - X x||``; ``iterations``: how
-        many were made; ``converged``: False where `iterations` were too few, or A is too
-        ill-conditioned.
+        ``result``: (r,) ndarray, x; ``residual``: ``||b - X x||``; ``iterations``: their number;
+        ``converged``: False if `iterations` were too few, or A is too ill-conditioned.
 
     Raises
     ------
@@ -85,10 +84,10 @@ def lstsq(
 
     Notes
     -----
-    Minimises ``||b - X x||**2 + d**2 ||x||**2``, which is ``||c - A x||**2`` with A = [X; d I]
-    and c = [b; 0]. So a start from another x than 0 does not change what is minimised, as it
-    would with the solvers' own damping. Without damping, where X has dependent columns, x is
-    the shortest of the solutions.
+    The task minimises ``||b - X x||**2 + d**2 ||x||**2``, which is ``||c - A x||**2`` with A = [X;
+    d I] and c = [b; 0]. So a start from another x than 0 does not change the minimum, as it would
+    with the solvers' own damping. Without damping, if X has dependent columns, x is the shortest of
+    the solutions.
 
     Examples
     --------
@@ -146,7 +145,7 @@ def _solve(
     limit: int,
     start: NDArray[Any] | None,
 ) -> tuple[NDArray[np.float64], int, int, float]:
-    """The solution, why SciPy's solver has stopped, and after how many iterations."""
+    """Return the solution, SciPy's code for the end, and the number of iterations."""
     from scipy.sparse.linalg import lsmr, lsqr
 
     if solver == "lsmr":

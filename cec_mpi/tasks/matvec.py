@@ -12,7 +12,7 @@ from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.units import exponent_of, in_units
 from cec_mpi.text import plural
 
-_SMALL = 2.0**-970  # products below it may have lost digits
+_SMALL = 2.0**-970  # smaller products may have lost digits
 
 
 def matvec(
@@ -22,19 +22,19 @@ def matvec(
     out: NDArray[np.float64] | None = None,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """Multiply X with each of T vectors: one step each.
+    """Multiply X with T vectors, one in each step.
 
     Parameters
     ----------
     X : operator
         Shape (q, r).
     vectors : (T, r) ndarray
-        The vectors, one in each row.
+        Vectors, one in each row.
     out : (T, q) ndarray of float64, optional
-        Receives the products as they come.
+        Receives the products as they are computed.
     checkpoint : Checkpoint
-        Keeps how many products are `done`. To go on, `out` must be the one of the earlier
-        run: whoever writes the checkpoint first makes sure that `out` is safe.
+        Keeps the number of products, ``done``. To continue, `out` must be that of the earlier run,
+        so whoever writes the checkpoint must save `out` before it.
 
     Returns
     -------
@@ -48,13 +48,13 @@ def matvec(
         too small for float64.
     """
     if vectors.ndim != 2 or vectors.shape[1] != X.shape[1]:
-        raise InputError(f"vectors have shape {vectors.shape}: expected (T, {X.shape[1]})")
+        raise InputError(f"vectors have shape {vectors.shape}, expected (T, {X.shape[1]})")
     state = restored(checkpoint, done=())
     done = int(state["done"]) if state else 0
     if state and (out is None or not 0 <= done <= len(vectors)):
         given = "without out" if out is None else f"with {plural(len(vectors), 'vector')}"
         raise InputError(
-            f"the checkpoint does not fit a task {given}: "
+            f"the checkpoint does not fit a task {given}: it states that "
             f"{plural(done, 'product', 'is', 'are')} done"
         )
     if out is None:
@@ -66,11 +66,11 @@ def matvec(
 
 
 def _product(X: Any, vector: NDArray[Any], row: int) -> NDArray[np.float64]:
-    """X w, by the product with a power of two times w that neither over- nor underflows."""
+    """Return X w, computed with a scaled w so that products neither over- nor underflow."""
     exponent = size = exponent_of(vector)
     with np.errstate(over="ignore", invalid="ignore"):
         product = np.asarray(X.matvec(np.ldexp(vector, -exponent)))
         if np.abs(product).max(initial=0.0) < _SMALL and np.any(vector):
             exponent -= 900
             product = np.asarray(X.matvec(np.ldexp(vector, -exponent)))
-    return in_units(f"X w of vector {row} (from 0)", product, exponent, {"w": size})  # type: ignore[no-any-return]
+    return in_units(f"X w of vector {row} (counted from 0)", product, exponent, {"w": size})  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Scores of the nodes of a graph from its links."""
+"""PageRank."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ def pagerank(
     links: str = "rows",
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """PageRank of a graph by power iteration.
+    """Compute the PageRank of a graph by power iteration.
 
     Parameters
     ----------
     X : operator
-        Square: shape (n, n), the weights of the links, none negative.
+        Square: shape (n, n). Weights of links, not negative.
     damping : float
-        The probability d of following a link, from 0 to below 1.
+        Probability d of following a link, from 0 to below 1.
     tol : float
-        Converged when the scores change by less than `tol` in one iteration, as a sum of
-        absolute values. They are then within ``tol * d / (1 - d)`` of the limit.
+        Tolerance: iterations stop when the scores change by less than `tol` in one iteration, as a
+        sum of absolute values. They are then within ``tol * d / (1 - d)`` of the limit.
     iterations : int
-        The most iterations, of one product each; after an earlier run at least one more.
+        Largest number of iterations, of one product each; a resumed run makes at least one.
     personalization : (n,) array_like or path of an .npy file, optional
-        Where a jump leads: weights, none negative, not all 0. By default to all alike.
+        Weights of nodes as targets of a jump, not negative and not all 0. By default all are equal.
     links : {"rows", "columns"}
-        What ``X[i, j]`` is: the link from i to j, or that from j to i. Iterations are products
-        with X' for "rows", and with X for "columns".
+        Whether ``X[i, j]`` is the link from i to j ("rows") or from j to i ("columns"). Iterations
+        are products with X' for "rows", and with X for "columns".
     checkpoint : Checkpoint
-        Keeps ``scores``, (n,), ``degrees``, (n,), and ``iterations``: the same iterates follow
-        as without a break.
+        Keeps ``scores``, (n,), ``degrees``, (n,), and ``iterations``. A later run makes the same
+        iterations as an uninterrupted one.
 
     Returns
     -------
     dict
-        ``result``: (n,) ndarray, the scores, of sum 1; ``change``: of the last iteration, as
-        above; ``dangling``: how many nodes have no links; ``iterations``: how many were
-        made; ``converged``: whether `tol` was met.
+        ``result``: (n,) ndarray, the scores, of sum 1; ``change``: change of the scores in the last
+        iteration, as above; ``dangling``: number of nodes without links; ``iterations``: their
+        number; ``converged``: whether `tol` was reached.
 
     Raises
     ------
     InputError
-        X is not square, the links of a node have a negative sum or one that may be a rounding
-        error, sums of links are too large or too small for float64, an option is out of range,
-        or the checkpoint does not fit.
+        X is not square, the sum of the links of a node is negative or may be a rounding error, sums
+        of links are too large or too small for float64, an option is out of range, or the
+        checkpoint does not fit.
 
     Warns
     -----
@@ -75,11 +75,11 @@ def pagerank(
         s_i = sum_j A[i, j]
         x_j <- d * (sum_i A[i, j] x_i / s_i + p_j * sum of x_i with s_i = 0) + (1 - d) * p_j
 
-    Products have rounding errors, so a node without links has a sum s_i near 0, of at most
-    ``10 * accuracy * max(s)``, where accuracy is ``X.accuracy``, the relative error that a
-    product can have, or else that of the numbers of X. This is a bound for the worst case, and
-    may reach the sums of real links: the task refuses to guess where the largest sum below it
-    and the smallest one above it differ by a factor of less than 100.
+    Products have rounding errors, so a node without links has a sum s_i near 0, of at most ``10 *
+    accuracy * max(s)``. The accuracy is ``X.accuracy``, the relative error that a product can have,
+    or else that of the numbers of X. This is a bound for the worst case, and may reach the sums of
+    real links. The task raises an error if the largest sum below it and the smallest one above it
+    differ by a factor of less than 100.
 
     Examples
     --------
@@ -135,35 +135,35 @@ def pagerank(
 
 
 def _jump(personalization: ArrayLike | os.PathLike[str] | None, size: int) -> NDArray[np.float64]:
-    """The distribution of the node after a jump."""
+    """Return the distribution of the node after a jump."""
     if personalization is None:
         return np.full(size, 1 / size)
     weights = vector("personalization", personalization, size)
     if weights.min() < 0 or not weights.any():
         raise InputError(
-            f"personalization has weights from {weights.min()} to {weights.max()}: expected none "
-            "negative, and not all 0"
+            f"personalization has weights from {weights.min()} to {weights.max()}, expected "
+            "weights that are not negative and not all 0"
         )
     weights /= weights.max()  # so that the sum does not overflow
     return weights / weights.sum()  # type: ignore[no-any-return]
 
 
 def _accuracy(X: Any) -> float:
-    """The relative error of a product with X."""
+    """Return the relative error of a product with X."""
     dtype = np.dtype(X.dtype)
     usual = float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
     return float(getattr(X, "accuracy", usual))
 
 
 def _linked(degrees: NDArray[Any], accuracy: float, links: str) -> NDArray[np.bool_]:
-    """Which nodes have an outgoing link, given the sums of their weights."""
+    """Return which nodes have outgoing links, from the sums of their weights."""
     largest = max(float(degrees.max()), 0.0)
     error = 10 * accuracy * largest
     lowest = int(degrees.argmin())
     if degrees[lowest] < -error:
         raise InputError(
-            f"{links[:-1]} {lowest} of X has the sum {degrees[lowest]}: expected weights of links, "
-            "none negative"
+            f"{links[:-1]} {lowest} of X has the sum {degrees[lowest]}, expected weights that are "
+            "not negative"
         )
     linked = degrees > error
     least = float(degrees[linked].min(initial=np.inf))
@@ -171,7 +171,7 @@ def _linked(degrees: NDArray[Any], accuracy: float, links: str) -> NDArray[np.bo
     if most * _GAP > least:
         raise InputError(
             f"the {links} of X have sums of {most:.2g} and {least:.2g}, and rounding errors may "
-            f"reach {error:.2g}: which nodes have links cannot be known, encode X with dtype "
+            f"reach {error:.2g}, so nodes without links cannot be recognised: encode X with dtype "
             "float64"
         )
     return linked

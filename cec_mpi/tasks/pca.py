@@ -1,4 +1,4 @@
-"""Principal components of the rows of X."""
+"""Principal component analysis."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ def pca(
     seed: int = 0,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """The first k principal components, with rows of X as samples.
+    """Compute the first k principal components; rows of X are samples.
 
     Parameters
     ----------
     X : operator
         Shape (q, r): q samples of r features.
     k : int
-        How many components: from 1 to ``min(q, r) - 1``.
+        Number of components, from 1 to ``min(q, r) - 1``.
     tol : float
-        Relative accuracy of the singular values, as for `svd`; 0 is the best.
+        Relative accuracy of the singular values, as for `svd`; 0 stands for the best possible.
     iterations : int, optional
-        The most iterations, of one product with X and one with X' each, as for `svd`. One more
-        product with X' before them finds the mean.
+        Largest number of iterations, of one product with X and one with X' each, as for `svd`. One
+        more product with X' before them computes the mean.
     seed : int
-        Of the first vector.
+        Seed of the first vector.
     checkpoint : Checkpoint
         As for `svd`.
 
     Returns
     -------
     dict
-        ``result``: (k, r) ndarray, the components, of unit length, that of the largest
-        variance first, the entry of largest absolute value positive; ``mean``: (r,) ndarray, of
-        the rows; ``explained_variance``: (k,) ndarray, of the projections on each component;
-        ``singular_values``: (k,) ndarray, of X less the mean;
-        ``iterations``: how many were made; ``converged``: if this is False, only the components
-        that have converged are there, maybe none.
+        ``result``: (k, r) ndarray, the components, of unit length, in the order of decreasing
+        variance, the entry of largest absolute value positive; ``mean``: (r,) ndarray, mean of the
+        rows; ``explained_variance``: (k,) ndarray, variances of the projections on each component;
+        ``singular_values``: (k,) ndarray, of X minus the mean; ``iterations``: their number;
+        ``converged``: if this is False, the results hold only the components that have converged,
+        possibly none.
 
     Raises
     ------
     InputError
-        As for `svd`; or the variances, squares, are too large or too small for float64.
+        As for `svd`; or the variances are too large or too small for float64.
 
     Warns
     -----
@@ -60,10 +60,10 @@ def pca(
 
     Notes
     -----
-    With the mean m of the rows, the components are the right singular vectors of ``X - 1 m'``,
-    and the variance of the projections on one is ``s**2 / (q - 1)``, s its singular value:
-    as in scikit-learn's PCA, signs included. ``X - 1 m'`` is never formed; where m is much
-    larger than the differences between rows, digits are lost.
+    With the mean m of the rows, the components are the right singular vectors of ``X - 1 m'``, and
+    the variance of the projections on one is ``s**2 / (q - 1)``, s its singular value: as in
+    scikit-learn's PCA, signs included. ``X - 1 m'`` is never formed. If m is much larger than the
+    differences between rows, digits are lost.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The dominant eigenpair by power iteration."""
+"""Power iteration."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ def power(
     seed: int = 0,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """Power iteration with the Rayleigh quotient, from a random unit vector.
+    """Compute the dominant eigenvalue and eigenvector by power iteration.
 
     Parameters
     ----------
     X : operator
         Square: shape (r, r).
     tol : float
-        Converged when ``||X v - rho v|| <= tol * |rho|``, v of unit length and rho its
-        Rayleigh quotient ``v' X v``.
+        Tolerance: iterations stop when ``||X v - rho v|| <= tol * |rho|``, with v of unit length
+        and its Rayleigh quotient rho, ``v' X v``.
     iterations : int
-        The most products with X; after an earlier run at least one more.
+        Largest number of products with X; a resumed run makes at least one.
     seed : int
-        Of the first vector.
+        Seed of the first vector, which is random.
     checkpoint : Checkpoint
-        Keeps the last product ``vector``, (r,), and ``iterations``: the same iterates follow
-        as without a break.
+        Keeps the last product ``vector``, (r,), and ``iterations``. A later run makes the same
+        iterations as an uninterrupted one.
 
     Returns
     -------
     dict
         ``result``: (r,) ndarray, the eigenvector; ``eigenvalue``: the Rayleigh quotient;
-        ``residual``: relative, as above; ``iterations``: how many were made;
-        ``converged``: whether `tol` was met.
+        ``residual``: relative, as above; ``iterations``: their number; ``converged``: whether `tol`
+        was reached.
 
     Raises
     ------

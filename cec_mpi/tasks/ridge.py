@@ -1,4 +1,4 @@
-"""Linear regression with a penalty on large coefficients."""
+"""Ridge regression."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
 from cec_mpi.tasks.common.options import flag, fraction, positive, vector, warn_of_tolerance, whole
 from cec_mpi.tasks.common.units import exponent_of, in_units, normalised, scaled
 
-_LARGEST_ALPHA = 128  # log2, with X of about 1: from here on w is X'y / alpha to the last digit
+_LARGEST_ALPHA = 128  # log2, for X of about 1: above it w is X'y / alpha to the last digit
 
 
 def ridge(
@@ -27,7 +27,7 @@ def ridge(
     iterations: int = 1000,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """Ridge regression, as scikit-learn's ``Ridge``, by conjugate gradients.
+    """Compute ridge regression, like scikit-learn's ``Ridge``, by conjugate gradients.
 
     Parameters
     ----------
@@ -36,31 +36,31 @@ def ridge(
     y : (q,) array_like or path of an .npy file
         Targets.
     alpha : float
-        The penalty, at least 0.
+        Weight of the penalty, at least 0.
     fit_intercept : bool
-        Whether there is a constant c; it is not penalised.
+        Whether to fit a constant c, which is not penalised.
     tol : float
-        Converged when the normal equations hold up to `tol` times their right-hand side, in
-        norm.
+        Tolerance: iterations stop when the residual of the normal equations is at most `tol` times
+        their right-hand side, in norm.
     iterations : int
-        The most iterations, of one product with X and one with X' each. One such pair more
-        checks the result; three products, or two without intercept, come before.
+        Largest number of iterations, of one product with X and one with X' each. One more pair
+        checks the result, and three products (two without intercept) come before.
     checkpoint : Checkpoint
-        Keeps the iterate ``x``, (r,), and ``iterations``: a later run goes on from the iterate,
-        to the same `tol`, with new search directions.
+        Keeps the iterate ``x``, (r,), and ``iterations``. A later run continues from the iterate to
+        the same `tol`, with new search directions.
 
     Returns
     -------
     dict
-        ``result``: (r,) ndarray, the coefficients w; ``intercept``: c; ``residual``: of the
-        normal equations, relative as above; ``iterations``: how many were made;
-        ``converged``: whether `tol` was met.
+        ``result``: (r,) ndarray, the coefficients w; ``intercept``: c; ``residual``: that of the
+        normal equations, relative as above; ``iterations``: their number; ``converged``: whether
+        `tol` was reached.
 
     Raises
     ------
     InputError
-        An option is out of range, or the checkpoint does not fit; or `alpha` is 0 and the
-        normal equations are singular; or w or c is too large, or w too small, for float64.
+        An option is out of range, the checkpoint does not fit, `alpha` is 0 and the normal
+        equations are singular, w or c is too large for float64, or w is too small.
 
     Warns
     -----
@@ -69,8 +69,8 @@ def ridge(
 
     Notes
     -----
-    Minimises ``||y - X w - c 1||**2 + alpha ||w||**2``. With the means m of the rows of X and
-    n of y, the normal equations are ::
+    The task minimises ``||y - X w - c 1||**2 + alpha ||w||**2``. With the means m of the rows of X
+    and n of y, the normal equations are ::
 
         (X - 1 m')' (X - 1 m') w + alpha w = (X - 1 m')' (y - n 1),    c = n - m' w
 

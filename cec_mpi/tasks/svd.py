@@ -1,4 +1,4 @@
-"""The largest singular values and their vectors."""
+"""Truncated singular value decomposition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from cec_mpi.tasks.common.units import divided, in_units, scaled
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-_SEEN = 50.0  # times the error of products, a square of a singular value has two right digits
+_SEEN = (
+    50.0  # times the error of products: squares of singular values above it have two correct digits
+)
 
 
 def svd(
@@ -30,34 +32,35 @@ def svd(
     seed: int = 0,
     checkpoint: Checkpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
-    """The k largest singular values of X with their vectors, by a restarted Lanczos method.
+    """Compute the k largest singular values of X and their vectors by a restarted Lanczos method.
 
     Parameters
     ----------
     X : operator
         Shape (q, r).
     k : int
-        How many: from 1 to ``min(q, r) - 1``.
+        Number of singular values, from 1 to ``min(q, r) - 1``.
     tol : float
-        Relative accuracy of the singular values, as in SciPy's ``svds``; 0 is the best.
+        Relative accuracy of the singular values, as in SciPy's ``svds``; 0 stands for the best
+        possible.
     iterations : int, optional
-        The most iterations, of one product with X and one with X' each; after an earlier run at
-        least one more. By default ``100 * min(q, r)``. One product before tells how large X is,
-        and one with a block of k vectors ends the task.
+        Largest number of iterations, of one product with X and one with X' each; a resumed run
+        makes at least one. By default ``100 * min(q, r)``. One product before them measures the
+        size of X, and one with a block of k vectors follows them.
     seed : int
-        Of the first vector.
+        Seed of the first vector, which is random.
     checkpoint : Checkpoint
         Keeps at most ``2 k + 20`` vectors on the shorter side of X, ``basis``, and X'X (or XX')
-        projected on them, ``projected``: the same iterations follow as without a break.
+        projected on them, ``projected``. A later run makes the same iterations as an uninterrupted
+        one.
 
     Returns
     -------
     dict
-        ``result``: (k,) ndarray, the singular values, the largest first; ``u``: (q, k) ndarray,
-        left singular vectors; ``vt``: (k, r) ndarray, right singular vectors, in each the
-        entry of largest absolute value is positive; ``iterations``: how many were made;
-        ``converged``: if this is False, only the triplets that have converged are there, maybe
-        none.
+        ``result``: (k,) ndarray, the singular values in decreasing order; ``u``: (q, k) ndarray,
+        left singular vectors; ``vt``: (k, r) ndarray, right singular vectors, each with a positive
+        entry of largest absolute value; ``iterations``: their number; ``converged``: if this is
+        False, the results hold only the triplets that have converged, possibly none.
 
     Raises
     ------
@@ -68,7 +71,7 @@ def svd(
     Warns
     -----
     ToleranceWarning
-        `tol` is below ``X.attainable``, or singular values are too small to be found accurately.
+        `tol` is below ``X.attainable``, or singular values are too small to be accurate.
 
     Notes
     -----
@@ -78,8 +81,9 @@ def svd(
     residual of each eigenvector is below ``max(tol, 1.5e-8)**2`` times its eigenvalue, or as
     small as the errors of products, which are measured on the way.
 
-    From one vector, the method finds one vector for each singular value. So that none is missed
-    that X has more than once, a few more iterations from a random vector look for what is left.
+    From one start vector, the method finds one singular vector for each singular value. To find
+    singular values that X has more than once, a few more iterations start from another random
+    vector.
 
     Examples
     --------
@@ -97,13 +101,13 @@ def svd(
 
 
 def check_options(X: Any, k: int, tol: float, iterations: int | None, seed: int) -> None:
-    """Refuse options that `leading_triplets` cannot use."""
+    """Raise if `leading_triplets` cannot use these options."""
     rows, columns = X.shape
     most = min(rows, columns) - 1
     if whole("k", k, 1) > most:
         raise InputError(
-            f"k {k}: expected from 1 to {most}, one less than the smaller side of a "
-            f"{rows} x {columns} matrix"
+            f"k {k}: expected 1 to {most} for a {rows} x {columns} matrix (its smaller side less "
+            "one)"
         )
     fraction("tol", tol, zero=True)
     whole("seed", seed, 0)
@@ -114,9 +118,9 @@ def check_options(X: Any, k: int, tol: float, iterations: int | None, seed: int)
 def begun(
     X: Any, task: str, k: int, checkpoint: Checkpoint
 ) -> tuple[LinearOperator, int, dict[str, NDArray[Any]] | None]:
-    """X divided by a power of two, its exponent, and the state of an earlier run.
+    """Return X divided by a power of two, its exponent, and the state of an earlier run.
 
-    The exponent is part of the state: what is kept is of X divided by it.
+    The exponent is part of the state, which belongs to the divided X.
     """
     state = lanczos_state(checkpoint, min(X.shape), k)
     if state is None:
@@ -135,7 +139,7 @@ def leading_triplets(
     state: dict[str, NDArray[Any]] | None,
     checkpoint: Checkpoint,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], dict[str, Any]]:
-    """What `svd` returns, for an operator and a state of `begun`: u, s, vt and how it ended."""
+    """Return the results of `svd` for an operator and a state from `begun`."""
     tall = X.shape[0] >= X.shape[1]
     product, adjoint = (X.matvec, X.rmatvec) if tall else (X.rmatvec, X.matvec)
     lanczos = Lanczos(min(X.shape), k, tol, seed, state)
@@ -163,9 +167,9 @@ def _warn_of_noise(s: NDArray[Any], noise: float) -> None:
     least = math.sqrt(_SEEN * noise)
     if s.size and s[-1] < least:
         warnings.warn(
-            f"{int((s < least).sum())} of {s.size} singular values are below {least / s[0]:.0e} of "
-            "the largest and may be off by more than 1 %: products with X are not exact enough for "
-            "them (a smaller k leaves them out)",
+            f"{int((s < least).sum())} of {s.size} singular values are below {least / s[0]:.0e} "
+            "times the largest one, and may have errors of more than 1 %, because products with X "
+            "are not accurate enough (use a smaller k to leave them out)",
             ToleranceWarning,
             stacklevel=3,
         )
@@ -173,11 +177,11 @@ def _warn_of_noise(s: NDArray[Any], noise: float) -> None:
 
 def _finite(product: NDArray[Any]) -> NDArray[Any]:
     if not np.isfinite(product).all():
-        raise InputError("no singular vectors found: a product holds infinite numbers or NaN")
+        raise InputError("no singular vectors found: a product holds infinity or NaN")
     return product
 
 
 def _signs(vt: NDArray[Any]) -> NDArray[np.float64]:
-    """Of the entry of largest absolute value in each row."""
+    """Return the sign of the entry of largest absolute value in each row."""
     largest = np.abs(vt).argmax(axis=1)
     return np.where(vt[np.arange(len(vt)), largest] < 0, -1.0, 1.0)

@@ -150,9 +150,9 @@ def test_only_counts_can_be_added(tmp_path):
         ({"available": 3}, "who.json", '"available" or "data"'),
         ({"data": {"1": 2}}, "who.json", '"available" or "data"'),
         ({"available": []}, "who.json", "empty"),
-        ({"available": [[1], 2]}, "who.json", "entry 1 .* 2: expected a list"),
-        ({"available": [[1], [1, 4]]}, "who.json", "entry 1 .* machine 4: expected 1 to 3"),
-        ({"available": [[0]]}, "who.json", "entry 0 .* machine 0: expected 1 to 3"),
+        ({"available": [[1], 2]}, "who.json", "entry 1 .* 2, expected a list"),
+        ({"available": [[1], [1, 4]]}, "who.json", "entry 1 .* machine 4, expected 1 to 3"),
+        ({"available": [[0]]}, "who.json", "entry 0 .* machine 0, expected 1 to 3"),
         ({"available": [[-1]]}, "who.json", "machine -1"),
         ({"available": [[1.0]]}, "who.json", r"machine 1\.0"),
         ({"available": [[True]]}, "who.json", "machine True"),
@@ -161,7 +161,7 @@ def test_only_counts_can_be_added(tmp_path):
         ({"available": [[None]]}, "who.json", "machine None"),
         ({"available": [[3], [2, 2]]}, "who.json", r"entry 1 .* twice: \[2, 2\]"),
         (counts([]), "who.json", "empty"),
-        (counts([1, -1]), "who.json", "entry 1 .* -1: expected a number"),
+        (counts([1, -1]), "who.json", "entry 1 .* -1, expected a number"),
         (counts([1.5]), "who.json", r"entry 0 .* 1\.5"),
         (counts([True]), "who.json", "entry 0 .* True"),
         (counts(["2"]), "who.json", "entry 0 .* '2'"),
@@ -170,9 +170,9 @@ def test_only_counts_can_be_added(tmp_path):
         ("", "who.csv", "no rows"),
         ("\n\n", "who.csv", "no rows"),
         ("a,b,c\n", "who.csv", "no rows"),
-        ("1,1\n", "who.csv", "line 1 is '1,1': expected 3 columns"),
-        ("1,1,1\n1,1,1,1\n", "who.csv", "line 2 is '1,1,1,1': expected 3 columns"),
-        ("1,1,1\n1,2,1\n", "who.csv", "line 2 is '1,2,1': expected 3 columns of 0 or 1"),
+        ("1,1\n", "who.csv", "line 1 is '1,1', expected 3 columns"),
+        ("1,1,1\n1,1,1,1\n", "who.csv", "line 2 is '1,1,1,1', expected 3 columns"),
+        ("1,1,1\n1,2,1\n", "who.csv", "line 2 is '1,2,1', expected 3 columns of 0 or 1"),
         ("a,b,c\n1,1,1\n1,,1\n", "who.csv", "line 3 is '1,,1'"),
         ("a,b,c\nd,e,f\n", "who.csv", "line 2 is 'd,e,f'"),
         ("1;1;1\n0;1;0\n", "who.csv", "expected 3 columns"),
@@ -188,7 +188,7 @@ def test_files_that_say_nothing_usable_are_refused_by_name(tmp_path, content, na
 
 @pytest.mark.parametrize("name", ["absent.json", "absent.csv"])
 def test_a_missing_file(tmp_path, name):
-    with pytest.raises(InputError, match=f"{name}: no such file"):
+    with pytest.raises(InputError, match=f"{name} does not exist"):
         read_availability([tmp_path / name], 3)
 
 
@@ -198,7 +198,7 @@ def test_a_directory_for_a_file(tmp_path):
 
 
 def test_a_list_without_entries():
-    with pytest.raises(InputError, match="without entries"):
+    with pytest.raises(InputError, match="has no entries"):
         Listed([])
 
 
@@ -245,7 +245,9 @@ def test_probability_one_is_everyone():
 
 @pytest.mark.parametrize("probability", [0, -0.1, 1.0001, float("nan"), float("inf")])
 def test_a_probability_out_of_range(probability):
-    with pytest.raises(InputError, match=f"probability {probability}: expected 0 < p <= 1"):
+    with pytest.raises(
+        InputError, match=f"probability {probability}: expected a number above 0 and at most 1"
+    ):
         RandomAvailability(3, probability)
 
 
@@ -272,7 +274,7 @@ def test_what_a_program_may_say_of_who_is_available(tmp_path):
 
 @pytest.mark.parametrize("given", [4, {4}, {"one"}, [{1}, {4}], [{1}, 2], "no such file"])
 def test_anything_else_is_refused(given):
-    with pytest.raises(InputError, match=r"availability|no such file"):
+    with pytest.raises(InputError, match=r"availability|does not exist"):
         as_availability(given, 3)
 
 
@@ -303,25 +305,25 @@ def test_what_a_command_may_print(tmp_path, printed, expected):
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("echo one", "printed 'one': expected numbers"),
-        ("echo 3-1", "printed '3-1': expected numbers"),
+        ("echo one", "printed 'one', expected numbers"),
+        ("echo 3-1", "printed '3-1', expected numbers"),
         ("echo 1-99999999999", "expected numbers"),
-        ("echo 1.5", "printed '1.5': expected numbers"),
+        ("echo 1.5", "printed '1.5', expected numbers"),
         ("echo [1,true]", "expected numbers"),
         ("echo [1", "expected numbers"),
         ("echo [[1]]", "expected numbers"),
         ("echo {}", "expected numbers"),
-        ("echo 1 7", r"printed '1 7': it names machine 7: expected some of 1\.\.6"),
-        ("echo 0", r"names machine 0: expected some of 1\.\.6"),
+        ("echo 1 7", r"printed '1 7': it has machine 7, expected numbers from 1\.\.6"),
+        ("echo 0", r"has machine 0, expected numbers from 1\.\.6"),
         ("echo -1", "expected numbers of machines"),
-        ("yes 1", "printed more than 1048576 bytes: expected numbers of machines"),
-        ("false", "ended with code 1 and printed nothing: expected numbers"),
+        ("yes 1", "printed more than 1048576 bytes, expected numbers of machines"),
+        ("false", "failed with exit code 1 and printed nothing"),
         ("sh -c 'echo 1; echo no luck >&2; exit 3'", "code 3 and printed 'no luck'"),
-        ("sh -c 'kill $$'", "ended with code -15"),
-        ("head -c 10000 /dev/zero", r"\.\.\.': expected numbers"),
+        ("sh -c 'kill $$'", "failed with exit code -15"),
+        ("head -c 10000 /dev/zero", r"\.\.\.', expected numbers"),
         ("no-such-program 1", "cannot be started: .*No such file"),
         ("/", "cannot be started: .*Permission denied"),
-        ("sh -c 'sleep 30 & sleep 30'", "not done after 0.3 seconds: expected numbers"),
+        ("sh -c 'sleep 30 & sleep 30'", "has not ended after 0.3 seconds"),
     ],
 )
 def test_a_command_that_gives_no_answer_is_named_with_what_it_said(command, says):
@@ -334,7 +336,7 @@ def test_a_command_that_gives_no_answer_is_named_with_what_it_said(command, says
 
 @pytest.mark.parametrize("command", ["", " ", "echo 'one"])
 def test_a_command_without_words(command):
-    with pytest.raises(InputError, match=f"command {command!r}.*expected"):
+    with pytest.raises(InputError, match=f"command {command!r}.*(expected|cannot be split)"):
         from_command(command, 6)
 
 

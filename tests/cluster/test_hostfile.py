@@ -69,7 +69,7 @@ def test_nodes_that_slurm_writes_in_short(text, names):
         (["a:0"], "HOST:RANKS"),
         ([":3"], "HOST:RANKS"),
         (["a b:3"], "HOST:RANKS"),
-        (["a:1", "b:2", "a:1"], "host a is there twice"),
+        (["a:1", "b:2", "a:1"], "host a is listed twice"),
         (["a:1", "--from-slurm"], "--from-slurm"),
         (["--from-slurm"], "SLURM_JOB_NODELIST is not set"),
     ],

@@ -273,8 +273,11 @@ def test_a_store_is_made_described_and_verified(cec, made, tmp_path):
     assert "systematic gaussian" in out
     code, out, err = cec("info", store)
     assert (code, err) == (0, "")
-    assert re.search(r"^code +systematic gaussian, .* on all 10 sets of machines$", out, re.M)
-    assert re.search(r"any 4 machines see an error above \S+ .*\(half of all sets: \S+\)\n", out)
+    assert re.search(r"^code +systematic gaussian code, .* on all 10 sets of machines$", out, re.M)
+    assert re.search(
+        r"any 4 machines detect errors above \S+ .*\(half of all sets .* sum\)\n",
+        out,
+    )
     code, out, err = cec("verify", store)
     assert (code, err) == (0, "")
     assert out == "".join(f"shard-000{n}.npy: good\n" for n in range(1, 6))
@@ -283,9 +286,9 @@ def test_a_store_is_made_described_and_verified(cec, made, tmp_path):
 @pytest.mark.parametrize(
     ("machines", "recovery", "said"),
     [
-        (3, 3, r"not seen, since all machines are needed\n"),
-        (4, 3, r"any 4 machines see an error above \d\.\de-\d\d .* \(half of all sets: \S+\)\n"),
-        (16, 8, r"any 9 machines see .*; any 11 machines tell which answer is wrong\n"),
+        (3, 3, r"not detected, because all machines are needed\n"),
+        (4, 3, r"any 4 machines detect errors above \d\.\de-\d\d .* \(half of all sets .* sum\)\n"),
+        (16, 8, r"any 9 machines detect .*; any 11 machines identify the wrong answer\n"),
     ],
 )
 def test_info_says_what_becomes_of_wrong_answers(cec, made, tmp_path, machines, recovery, said):
@@ -308,11 +311,11 @@ def test_info_is_one_object_with_all_that_is_said(cec, made, tmp_path):
     for figure in (
         f"store           {facts['store']}\n",
         f"X               {facts['rows']} x {facts['columns']} {facts['dtype']}\n",
-        f"machines        {facts['machines']}, any {facts['recovery']} of them enough\n",
-        f"code            systematic {facts['family']}, condition number "
+        f"machines        {facts['machines']} machines, any {facts['recovery']} of them suffice\n",
+        f"code            systematic {facts['family']} code, condition number "
         f"{measured['median']:.1f} (worst {measured['worst']:.1f}), measured on all "
         f"{measured['measured']} sets",
-        f"any {seen['seen_by']} machines see an error above {seen['error']:.1e} times",
+        f"any {seen['seen_by']} machines detect errors above {seen['error']:.1e} times",
         f"(half of all sets: {seen['median_error']:.1e}); any {seen['named_by']} machines tell",
         f"shards          {facts['rows_per_shard']} rows each; {facts['bytes']} bytes in all, each "
         f"shard in {facts['blocks_per_shard']} block",
@@ -706,7 +709,7 @@ def test_serial_under_a_launcher_of_many_is_refused(cec, monkeypatch, made, tmp_
     words = ["--serial", "--out", tmp_path / "out", f"vectors={made / 'W.npy'}"]
     code, _, err = cec("run", made / "store", *words)
     assert code == 2
-    assert "5 processes" in err
+    assert "started 5" in err
     assert not (tmp_path / "out").exists()
 
 

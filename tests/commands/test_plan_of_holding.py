@@ -31,7 +31,7 @@ def test_one_fast_machine_as_a_table(cec):
     ]
     assert "80..99  6 7 8 9  6 6 6 6" in lines
     assert lines[-4:] == [
-        "makespan 16 (no assignment is below 16)",
+        "makespan 16 (lower bound 16)",
         "mu     4/25 4/25 4/25 4/25 4/25 16/5",
         "alpha  4/25 4/25 4/25 4/25 4/25 1/5",
         "c*     4/25   k* 6 (of the best assignment)",
@@ -74,8 +74,8 @@ def test_what_a_tolerance_costs(cec):
     code, out, err = cec(*words, "--stragglers", 1)
     assert (code, err) == (0, "")
     assert out.splitlines()[-2:] == [
-        "each row: 6 shards, at most 2 of a machine",
-        "makespan 12 (no assignment is below 10); without --stragglers none is below 8",
+        "each row: 6 shards, at most 2 of them on one machine",
+        "makespan 12 (lower bound 10); without --stragglers the lower bound is 8",
     ]
 
 
@@ -102,16 +102,16 @@ def test_one_for_all_is_a_list_of_the_same(cec):
     [
         (
             ["--shards-per-machine", "2,2"],
-            "--shards-per-machine: 2 numbers, and 6 speeds are given",
+            "--shards-per-machine: found 2 numbers, but 6 speeds are given",
         ),
-        (["--shards-per-machine", "1000000"], "6000000 shards: expected at most 1000000"),
+        (["--shards-per-machine", "1000000"], "found 6000000 shards, expected at most 1000000"),
         (["--shards-per-machine", "0"], "'0': expected whole numbers of at least 1"),
         (["--shards-per-machine", "2,x"], "'2,x': expected whole numbers of at least 1"),
         (["--shards-per-machine", "2", "--steps"], "--steps: expected it without --shards-per"),
         (["--shards-per-machine", "2", "--figure", "x.svg"], "--figure: expected it without"),
         (
             ["--shards-per-machine", "2", "--exact", "--stragglers", "1"],
-            "--exact with --shards-per-machine: expected it without --stragglers",
+            "--exact with --shards-per-machine cannot be combined with --stragglers",
         ),
     ],
 )

@@ -81,14 +81,14 @@ def test_a_figure_does_not_write_through_a_link(cec, tmp_path):
         (["--figure", "{}/" + "x" * 300 + ".svg"], r"\.svg cannot be written: File name too long"),
         (["--figure", "{}/\x1b[2J/a.svg"], r"there is no directory .*\\x1b\[2J"),
         (["--figure", "/proc/a.svg"], r"/proc/a\.svg cannot be written: "),
-        (["--before", "1-6"], r"--before: expected --figure FILE"),
+        (["--before", "1-6"], r"--before needs --figure FILE"),
         (
             ["--before", "1-9", "--figure", "{}/a.svg"],
-            r"--before: machine 9, and 6 speeds",
+            r"--before: found machine 9, but 6 speeds",
         ),
         (["--available", "1-9"], r"--available: machine 9, .*: expected machines from 1 to 6"),
         (["--before", "x", "--figure", "{}/a.svg"], r"expected different machine numbers"),
-        (["--draw", "yes", "--json"], r"--draw yes: expected it without --json"),
+        (["--draw", "yes", "--json"], r"--draw yes cannot be combined with --json"),
         (["--draw", "maybe"], r"--draw"),
         (["--steps", "--scheme", "cyclic"], r"cyclic scheme has no steps"),
     ],
@@ -112,7 +112,7 @@ def test_more_machines_than_can_be_seen_are_not_drawn(cec, tmp_path):
     many = ["plan", "--speeds", ",".join(["1"] * 2001), "--recovery", 2, "--rows", 9]
     code, _, err = cec(*many, "--figure", tmp_path / "a.svg")
     assert code == 2
-    assert "--figure of 2001 machines: expected at most 2000" in err
+    assert "--figure: found 2001 machines, expected at most 2000" in err
 
 
 def test_without_matplotlib_a_message_says_what_to_do(cec, tmp_path, monkeypatch):

@@ -118,7 +118,7 @@ def test_what_is_said_of_a_task(cec):
     assert "y                (q,) array_like or path of an .npy file; required" in lines
     assert "alpha            float; default 1.0" in lines
     assert "iterations       int; default 1000" in lines
-    assert "The penalty, at least 0." in lines
+    assert "Weight of the penalty, at least 0." in lines
     assert "result           (r,) ndarray, the coefficients w" in lines
     assert max(map(len, out.splitlines())) <= 100
     assert "vectors          a .npy file" in cec("task", "matvec")[1]
@@ -139,7 +139,7 @@ def test_a_task_of_the_users(cec, tmp_path):
         "rounds int; default 60",
         "any other",
         "",
-        "results, arrays as NAME.npy in DIR, all else in its summary.json:",
+        "results (arrays are saved as DIR/NAME.npy, numbers and text in DIR/summary.json):",
         "result (r,) ndarray, x",
         "rounds of them",
     ]

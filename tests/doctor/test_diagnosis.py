@@ -73,7 +73,7 @@ def test_what_differs_on_some_of_a_hundred_ranks_is_still_a_line_each():
     wires = [WIRE._replace(bandwidth=1e7) if rank > 94 else WIRE for rank in range(1, 100)]
     facts = replace(facts, versions=versions, wires=wires)
     found = texts(facts, "warning")
-    assert [text.split()[0] for text in found] == ["NumPy", "oversubscribed:", "a"]
+    assert [text.split()[0] for text in found] == ["NumPy", "oversubscribed:", "the"]
     assert max(map(len, found)) < 250
 
 
@@ -82,7 +82,7 @@ def test_what_a_machine_is_good_for_is_said_with_how_it_is_computed():
     costs = facts.costs
     n = costs.even()
     told = " ".join(report(facts).split())
-    assert f"good for X of {n} x {n} (" in told
+    assert f"estimate X of {n} x {n} (" in told
     assert "(bytes of X / 30 GB/s, against rank 0's work, 3 x 0.050 ms, w and rows / " in told
     assert f"of 3 machines takes {2e3 * costs.overhead(n, n):.2g}"[:-1] in told
     assert f"for X of fewer than {costs.fewest_columns()} columns; of {n} x {n} with " in told
@@ -122,9 +122,9 @@ def test_machines_with_several_shards(manifest):
 
 def test_a_process_alone_is_told_how_to_go_on(manifest):
     told = report(facts_of(1, 1, manifest=manifest, store="S"))
-    assert told.endswith("One process alone: try also mpirun -n 4 cec-mpi doctor S")
-    assert "These fit together." in told
-    assert "good for" not in told
+    assert told.endswith("This was one process. To check several, run mpirun -n 4 cec-mpi doctor S")
+    assert "No problems were found." in told
+    assert "estimate" not in told
 
 
 def test_shards_that_are_not_there_and_shards_that_are_not_seen(manifest):
@@ -137,13 +137,16 @@ def test_shards_that_are_not_there_and_shards_that_are_not_seen(manifest):
     assert found[0].startswith("machine 2 on node03 cannot see the shard: only rank 0 on ")
     assert found[1] == (
         "machine 3 on node04: /data/S/shard-0003.npy: 12 bytes, expected 900; cec-mpi repair "
-        "/data/S makes it again from the others"
+        "/data/S rebuilds it from the others"
     )
 
 
 def test_an_mpirun_of_another_mpi_on_path():
     (told,) = texts(facts_of(1, 1, mpirun="/usr/bin/mpirun (HYDRA build details:)"), "warning")
-    assert told == "mpirun on PATH is not that of Open MPI v5.0.11: put its own on PATH"
+    assert (
+        told
+        == "mpirun on PATH does not belong to Open MPI v5.0.11: put the one of this MPI on PATH"
+    )
 
 
 @pytest.mark.parametrize(("kinds", "said"), [(("none", "pmi2"), 1), (("none", "pmix"), 0)])
@@ -156,7 +159,7 @@ def test_a_slurm_that_cannot_start_this_mpi(kinds, said):
 def test_a_slurm_that_cannot_load_what_it_lists():
     facts = facts_of(1, 1, srun=("none", "pmix"), srun_problem="libpmix.so is missing")
     (told,) = texts(facts, "warning")
-    assert told.startswith("this Slurm lists srun --mpi=pmix, which Open MPI v5.0.11 needs, and ")
+    assert told.startswith("this Slurm lists srun --mpi=pmix, which Open MPI v5.0.11 needs, but ")
     assert told.endswith("cannot load it: libpmix.so is missing")
     assert to_json(facts)["srun_problem"] == "libpmix.so is missing"
 

@@ -212,7 +212,7 @@ def test_an_array_is_refused_with_the_way_to_a_store(kind, what):
             np.arange(203) % 3,
             "Only binary .* multiclass, 3 classes",
         ),
-        (CodedLogisticRegression(), np.ones(203), "y has one class, 1.0: expected two"),
+        (CodedLogisticRegression(), np.ones(203), "y has only the class 1.0, expected two classes"),
         (CodedPCA(7), None, "n_components 7: expected from 1 to 6"),
         (CodedTruncatedSVD(0), None, "n_components 0: expected a whole number of at least 1"),
     ],

@@ -427,7 +427,7 @@ RUN_OPTIONS: dict[str, tuple[str, int]] = {  # options of run, and the exit code
     "--tick -1": ("--tick -1", 2),
     "--tick of NaN": ("--tick nan", 2),
     "--tick of infinity": ("--tick inf", 2),
-    "--tick of a word": ("--tick 1s", 2),
+    "--tick of a word": ("--tick soon", 2),
     "--tick that is next to nothing": ("--tick 1e-320", 2),
     "--available-probability 0": ("--available-probability 0", 2),
     "--available-probability 1.5": ("--available-probability 1.5", 2),

@@ -79,7 +79,7 @@ def test_two_machines_start_alone_and_take_over_the_shards_of_the_others(run, st
     words += [f"vectors={tmp_path / 'W.npy'}"]
     done = run([*words, "--local", 2])
     assert done.returncode == 4, done.stderr
-    assert "2 machines take part: a step needs 4 of this store" in done.told
+    assert "2 machines take part, but a step with this store needs 4" in done.told
     done = run([*words, "--local", 2, "--adopt"])
     assert done.returncode == 0, done.stderr
     W = np.load(tmp_path / "W.npy")

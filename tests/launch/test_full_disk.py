@@ -122,7 +122,9 @@ def test_no_room_for_a_checkpoint_at_a_time_limit(on_small_disk, files):
     assert done.told.endswith(
         f" but {SMALL}/out/checkpoint.npz cannot be written: No space left on device"
     )
-    assert f"{SMALL}/out: no checkpoint: --resume begins again" in done.stdout
+    assert (
+        f"{SMALL}/out: no checkpoint was written: --resume starts from the beginning" in done.stdout
+    )
 
 
 def test_no_room_for_an_array_leaves_a_checkpoint_and_no_part_of_the_array(on_small_disk, files):

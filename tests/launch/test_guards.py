@@ -259,7 +259,7 @@ def test_doctor_finds_cores_that_binding_leaves_idle(run, ranks):
     assert [rank["cores"] for rank in found["ranks"]] == [1] * ranks
     told = [f["text"] for f in found["findings"] if f["kind"] == "advice"]
     assert len(told) == 1
-    assert told[0].startswith("ranks are bound to one core and leave others idle on ")
+    assert told[0].startswith("ranks are bound to one core, and other cores are idle on ")
     # Open MPI 4 binds one or two ranks to a core each; other MPIs take no notice.
     unbound = {"OMPI_MCA_hwloc_base_binding_policy": "none"}
     free = run([mpirun(), "-n", ranks, "cec-mpi", "doctor", "--json"], variables=unbound)

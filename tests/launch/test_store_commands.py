@@ -74,7 +74,7 @@ def test_the_life_of_a_store(cec, matrix, copy, tmp_path, ranks):
     assert "shard-0001.npy  rows 0..20000 were computed from other shards" in info.stdout
     done = cec("add-machine", copy, ranks=ranks)
     assert done.returncode == 0, done.stderr
-    assert "on 6 machines, any 3 of them enough" in done.stdout
+    assert "on 6 machines, any 3 of them suffice" in done.stdout
     for machine in (2, 3, 5):
         (copy / f"shard-{machine:04d}.npy").unlink()
     done = cec("decode", copy, tmp_path / "Y.npy", ranks=ranks)

@@ -31,8 +31,8 @@ def test_what_shows_errors_is_taken(options, tmp_path):
 def test_what_does_not_is_refused_and_told_what_helps(options, tmp_path):
     manifest = manifest_of(tmp_path / "store", 20, 10, "float32", columns=100)
     says = (
-        rf"check {options['check']}: with this code \(\w+, N = 20, L = 10\) in float32 some 11 "
-        r"machines do not show errors .*X w, expected at most 0.001: encode with dtype "
+        rf"check {options['check']}: with this code \(\w+, N = 20, L = 10\) in float32, the "
+        r"answers of some 11 machines hide errors .*X w, expected at most 0.001: encode with dtype "
         "float64, a smaller L, or another code$"
     )
     with pytest.raises(InputError, match=says):
@@ -51,7 +51,7 @@ def test_a_code_that_is_bad_in_float64_is_not_said_to_be_better(size, says, tmp_
 @pytest.mark.parametrize("options", [*CHECKS, {"check": "parity"}])
 def test_where_one_machine_cannot_be_missing_there_is_nothing_to_compare(options, tmp_path):
     manifest = manifest_of(tmp_path / "store", 6, 2, "float64")
-    refused = r"any one of which can be missing|expected 0 to 0|at least 1"
+    refused = r"without any one of them|expected 0 to 0|at least 1"
     with pytest.raises(InputError, match=refused):
         SessionOptions(**options, shards_per_machine=(5, 1)).checked(manifest)
 

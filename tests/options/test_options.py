@@ -96,7 +96,7 @@ def test_a_keyword_that_there_is_not_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "instead"),
     [
-        ("on_loss", "continue", "a run with elastic (--elastic) continues"),
+        ("on_loss", "continue", "use elastic (--elastic) to continue"),
         ("spares", "1", "processes beyond the machines of the store are spares"),
         ("replace", "spawn", "cec-mpi join"),
     ],
@@ -257,9 +257,18 @@ def test_a_new_option_is_written_in_one_place(store, tmp_path):
         ({"accept": "a\0b"}, "accept 'a\\x00b': expected the name of a file"),
         ({"accept": ""}, "accept '': expected the name of a file"),
         ({"listen": 5555}, "listen 5555: expected 'HOST:PORT'"),
-        ({"listen": "a:1", "accept": "conn"}, "accept with listen: expected one of them"),
-        ({"listen": "a:1", "interface": "eth0"}, "interface with listen: expected one of them"),
-        ({"listen": "a:1", "ports": (1, 2)}, "ports with listen: expected one of them"),
+        (
+            {"listen": "a:1", "accept": "conn"},
+            "accept and listen cannot be combined: expected one of them",
+        ),
+        (
+            {"listen": "a:1", "interface": "eth0"},
+            "interface and listen cannot be combined: expected one of them",
+        ),
+        (
+            {"listen": "a:1", "ports": (1, 2)},
+            "ports and listen cannot be combined: expected one of them",
+        ),
         ({"local": 2, "ports": (9,)}, "ports (9,): expected the first and the last"),
         ({"local": 2, "ports": (1, 2, 3)}, "ports (1, 2, 3): expected the first and the last"),
         ({"local": 2, "ports": (9, 3)}, "ports (9, 3): expected the first and the last"),
@@ -274,13 +283,13 @@ def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, s
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"interface": "eth0"}, "interface: expected an elastic run (--elastic)"),
-        ({"ports": (1, 2)}, "ports: expected an elastic run (--elastic)"),
-        ({"encryption": False}, "no encryption: expected an elastic run (--elastic)"),
+        ({"interface": "eth0"}, "interface: this option needs an elastic run (--elastic)"),
+        ({"ports": (1, 2)}, "ports: this option needs an elastic run (--elastic)"),
+        ({"encryption": False}, "no encryption: this option needs an elastic run (--elastic)"),
         ({"local": 0}, "local 0: expected at least 1 machine"),
         ({"local": 1.5}, "local 1.5: expected a whole number"),
         ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (N - L)"),
-        ({"check": "parity"}, "check parity: expected stragglers of at least 1"),
+        ({"check": "parity"}, "check parity needs stragglers of at least 1"),
         ({"adopt": "gain"}, "adopt 'gain': expected True or False"),
         ({"deadline": 0}, "deadline 0: expected "),
         ({"inject": "kill:4@1"}, "expected"),

@@ -114,8 +114,8 @@ def binding(places, maker="Open MPI"):
 def test_ranks_that_are_bound_to_one_core_and_leave_others_idle():
     (told,) = binding(nodes(2, own=1))
     assert told == (
-        "ranks are bound to one core and leave others idle on n1 (2 ranks on 2 cores of 4): start "
-        "them with mpirun --bind-to none"
+        "ranks are bound to one core, and other cores are idle on n1 (2 ranks on 2 cores "
+        "of 4): start them with mpirun --bind-to none"
     )
     assert binding(nodes(3, own=1)) == []
     assert binding(nodes(2, cores=2, own=1)) == []  # as where the cpuset has no more

@@ -189,7 +189,7 @@ def test_a_run_that_ended_early_says_whether_it_can_go_on(run, tmp_path):
     assert len(err) == 1
     assert out[0].startswith("matvec ended early: 2 steps on 3 machines, ")
     assert out[1] == (
-        f"{tmp_path / 'out'}: a checkpoint, from which the same command with --resume goes on"
+        f"{tmp_path / 'out'}: a checkpoint was written: the same command with --resume continues"
     )
     code, out, err = run("--resume", task="matvec")
     assert (code, err) == (0, [])

@@ -85,10 +85,10 @@ def test_a_task_that_ended_early_has_the_same_result_in_the_end(run, tmp_path, t
 def test_resuming_without_a_checkpoint_says_that_the_run_starts_from_the_beginning(run, tmp_path):
     code, said = run("power", "out", "--resume")
     assert code == 0
-    assert said.startswith("out: no checkpoint: the run starts from the beginning\n")
+    assert said.startswith("out has no checkpoint, so the run starts from the beginning\n")
     assert (tmp_path / "out" / "summary.json").exists()
     _, said = run("power", "out", "--resume")
-    assert said == "out holds the results of this task: nothing to resume\n"
+    assert said == "out already holds the results of this task: nothing to resume\n"
 
 
 @pytest.mark.parametrize(

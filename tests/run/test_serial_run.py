@@ -236,7 +236,7 @@ def test_settings_are_numbers_lists_or_text(run, module):
     ("task", "words", "said"),
     [
         ("ridge", [], "task ridge needs y: expected y=..."),
-        ("ridge", ["y=1", "y=2"], "y=2: y was 1 before, expected one"),
+        ("ridge", ["y=1", "y=2"], "y=2: y was already given as 1, expected it once"),
         ("{module}:bare", ["k=3"], "k: task {module}:bare takes "),
     ],
 )

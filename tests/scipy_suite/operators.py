@@ -2,7 +2,7 @@
 
 A matrix becomes a store and an operator of it, in the place of SciPy's `MatrixLinearOperator`; a
 complex one becomes the sum of two. What cannot be in a store stays SciPy's: operators of
-functions, batches of matrices, matrices without entries, and NaN.
+functions, batches of matrices, matrices has no entries, and NaN.
 """
 
 from __future__ import annotations

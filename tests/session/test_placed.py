@@ -113,7 +113,11 @@ def test_further_stores_are_shared_out_in_proportion(made, tmp_path):
         ({"shards_per_machine": "two"}, InputError, "shards per machine 'two': expected"),
         ({"shards_per_machine": True}, InputError, "shards per machine True: expected"),
         ({"shards_per_machine": {1: 2}}, InputError, "expected a whole number, one for each"),
-        ({"shards_per_machine": (2, 0)}, InputError, "2,0: expected at least 1 on each machine"),
+        (
+            {"shards_per_machine": (2, 0)},
+            InputError,
+            "2,0: expected at least 1 shard on each machine",
+        ),
         ({"shards_per_machine": (4, 4)}, InputError, "4,4: the store has 7 shards"),
         ({"shards_per_machine": (1, 1)}, InfeasibleError, "1,1: a step needs 3 shards"),
         ({"shards_per_machine": 2.5}, InputError, "shards per machine 2.5: expected a whole"),

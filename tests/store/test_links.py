@@ -167,7 +167,7 @@ def test_temporary_names_cannot_be_guessed(path, precious):
 
 def test_a_lock_that_is_a_link_is_refused(path, precious):
     link(path / ".lock", precious)
-    with pytest.raises(InputError, match=r"\.lock is a link: expected a file, remove it"):
+    with pytest.raises(InputError, match=r"\.lock is a link, expected a file: remove it"):
         repair(path)
     link(path / ".lock", path.parent / "nowhere")
     with pytest.raises(InputError, match=r"\.lock is a link"):

@@ -124,7 +124,7 @@ def test_going_on_gives_the_same_scores_as_no_break(number, counted, memory, sta
 @pytest.mark.parametrize(
     ("matrix", "options", "says"),
     [
-        (np.ones((3, 4)), {}, "pagerank on a 3 x 4 matrix: expected a square one"),
+        (np.ones((3, 4)), {}, "pagerank needs a square matrix, found 3 x 4"),
         (np.array([[0, 1.0], [-1, 0]]), {}, r"row 1 of X has the sum -1\.0"),
         (np.array([[0, -1.0], [1, 0]]), {"links": "columns"}, r"column 1 of X has the sum -1"),
         (np.ones((2, 2)), {"damping": 1}, "damping 1: expected 0 or a number between 0 and 1"),

@@ -1,4 +1,4 @@
-"""Matrices to encode, in the formats that people have them in."""
+"""Matrices to encode, in several formats."""
 
 from __future__ import annotations
 
@@ -50,28 +50,27 @@ def open_source(
     source: str | os.PathLike[str],
     options: EncodeOptions = EncodeOptions(),  # noqa: B008
 ) -> Source | Unread:
-    """Open a matrix by the name and look of its file.
+    """Open a matrix in the format that its name and content show.
 
     Parameters
     ----------
     source : path
-        One of `FORMATS`: parts are stacked in the natural order of their names, raw binary is
-        C-ordered.
+        A file or directory in one of `FORMATS`. Parts are stacked in the natural order of their
+        names. Raw binary is C-ordered.
     options : EncodeOptions
-        Those of raw binary and of text tables matter. With a delimiter, any name will do for a
-        table.
+        Options of raw binary and of text tables. With a delimiter, a table may have any name.
 
     Raises
     ------
     InputError
-        Says what is wrong with the file, or that it has no format that is known.
+        The file cannot be read, or its format is unknown.
     """
     text, shape, delimiter = os.fspath(source), options.shape, options.delimiter
     path, separator, inner = (Path(text), "", "") if shape is not None else _split(text)
     suffix = path.suffix.lower()
-    check_regular(path, or_directory=True)  # it is read by many threads, and more than once
+    check_regular(path, or_directory=True)  # many threads read it, more than once
     if not _exists(path):
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path} does not exist")
     opened: Source | Unread
     if shape is not None:
         opened = raw_source(path, shape, options.input_dtype or options.dtype)
@@ -92,34 +91,34 @@ def open_source(
     elif delimiter is not None:
         opened = text_table(path, delimiter, options)
     else:
-        raise InputError(f"{path} has no format that is known: expected {FORMATS}")
+        raise InputError(f"{path} has an unknown format, expected {FORMATS}")
     if options.input_dtype is not None and shape is None:
         raise InputError(
-            f"an input dtype {options.input_dtype} is for raw binary: expected --shape with it"
+            f"--input-dtype {options.input_dtype} is only for raw binary, expected --shape, too"
         )
     if isinstance(opened, TextTable):
         return opened
     if options.of_tables:
         raise InputError(
-            f"{options.of_tables[0]} is for text tables, .csv or .tsv: {opened.name} is none"
+            f"{options.of_tables[0]} is only for text tables (.csv, .tsv), not for {opened.name}"
         )
     _check(opened)
     return opened
 
 
 def open_array(array: Any) -> HeldSource | Unread:
-    """A matrix that a program holds, whatever library made it.
+    """Open a matrix that is an object of a program, of any library.
 
     Parameters
     ----------
     array : object
-        Has a shape, a dtype and rows by slices: of NumPy, h5py, Zarr, Dask, SciPy (sparse),
-        xarray, or what is like them; or a DataFrame of pandas.
+        An object with a shape, a dtype and slices of rows, for example of NumPy, h5py, Zarr, Dask,
+        SciPy (sparse) or xarray; or a DataFrame of pandas.
 
     Raises
     ------
     InputError
-        It is no matrix of real numbers.
+        The object is not a matrix of real numbers.
     """
     source: HeldSource | Unread
     if is_a(array, "dask", "Array"):
@@ -137,13 +136,13 @@ def open_array(array: Any) -> HeldSource | Unread:
 def _check(source: Matrix) -> None:
     if len(source.shape) != 2 or min(source.shape) < 1:
         raise InputError(
-            f"{source.name} has shape {source.shape}: expected (q, r), both at least 1"
+            f"{source.name} has shape {source.shape}, expected (q, r) with both at least 1"
         )
     check_real(source.name, np.dtype(source.dtype))
 
 
 def _split(text: str) -> tuple[Path, str, str]:
-    """A path, then ``::`` and a place within it; names of files may have ``::`` as well."""
+    """Split a path, ``::`` and a place in it; names of files may contain ``::``, too."""
     parts = text.split("::")
     ends = [end for end in range(len(parts), 0, -1) if _exists(Path("::".join(parts[:end])))]
     end = ends[0] if ends else 1
@@ -153,7 +152,7 @@ def _split(text: str) -> tuple[Path, str, str]:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # a name that no file can have
+    except OSError:  # files cannot have this name
         return False
 
 

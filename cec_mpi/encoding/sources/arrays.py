@@ -1,6 +1,6 @@
-"""Arrays of other libraries: whatever has a shape, a dtype and rows by slices.
+"""Arrays of other libraries: objects with a shape, a dtype and slices of rows.
 
-No library is imported here: whose an object is says the name of its class.
+No library is imported here; the name of its class identifies the library of an object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.text import few, shown
 
 _WITH_COLUMNS = (("numpy", "ndarray"), ("h5py", "Dataset"), ("zarr", "Array"))  # and with threads
-_EXPECTED = "a path, or an array with a shape, a dtype and rows by slices"
+_EXPECTED = "a path, or an array with a shape, a dtype and slices of rows"
 _shared: dict[str, HeldSource] = {}  # by their keys
 _LISTED = 5
 _TOGETHER_BYTES = 64 << 20
@@ -30,24 +30,24 @@ _TOGETHER_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldSource(Source):
-    """An array that a program holds.
+    """An array that is an object of this process.
 
     Attributes
     ----------
     key : str
-        Under which the process that it is sent to has it; empty: it is not sent.
+        Key of the array in the process that receives it; empty if it is not sent.
     """
 
     key: str = ""
 
     def under(self, key: str) -> HeldSource:
-        """The same, to be sent to processes that have one of their own under this key."""
+        """Return the same source, to send to processes that have their own array under this key."""
         return replace(self, key=key)
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         if not self.key:
             raise InputError(
-                f"{self.name} is in one process: expected encode(..., comm=comm) on all ranks"
+                f"{self.name} exists in one process only: call encode(..., comm=comm) on all ranks"
             )
         return _shared_here, (self.key,)
 
@@ -58,7 +58,7 @@ def _shared_here(key: str) -> HeldSource:
 
 @contextmanager
 def shared(source: HeldSource) -> Iterator[None]:
-    """Have this process find its own array where the one of another process is sent to it."""
+    """Make this process use its own array when it receives that of another process."""
     _shared[source.key] = source
     try:
         yield
@@ -67,12 +67,12 @@ def shared(source: HeldSource) -> Iterator[None]:
 
 
 def array_source(array: Any) -> HeldSource:
-    """An array, sparse or not, that is sliced as NumPy's are, or at least by rows.
+    """Return the source of an array, which may be sparse, with slices like those of NumPy.
 
     Raises
     ------
     InputError
-        It has no shape of numbers, or no dtype of NumPy's.
+        Its shape does not consist of numbers, or its dtype is not one of NumPy.
     """
     if is_a(array, "scipy", "_spbase", "spmatrix", "sparray"):
         return _sparse_source(array)
@@ -96,14 +96,14 @@ def _sparse_source(array: Any) -> HeldSource:
         dtype=dtype,
         held=held,
         warning=(
-            f"{name} is sparse, {array.nnz / size:.2%} of {' x '.join(map(str, shape))} are "
-            "stored, but shards are dense: the store takes {bytes} bytes"
+            f"{name} is sparse ({array.nnz / size:.2%} of {' x '.join(map(str, shape))} entries "
+            f"are stored), but shards are dense: the store needs {bytes} bytes"
         ),
     )
 
 
 def is_a(array: Any, library: str, *names: str) -> bool:
-    """Whether an object is of one of these classes, or inherits from it."""
+    """Whether an object is an instance of one of these classes."""
     return any(
         each.__name__ in names and each.__module__.partition(".")[0] == library
         for each in type(array).__mro__
@@ -111,7 +111,7 @@ def is_a(array: Any, library: str, *names: str) -> bool:
 
 
 def name_of(array: Any) -> str:
-    """What messages call an array: the file that it is in, or what it is."""
+    """Return the name of an array for messages: its file, or its class."""
     if is_a(array, "h5py", "Dataset"):
         return f"{array.file.filename}::{array.name}"
     kind = type(array)
@@ -120,26 +120,26 @@ def name_of(array: Any) -> str:
 
 
 def shape_and_dtype(array: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """What an array says of itself.
+    """Return the shape and dtype of an array.
 
     Raises
     ------
     InputError
-        It says nothing, or what no array is.
+        It does not have them, or they are invalid.
     """
     kind = f"{type(array).__module__}.{type(array).__qualname__}".removeprefix("builtins.")
     try:
         shape, dtype = array.shape, array.dtype
     except AttributeError:
-        advice = ": numpy.asarray(X) may be one" if hasattr(array, "__len__") else ""
-        raise InputError(f"X is a {kind}: expected {_EXPECTED}{advice}") from None
-    except Exception as error:  # as of a file that was closed
+        advice = ": try numpy.asarray(X)" if hasattr(array, "__len__") else ""
+        raise InputError(f"X is a {kind}, expected {_EXPECTED}{advice}") from None
+    except Exception as error:  # for example, its file was closed
         raise InputError(f"X, a {kind}, cannot be read: {reason_of(error)}") from error
     try:
         lengths = tuple(operator.index(length) for length in shape)
     except TypeError:
         raise InputError(
-            f"X, a {kind}, has shape {shape}: expected numbers of rows and columns"
+            f"X, a {kind}, has shape {shape}, expected numbers of rows and columns"
         ) from None
     try:
         if dtype is None:
@@ -147,21 +147,21 @@ def shape_and_dtype(array: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
         found = np.dtype(dtype)
     except TypeError:
         raise InputError(
-            f"X, a {kind}, has dtype {dtype}: expected one of NumPy's, as numpy.asarray(X) has"
+            f"X, a {kind}, has dtype {dtype}, expected one of NumPy: try numpy.asarray(X)"
         ) from None
     return lengths, found
 
 
 @dataclass(frozen=True)
 class FrameArray:
-    """Numbers of a DataFrame of pandas; what it misses is NaN, and found as that."""
+    """Numbers of a DataFrame of pandas, with NaN for missing values."""
 
     frame: Any
     dtype: np.dtype[Any]
     _turn: Any = field(default_factory=threading.Lock)
 
     def __getitem__(self, places: tuple[slice, slice]) -> NDArray[Any]:
-        with self._turn:  # pandas promises threads nothing
+        with self._turn:  # pandas is not thread-safe
             part = self.frame.iloc[places]
             missing = any(hasattr(dtype, "na_value") for dtype in part.dtypes)
             rows: NDArray[Any] = part.to_numpy(
@@ -171,20 +171,20 @@ class FrameArray:
 
 
 def frame_source(frame: Any) -> HeldSource:
-    """A DataFrame of numbers.
+    """Return the source of a DataFrame of numbers.
 
     Raises
     ------
     InputError
-        Names the columns that hold something else.
+        Columns hold other values. The message names them.
     """
     found = [_number_dtype(dtype) for dtype in frame.dtypes]
     others = [at for at, dtype in enumerate(found) if dtype is None]
     if others:
         columns = [f"{shown(frame.columns[at])} ({frame.dtypes.iloc[at]})" for at in others]
         raise InputError(
-            f"{name_of(frame)} has columns that hold no numbers, {few(columns, _LISTED)}: expected "
-            "real numbers, X.drop(columns=...) leaves out what is none"
+            f"{name_of(frame)} has columns that do not hold numbers, {few(columns, _LISTED)}: "
+            "leave them out with X.drop(columns=...)"
         )
     numbers = [dtype for dtype in found if dtype is not None]
     dtype = np.result_type(*numbers) if numbers else np.dtype(np.float64)
@@ -199,7 +199,7 @@ def frame_source(frame: Any) -> HeldSource:
 
 
 def labelled_source(array: Any) -> HeldSource | DaskMatrix:
-    """A DataArray of xarray; what is not loaded is read, or computed by Dask."""
+    """Return the source of a DataArray of xarray, which may be read or computed by Dask."""
     names: tuple[str, ...] = ()
     if len(array.dims) == 2 and array.dims[1] in array.coords:
         names = _names(array.coords[array.dims[1]].values)
@@ -209,10 +209,10 @@ def labelled_source(array: Any) -> HeldSource | DaskMatrix:
 
 
 def _number_dtype(dtype: Any) -> np.dtype[Any] | None:
-    """Of the numbers of a column; None where it holds others, or none."""
+    """Return the dtype of a column of real numbers, or None."""
     if type(dtype).__name__ == "SparseDtype":
         dtype = dtype.subtype
-    missing = hasattr(dtype, "numpy_dtype")  # a column of pandas's own, which may lack numbers
+    missing = hasattr(dtype, "numpy_dtype")  # a nullable column of pandas
     try:
         found = np.dtype(dtype.numpy_dtype if missing else dtype)
     except TypeError:
@@ -223,18 +223,18 @@ def _number_dtype(dtype: Any) -> np.dtype[Any] | None:
 
 
 def _names(labels: Any) -> tuple[str, ...]:
-    """Labels of columns, if all of them are text."""
+    """Return the labels of columns, if all of them are text."""
     return tuple(map(str, labels)) if all(isinstance(label, str) for label in labels) else ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DaskMatrix(Unread):
-    """An array of Dask, each chunk of which is computed once."""
+    """An array of Dask, whose chunks are computed once."""
 
     array: Any = field(repr=False)
 
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Compute chunks, of those side by side as many at a time as are not too large."""
+        """Compute chunks, and several adjacent ones at a time if they are small."""
         downs, acrosses = (list(accumulate(each, initial=0)) for each in self.array.chunks)
         largest = math.prod(map(max, self.array.chunks)) * self.dtype.itemsize
         together = max(1, _TOGETHER_BYTES // max(1, largest))
@@ -245,7 +245,7 @@ class DaskMatrix(Unread):
                 left, right = acrosses[j], acrosses[min(j + together, len(acrosses) - 1)]
                 try:
                     values = self.array.blocks[i, j : j + together].compute()
-                except Exception as error:  # whatever its tasks raise
+                except Exception as error:  # its tasks can raise anything
                     raise InputError(
                         f"{self.name} cannot be computed, rows {top} to {bottom - 1}: "
                         f"{reason_of(error)}"
@@ -254,18 +254,18 @@ class DaskMatrix(Unread):
 
 
 def dask_matrix(array: Any, column_names: tuple[str, ...] = ()) -> DaskMatrix:
-    """An array of Dask.
+    """Return the matrix of a Dask array.
 
     Raises
     ------
     InputError
-        It is no matrix, or nobody knows how many rows its chunks have.
+        It is not a matrix, or the sizes of its chunks are unknown.
     """
     name = name_of(array)
     if any(math.isnan(size) for sizes in array.chunks for size in sizes):
         raise InputError(
-            f"{name} has chunks of unknown size, shape {array.shape}: "
-            "X.compute_chunk_sizes() finds them"
+            f"{name} has chunks of unknown size, shape {array.shape}: call "
+            "X.compute_chunk_sizes() first"
         )
     shape, dtype = shape_and_dtype(array)
     return DaskMatrix(array=array, name=name, shape=shape, dtype=dtype, column_names=column_names)

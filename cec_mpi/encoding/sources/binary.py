@@ -1,4 +1,4 @@
-"""Numbers as they are in memory: ``.npy``, directories of ``.npy`` parts, raw binary."""
+"""Files in the layout of memory: ``.npy``, directories of ``.npy`` parts, raw binary."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ _TOGETHER_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class FileArray:
-    """An array that lies in a file as it would in memory.
+    """An array in a file, in the layout of memory.
 
-    Read, not mapped: a file that is cut short meanwhile, or a disk that fails, is an error
-    with a message and not a signal. Only Fortran order, where a row is spread over the
-    whole file, is mapped.
+    It is read, not memory-mapped, so a truncated file or a failing disk gives an error and not a
+    signal. Only Fortran order, in which a row is spread over the whole file, is mapped.
     """
 
     path: Path
@@ -62,13 +61,13 @@ class FileArray:
     def _read_numbers(self, descriptor: int, first: int, out: NDArray[Any]) -> None:
         place = self.offset + first * self.dtype.itemsize
         if read_at(descriptor, out, place) < out.nbytes:
-            raise InputError(f"{self.path} ends before its last row: it was cut short")
+            raise InputError(f"{self.path} ends before its last row: the file was truncated")
 
     def _read_mapped(self, start: int, stop: int, left: int, right: int, out: Any) -> None:
         expected = self.offset + self.shape[0] * self.shape[1] * self.dtype.itemsize
         if self.path.stat().st_size < expected:
-            raise InputError(f"{self.path} ends before its last column: it was cut short")
-        # Mapped anew again and again, so that pages that were read leave this process.
+            raise InputError(f"{self.path} ends before its last column: the file was truncated")
+        # Mapped again and again, so that pages leave this process after reading.
         touched = (stop - start) * self.dtype.itemsize + mmap.PAGESIZE
         together = max(1, _MOST_MAPPED // touched)
         for first in range(left, right, together):
@@ -78,15 +77,15 @@ class FileArray:
 
 
 def npy_array(path: Path) -> FileArray:
-    """An ``.npy`` file, in C or in Fortran order."""
-    array = open_npy(path)  # says what is wrong with what is no file
+    """Open the array of an ``.npy`` file, in C or Fortran order."""
+    array = open_npy(path)  # raises if it is not a file
     offset = array.offset if isinstance(array, np.memmap) else 0
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     return FileArray(path, array.shape, array.dtype, offset, fortran)
 
 
 def npy_source(path: Path) -> Source:
-    """An ``.npy`` file."""
+    """Return the source of an ``.npy`` file."""
     stamps = stamps_of(path) if path.is_file() else ()
     array = npy_array(path)
     return Source(
@@ -100,13 +99,13 @@ def npy_source(path: Path) -> Source:
 
 
 def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> Source:
-    """Raw binary in C order."""
+    """Return the source of raw binary in C order."""
     if dtype is None:
-        raise InputError(f"{path} as raw binary: expected its dtype, --input-dtype or --dtype")
+        raise InputError(f"{path} is raw binary: expected its dtype, --input-dtype or --dtype")
     try:
         kind = np.dtype(dtype)
     except (TypeError, ValueError):
-        raise InputError(f"input dtype {dtype!r}: expected one of NumPy's, as <f4") from None
+        raise InputError(f"input dtype {dtype!r}: expected one of NumPy, such as <f4") from None
     if min(shape) < 1:
         raise InputError(f"shape {shape[0]},{shape[1]}: expected two numbers of at least 1")
     try:
@@ -118,7 +117,8 @@ def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> Source:
     if path.is_dir() or size != expected:
         what = "a directory" if path.is_dir() else plural(size, "byte")
         raise InputError(
-            f"{path} is {what}: a {shape[0]} x {shape[1]} matrix of {kind} has {expected} bytes"
+            f"{path} is {what}, expected {expected} bytes for a {shape[0]} x {shape[1]} matrix of "
+            f"{kind}"
         )
     return Source(
         name=str(path),
@@ -132,12 +132,12 @@ def raw_source(path: Path, shape: tuple[int, int], dtype: str | None) -> Source:
 
 @dataclass(frozen=True)
 class StackedArray:
-    """Arrays of the same width, one below the other."""
+    """Arrays of the same width, stacked vertically."""
 
     parts: tuple[FileArray, ...]
 
     def read_into(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
-        """Read a rectangle, which may lie in several parts."""
+        """Read a rectangle, which may span several parts."""
         bounds = accumulate((part.shape[0] for part in self.parts), initial=0)
         for part, (first, end) in zip(self.parts, pairwise(bounds), strict=True):
             top, bottom = max(start, first), min(stop, end)
@@ -147,24 +147,25 @@ class StackedArray:
 
 
 def parts_source(directory: Path) -> Source:
-    """A directory of ``.npy`` files, in the natural order of their names: 2 before 10."""
+    """Return the source of a directory of ``.npy`` files, in natural order: 2 before 10."""
     if (directory / MANIFEST).exists():
         raise InputError(
-            f"{directory} is a store: expected a matrix (cec-mpi decode gives it back)"
+            f"{directory} is a store, expected a matrix (cec-mpi decode writes the matrix of a "
+            "store)"
         )
     try:
         paths = sorted(directory.glob("*.npy"), key=_natural)
     except OSError as error:
         raise unreadable(directory, error) from None
     if not paths:
-        raise InputError(f"{directory} holds no .npy files (nor a Zarr array)")
+        raise InputError(f"{directory} contains neither .npy files nor a Zarr array")
     stamps = stamps_of(*(path for path in paths if path.is_file()))
     parts = tuple(map(npy_array, paths))
     for part in parts:
         if len(part.shape) != 2 or part.shape[1:] != parts[0].shape[1:]:
             raise InputError(
-                f"{part.path} has shape {part.shape}: expected (rows, columns) with the columns "
-                f"of {parts[0].path.name}, {parts[0].shape}"
+                f"{part.path} has shape {part.shape}, expected the number of columns of "
+                f"{parts[0].path.name}, {parts[0].shape}"
             )
     return Source(
         name=str(directory),
@@ -182,20 +183,20 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 
 def check_finite(path: Path, rows: int) -> None:
-    """Look for numbers that are not finite, a few rows in memory at a time.
+    """Raise if a file has numbers that are not finite; it is read a few rows at a time.
 
     Parameters
     ----------
     path : Path
-        An ``.npy`` file with a matrix of real numbers.
+        ``.npy`` file with a matrix of real numbers.
     rows : int
-        How many of the first rows are looked at, at most.
+        Largest number of rows to check, from the first on.
 
     Raises
     ------
     InputError
-        Names file, row and column of the first number that is NaN, infinite, or too large
-        for float64; or the file cannot be read.
+        A number is NaN, infinite, or too large for float64, or the file cannot be read. The message
+        names file, row and column.
     """
     array = npy_array(path)
     columns = array.shape[1]
@@ -210,5 +211,5 @@ def check_finite(path: Path, rows: int) -> None:
             row, column = np.argwhere(~good)[0].tolist()
             raise InputError(
                 f"{path} holds {slab[row, column]} at row {start + row}, column {column} (counted "
-                "from 0): expected finite numbers that fit float64"
+                "from 0), expected finite numbers in the range of float64"
             )

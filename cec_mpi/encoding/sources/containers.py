@@ -1,4 +1,4 @@
-"""Arrays in HDF5 files and Zarr directories, read by their own libraries."""
+"""Arrays in HDF5 files and Zarr directories."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LISTED = 5
 
 @dataclass(frozen=True)
 class ContainerArray:
-    """An array in a container, which is open only while it is read."""
+    """An array in a container, which is opened for each read."""
 
     kind: str
     path: Path
@@ -35,7 +35,7 @@ class ContainerArray:
                 return array[places]
         except (OSError, MemoryError):
             raise
-        except Exception as error:  # the libraries raise many kinds for a damaged file
+        except Exception as error:  # the libraries raise many kinds of errors for a damaged file
             name = f"{self.path}::{self.inner}" if self.inner else self.path
             raise unreadable(name, error) from None
 
@@ -49,7 +49,7 @@ def _source(kind: str, path: Path, inner: str, **known: Any) -> Source:
 
 
 def hdf5_source(path: Path, inner: str) -> Source:
-    """A dataset of an HDF5 file; its only matrix when none is named."""
+    """Return the source of a dataset of an HDF5 file, by default its only matrix."""
     h5py = library("h5py", path)
     try:
         stamps = stamps_of(path)
@@ -66,11 +66,11 @@ def hdf5_source(path: Path, inner: str) -> Source:
             if inner not in file:
                 file.visititems(collect)
                 raise InputError(
-                    f"{path} has no dataset {inner}: its matrices are {few(matrices, _LISTED)}"
+                    f"{path} has no dataset {inner}, expected one of {few(matrices, _LISTED)}"
                 )
             dataset = file[inner]
             if not isinstance(dataset, h5py.Dataset):
-                raise InputError(f"{path}::{inner} is a group: expected a dataset")
+                raise InputError(f"{path}::{inner} is a group, expected a dataset")
             shape, dtype = dataset.shape, dataset.dtype
     except InputError:
         raise
@@ -81,7 +81,7 @@ def hdf5_source(path: Path, inner: str) -> Source:
 
 
 def zarr_source(path: Path, inner: str) -> Source:
-    """A Zarr array, or an array in a Zarr group; its only matrix when none is named."""
+    """Return the source of a Zarr array, or of an array in a group, by default its only matrix."""
     zarr = library("zarr", path)
     try:
         node = zarr.open(path, mode="r")
@@ -94,7 +94,7 @@ def zarr_source(path: Path, inner: str) -> Source:
             except (KeyError, IndexError, ValueError):
                 raise InputError(f"{path} has no array {inner}") from None
         if not isinstance(node, zarr.Array):
-            raise InputError(f"{path}::{inner} is a group: expected an array")
+            raise InputError(f"{path}::{inner} is a group, expected an array")
         stamps = _stamps_within(path, inner)
         with _open_zarr(path, inner) as array:
             shape, dtype = array.shape, np.dtype(array.dtype)
@@ -108,7 +108,7 @@ def zarr_source(path: Path, inner: str) -> Source:
 
 
 def _stamps_within(path: Path, inner: str) -> tuple[str, ...]:
-    """A stamp of all files of a Zarr array, which can be many."""
+    """Return one stamp for all files of a Zarr array."""
     directory = path / inner.strip("/")
     found = sorted(
         f"{file.relative_to(directory)} {stamps_of(file)[0]}"
@@ -127,7 +127,9 @@ def is_zarr(path: Path) -> bool:
 def _only(path: Path, matrices: list[str]) -> str:
     if len(matrices) != 1:
         which = few(matrices, _LISTED)
-        raise InputError(f"{path} has {len(matrices)} matrices ({which}): name one, {path}::/NAME")
+        raise InputError(
+            f"{path} has {len(matrices)} matrices ({which}): choose one with {path}::/NAME"
+        )
     return matrices[0]
 
 

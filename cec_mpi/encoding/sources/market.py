@@ -1,4 +1,4 @@
-"""Matrix Market files, which SciPy reads whole: as much memory as the matrix needs."""
+"""Matrix Market files, which SciPy reads into memory as a whole."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class MarketMatrix(Unread):
     path: Path
 
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Give some rows at a time, dense."""
+        """Yield some rows at a time, dense."""
         from scipy.io import mmread
 
         try:
             with warnings.catch_warnings():
-                # SciPy 1.18 wants to be told of matrix or array; before 1.16 it could not be.
+                # SciPy 1.18 expects an argument that SciPy before 1.16 does not have.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 matrix = mmread(self.path)
         except (ValueError, OverflowError, StopIteration) as error:
@@ -45,7 +45,7 @@ class MarketMatrix(Unread):
 
 
 def market_matrix(path: Path) -> MarketMatrix:
-    """Look at the header of a Matrix Market file."""
+    """Read the header of a Matrix Market file."""
     from scipy.io import mminfo
 
     try:
@@ -55,15 +55,15 @@ def market_matrix(path: Path) -> MarketMatrix:
         raise unreadable(path, error) from None
     if field not in _DTYPES:
         raise InputError(
-            f"{path} holds {field} numbers: only real ones are supported, because codes, shards "
-            "and answers are real"
+            f"{path} holds {field} numbers, which are not supported: codes, shards and answers "
+            "are real"
         )
     warning = ""
     if form == "coordinate":
         share = entries / max(1, rows * columns)
         warning = (
-            f"{path} is sparse, {share:.2%} of {rows} x {columns} are stored, but shards are "
-            "dense: the store takes {bytes} bytes"
+            f"{path} is sparse ({share:.2%} of {rows} x {columns} entries are stored), but shards "
+            f"are dense: the store needs {bytes} bytes"
         )
     return MarketMatrix(
         name=str(path),

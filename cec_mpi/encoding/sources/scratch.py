@@ -1,9 +1,10 @@
-"""What has no slices, read once into a file of plain numbers, which is an array then."""
+"""Read a matrix without slices once, into a temporary file with slices."""
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,15 @@ from cec_mpi.encoding.sources.source import Source, Unread
 from cec_mpi.errors import InputError
 from cec_mpi.files.appearing import appearing
 from cec_mpi.files.durable import check_room, write_at
-from cec_mpi.files.replacing import temporary
+from cec_mpi.files.replacing import remove_abandoned, temporary
 from cec_mpi.store.format.manifest import array_header
 
-_HEADER_BYTES = len(array_header((0,), "float64"))  # however many numbers there are
+_HEADER_BYTES = len(array_header((0,), "float64"))  # the same for all lengths
 
 
 @contextmanager
 def read_once(matrix: Unread, store: Path, dtype: np.dtype[Any], again: bool) -> Iterator[Source]:
-    """Read a matrix into a file beside the store, which is removed at the end of the block.
+    """Read a matrix into a temporary file beside the store, which exists in this block.
 
     Its targets appear at the end of the block.
 
@@ -32,24 +33,28 @@ def read_once(matrix: Unread, store: Path, dtype: np.dtype[Any], again: bool) ->
     matrix : Unread
     store : Path
     dtype : numpy.dtype
-        Of the shards.
+        Dtype of the shards.
     again : bool
-        Whether targets may take the place of those of an interrupted encode.
+        Whether targets may replace those of an interrupted encode.
 
     Raises
     ------
     InputError
-        The matrix is not one of finite numbers, there is no room, or a target has come into
-        being meanwhile.
+        The matrix has numbers that are not finite, the disk is full, or another process has created
+        a target meanwhile.
     OSError
         The file cannot be written.
     """
     width, itemsize, rows = matrix.shape[1], matrix.dtype.itemsize, 0
     check_room(store, matrix.shape[0] * width * itemsize)
     with ExitStack() as stack:
+        for _, target in matrix.targets:
+            remove_abandoned(target.absolute())
         partials = [stack.enter_context(appearing(file, again=again)) for _, file in matrix.targets]
         files = [stack.enter_context(partial.open("xb")) for partial in partials]
         for file in files:
+            with suppress(OSError):  # the lock tells others that the file is in use
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             file.seek(_HEADER_BYTES)
         descriptor, path = stack.enter_context(temporary(store))
         for row, column, values in matrix.pieces(dtype):
@@ -59,9 +64,7 @@ def read_once(matrix: Unread, store: Path, dtype: np.dtype[Any], again: bool) ->
                 file.write(target.astype("<f8").data)
             rows = max(rows, row + len(values))
         if not rows:
-            raise InputError(
-                f"{matrix.name} has shape (0, {width}): expected (q, r), both at least 1"
-            )
+            raise InputError(f"{matrix.name} has no rows of numbers, expected at least one")
         for file in files:
             file.seek(0)
             file.write(array_header((rows,), "float64").encode("latin-1"))
@@ -79,7 +82,7 @@ def read_once(matrix: Unread, store: Path, dtype: np.dtype[Any], again: bool) ->
 
 
 def _write(descriptor: int, numbers: NDArray[Any], place: int, row_bytes: int) -> None:
-    """Write rows of a matrix to a place, or parts of them."""
+    """Write rows of a matrix, or parts of them, at an offset."""
     if numbers.nbytes == len(numbers) * row_bytes:
         write_at(descriptor, numbers, place)
         return

@@ -1,4 +1,4 @@
-"""A matrix to encode: an array with slices, or one that is read once and is an array then."""
+"""A matrix to encode: an array with slices, or a matrix that is read once."""
 
 from __future__ import annotations
 
@@ -8,36 +8,38 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 
+if TYPE_CHECKING:
+    from cec_mpi.store.work import Watch
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Matrix:
-    """What is known of a matrix before it is read.
+    """A matrix to encode, before it is read.
 
     Attributes
     ----------
     name : str
-        For messages.
+        Name for messages.
     shape : tuple of int
-        Of a text table that was not read yet the first number is 0.
+        Shape; the first number is 0 for a text table that was not read yet.
     dtype : numpy.dtype
-        As the numbers are in the file.
+        Dtype in the file.
     column_names : tuple of str
-        Empty where columns have no names.
+        Names of columns; empty if they have none.
     warning : str
-        What the user should know before it is encoded, with ``{bytes}`` for the size of
-        the shards; mostly empty.
+        Warning before encoding, with ``{bytes}`` for the size of the shards; mostly empty.
     stamps : tuple of str
-        Names, sizes and times of its files, from before the first look at them. Empty where
-        nothing can say whether X is the same: then an encode is never resumed.
+        Names, sizes and times of its files before they were opened. If it is empty, changes of X
+        cannot be detected, and an encode is never resumed.
     stamps_now : callable
-        Gives what `stamps` would be now: the same while nobody has written to the files.
+        Returns the present value of `stamps`, which is the same if the files have not changed.
     """
 
     name: str
@@ -49,12 +51,12 @@ class Matrix:
     stamps_now: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False)
 
     def where(self, row: int, column: int) -> str:
-        """Where an entry is, for messages."""
+        """Return the place of an entry, for messages."""
         name = f", {self.column_names[column]!r}" if self.column_names else ""
         return f"row {row}, column {column} (counted from 0){name}"
 
     def checked(self, values: Any, start: int, left: int, shape: tuple[int, int]) -> NDArray[Any]:
-        """What was read from a place on, as an array; refuses what is not as the array says."""
+        """Convert a slice to an array, and raise if it does not have the stated shape and dtype."""
         if hasattr(values, "toarray"):
             values = values.toarray()
         if isinstance(values, np.ma.MaskedArray):
@@ -62,39 +64,39 @@ class Matrix:
             if masked.size:
                 row, column = masked[0].tolist()
                 raise InputError(
-                    f"{self.name} has no number at {self.where(start + row, left + column)}, it is "
-                    "masked: expected numbers everywhere, as X.filled(0) has"
+                    f"{self.name} is masked at {self.where(start + row, left + column)}, expected "
+                    "numbers everywhere: try X.filled(0)"
                 )
             values = values.data
         found: NDArray[Any] = np.asarray(values)
         if found.shape != shape:
             raise InputError(
-                f"{self.name} gives an array of shape {found.shape} for {shape[0]} rows from row "
-                f"{start} on: expected {shape}, as its shape {self.shape} says"
+                f"{self.name} returned shape {found.shape} for {shape[0]} rows from row {start} "
+                f"on, expected {shape} (its shape is {self.shape})"
             )
         if not np.can_cast(found.dtype, self.dtype, "safe"):
             raise InputError(
-                f"{self.name} gives {found.dtype} at row {start}: expected {self.dtype}, as its "
-                "dtype says"
+                f"{self.name} returned {found.dtype} at row {start}, expected its dtype "
+                f"{self.dtype}"
             )
         return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source(Matrix):
-    """A matrix with slices; any thread may read, and any rank if it is one of files.
+    """A matrix with slices, which any thread may read, and any rank if it is in files.
 
     Attributes
     ----------
     array : object
-        Has slices ``array[start:stop, left:right]``. Where it has a method ``read_into``, that is
-        called in their place, with an array to fill as the last argument.
+        Array with slices ``array[start:stop, left:right]``. If it has a method ``read_into``, that
+        is called instead, with an array to fill as the last argument.
     by_rows : bool
-        It has slices of rows alone, for one thread at a time.
+        Whether it has only slices of rows, for one thread at a time.
     held : int
-        Bytes that a process keeps of it beside, whatever is read.
+        Bytes that a process keeps in addition, for any slice.
     copies : int
-        Memory that reading takes, in the sizes of the array that is read into.
+        Memory for reading, as a multiple of the size of the array to fill.
     """
 
     array: Any = field(repr=False)
@@ -103,14 +105,14 @@ class Source(Matrix):
     copies: int = 2
 
     def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
-        """Read rows ``start..stop`` of columns ``left..right`` into `out`, converting them.
+        """Read rows ``start..stop`` of columns ``left..right`` into `out`, and convert them.
 
         Raises
         ------
         InputError
-            Names the matrix and what is wrong with it.
+            Names the matrix and the problem.
         OSError
-            A file could not be read now.
+            A file cannot be read at present.
         """
         try:
             if hasattr(self.array, "read_into"):
@@ -124,7 +126,7 @@ class Source(Matrix):
                     _forget(values)
         except (InputError, MemoryError):
             raise
-        except Exception as error:  # of a library, or of a program's own that it calls
+        except Exception as error:  # of a library, or of the user's code
             if self.stamps and isinstance(error, OSError):
                 raise
             raise InputError(
@@ -132,7 +134,7 @@ class Source(Matrix):
             ) from error
 
     def _read_rows(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
-        # Of long rows few at a time, so that they take no more memory than what is read.
+        # Few long rows at a time, so that they need no more memory than the slice.
         together = max(1, out.size // self.shape[1])
         for first in range(start, stop, together):
             end = min(first + together, stop)
@@ -141,17 +143,17 @@ class Source(Matrix):
                 fill(out[first - start : end - start], rows[:, left:right])
 
 
-_TURN = threading.Lock()  # many libraries promise threads nothing
+_TURN = threading.Lock()  # many libraries are not thread-safe
 
 
 def _forget(values: NDArray[Any]) -> None:
-    """Let the pages of a file leave this process that were read through its memory map."""
+    """Release pages of a memory map that were read."""
     base: Any = values
     mode = ""
     while base is not None and not isinstance(base, mmap.mmap):
         mode = base.mode if isinstance(base, np.memmap) else mode
         base = getattr(base, "base", None)
-    if base is None or mode not in ("r", "r+", "w+"):  # of "c", what was changed would be lost
+    if base is None or mode not in ("r", "r+", "w+"):  # in mode "c" changes would be lost
         return
     begin = np.frombuffer(base, np.uint8).__array_interface__["data"][0]
     low, high = (address - begin for address in np.lib.array_utils.byte_bounds(values))
@@ -166,48 +168,51 @@ class Unread(Matrix, ABC):
     Attributes
     ----------
     targets : tuple of (int, Path)
-        Columns of the file that are not X, from 0, and the ``.npy`` files that they go to.
+        Columns of the file, from 0, to write to ``.npy`` files instead of X.
+    watch : callable, optional
+        Called with the number of bytes read, and of all bytes.
     """
 
     targets: tuple[tuple[int, Path], ...] = ()
+    watch: Watch | None = field(default=None, repr=False)
 
     @abstractmethod
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Give all numbers, each once: some rows and columns, from a row and a column on.
+        """Yield all numbers once: some rows and columns, with the first row and column.
 
-        To the right of those of X are those of targets.
+        Columns of targets follow those of X.
 
         Parameters
         ----------
         dtype : numpy.dtype
-            Of the shards, which numbers should fit.
+            Dtype of the shards.
 
         Raises
         ------
         InputError
-            Says where something is no such number.
+            A cell is not a number of this dtype. The message names its place.
         """
 
 
 def fill(out: NDArray[Any], values: Any) -> None:
-    """Convert values into `out`; too large ones become infinite, and are found later."""
+    """Convert values into `out`; values that are too large become infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         out[...] = values
 
 
 def stamps_of(*paths: Path) -> tuple[str, ...]:
-    """Name, size and time of change of each of some files."""
+    """Return names, sizes and times of change of files."""
     found = ((path.name, path.stat()) for path in paths)
     return tuple(f"{name} {status.st_size} {status.st_mtime_ns}" for name, status in found)
 
 
 def reason_of(error: BaseException) -> str:
-    """What kind of error it is, and what it says, in one line."""
+    """Return the type and the message of an error in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
 def unreadable(path: object, error: BaseException) -> InputError:
-    """An error of a file or of the library that reads it, as bad input."""
+    """Return an `InputError` for an error of a file or of the library that reads it."""
     reason = getattr(error, "strerror", None) or str(error).split("\n")[0]
     return InputError(f"{path} cannot be read: {reason}")

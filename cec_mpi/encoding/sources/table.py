@@ -1,8 +1,9 @@
-"""Text tables, CSV and TSV: pandas reads the numbers, csv says which line is a bad one."""
+"""Text tables, CSV and TSV: pandas reads numbers, and csv finds the first bad line."""
 
 from __future__ import annotations
 
 import csv
+import os
 import re
 import warnings
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from string import whitespace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -20,22 +22,22 @@ from numpy.typing import NDArray
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources.source import Unread, stamps_of, unreadable
 from cec_mpi.errors import InputError
-from cec_mpi.text import few, nearest, plural
+from cec_mpi.text import few, nearest, plural, shown
 
 _MISSING = {"", "?", "-", "--", ".", "na", "n/a", "#n/a", "null", "none", "missing"}
 _TOGETHER_BYTES = 4 << 20  # of text
-_MOST_IN_QUOTES = 16 << 20  # bytes of one row with line breaks in quotes
-_RANGE = re.compile(r"(\d+)-(\d+)")
+_MOST_IN_QUOTES = 16 << 20  # bytes of a row with quoted line breaks
+_NUMBERS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")  # one column, or a range of columns
 _LISTED = 8
 _LONGEST = 40  # characters of a name
 _SHOWN = 40  # characters of a cell
-_UNNAMED = ("", "Unnamed: 0")  # what pandas calls the column of an index, written once or twice
+_UNNAMED = ("", "Unnamed: 0")  # names that pandas writes for an index
 _END = b"end"
-_EXACT = (3, 1)  # the version of pandas that reads all digits by default
+_EXACT = (3, 1)  # first version of pandas that reads all digits by default
 
 
 class _BadRowError(Exception):
-    """What is wrong with the row that begins with this line, from 0."""
+    """A bad row, which begins with this line, counted from 0."""
 
     def __init__(self, line: int, problem: str) -> None:
         self.line = line
@@ -43,18 +45,18 @@ class _BadRowError(Exception):
 
 
 def _rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, list[str]]]:
-    """Rows of a table: the line that they begin with, from 0, the one after them, and cells.
+    """Yield rows of a table: their first line, counted from 0, the line after them, and cells.
 
-    A line break in quotes ends a line, not a row. Empty lines are no rows.
+    A quoted line break ends a line, not a row. Empty lines are skipped.
 
     Raises
     ------
     _BadRowError
         A line has a carriage return within it, or a cell is too long.
     """
-    texts = (line.decode(errors="replace") for line in lines)
     if delimiter == " ":
-        texts = (f"{' '.join(text.split())}\n" for text in texts)
+        lines = (b" ".join(line.split()) + b"\n" for line in lines)
+    texts = (line.decode(errors="replace") for line in lines)
     reader, begin = csv.reader(texts, delimiter=delimiter), 0
     try:
         for row in reader:
@@ -64,12 +66,12 @@ def _rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, li
     except csv.Error as error:
         problem = f"cannot be read: {error}"
         if "new-line" in str(error):
-            problem = "has a carriage return within it: expected lines that end with a line feed"
+            problem = "contains a carriage return, expected lines that end with a line feed"
         raise _BadRowError(begin, problem) from None
 
 
 def is_number(word: str) -> bool:
-    """Whether a cell holds a number, NaN and infinity among them.
+    """Whether a cell holds a number, including NaN and infinity.
 
     Examples
     --------
@@ -80,11 +82,11 @@ def is_number(word: str) -> bool:
         float(word)
     except ValueError:
         return False
-    return word.isascii() and "_" not in word  # which Python alone takes
+    return word.isascii() and "_" not in word  # underscores are a feature of Python
 
 
 def names_or_numbers(cells: list[str]) -> bool | None:
-    """Whether the first row of a table is a header; None where nobody can tell.
+    """Whether the first row of a table is a header; None if this is ambiguous.
 
     Examples
     --------
@@ -103,14 +105,14 @@ def names_or_numbers(cells: list[str]) -> bool | None:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns by their places in the file, from 0.
+    """Columns by position in the file, from 0.
 
     Attributes
     ----------
     kept : tuple of int
-        Those of X, in its order.
+        Columns of X, in its order.
     targets : tuple of int
-        Those that go to files of their own.
+        Columns to write to files of their own.
     """
 
     kept: tuple[int, ...]
@@ -120,22 +122,22 @@ class Columns:
 def choose_columns(
     path: Path, names: tuple[str, ...], width: int, options: EncodeOptions
 ) -> Columns:
-    """Find the columns that options name.
+    """Find the columns that options select.
 
     Parameters
     ----------
     path : Path
-        For errors.
+        Name of the file, for messages.
     names : tuple of str
-        Of all columns; empty where the file has no header.
+        Names of all columns; empty if the file has no header.
     width : int
-        How many columns there are.
+        Number of columns.
     options : EncodeOptions
 
     Raises
     ------
     InputError
-        There is no such column, one is named twice, or none is left.
+        A column does not exist or is listed twice, or none is left.
     """
 
     def find(option: str, words: Iterable[str | int]) -> list[int]:
@@ -148,18 +150,18 @@ def choose_columns(
     for option, found in (("columns", kept), ("target", targets)):
         if len(set(found)) < len(found):
             twice = next(at for at in found if found.count(at) > 1)
-            raise InputError(f"{option}: {named(twice, names)} of {path} is there twice")
+            raise InputError(f"{option}: {named(twice, names)} of {path} is listed twice")
     if len(targets) != len(options.target):
         raise InputError(f"target: expected one column of {path} for each file")
     gone = {*find("drop", options.drop or ()), *targets}
     kept = [at for at in kept if at not in gone]
     if not kept:
-        raise InputError(f"{path} has {width} columns, and none of them is left")
+        raise InputError(f"{path} has {width} columns, but none of them is left for X")
     return Columns(tuple(kept), tuple(targets))
 
 
 def named(at: int, names: tuple[str, ...]) -> str:
-    """A column as a person finds it: its number from 1, and its name."""
+    """Return the number of a column, from 1, and its name."""
     name = " ".join(names[at].split()) if at < len(names) else ""
     name = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
     return f"column {at + 1} ({name})" if name else f"column {at + 1}"
@@ -173,46 +175,47 @@ def _find(path: Path, option: str, word: str | int, names: tuple[str, ...], widt
             numbers = ", ".join(str(at + 1) for at in places)
             raise InputError(
                 f"{option} {text!r}: {path} has {len(places)} columns of this name, expected the "
-                f"number of one ({numbers})"
+                f"number of one of them ({numbers})"
             )
         return range(places[0], places[0] + 1)
-    between = _RANGE.fullmatch(text)
-    first, last = (int(end) for end in between.groups()) if between else (text, text)
-    if str(first).isdecimal() and str(last).isdecimal():
-        if not 1 <= int(first) <= int(last) <= width:
-            raise InputError(f"{option} {text!r}: {path} has columns 1 to {width}")
-        return range(int(first) - 1, int(last))
-    raise InputError(f"{option} {text!r}: {path} has no such column: {_what_there_is(text, names)}")
+    if found := _NUMBERS.fullmatch(text):
+        first, last = int(found[1]), int(found[2] or found[1])
+        if not 1 <= first <= last <= width:
+            raise InputError(f"{option} {text!r}: expected columns 1 to {width} of {path}")
+        return range(first - 1, last)
+    raise InputError(
+        f"{option} {shown(text)}: {path} has no such column: {_what_there_is(text, names)}"
+    )
 
 
 def _what_there_is(text: str, names: tuple[str, ...]) -> str:
     if not any(names):
-        return "it has no names of columns, expected numbers from 1"
+        return "columns have no names, expected numbers from 1 on"
     alike = (name for name in names if name.lower() == text.lower())
     if close := nearest(text, names) or next(alike, ""):
         return f"did you mean {close!r}?"
-    return f"it has {few(names, _LISTED)}"
+    return f"its columns are {few(names, _LISTED)}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TextTable(Unread):
-    """Rows of numbers as text.
+    """A table of numbers as text.
 
     Attributes
     ----------
     path : Path
     delimiter : str
-        One character; a blank for any white space.
+        One character; a space stands for any white space.
     names : tuple of str
-        Of all columns of the file; empty where it has no header.
+        Names of all columns of the file; empty if it has no header.
     width : int
-        How many columns the file has.
+        Number of columns of the file.
     kept : tuple of int
-        Those that are X, from 0.
+        Columns of X, from 0.
     first : int
-        The line of the header, or of the first row, from 1.
+        Line of the header, or of the first row, from 1.
     begin : tuple of int
-        Where numbers begin: a place in the file, in bytes, and its line.
+        Offset of the first numbers in bytes, and their line.
     """
 
     path: Path
@@ -229,7 +232,7 @@ class TextTable(Unread):
         for line, lines in self._whole_rows():
             try:
                 numbers = self._parsed(lines)
-            except (ValueError, _BadRowError):  # pandas does not say in which line
+            except (ValueError, _BadRowError):  # pandas does not name the line
                 raise InputError(self._problem(line, lines, dtype)) from None
             with np.errstate(over="ignore"):
                 if not np.isfinite(numbers.astype(dtype)).all():
@@ -239,19 +242,22 @@ class TextTable(Unread):
             done += len(numbers)
 
     def _whole_rows(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Lines that hold whole rows, some at a time, with the number of the first one."""
+        """Yield lines of complete rows, some at a time, with the number of the first one."""
         place, line = self.begin
         rest: list[bytes] = []
         warned = self.width == 1
         with self.path.open("rb") as file:
             file.seek(place)
+            size = os.fstat(file.fileno()).st_size
             while new := file.readlines(_TOGETHER_BYTES):
+                if self.watch is not None:
+                    self.watch(file.tell(), size)
                 for at, text in enumerate(new):
                     if b"#" in text and text.lstrip().startswith(b"#"):
                         if not warned and self._is_like_a_row(text):
                             warnings.warn(
-                                f"{self.path}: line {line + len(rest) + at} and others that begin "
-                                "with # are taken for comments",
+                                f"{self.path}: line {line + len(rest) + at} and other lines that "
+                                "begin with # are skipped as comments",
                                 stacklevel=2,
                             )
                             warned = True
@@ -264,18 +270,18 @@ class TextTable(Unread):
                 yield line, lines[:end]
                 line += end
         if rest:
-            raise InputError(f"{self.path}: line {line} opens a quote that no line closes")
+            raise InputError(f"{self.path}: line {line} opens a quote that is never closed")
 
     def _is_like_a_row(self, line: bytes) -> bool:
         return any(len(row) == self.width for _, _, row in _rows([line], self.delimiter))
 
     def _end_of_rows(self, lines: list[bytes]) -> int:
-        """How many of these lines there are without a last row that is not at its end."""
+        """Return the number of lines without an incomplete last row."""
         if not any(b'"' in line for line in lines):
             return len(lines)
         try:
             ((begin, _, row),) = deque(_rows([*lines, _END], self.delimiter), maxlen=1)
-        except _BadRowError:  # it is found again, and said, when the row is parsed
+        except _BadRowError:  # reported when the row is parsed
             return len(lines)
         return len(lines) if row == [_END.decode()] else begin
 
@@ -285,7 +291,7 @@ class TextTable(Unread):
         Raises
         ------
         ValueError
-            Not all rows have the width of the table, or a cell is no number.
+            A row has another number of columns, or a cell is not a number.
         """
         columns = [*self.kept, *(at for at, _ in self.targets)]
         rows = [line for line in lines if not line.isspace()]
@@ -302,7 +308,7 @@ class TextTable(Unread):
         import pandas
 
         version = tuple(map(int, pandas.__version__.split(".")[:2]))
-        # One column whatever the width: each column of a frame takes time.
+        # One column for all cells, because each column of a frame takes time.
         frame = pandas.read_csv(
             BytesIO(cells),
             header=None,
@@ -310,16 +316,16 @@ class TextTable(Unread):
             na_filter=False,
             skip_blank_lines=False,
             quoting=csv.QUOTE_NONE,
-            encoding="latin-1",  # which any text is; numbers are ASCII
+            encoding="latin-1",  # accepts any bytes; numbers are ASCII
             **({} if version >= _EXACT else {"float_precision": "round_trip"}),
         )
-        if frame.shape != (len(rows) * len(columns), 1):  # as with a line break within a cell
+        if frame.shape != (len(rows) * len(columns), 1):  # for example, a line break in a cell
             raise ValueError
         numbers: NDArray[Any] = frame.to_numpy().reshape(len(rows), len(columns))
         return numbers
 
     def _plain_cells(self, rows: list[bytes]) -> bytes:
-        """Cells of rows without quotes, a line for each."""
+        """Return the cells of rows without quotes, one per line."""
         if self.delimiter == " ":
             if any(len(row.split()) != self.width for row in rows):
                 raise ValueError
@@ -330,53 +336,54 @@ class TextTable(Unread):
         return b"\n".join([row.rstrip(b"\r\n") for row in rows]).replace(separator, b"\n")
 
     def _problem(self, line: int, lines: list[bytes], dtype: np.dtype[Any]) -> str:
-        """What is wrong with the first bad row."""
+        """Return what is wrong with the first bad row."""
         targets = [at for at, _ in self.targets]
         try:
             for begin, _, row in _rows(lines, self.delimiter):
                 if len(row) != self.width:
                     is_other = self.delimiter == "," and any(";" in cell for cell in row)
                     return (
-                        f"{self.path} is no table: line {line + begin} has "
-                        f"{plural(len(row), 'column')}, line {self.first} has {self.width}"
+                        f"{self.path}: line {line + begin} has {plural(len(row), 'column')}, but "
+                        f"line {self.first} has {self.width}"
                         f"{' (or --delimiter semicolon, and decimal points)' if is_other else ''}"
                     )
                 for at in sorted({*self.kept, *targets}):
-                    cell = row[at].strip()
+                    cell = row[at].strip(whitespace)  # a no-break space is not white space here
                     place = f"line {line + begin}, {named(at, self.names)}"
                     if not is_number(cell):
                         return (
-                            f"{self.path} is no table of numbers: {place} is {_shown(cell)}, "
-                            f"expected a number{_advice(cell, self.delimiter)}"
+                            f"{self.path}: {place} is {_shown(cell)}, expected a number"
+                            f"{_advice(cell, self.delimiter)}; --drop {at + 1} leaves this column "
+                            "out, --columns chooses others"
                         )
                     with np.errstate(over="ignore"):
                         is_finite = np.isfinite(np.float64(cell).astype(dtype))
                     if not is_finite:
                         is_target = ", a target" if at in targets else ""
                         return (
-                            f"{self.path} holds {np.float64(cell)} at {place}{is_target}: "
-                            f"expected finite numbers that fit {dtype}"
+                            f"{self.path} holds {np.float64(cell)} at {place}{is_target}, "
+                            f"expected finite numbers in the range of {dtype}"
                         )
         except _BadRowError as error:
-            return f"{self.path} is no table: line {line + error.line} {error}"
-        return f"{self.path} is no table of numbers after line {line}"
+            return f"{self.path}: line {line + error.line} {error}"
+        return f"{self.path} cannot be read as a table of numbers after line {line}"
 
 
 def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
-    """Look at the first row of a table, and find its columns.
+    """Read the first row of a table, and find its columns.
 
     Parameters
     ----------
     path : Path
     delimiter : str
-        By the name of the file.
+        Delimiter that the name of the file implies.
     options : EncodeOptions
 
     Raises
     ------
     InputError
-        It cannot be read, nobody can say whether its first row is a header, or `options` do not
-        fit.
+        The file cannot be read, it is ambiguous whether its first row is a header, or `options` do
+        not fit.
     """
     between = options.delimiter or delimiter
     try:
@@ -394,8 +401,8 @@ def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
     if 0 in chosen.kept and len(names) > 1 and names[0] in _UNNAMED:
         called = f"the name {names[0]}" if names[0] else "no name"
         warning = (
-            f"{path}: column 1 has {called}, as the index of a data frame has: it is a column of X "
-            "now, --drop 1 leaves it out"
+            f"{path}: column 1 has {called}, like the index of a data frame, and becomes a column "
+            "of X: use --drop 1 to leave it out"
         )
     files = (Path(file) for _, file in options.target)
     return TextTable(
@@ -418,17 +425,17 @@ def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
 
 
 def _begin(file: BinaryIO) -> int:
-    """Go to where text begins, behind a byte order mark."""
+    """Skip a byte order mark."""
     file.seek(0)
     file.seek(len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0)
     return file.tell()
 
 
 def _first_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, list[str], int]:
-    """The line of the first row, its cells, and the line after it; the file is read so far."""
+    """Read the first row; return its line, its cells, and the next line."""
     start = file.read(3)
     if start[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) or b"\0" in start:
-        raise InputError(f"{path} is UTF-16 or no text: expected a table in UTF-8")
+        raise InputError(f"{path} is UTF-16 or binary, expected a text table in UTF-8")
     _begin(file)
 
     def lines() -> Iterator[bytes]:
@@ -437,7 +444,7 @@ def _first_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, list[st
             is_between = not line.strip() or line.lstrip().startswith(b"#")
             size += 0 if is_between else len(line)
             if size > max(_MOST_IN_QUOTES, len(line)):
-                raise InputError(f"{path}: its first row opens a quote that no line closes")
+                raise InputError(f"{path}: its first row opens a quote that is never closed")
             yield b"\n" if is_between else line
 
     try:
@@ -454,13 +461,13 @@ def _is_header(path: Path, line: int, cells: list[str], delimiter: str, given: b
         return bool(given)
     found = names_or_numbers(cells)
     if found and any(_advice(cell, delimiter) for cell in cells):
-        found = None  # they look like numbers of another delimiter
+        found = None  # these names look like numbers with another delimiter
     if found is None:
         at = next(at for at, cell in enumerate(cells) if not is_number(cell))
         what = "numbers and" if any(map(is_number, cells)) else "no names:"
         raise InputError(
             f"{path}: line {line} has {what} {_shown(cells[at])} in column {at + 1}: "
-            "--header yes takes it for the names of columns, --header no for numbers"
+            "use --header yes if this row has the names of columns, --header no if it has numbers"
             f"{_advice(cells[at], delimiter)}"
         )
     return found
@@ -471,11 +478,11 @@ def _shown(cell: str) -> str:
 
 
 def _advice(cell: str, delimiter: str) -> str:
-    """What a cell that is no number looks like, if it looks like something."""
+    """Return advice on a cell that is not a number, or an empty text."""
     for other, name in (("\t", "tab"), (";", "semicolon"), (",", "comma"), ("|", "pipe")):
         parts = cell.split(other)
         if other != delimiter and len(parts) > 1 and all(map(is_number, parts)):
             if other == "," and len(parts) == 2:
-                return " (decimal points, not commas)"
+                return " (with a decimal point, not a comma)"
             return f" (or --delimiter {name})"
     return ""

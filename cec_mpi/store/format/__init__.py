@@ -1,1 +1,1 @@
-"""What a store is on disk: manifest, shards, blocks and their checksums."""
+"""Format of a store on disk: manifest, shards, blocks and their checksums."""

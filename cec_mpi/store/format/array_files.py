@@ -1,4 +1,4 @@
-"""Small arrays beside the shards, in ``.npy`` files that are doubted until they are checked."""
+"""Small arrays beside the shards, in ``.npy`` files that are validated strictly."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def publish_pieces(
     dtype: np.dtype[Any],
     pieces: Iterable[NDArray[Any]],
 ) -> str:
-    """Write an array that is too large for memory, perhaps, and a copy of it.
+    """Write an array that may be too large for memory, and a copy of it.
 
     Parameters
     ----------
     directory : Path
     name : str
     shape, dtype
-        Of the array.
+        Shape and dtype of the array.
     pieces : iterable of ndarray
-        Its numbers, from the first to the last.
+        Numbers of the array, in order.
 
     Returns
     -------
     str
-        Checksum of the numbers: XXH3, 128 bits.
+        Checksum of the numbers (XXH3, 128 bits).
     """
     kind = dtype.newbyteorder("<")
     digest = xxhash.xxh3_128()
@@ -67,7 +67,7 @@ def publish_pieces(
 
 
 def copy_file(path: Path, other: Path) -> None:
-    """Put what is in a file in the place of another at once."""
+    """Replace a file atomically by a copy of another."""
     with os.fdopen(open_regular(path), "rb") as file, replacing(other) as (descriptor, _):
         place = 0
         while data := file.read(_TOGETHER_BYTES):
@@ -76,12 +76,12 @@ def copy_file(path: Path, other: Path) -> None:
 
 
 def with_copy(name: str) -> tuple[str, str]:
-    """A file that the manifest names, and its copy."""
+    """Return the name of a file in the manifest, and that of its copy."""
     return name, name.replace(".npy", ".copy.npy")
 
 
 class ArrayFile:
-    """A file with an array of the shape that a manifest says, open for reading.
+    """An open file with an array whose shape the manifest states.
 
     Parameters
     ----------
@@ -92,9 +92,9 @@ class ArrayFile:
     Raises
     ------
     DamagedStoreError
-        It is missing, or another array; says what was found, without the name.
+        The file is missing or holds another array. The message does not name it.
     ShortageError
-        The process or the computer is short of something.
+        The process or the computer lacks a resource.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
@@ -128,12 +128,12 @@ class ArrayFile:
             raise DamagedStoreError(f"{size} bytes, expected {expected}")
 
     def row(self, number: int) -> NDArray[Any]:
-        """One row, from 0."""
+        """Return one row; numbers start at 0."""
         width = self._shape[1]
         return self._numbers(width * number, width)
 
     def sum(self) -> str:
-        """Checksum of its numbers, as `publish_pieces` gives it."""
+        """Return the checksum of the numbers, as `publish_pieces` does."""
         digest = xxhash.xxh3_128()
         count = int(np.prod(self._shape))
         together = _TOGETHER_BYTES // self._dtype.itemsize
@@ -142,14 +142,14 @@ class ArrayFile:
         return digest.hexdigest()
 
     def columns(self, start: int, stop: int) -> NDArray[Any]:
-        """Columns ``start..stop`` of all rows."""
+        """Return columns ``start..stop`` of all rows."""
         width = self._shape[1]
         return np.stack(
             [self._numbers(k * width + start, stop - start) for k in range(self._shape[0])]
         )
 
     def array(self) -> NDArray[Any]:
-        """All of it."""
+        """Return the whole array."""
         return self._numbers(0, int(np.prod(self._shape))).reshape(self._shape)
 
     def _numbers(self, first: int, count: int) -> NDArray[Any]:
@@ -160,7 +160,7 @@ class ArrayFile:
             refuse_shortage(error, "a file of a store")
             raise DamagedStoreError(why_unreadable(error)) from None
         if got < numbers.nbytes:
-            raise DamagedStoreError("cut off")
+            raise DamagedStoreError("truncated")
         return numbers
 
     def __enter__(self) -> ArrayFile:

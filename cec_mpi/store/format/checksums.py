@@ -1,7 +1,7 @@
-"""Checksums of blocks: XXH3, 64 bits each, in one array of a row per machine.
+"""Checksums of blocks (XXH3, 64 bits), in one array with a row for each machine.
 
-The manifest holds a 128-bit XXH3 of each row, so the array itself can be checked, and made
-again from shards that are whole.
+The manifest holds a 128-bit XXH3 of each row. So the array itself can be checked, and rebuilt from
+good shards.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Sums = NDArray[np.uint64]
 
 
 def block_sum(data: Any) -> int:
-    """Checksum of the bytes of a block."""
+    """Return the checksum of the bytes of a block."""
     return int(xxhash.xxh3_64_intdigest(data))
 
 
 def row_sum(sums: Sums) -> str:
-    """Checksum of the checksums of one shard, for the manifest."""
+    """Return the checksum of the checksums of one shard, for the manifest."""
     return str(xxhash.xxh3_128_hexdigest(np.ascontiguousarray(sums, dtype="<u8").data))
 
 
@@ -40,10 +40,10 @@ def publish_checksums(directory: Path, name: str, sums: Sums) -> None:
 def publish_generation(
     directory: Path, manifest: Manifest, code: MDSCode, shards: tuple[ShardEntry, ...], sums: Sums
 ) -> Manifest:
-    """Put the next manifest of a store in the place of this one, with its checksums.
+    """Replace the manifest of a store, and write the checksums that it names.
 
-    The checksums that this one names stay beside the new ones, for jobs that have just
-    read it; those before them go.
+    The checksums that the old manifest names stay, for jobs that have just read it. Older ones are
+    deleted.
     """
     changed = replace(
         manifest, code=code, shards=shards, checksums=checksums_name(manifest.generation + 1)
@@ -56,15 +56,15 @@ def publish_generation(
 
 
 def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str, str]]:
-    """All checksums that can be had, from the file or its copy.
+    """Read all checksums that are good, from the file or its copy.
 
     Returns
     -------
     sums : (N, blocks) ndarray of uint64
-        Each row from a file where it is as the manifest says; else as it is in the first
-        one, and zeros where there is none.
+        Each row comes from a file in which it matches the manifest. If there is none, it comes from
+        the first file, or is zero.
     problems : dict of str to str
-        By file what is wrong with it.
+        Problems by name of file.
     """
     sums = np.zeros((manifest.code.machines, manifest.grid.count), np.uint64)
     trusted = np.zeros(len(sums), dtype=bool)
@@ -91,13 +91,12 @@ def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str,
 
 
 def read_rows(directory: Path, manifest: Manifest, least: int) -> Sums:
-    """The checksums of all shards, (N, blocks); zeros where they are damaged.
+    """Return the checksums of all shards, (N, blocks), with zeros for damaged ones.
 
     Raises
     ------
     DamagedStoreError
-        Those of fewer than `least` machines are as the manifest says, in the file or in
-        its copy.
+        The checksums of fewer than `least` machines match the manifest, in the file or its copy.
     """
     sums, _ = read_checksums(directory, manifest)
     shards = enumerate(manifest.shards, start=1)
@@ -109,12 +108,12 @@ def read_rows(directory: Path, manifest: Manifest, least: int) -> Sums:
 
 
 def read_row(directory: Path, manifest: Manifest, machine: int) -> Sums:
-    """The checksums of one shard, from the file or its copy.
+    """Return the checksums of one shard, from the file or its copy.
 
     Raises
     ------
     DamagedStoreError
-        They are as the manifest says in neither.
+        They match the manifest in neither.
     """
     for name in with_copy(manifest.checksums):
         try:
@@ -131,7 +130,7 @@ def _damaged(directory: Path, manifest: Manifest, machine: int) -> str:
     names = " and ".join(with_copy(manifest.checksums))
     return (
         f"{directory}: the checksums of machine {machine} are missing or altered in {names} "
-        f"(cec-mpi repair {directory} mends that)"
+        f"(cec-mpi repair {directory} restores them)"
     )
 
 

@@ -1,10 +1,10 @@
-"""How a shard is cut into blocks: the units of products, checksums and repair.
+"""The blocks of a shard, which are the units of encoding, checksums and repair.
 
-A shard is R rows of r numbers. A block is some whole rows, or where rows are long a piece
-of one row, so it is contiguous in the file. Block k of every shard is computed from the
-same entries of X, in one matrix product of its own. BLAS rounds a product differently when
-its shape is different; the shapes depend on the grid alone, which stands in the manifest,
-and so the bytes of a store do not depend on ranks, threads or memory.
+A shard has R rows of r numbers. A block consists of whole rows or, if rows are long, of a part of
+one row, so it is contiguous in the file. Block k of every shard is computed from the same entries
+of X, in one matrix product. BLAS rounds products of different shapes differently. The shapes depend
+only on the grid, which is in the manifest, so the bytes of a store do not depend on ranks, threads
+or memory.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Block:
     Attributes
     ----------
     number : int
-        From 0, in the order of the file.
+        Number of the block from 0, in the order of the file.
     start, stop, left, right : int
     offset : int
-        Where it begins in the data of the file, in numbers.
+        Offset in the data of the file, in numbers.
     """
 
     number: int
@@ -39,13 +39,13 @@ class Block:
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """Number of entries."""
         return (self.stop - self.start) * (self.right - self.left)
 
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Blocks that are worked on together: block rows ``top..bottom`` of one span of columns."""
+    """Blocks that are processed together: block rows ``top..bottom`` of one span of columns."""
 
     top: int
     bottom: int
@@ -61,7 +61,7 @@ class Grid:
     rows, columns : int
         Shape (R, r) of a shard.
     block_rows, block_columns : int
-        Shape of a block, but at the edges; one of them is all columns or one row.
+        Shape of a block, except at the edges. A block has all columns, or one row.
     """
 
     rows: int
@@ -71,21 +71,21 @@ class Grid:
 
     @property
     def down(self) -> int:
-        """Blocks from the first row to the last."""
+        """Number of blocks from the first row to the last."""
         return -(-self.rows // self.block_rows)
 
     @property
     def across(self) -> int:
-        """Blocks from the first column to the last."""
+        """Number of blocks from the first column to the last."""
         return -(-self.columns // self.block_columns)
 
     @property
     def count(self) -> int:
-        """Blocks of a shard."""
+        """Number of blocks of a shard."""
         return self.down * self.across
 
     def block(self, number: int) -> Block:
-        """One block."""
+        """Return one block."""
         row, span = divmod(number, self.across)
         start, left = row * self.block_rows, span * self.block_columns
         return Block(
@@ -98,19 +98,19 @@ class Grid:
         )
 
     def of_rows(self, start: int, stop: int) -> range:
-        """Numbers of the blocks that hold these rows."""
+        """Return the numbers of the blocks that hold these rows."""
         first, last = start // self.block_rows, -(-stop // self.block_rows)
         return range(first * self.across, last * self.across)
 
     def blocks(self, rectangle: Rectangle) -> Iterator[Block]:
-        """The blocks of a rectangle, from its first row to its last."""
+        """Return the blocks of a rectangle, from its first row to its last."""
         for row in range(rectangle.top, rectangle.bottom):
             yield self.block(row * self.across + rectangle.span)
 
     def rectangles(self, most_numbers: int, together: int = 1) -> list[Rectangle]:
-        """All blocks, together where that is not more than so many numbers.
+        """Return all blocks in rectangles of at most `most_numbers` entries.
 
-        Heights are multiples of so many blocks, but at the end.
+        Heights are multiples of `together` blocks, except at the end.
         """
         width = min(self.block_columns, self.columns)
         height = max(1, most_numbers // (self.block_rows * width))
@@ -123,16 +123,16 @@ class Grid:
 
 
 def make_grid(rows: int, columns: int, itemsize: int, together: int) -> Grid:
-    """The grid for a new store.
+    """Return the grid of a new store.
 
     Parameters
     ----------
     rows, columns : int
         Shape (R, r) of a shard.
     itemsize : int
-        Bytes of a number.
+        Bytes per entry.
     together : int
-        Parts of X and shards, L + N: the same block of all of them is in memory at once.
+        Number of parts of X and shards, L + N, of which the same block is in memory at once.
 
     Examples
     --------

@@ -1,9 +1,8 @@
-"""The manifest of a store: what the shards are and how they were coded.
+"""The manifest of a store: its shards, and how they were coded.
 
-``manifest.json`` is written last, so a directory that has one is a whole store. A person
-can read it; Python and any other correct JSON reader give back the generator matrix bit
-for bit, because its numbers are written with as many digits as they need. Every field is
-described in ``docs/reference/store.md``.
+``manifest.json`` is written last, so a directory with a manifest is a complete store. It is
+readable text. Correct JSON readers give back the generator matrix bit for bit, because its numbers
+are written with all digits. ``docs/reference/store.md`` describes every field.
 """
 
 from __future__ import annotations
@@ -70,19 +69,19 @@ _NAMED = 5  # intervals of rows that a message names
 
 
 def check_sizes(directory: Path, manifest: Manifest, needed: bool = True) -> None:
-    """Check that some file is as large as a manifest of many blocks says.
+    """Check that at least one file has the size that a manifest of many blocks states.
 
     Parameters
     ----------
     directory : Path
     manifest : Manifest
     needed : bool
-        Refuse it also where there are no files: this process is going to read them.
+        Whether to raise also if files are missing, because this process will read them.
 
     Raises
     ------
     DamagedStoreError
-        Says what there is.
+        Names a file, its size and the expected size.
     """
     blocks = manifest.grid.count * manifest.code.machines
     if blocks <= _FEW:
@@ -96,8 +95,8 @@ def check_sizes(directory: Path, manifest: Manifest, needed: bool = True) -> Non
         name = next(iter(found or expected))
         what = f"{found[name]} bytes" if found else "missing"
         raise DamagedStoreError(
-            f"{directory / MANIFEST} is damaged: no file is as large as it says, {name} is {what}, "
-            f"expected {expected[name]}"
+            f"{directory / MANIFEST} is damaged: no file has the size that it states, {name} is "
+            f"{what}, expected {expected[name]} bytes"
         )
 
 
@@ -109,7 +108,7 @@ def _size(path: Path) -> int | None:
 
 
 def manifest_of(content: dict[str, Any]) -> Manifest:
-    """Return the manifest with this content, apart from its checksum and version.
+    """Return the manifest with this content, without checksum and version.
 
     Raises
     ------
@@ -188,10 +187,10 @@ def _generator(rows: Any) -> NDArray[np.float64]:
 
 
 def _machines(numbers: Any, count: int, machines: int) -> tuple[int, ...]:
-    """Return this many different machines."""
+    """Return `count` different machines, or raise."""
     right = isinstance(numbers, (list, tuple)) and all(type(n) is int for n in numbers)
     if not right or len(set(numbers)) != len(numbers) or len(numbers) != count:
-        raise ValueError(f"{shown(numbers)} are not {count} different machines")
+        raise ValueError(f"machines {shown(numbers)}: expected {count} different ones")
     if not all(1 <= n <= machines for n in numbers):
         raise ValueError(f"machines {shown(numbers)}: expected numbers from 1 to {machines}")
     return tuple(numbers)
@@ -226,7 +225,7 @@ def _sensitivity(content: dict[str, Any]) -> Sensitivity:
 
 
 def _is_count(stated: Conditioning | Sensitivity, sets: int) -> bool:
-    """Whether so many sets can have been measured: all of them, or a sample."""
+    """Whether this number of sets is possible: all of them, or a sample."""
     return stated.measured == sets if stated.complete else 1 <= stated.measured <= sets
 
 
@@ -255,7 +254,7 @@ def _shard_entry(content: dict[str, Any]) -> ShardEntry:
 def _column_names(names: Any, columns: int) -> tuple[str, ...]:
     good = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if not good or len(names) not in (0, columns):
-        raise ValueError(f"column_names has no name for each of {columns} columns")
+        raise ValueError(f"column_names: expected {columns} names, one for each column")
     return tuple(names)
 
 
@@ -303,13 +302,13 @@ def _check(manifest: Manifest, content: dict[str, Any]) -> None:
 
 
 def _header_like(manifest: Manifest) -> str:
-    """The header itself where it says what it must: other versions of NumPy may pad it."""
+    """Return the header if it is equivalent: other versions of NumPy pad it differently."""
     try:
         file = io.BytesIO(manifest.header.encode("latin-1"))
         version = np.lib.format.read_magic(file)
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
         rest = file.read()
-    except Exception:  # it is parsed as Python: it can raise anything
+    except Exception:  # the header is parsed as Python, which can raise anything
         version, shape, fortran, dtype, rest = (0, 0), (), False, np.dtype(object), b""
     expected = (manifest.rows_per_shard, manifest.columns)
     little = np.dtype(manifest.dtype).newbyteorder("<")
@@ -319,27 +318,27 @@ def _header_like(manifest: Manifest) -> str:
 
 
 def shard_name(machine: int) -> str:
-    """File name of the shard of a machine (numbers from 1)."""
+    """Return the file name of the shard of a machine (numbers start at 1)."""
     return f"shard-{machine:04d}.npy"
 
 
 def checksums_name(generation: int) -> str:
-    """File name of the checksums of all blocks; each repair makes the next generation."""
+    """Return the file name of all checksums; each repair writes the next generation."""
     return f"checksums-{generation}.npy"
 
 
 def rows_per_shard(rows: int, recovery: int) -> int:
-    """R: the rows q of X in L equal parts, the last one padded."""
+    """Return R: the q rows of X are divided into L equal parts, the last one padded."""
     return -(-rows // recovery)
 
 
 def shard_header(rows: int, columns: int, dtype: str) -> str:
-    """The first bytes of each shard file, up to its data, as Latin-1 text."""
+    """Return the header of each shard file, as Latin-1 text."""
     return array_header((rows, columns), dtype)
 
 
 def array_header(shape: tuple[int, ...], dtype: str) -> str:
-    """The first bytes of an ``.npy`` file, up to its data, as Latin-1 text."""
+    """Return the header of an ``.npy`` file, as Latin-1 text."""
     return npy_header(shape, np.dtype(dtype).newbyteorder("<")).decode("latin-1")
 
 
@@ -350,10 +349,10 @@ class Rebuilt:
     Attributes
     ----------
     start, stop : int
-        The rows, `stop` excluded.
+        Rows; `stop` is excluded.
     error_bound : float
-        How far an entry may be from what `encode` would have computed without rounding,
-        relative to the largest entry of X at the same place of its L parts.
+        Upper bound of the difference between an entry and its value in exact arithmetic, relative
+        to the largest of the L entries of X that are coded together there.
     """
 
     start: int
@@ -363,18 +362,18 @@ class Rebuilt:
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """What the manifest says of one shard file.
+    """Entry of the manifest for one shard file.
 
     Attributes
     ----------
     file : str
-        Name within the store.
+        Name in the store.
     bytes : int
         Size of the file.
     xxh3_128 : str
-        Checksum of the checksums of its blocks: as long as it holds, each of them does.
+        Checksum of the checksums of its blocks.
     rebuilt : tuple of Rebuilt
-        Rows that `encode` did not write, ascending.
+        Rows that were computed from other shards, in ascending order.
     """
 
     file: str
@@ -385,14 +384,14 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """What the manifest says of an array beside the shards, which has a copy.
+    """Entry of the manifest for an array beside the shards, which has a copy.
 
     Attributes
     ----------
     file : str
         Name within the store.
     xxh3_128 : str
-        Checksum of its numbers.
+        Checksum of the numbers.
     """
 
     file: str
@@ -401,7 +400,7 @@ class ArrayEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A store without its data.
+    """Description of a store.
 
     Attributes
     ----------
@@ -410,26 +409,25 @@ class Manifest:
     dtype : str
         ``"float32"`` or ``"float64"``.
     rounded : bool
-        Whether numbers of X may have been rounded to this dtype.
+        Whether entries of X may have been rounded to this dtype.
     code : MDSCode
-        With the generator matrix, N and L.
+        Code, with the generator matrix, N and L.
     grid : Grid
-        The blocks of each shard, and with them R: X was padded with zero rows to L R.
+        Blocks of each shard, which also give R. X was padded with rows of zeros to L R rows.
     header : str
-        The first bytes of each shard file, up to its data, as Latin-1 text.
-    checksums : str
-        Name of the file with the checksums of all blocks.
+        Header of each shard file, as Latin-1 text.checksums : str Name of the file of checksums of
+        all blocks.
     shards : tuple of ShardEntry
-        Machines 1..N.
+        Shards of machines 1..N.
     column_sizes : ArrayEntry
-        How large the numbers are that were encoded, by column.
+        Sizes of the encoded entries, by column.
     row_exponents : ArrayEntry or None
-        Powers of two that rows of X were divided by; None where they are as they were.
+        Powers of two by which rows of X were divided; None if they were not.
     sensitivity : Sensitivity or None
-        How small an error the answers of more than L machines show; None in stores that
-        were written before this was measured.
+        Smallest error that the answers of more than L machines reveal; None in old stores, in which
+        it was not measured.
     column_names : tuple of str
-        Of the columns of X, if the table that was encoded had a header.
+        Names of the columns of X, if the encoded table had a header.
     """
 
     rows: int
@@ -451,22 +449,22 @@ class Manifest:
 
     @property
     def summary(self) -> str:
-        """What the store holds, in a few words."""
+        """Short description of the store."""
         return f"{self.rows}x{self.columns} {self.dtype}, {self.code.summary}"
 
     @property
     def rows_per_shard(self) -> int:
-        """R."""
+        """Number of rows of each shard, R."""
         return self.grid.rows
 
     @property
     def generation(self) -> int:
-        """How often checksums were written, from 1."""
+        """Number of times that checksums were written, from 1."""
         return int(self.checksums.removeprefix("checksums-").removesuffix(".npy"))
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a number in the shards."""
+        """Bytes of an entry of the shards."""
         return np.dtype(self.dtype).itemsize
 
     @property
@@ -475,15 +473,15 @@ class Manifest:
         return self.place(self.grid.rows * self.columns)
 
     def place(self, number: int) -> int:
-        """Where in a shard file a number of its data is, in bytes."""
+        """Return the offset of an entry in a shard file, in bytes."""
         return len(self.header) + number * self.itemsize
 
     def size_of(self, blocks: Iterable[Block]) -> int:
-        """Bytes of these blocks in all shards together."""
+        """Return the size of these blocks in all shards together, in bytes."""
         return sum(block.size for block in blocks) * self.itemsize * self.code.machines
 
     def to_json(self) -> str:
-        """The text of ``manifest.json``."""
+        """Return the text of ``manifest.json``."""
         code = self.code
         content: dict[str, Any] = {
             "format": FORMAT,
@@ -531,20 +529,20 @@ class Manifest:
 
 
 def own_sum(content: dict[str, Any]) -> str:
-    """Checksum of all that a manifest says, however the text is spaced."""
-    import hashlib  # now: machines, which are sent a manifest, do not need it
+    """Return the checksum of the content of a manifest, whatever its white space."""
+    import hashlib  # here, because machines do not need it
 
     rest = {name: value for name, value in content.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def store_dtype(name: str | None, source: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of the shards: as asked for, else float32 for up to 32-bit floats.
+    """Return the dtype of shards: the given one, or float32 for floats of up to 32 bits.
 
     Raises
     ------
     InputError
-        A dtype that stores do not have.
+        Stores cannot have this dtype.
     """
     if name is None:
         return np.dtype("float32" if source.kind == "f" and source.itemsize <= 4 else "float64")
@@ -554,7 +552,7 @@ def store_dtype(name: str | None, source: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def rows_of(blocks: Iterable[int], manifest: Manifest) -> str:
-    """The rows of a shard that these blocks hold, as a text."""
+    """Return the rows of a shard that these blocks hold, as text."""
     starts: list[list[int]] = []
     for number in sorted(blocks):
         block = manifest.grid.block(number)
@@ -568,9 +566,9 @@ def rows_of(blocks: Iterable[int], manifest: Manifest) -> str:
 
 
 def publish_manifest(directory: Path, manifest: Manifest) -> None:
-    """Make this the manifest of a store, at once, and its copy just before.
+    """Write the manifest of a store atomically, after its copy.
 
-    What it names must be on the disk before. The journal of an encode is over with it.
+    The files that it names must be on disk already. The journal of an encode is deleted.
     """
     data = manifest.to_json().encode()
     publish(directory / MANIFEST_COPY, data)
@@ -579,7 +577,7 @@ def publish_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def remove_journal(directory: Path) -> None:
-    """Remove what only an incomplete store needs."""
+    """Remove files that only an incomplete store needs."""
     for name in JOURNAL:
         (directory / name).unlink(missing_ok=True)
 
@@ -590,27 +588,28 @@ def read_manifest(directory: Path) -> Manifest:
     Raises
     ------
     StoreError
-        There is no store, or it is not one that this version reads, or its encode was
-        interrupted.
+        The directory is not a store, this version cannot read it, or its encode was interrupted.
     DamagedStoreError
-        The manifest was altered, or is missing beside a good copy of it.
+        The manifest was altered, or is missing while its copy is good.
     """
     try:
         mode = directory.stat().st_mode
     except (OSError, ValueError):  # or a name that no file can have
         raise StoreError(
-            f"{directory}: no such store (expected a directory that encode made)"
+            f"{directory} does not exist, expected a store (a directory made by cec-mpi encode)"
         ) from None
     if not stat.S_ISDIR(mode):
-        raise StoreError(f"{directory} is {kind_of(mode)}: expected a directory that encode made")
+        raise StoreError(
+            f"{directory} is {kind_of(mode)}, expected a store (a directory made by cec-mpi encode)"
+        )
     try:
         return parse_manifest(directory / MANIFEST)
     except FileNotFoundError:
         if (directory / INCOMPLETE).exists() or not (directory / MANIFEST_COPY).exists():
             raise StoreError(_no_manifest(directory)) from None
         raise DamagedStoreError(
-            f"{directory} has lost its {MANIFEST}: cec-mpi repair {directory} restores it "
-            f"from {MANIFEST_COPY}"
+            f"{MANIFEST} is missing in {directory}: cec-mpi repair {directory} restores it from "
+            f"{MANIFEST_COPY}"
         ) from None
 
 
@@ -621,7 +620,7 @@ def _no_manifest(directory: Path) -> str:
     except FileNotFoundError:
         return f"{directory} is not a store: it has no {MANIFEST}"
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return f"{directory} is incomplete, and its {INCOMPLETE} is damaged: encode it anew"
+        return f"{directory} is incomplete, and its {INCOMPLETE} is damaged: encode X again"
 
 
 def parse_manifest(path: Path) -> Manifest:
@@ -630,9 +629,9 @@ def parse_manifest(path: Path) -> Manifest:
     Raises
     ------
     FileNotFoundError
-        There is none.
+        The file does not exist.
     StoreError
-        It cannot be read, or is not one that this version reads.
+        It cannot be read, or this version does not support it.
     DamagedStoreError
         It was altered.
     """
@@ -641,7 +640,7 @@ def parse_manifest(path: Path) -> Manifest:
     except FileNotFoundError:
         raise
     except NotAFileError as error:
-        raise StoreError(f"{path} is {error.kind}: expected a file") from None
+        raise StoreError(f"{path} is {error.kind}, expected a file") from None
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -651,7 +650,7 @@ def parse_manifest(path: Path) -> Manifest:
     version = content.get("version")
     if type(version) is not int or version != VERSION:
         raise StoreError(
-            f"{path} has version {shown(version)}: this program reads version {VERSION}"
+            f"{path} has version {shown(version)}, but this version of cec_mpi reads only {VERSION}"
         )
     try:
         if content.get("sha256") != own_sum(content):

@@ -1,7 +1,7 @@
-"""How large numbers of X are: powers of two that rows were divided by, and sizes of columns.
+"""Scaling of rows by powers of two, and sizes of columns.
 
-Row k of part l of X is ``2 ** e[l, k]`` times the row that was encoded. Nothing else says what
-the exponents are, so they have a copy.
+Row k of part l of X is ``2 ** e[l, k]`` times the encoded row. The exponents cannot be computed
+from the shards, so there is a copy of them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _MOST = 1100  # more than any exponent of float64
 
 @dataclass(frozen=True)
 class Scaling:
-    """How X was scaled before it was encoded, and how large its columns are then.
+    """How rows of X were scaled before encoding, and how large the columns are after it.
 
     Attributes
     ----------
     exponents : (L, R) ndarray of int16, or None
-        Row k of part l of X is ``2 ** exponents[l, k]`` times the row that was encoded; None
-        where all rows are as they were. `ZEROS` for rows of zeros.
+        Row k of part l of X is ``2 ** exponents[l, k]`` times the encoded row. `ZEROS` for rows of
+        zeros; None if rows were not scaled.
     largest : (r,) ndarray of float64
-        The largest absolute value in each column of the matrix that was encoded.
+        Largest absolute value in each column of the scaled matrix.
     typical : (r,) ndarray of float64
-        Their root mean squares over the q rows of X.
+        Root mean square of each column over the q rows.
     """
 
     exponents: NDArray[np.int16] | None
@@ -50,7 +50,7 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
     Raises
     ------
     DamagedStoreError
-        Neither is as the manifest says: names both.
+        Neither matches the manifest. The message names both.
     """
     sizes = _read(directory, manifest.column_sizes, *_sizes_like(manifest))
     if not (np.isfinite(sizes) & (sizes >= 0)).all():
@@ -64,7 +64,7 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
 
 @dataclass(frozen=True)
 class RowExponents:
-    """The exponents of rows in their file, for who needs some at a time; can be pickled.
+    """Exponents of rows in their file, read a few at a time; can be pickled.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class RowExponents:
     shape: tuple[int, int]
 
     def rows(self, start: int, stop: int) -> NDArray[np.int16]:
-        """Those of rows ``start..stop`` of all parts of X: (L, rows)."""
+        """Return the exponents of rows ``start..stop`` of all parts of X, (L, rows)."""
         try:
             with ArrayFile(self.path, self.shape, np.int16) as file:
                 exponents = file.columns(start, stop)
@@ -88,12 +88,12 @@ class RowExponents:
 
 
 def open_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
-    """The exponents of rows in a file that is as it should be; None where there are none.
+    """Open the exponents of rows in a good file; return None if rows were not scaled.
 
     Raises
     ------
     DamagedStoreError
-        As `read_scaling`.
+        See `read_scaling`.
     """
     if manifest.row_exponents is None:
         return None
@@ -105,13 +105,13 @@ def open_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
 
 
 def lost_files(problems: Collection[str], manifest: Manifest) -> list[str]:
-    """Of files with problems those whose copies have problems too: nothing brings them back."""
+    """Return the damaged files whose copies are damaged, too."""
     pairs = [with_copy(entry.file) for entry, _, _ in _arrays(manifest)]
     return [name for pair in pairs if all(each in problems for each in pair) for name in pair]
 
 
 def scaling_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
-    """What is wrong with the files of exponents and sizes, and with their copies, by file."""
+    """Return the problems of the files of exponents and sizes, and of their copies, by file."""
     return {
         name: problem
         for entry, shape, dtype in _arrays(manifest)
@@ -121,12 +121,12 @@ def scaling_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
 
 
 def restore_scaling(directory: Path, manifest: Manifest) -> tuple[list[str], list[str]]:
-    """Make each file again from its copy, or the copy from the file.
+    """Restore each file from its copy, or the copy from the file.
 
     Returns
     -------
     restored, lost : list of str
-        Names of files; those are lost that are damaged in both places.
+        Names of restored files, and of files that are damaged in both places.
     """
     restored, lost = [], []
     for entry, shape, dtype in _arrays(manifest):
@@ -172,7 +172,7 @@ def _read(
 
 
 def _problem(path: Path, entry: ArrayEntry, shape: tuple[int, int], dtype: DTypeLike) -> str:
-    """What is wrong with a file, or an empty text."""
+    """Return the problem of a file, or an empty text."""
     try:
         with ArrayFile(path, shape, dtype) as file:
             found = file.sum()
@@ -187,12 +187,12 @@ def _check_exponents(path: Path, exponents: NDArray[np.int16]) -> None:
 
 
 def _impossible(path: Path, expected: str) -> DamagedStoreError:
-    return DamagedStoreError(f"{path} holds what encode does not write: expected {expected}")
+    return DamagedStoreError(f"{path} is damaged: expected {expected}")
 
 
 def _lost(directory: Path, entry: ArrayEntry) -> DamagedStoreError:
     names = " and ".join(with_copy(entry.file))
     return DamagedStoreError(
-        f"{directory}: {names} are missing or altered, and nothing else says what they said: "
-        "bring one of them back, or encode X anew"
+        f"{directory}: {names} are missing or altered and cannot be restored: copy one of them "
+        "back from a backup, or encode X again"
     )

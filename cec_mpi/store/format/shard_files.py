@@ -1,4 +1,4 @@
-"""Files of shards: looked at before they are read, and made."""
+"""Check and create files of shards."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cec_mpi.text import plural
 
 
 def problem_on_opening(path: Path, manifest: Manifest) -> str:
-    """What the size or the header of a shard file has against it, or an empty text.
+    """Return the problem of a shard file, by its size and header, or an empty text.
 
     Raises
     ------
     ShortageError
-        The process or the computer is short of something.
+        The process or the computer lacks a resource.
     """
     try:
         os.close(open_checked(path, manifest))
@@ -34,14 +34,14 @@ def problem_on_opening(path: Path, manifest: Manifest) -> str:
 
 
 def open_checked(path: Path, manifest: Manifest) -> int:
-    """Open a shard file that has its size and header; returns its descriptor.
+    """Open a shard file, check its size and header, and return its descriptor.
 
     Raises
     ------
     DamagedStoreError
-        It has not, or is missing.
+        The file is missing, or has another size or header.
     ShortageError
-        As `problem_on_opening`.
+        See `problem_on_opening`.
     """
     try:
         descriptor = open_regular(path)
@@ -55,7 +55,7 @@ def open_checked(path: Path, manifest: Manifest) -> int:
 
 
 def problem_of(descriptor: int, manifest: Manifest) -> str:
-    """What the size or the header of an open shard file has against it."""
+    """Return the problem of an open shard file, by its size and header."""
     try:
         size = os.fstat(descriptor).st_size
         header = os.pread(descriptor, len(manifest.header), 0)
@@ -74,10 +74,10 @@ def make_shard_file(
     machine: int,
     read: Callable[[Block], NDArray[Any] | None] = lambda block: None,
 ) -> str:
-    """Have a shard file that can be written to in place: with its header, its size, one name.
+    """Make sure that a shard file exists with its header and size and can be changed in place.
 
-    The numbers of such a file stay. In the place of a link, or of one of several names of a
-    file, comes a new file; the other one stays as it is.
+    The numbers of such a file stay. A link, or a file with several names, is replaced by a new
+    file; its target is unchanged.
 
     Parameters
     ----------
@@ -85,17 +85,17 @@ def make_shard_file(
     manifest : Manifest
     machine : int
     read : callable
-        Gives the blocks that a new file takes over from a link; None for the rest.
+        Returns a block to copy into a new file, or None.
 
     Returns
     -------
     str
-        What it was, if it was none of its own.
+        What was replaced; empty if nothing was.
 
     Raises
     ------
     InputError
-        It is a directory, a FIFO, a socket or a device, or there is no room.
+        It is a directory, a FIFO, a socket or a device, or the disk is full.
     """
     path = directory / manifest.shards[machine - 1].file
     header = manifest.header.encode("latin-1")
@@ -108,9 +108,7 @@ def make_shard_file(
         kind = error.kind
         check_room(path, manifest.shard_bytes)
     except NotAFileError as error:
-        raise InputError(
-            f"{path} is {error.kind}, and is left as it is: expected a file, or nothing"
-        ) from None
+        raise InputError(f"{path} is {error.kind}, expected a file: remove it") from None
     else:
         try:
             if problem_of(descriptor, manifest):

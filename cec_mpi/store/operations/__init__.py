@@ -1,1 +1,1 @@
-"""What is done with stores: encode, verify, repair, decode, add a machine."""
+"""Operations on stores: verify, repair, decode, add a machine."""

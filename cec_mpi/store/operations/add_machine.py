@@ -1,4 +1,4 @@
-"""A further machine for a store: its shard from any L shards, with no look at X."""
+"""Add a machine to a store: compute its shard from any L shards."""
 
 from __future__ import annotations
 
@@ -32,20 +32,19 @@ def add_machine(
     memory: int = MEMORY,
     runner: Runner | None = None,
 ) -> Manifest:
-    """Make a shard for a machine that was not planned for: machine N + 1.
+    """Compute the shard of a further machine, N + 1, without X.
 
-    All other shards stay as they are, and so do jobs that are running; who opens the
-    store afterwards sees N + 1 machines.
+    Other shards and running jobs do not change. The store then has N + 1 machines.
 
     Parameters
     ----------
     store : path
     seed : int
-        For the new row of the generator matrix.
+        Seed of the new row of the generator matrix.
     memory : int
-        Bytes that each process may take above the bare interpreter.
+        Bytes that each process may use in addition to the interpreter.
     runner : Runner, optional
-        Who does the work; by default the threads of this process.
+        Runner of the work. By default the threads of this process.
 
     Returns
     -------
@@ -54,11 +53,10 @@ def add_machine(
     Raises
     ------
     DamagedStoreError
-        Fewer than L shards are good somewhere, shards disagree, or the checksums are
-        damaged.
+        Fewer than L shards are good at some rows, shards disagree, or the checksums are damaged.
     InputError
-        The store cannot be written, somebody else writes, or the code would decode to
-        noise with one machine more.
+        The store cannot be written, another process is writing, or the code would be too
+        ill-conditioned with one more machine.
     """
     directory = Path(store)
     runner = runner or LocalRunner()

@@ -1,4 +1,4 @@
-"""X back from a store, without any machine."""
+"""Decode X from a store."""
 
 from __future__ import annotations
 
@@ -27,40 +27,38 @@ def decode(
 ) -> float:
     """Decode the matrix X of a store into a new file.
 
-    Where more than L shards are good they are compared, and one that is found to be wrong
-    is left out.
+    If more than L shards are good, they are compared, and a wrong one is left out.
 
     Parameters
     ----------
     store : path
     out : path
-        Of shape (q, r) in the store's dtype, by its name ``.npy``, ``.csv`` or ``.tsv`` (with
-        the digits that numbers need, and the names of the columns if there are some),
-        ``file.h5::/dataset`` (by default ``/X``), ``array.zarr`` or ``group.zarr::/array``. It
-        appears when it is complete.
+        File of shape (q, r) in the store's dtype. Its name gives the format: ``.npy``, ``.csv`` or
+        ``.tsv`` (with all digits, and the names of columns if there are any), ``file.h5::/dataset``
+        (by default ``/X``), ``array.zarr`` or ``group.zarr::/array``. It appears when it is
+        complete.
     delimiter : str, optional
-        Of a text table, which may have any name then: one character, or ``"tab"``,
+        Delimiter of a text table, which may then have any name: one character, or ``"tab"``,
         ``"semicolon"``, ``"space"``.
     memory : int
-        Bytes that each process may take above the bare interpreter.
+        Bytes that each process may use in addition to the interpreter.
     runner : Runner, optional
-        Who does the work; by default the threads of this process. One process writes text
-        and Zarr, when all have decoded.
+        Runner of the work. By default the threads of this process. One process writes text and Zarr
+        after all have decoded.
 
     Returns
     -------
     float
-        Certified: no entry differs from what was encoded (X in the store's dtype) by more
-        than this times the largest entry at the same place of the L parts of X. Where rows
-        were scaled, both are entries of rows divided by their powers of two.
+        Upper bound of the error: no entry differs from X in the store's dtype by more than this
+        times the largest of the L entries of X that are coded together with it. If rows were
+        scaled, this holds for the scaled entries.
 
     Raises
     ------
     DamagedStoreError
-        Fewer than L shards are good somewhere, or they disagree, or the checksums are
-        damaged.
+        Fewer than L shards are good at some rows, shards disagree, or the checksums are damaged.
     InputError
-        `out` has no format that is known, exists or cannot be written.
+        `out` has an unknown format, exists, or cannot be written.
     """
     output = open_output(out, delimiter)
     check_new(output.path)

@@ -1,7 +1,7 @@
-"""What a decoded matrix is written as: by the name of its file, the formats that encode reads.
+"""Formats of decoded matrices, chosen by the name of the file.
 
-X is computed into a file as it lies in memory, by any thread of any rank. An ``.npy`` file and
-a dataset of HDF5 are such files. Text and Zarr are made of one afterwards, by one process.
+Threads of all ranks write X into a file in the layout of memory, which an ``.npy`` file and a
+dataset of HDF5 have. One process then converts it to text or Zarr.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name
 _TOGETHER_BYTES = 4 << 20
 _CONTAINERS = (*HDF5_SUFFIXES, ".zarr")
 _AS_NAMES = re.DOTALL | re.IGNORECASE
-_LEAST_TEXT = 2  # bytes of a number and what follows it
+_LEAST_TEXT = 2  # bytes of a number and its delimiter
 
 
 @dataclass(frozen=True)
 class Output:
-    """A matrix that is to be written: an ``.npy`` file.
+    """The file of a decoded matrix, in the format ``.npy``.
 
     Attributes
     ----------
     path : Path
-        The file or directory that appears.
+        File or directory to create.
     """
 
     path: Path
 
-    needs: ClassVar[str] = ""  # a library
+    needs: ClassVar[str] = ""  # library of the format
 
     def check(self) -> None:
-        """Refuse what can be known to fail beforehand: a library is not installed."""
+        """Raise if the library of the format is not installed."""
         if self.needs:
             library(self.needs, self.path, "written")
 
     def size(self, manifest: Manifest) -> int:
-        """Bytes that it takes, at least, with all that is there meanwhile."""
+        """Return the number of bytes needed, at least, including temporary files."""
         return len(manifest.header) + _bytes_of(manifest)
 
     @contextmanager
     def being_written(self, partial: Path, manifest: Manifest) -> Iterator[tuple[Path, int]]:
-        """Give a file for X as it lies in memory, and where in it X begins.
+        """Yield a file for X in the layout of memory, and the offset of X in it.
 
-        At the end of the block `partial` is the matrix in its format.
+        At the end of the block, `partial` is the matrix in its format.
         """
         header = shard_header(manifest.rows, manifest.columns, manifest.dtype).encode("latin-1")
         make_file(partial, header, len(header) + _bytes_of(manifest))
@@ -75,7 +75,7 @@ class HDF5Output(Output):
 
     @contextmanager
     def being_written(self, partial: Path, manifest: Manifest) -> Iterator[tuple[Path, int]]:
-        """Have the library make room for X in the file."""
+        """Let the library reserve space for X in the file."""
         h5py = library(self.needs, self.path, "written")
         try:
             with h5py.File(partial, "x") as file:
@@ -97,7 +97,7 @@ class HDF5Output(Output):
         except OSError:
             raise
         except Exception as error:  # the library raises many kinds
-            raise InputError(f"{self.path}::{self.inner} cannot be made: {error}") from None
+            raise InputError(f"{self.path}::{self.inner} cannot be created: {error}") from None
         if partial.stat().st_size < begin + _bytes_of(manifest):
             os.truncate(partial, begin + _bytes_of(manifest))
         yield partial, begin
@@ -105,11 +105,11 @@ class HDF5Output(Output):
 
 @dataclass(frozen=True)
 class _Converted(Output, ABC):
-    """A format that is made of X as it lies in memory, in a second file."""
+    """A format into which a temporary file is converted."""
 
     @contextmanager
     def being_written(self, partial: Path, manifest: Manifest) -> Iterator[tuple[Path, int]]:
-        """Give a file that is there only meanwhile."""
+        """Yield a temporary file."""
         raw = partial.with_name(f"{partial.name}.raw")
         try:
             make_file(raw, b"", _bytes_of(manifest))
@@ -126,12 +126,12 @@ class _Converted(Output, ABC):
 
 @dataclass(frozen=True)
 class TableOutput(_Converted):
-    """A text table: numbers with as many digits as they need, names of columns if X has some."""
+    """A text table: numbers with all digits, and names of columns if X has them."""
 
     delimiter: str
 
     def size(self, manifest: Manifest) -> int:
-        """At least: a digit for each number."""
+        """Return the least size: one digit for each number."""
         return _bytes_of(manifest) + _LEAST_TEXT * manifest.rows * manifest.columns
 
     def convert(self, rows: _Rows, partial: Path) -> None:
@@ -145,7 +145,7 @@ class TableOutput(_Converted):
                 words = some.tolist() if some.itemsize == 8 else some.astype(str).tolist()
                 for row in words:
                     file.write(self.delimiter.join(map(str, row)) + "\n")
-                if not start:  # now it can be told how much text there will be
+                if not start:  # the size of the text can be estimated now
                     check_room(self.path, file.tell() * (manifest.rows - len(some)) // len(some))
 
     def _header(self, names: tuple[str, ...]) -> str:
@@ -162,8 +162,8 @@ class TableOutput(_Converted):
             text.encode()
         except UnicodeEncodeError as error:
             raise InputError(
-                f"a name of a column has {text[error.start]!r}, which UTF-8 cannot hold: decode X "
-                "to .npy"
+                f"the name of a column has {text[error.start]!r}, which UTF-8 cannot represent: "
+                "decode X to .npy"
             ) from None
         return text
 
@@ -176,7 +176,7 @@ class ZarrOutput(_Converted):
     needs = "zarr"
 
     def size(self, manifest: Manifest) -> int:
-        """X twice: what compression saves is not known before."""
+        """Return twice the size of X: the effect of compression is not known before."""
         return 2 * _bytes_of(manifest)
 
     def convert(self, rows: _Rows, partial: Path) -> None:
@@ -197,11 +197,11 @@ class ZarrOutput(_Converted):
         except OSError:
             raise
         except Exception as error:  # the library raises many kinds
-            raise InputError(f"{self.path}::{self.inner} cannot be made: {error}") from None
+            raise InputError(f"{self.path}::{self.inner} cannot be created: {error}") from None
 
 
 class _Rows:
-    """X in a file, as it lies in memory."""
+    """X in a file, in the layout of memory."""
 
     def __init__(self, descriptor: int, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -211,18 +211,18 @@ class _Rows:
         self._row_bytes = row_bytes
 
     def slabs(self, together: int) -> Iterator[tuple[int, NDArray[Any]]]:
-        """So many rows at a time, each time with the number of the first one."""
+        """Yield up to `together` rows at a time, with the number of the first one."""
         manifest = self.manifest
         kind = np.dtype(manifest.dtype).newbyteorder("<")
         for start in range(0, manifest.rows, together):
             some = np.empty((min(together, manifest.rows - start), manifest.columns), kind)
             if read_at(self._descriptor, some, start * self._row_bytes) < some.nbytes:
-                raise InputError("what was decoded cannot be read again: it was cut short")
+                raise InputError("the temporary file of decoded rows was truncated")
             yield start, some
 
 
 def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Output:
-    """What a matrix is to be written as, by the name of its file.
+    """Return the output for a file, by its name.
 
     Parameters
     ----------
@@ -230,18 +230,18 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Ou
         ``.npy``, ``.csv``, ``.tsv``, ``file.h5::/dataset`` (by default ``/X``), ``array.zarr``
         or ``group.zarr::/array``.
     delimiter : str, optional
-        Of a text table; any other name will do for one then.
+        Delimiter of a text table, which may then have any name.
 
     Raises
     ------
     InputError
-        The name is that of no such format, or the format needs what is not installed.
+        The name has none of these formats, or the library of the format is not installed.
     """
     text = os.fspath(out)
     path, separator, inner = _split(text)
     suffix = path.suffix.lower()
     if separator and not inner.strip("/"):
-        raise InputError(f"{text}: expected the name of a dataset after ::, as ::/X")
+        raise InputError(f"{text}: expected the name of a dataset after ::, such as ::/X")
     between = None if delimiter is None else checked_delimiter(delimiter)
     output: Output | None = None
     if suffix in HDF5_SUFFIXES:
@@ -255,15 +255,15 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Ou
     elif between is not None and not separator:
         output = TableOutput(path, between)
     if output is None:
-        raise InputError(f"{text} has no format that decode writes: expected {FORMATS}")
+        raise InputError(f"{text}: decode cannot write this format, expected {FORMATS}")
     if between is not None and not isinstance(output, TableOutput):
-        raise InputError(f"delimiter is for text tables, .csv or .tsv: {text} is none")
+        raise InputError(f"delimiter is only for text tables (.csv, .tsv), not for {text}")
     output.check()
     return output
 
 
 def _split(text: str) -> tuple[Path, str, str]:
-    """A container, then ``::`` and a name in it; names of files may have ``::`` as well."""
+    """Split a container, ``::`` and a name in it; names of files may contain ``::``, too."""
     found = re.match(rf"(.*?(?:{'|'.join(map(re.escape, _CONTAINERS))}))(::)(.*)", text, _AS_NAMES)
     name, separator, inner = found.groups() if found else (text, "", "")
     return Path(name), separator, inner

@@ -1,4 +1,4 @@
-"""Repair: damaged blocks found, compared where there is more than enough, and rebuilt."""
+"""Repair a store: find and rebuild damaged blocks, and compare shards if more than L are good."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from cec_mpi.store.rebuilding import (
 )
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
-_WAITING = ".waiting"  # after the name that a file is to have
+_WAITING = ".waiting"  # suffix of a file until it gets its name
 
 
 @dataclass
 class Piece:
-    """What was found and done in some blocks."""
+    """Findings in some blocks."""
 
     rebuilt: list[tuple[int, int, int, float]] = field(default_factory=list)
     named: list[int] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Repairing:
     blamed: int | None
     threads: int
     pieces: list[list[int]] = field(init=False)
-    writable: set[int] = field(default_factory=set)  # whose files are there to be written to
+    writable: set[int] = field(default_factory=set)  # machines whose files can be written
 
     def __post_init__(self) -> None:
         manifest = self.blocks.manifest
@@ -104,7 +104,7 @@ class Repairing:
         if len(found.shards) < manifest.code.recovery:
             raise DamagedStoreError(
                 f"{self.blocks.directory}: shards changed while they were read, at rows "
-                f"{block.start}..{block.stop - 1}: repair again"
+                f"{block.start}..{block.stop - 1}: run repair again"
             )
         recombiner = self.blocks.recombiner
         values, bounds = self.blocks.compute(found, lambda basis: recombiner.toward(basis, wanted))
@@ -117,23 +117,22 @@ class Repairing:
 def compare_and_rebuild(
     work: Repairing, damaged: set[int], runner: Runner
 ) -> tuple[list[Piece], dict[int, str]]:
-    """Do the work, with files of the store's own in the place of links that it writes to.
+    """Compare and rebuild, and replace links by files before writing to them.
 
-    Which shards are wrong though their checksums are right shows only when they are compared:
-    then all is done again.
+    If comparing finds shards that are wrong though their checksums match, everything is repeated.
 
     Parameters
     ----------
     work : Repairing
     damaged : set of int
-        Machines whose shards are known to be.
+        Machines whose shards are damaged.
     runner : Runner
 
     Returns
     -------
     pieces : list of Piece
     replaced : dict of int to str
-        Machines whose shards were links, and what each was.
+        What was replaced, by machine.
     """
     directory, manifest = work.blocks.directory, work.blocks.manifest
     files = {n: directory / manifest.shards[n - 1].file for n in work.allowed}
@@ -153,28 +152,28 @@ def compare_and_rebuild(
 
 @dataclass
 class Repaired:
-    """What a repair did.
+    """Results of a repair.
 
     Attributes
     ----------
     rebuilt : dict of int to str
-        By machine: the rows that were rebuilt.
+        Rows that were rebuilt, by machine.
     named : tuple of int
-        Machines whose shards were wrong though their checksums were right.
+        Machines whose shards were wrong though their checksums matched.
     error_bound : float
-        The largest error bound of what was rebuilt, relative to the largest entry of X at
-        the same place of its parts; 0 when nothing was.
+        Largest error bound of rebuilt entries, relative to the largest of the entries of X that are
+        coded together; 0 if nothing was rebuilt.
     restored : list of str
-        Files that are as they were: checksums, manifests, exponents of rows, sizes of columns,
-        and shards that were exchanged.
+        Restored files: checksums, manifests, exponents of rows, sizes of columns, and swapped
+        shards.
     lost : list of str
-        Files that cannot be made again: neither they nor their copies are whole.
+        Files that are damaged together with their copies.
     unsettled : list of str
-        Which shards disagree where, and nobody can be named.
+        Disagreements in which the wrong shard cannot be identified.
     left : list of int
-        Damaged machines that were not asked for.
+        Machines whose shards are still damaged, because another machine was requested.
     replaced : dict of int to str
-        Machines whose shards were links and are files of the store now, and what each was.
+        Links that were replaced by files, by machine.
     """
 
     rebuilt: dict[int, str] = field(default_factory=dict)
@@ -196,20 +195,20 @@ def repair(
 ) -> Repaired:
     """Rebuild the damaged and missing blocks of a store from any L good shards.
 
-    Where more than L shards are good they are compared first. L + 2 can name one that is
-    wrong though its checksums are right, and it is rebuilt; with L + 1 the caller must say
-    which, by `machine`.
+    If more than L shards are good, they are compared first. L + 2 good shards can identify a shard
+    that is wrong though its checksums match, and it is rebuilt. With L + 1 the caller must name it
+    by `machine`.
 
     Parameters
     ----------
     store : path
     machine : int, optional
-        Rebuild this machine's shard alone, and take it to be the wrong one where shards
-        disagree and nobody can be named.
+        Rebuild only the shard of this machine, and treat it as the wrong one if shards disagree and
+        the wrong one cannot be identified.
     memory : int
-        Bytes that each process may take above the bare interpreter.
+        Bytes that each process may use in addition to the interpreter.
     runner : Runner, optional
-        Who does the work; by default the threads of this process.
+        Runner of the work. By default the threads of this process.
 
     Returns
     -------
@@ -218,20 +217,23 @@ def repair(
     Raises
     ------
     DamagedStoreError
-        Fewer than L shards are good somewhere: names the rows of X that are lost, and
-        nothing was written.
+        Fewer than L shards are good at some rows. The message names the lost rows of X, and nothing
+        was written.
     InputError
-        There is no such machine, the store cannot be written, or somebody else writes.
+        The machine does not exist, the store cannot be written, or another process is writing.
     """
     directory = Path(store)
     runner = runner or LocalRunner()
     if not directory.is_dir() or not (directory / MANIFEST_COPY).exists():
-        read_manifest(directory)  # says what this is, if it is no store
+        read_manifest(directory)  # raises if this is not a store
     with storing(directory), locked(directory, f"{directory} is being written by another process"):
         done = Repaired()
         manifest = _mend_manifest(directory, done)
         if machine is not None and not 1 <= machine <= manifest.code.machines:
-            raise InputError(f"machine {machine}: {store} has {manifest.code.machines}")
+            raise InputError(
+                f"machine {machine}: expected 1 to {manifest.code.machines}, the machines of "
+                f"{store}"
+            )
         _finish_moves(directory)
         condition = examine(directory, manifest, runner)
         if machine is None and _put_back(directory, condition, done):
@@ -254,7 +256,7 @@ def repair(
 
 
 def _mend_manifest(directory: Path, done: Repaired) -> Manifest:
-    """The manifest, from its copy if need be; both are there afterwards, and the same."""
+    """Read the manifest or its copy, and write the one that is missing or damaged."""
     try:
         manifest = read_manifest(directory)
         source, other = MANIFEST, MANIFEST_COPY
@@ -265,7 +267,9 @@ def _mend_manifest(directory: Path, done: Repaired) -> Manifest:
             raise error from None
         check_regular(directory / MANIFEST)
         if (directory / MANIFEST).exists():
-            read_regular(directory / MANIFEST)  # what cannot be read now is not overwritten
+            read_regular(
+                directory / MANIFEST
+            )  # raises if it cannot be read now, so that it is not overwritten
         source, other = MANIFEST_COPY, MANIFEST
     check_regular(directory / other)
     data = read_regular(directory / source)
@@ -277,7 +281,7 @@ def _mend_manifest(directory: Path, done: Repaired) -> Manifest:
 
 
 def _put_back(directory: Path, condition: Condition, done: Repaired) -> bool:
-    """Give files that were exchanged their own names again: nothing has to be computed."""
+    """Rename shards that were swapped."""
     names = [shard.file for shard in condition.manifest.shards]
     owners = {owner: n for n, owner in condition.exchanged.items() if owner in condition.damaged}
     moves = {names[n - 1]: names[owner - 1] for owner, n in owners.items()}
@@ -286,7 +290,7 @@ def _put_back(directory: Path, condition: Condition, done: Repaired) -> bool:
         file = next((file for file, name in moves.items() if name not in moves), None)
         if file is not None:
             (directory / file).rename(directory / moves.pop(file))
-        else:  # a circle: one has to wait until its name is free
+        else:  # a cycle: one file gets a temporary name
             file, name = moves.popitem()
             (directory / file).rename(directory / f"{name}{_WAITING}")
     _finish_moves(directory)
@@ -294,7 +298,7 @@ def _put_back(directory: Path, condition: Condition, done: Repaired) -> bool:
 
 
 def _finish_moves(directory: Path) -> None:
-    """Give files that wait for it their name, also after an exchange that was interrupted."""
+    """Rename files with a temporary name, also those of an interrupted repair."""
     for path in directory.glob(f"shard-*{_WAITING}"):
         target = path.with_name(path.name.removesuffix(_WAITING))
         if not target.exists():

@@ -1,4 +1,4 @@
-"""Reading all of a store to see what is whole."""
+"""Read a store and check every block."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ _MOST_THREADS = 1 << 10
 
 @dataclass(frozen=True)
 class Condition:
-    """What was found when all of a store was read.
+    """Condition of a store after reading it.
 
     Attributes
     ----------
     manifest : Manifest
-        Of what was read.
+        Manifest of the store.
     sums : (N, blocks) ndarray of uint64
-        Checksums as they are now; 0 where a block cannot be read.
+        Checksums of the current content; 0 for blocks that cannot be read.
     stated : (N, blocks) ndarray of uint64
-        Checksums as they should be, as far as these can be read.
+        Expected checksums, as far as they can be read.
     good : (N, blocks) ndarray of bool
-        Which blocks are as they were written.
+        Whether each block is good.
     problems : list of str
-        For machines 1..N what is wrong with its shard, or an empty text.
+        Problem of each shard, or an empty text.
     other_problems : dict of str to str
-        By file what is wrong with the checksums, the exponents of rows, the sizes of columns,
-        and the copy of the manifest.
+        Problems of checksums, exponents of rows, sizes of columns and the copy of the manifest, by
+        file.
     exchanged : dict of int to int
-        Machines whose file holds all of the shard of another machine, and which.
+        Machines whose file holds the shard of another machine, and which one.
     """
 
     manifest: Manifest
@@ -63,35 +63,35 @@ class Condition:
 
     @property
     def damaged(self) -> list[int]:
-        """Machines whose shards are not whole."""
+        """Machines whose shards are damaged."""
         return [n for n, problem in enumerate(self.problems, start=1) if problem]
 
     @property
     def lost(self) -> list[str]:
-        """Files that nothing can make again."""
+        """Files that are damaged together with their copies."""
         return lost_files(self.other_problems, self.manifest)
 
 
 def verify(store: str | os.PathLike[str], runner: Runner | None = None) -> Condition:
-    """Read every block of every shard of a store and compare its checksum.
+    """Read every block of a store and compare it with its checksum.
 
     Parameters
     ----------
     store : path
     runner : Runner, optional
-        Who does the work; by default the threads of this process.
+        Runner of the work. By default the threads of this process.
 
     Raises
     ------
     StoreError
-        There is no store, or its manifest is damaged.
+        The directory is not a store, or its manifest is damaged.
     """
     opened = open_store(store)
     return examine(opened.path, opened.manifest, runner or LocalRunner())
 
 
 def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
-    """Find the condition of a store whose manifest was read."""
+    """Determine the condition of a store whose manifest was read."""
     check_sizes(directory, manifest)
     sums = sums_now(directory, manifest, runner)
     stated, others = read_checksums(directory, manifest)
@@ -129,7 +129,7 @@ def sums_now(
     wanted: NDArray[np.bool_] | None = None,
     threads: int = _MOST_THREADS,
 ) -> NDArray[np.uint64]:
-    """Checksums of blocks as they are now, (N, blocks); 0 where one cannot be read.
+    """Return checksums of the current content of blocks, (N, blocks); 0 if unreadable.
 
     Parameters
     ----------
@@ -137,9 +137,9 @@ def sums_now(
     manifest : Manifest
     runner : Runner
     wanted : (blocks,) ndarray of bool, optional
-        Those that have to be read; by default all.
+        Blocks to read. By default all.
     threads : int
-        The most threads of a process.
+        Largest number of threads of a process.
     """
     sums = np.zeros((manifest.code.machines, manifest.grid.count), np.uint64)
     for machine, first, found in runner.run(_Reading(directory, manifest, wanted, threads)):
@@ -148,7 +148,7 @@ def sums_now(
 
 
 def _same_store(copy: Manifest, manifest: Manifest) -> bool:
-    """Whether a copy is of this store: for a moment it is one generation newer."""
+    """Whether a copy belongs to this store; it may be one generation newer for a moment."""
     machines = min(copy.code.machines, manifest.code.machines)
     return (
         (copy.rows, copy.grid, copy.dtype) == (manifest.rows, manifest.grid, manifest.dtype)
@@ -184,12 +184,12 @@ class _Reading:
         return (end - start) * self.manifest.itemsize
 
     def do(self, piece: tuple[int, int, int]) -> tuple[int, int, list[int]]:
-        """Checksums of some blocks; 0 where one cannot be read.
+        """Return checksums of some blocks; 0 for those that cannot be read.
 
         Raises
         ------
         ShortageError
-            The process or the computer is short of something, so that it cannot be said.
+            The process or the computer lacks a resource.
         """
         machine, first, last = piece
         start, end = self._numbers(piece)
@@ -205,7 +205,7 @@ class _Reading:
                 got = read_at(descriptor, data, self.manifest.place(start))
             except OSError as error:
                 refuse_shortage(error, path)
-                got = -1  # a disk that fails somewhere: block by block
+                got = -1  # a failing disk: read block by block
             sums = []
             for number in range(first, last):
                 block = grid.block(number)

@@ -1,4 +1,4 @@
-"""Rows times several vectors, and their transpose times several.
+"""Products of rows, and of their transpose, with several vectors.
 
 OpenBLAS multiplies small matrices as they are, and copies larger ones first, which takes longer
 than the product where vectors are few. It reads several rows at once, which waits for memory where
@@ -34,18 +34,18 @@ _SINGLE_BYTES = 1 << 20  # of float32 that is added up at once, at the least
 
 
 def are_few(numbers: int, vectors: int) -> bool:
-    """Whether rows with so many numbers are best multiplied as they are."""
+    """Whether rows with this many entries are best multiplied without copying."""
     return numbers * vectors < _SMALL
 
 
 def turn(W: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
-    """The vectors of `multiply_block` as it wants them, (r, k): side by side if they are few.
+    """Return the vectors in the layout of `multiply_block`, (r, k).
 
     Parameters
     ----------
     W : (k, r) ndarray
     scratch : Scratch
-        Has the result until the next one.
+        Holds the result until the next call.
     """
     if len(W) > _FEW_VECTORS:
         return W.T
@@ -71,13 +71,13 @@ def multiply_block(
     W : (k, r) ndarray
         In the dtype of the rows.
     turned : (r, k) ndarray
-        These columns of `turn`.
+        Columns returned by `turn`.
     out : (m, k) ndarray
         In the same.
     scratch : Scratch
     cached : bool
-        Whether the rows are few (`are_few`), and likely to be in the caches: `turned` may be the
-        transpose of W then.
+        Whether the rows are few (`are_few`) and probably in the caches; then `turned` may be the
+        transpose of W.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def add_transposed_block(
 ) -> None:
     """Multiply the transpose of rows with k vectors: ``sums += rows.T @ U``.
 
-    Rows of float32 are added up in float32 some thousand at a time, and these sums in float64.
+    Rows of float32 are added in float32 in groups of some thousand, and these sums in float64.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def add_transposed_block(
     sums : (r, k) ndarray of float64
     scratch : Scratch
     cached : bool
-        As for `multiply_block`.
+        See `multiply_block`.
 
     Examples
     --------

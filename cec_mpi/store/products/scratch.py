@@ -1,4 +1,4 @@
-"""Arrays that are kept from product to product, so that none allocates."""
+"""Arrays that are reused from product to product."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 
 class Scratch(threading.local):
-    """Arrays that a thread keeps from product to product."""
+    """Arrays that a thread reuses from product to product."""
 
     def __init__(self) -> None:
         self._arrays: dict[tuple[str, np.dtype[Any]], NDArray[Any]] = {}
 
     def of(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The array of this name, of this shape and dtype; what it had is lost."""
+        """Return the array of this name with a shape and dtype; its content is undefined."""
         size = math.prod(shape)
         room = self._arrays.get((name, dtype))
         if room is None or room.size < size:

@@ -1,4 +1,4 @@
-"""Rows times one vector, and their transpose times one.
+"""Products of rows, and of their transpose, with one vector.
 
 Sums of each row (vecdot), or of all rows (einsum), read memory as fast as it can be read while the
 vector stays in the first level of the caches. BLAS takes what is longer, or is in the caches;
@@ -41,7 +41,7 @@ def multiply(
     out : (m,) ndarray
         In the same.
     cached : bool
-        Whether the rows are likely to be in the caches.
+        Whether the rows are probably in the caches.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def add_transposed(
 ) -> None:
     """Multiply the transpose of rows with a vector: ``sums += rows.T @ u``.
 
-    Rows of float32 are added up in float32 some thousand at a time, and these sums in float64.
+    Rows of float32 are added in float32 in groups of some thousand, and these sums in float64.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def add_transposed(
     sums : (r,) ndarray of float64
     scratch : Scratch
     cached : bool
-        As for `multiply`.
+        See `multiply`.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""What several tasks have in common: options, checkpoints, scales, tolerances."""
+"""Functions that several tasks share: options, checkpoints, scales, tolerances."""

@@ -1,4 +1,4 @@
-"""X less the mean of its rows, without forming it."""
+"""X minus the mean of its rows, without forming it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Product = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def centred(X: Any) -> tuple[LinearOperator, NDArray[np.float64]]:
-    """The operator ``X - 1 mean'``, and the mean of the rows of X, ``X' 1 / q``.
+    """Return the operator ``X - 1 mean'``, and the mean of the rows of X, ``X' 1 / q``.
 
-    Costs one product with X'. Where the mean is much larger than the differences between rows,
-    digits are lost: shift such data beforehand.
+    This takes one product with X'. If the mean is much larger than the differences between rows,
+    digits are lost; shift such data beforehand.
 
     Parameters
     ----------

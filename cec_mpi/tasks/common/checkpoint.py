@@ -1,4 +1,4 @@
-"""What a task keeps so that a later run goes on from there."""
+"""The state of a task from which a later run continues."""
 
 from __future__ import annotations
 
@@ -16,38 +16,37 @@ _LARGEST = 2.0**200  # of a solver's start: none comes near it with X and vector
 
 
 class Checkpoint(Protocol):
-    """Where a task hands over its state, and finds that of an earlier run."""
+    """Saves the state of a task, and holds that of an earlier run."""
 
     @property
     def state(self) -> dict[str, NDArray[Any]]:
-        """What an earlier run handed over last; empty on a fresh start."""
+        """State that an earlier run saved last; empty if there is none."""
 
     @property
     def wanted(self) -> bool:
-        """Whether anything is written before the task ends.
+        """Whether checkpoints are written before the task ends.
 
-        A solver that hands out nothing on its way is stopped and started again now and then
-        only if this is true.
+        Only then a solver that does not show its state is stopped and restarted for them.
         """
 
     @property
     def every(self) -> int:
-        """Steps, which are products with X, between two writes; it may change."""
+        """Number of steps (products with X) between two writes; it may change."""
 
     def save(self, **state: ArrayLike | Callable[[], ArrayLike]) -> None:
-        """Hand over what is needed to go on from here: written when it is due.
+        """Save the state that is needed to continue from here; it is written when due.
 
-        Cheap enough to be called in each iteration. Arrays are copied before this returns: a
-        solver may change them afterwards. A function is called when the state is written, and
-        returns an array: this is for large arrays that do not change.
+        It is fast enough to be called in each iteration. Arrays are copied, so a solver may change
+        them afterwards. A function is called when the state is written and returns an array; use
+        it for large arrays that do not change.
         """
 
     def progress(self, **numbers: float) -> None:
-        """Say how far the task is, as ``progress(residual=1e-3)``, after any product."""
+        """Show progress after any product, for example ``progress(residual=1e-3)``."""
 
 
 class _NoCheckpoint:
-    """Keeps nothing and holds nothing."""
+    """Saves nothing."""
 
     wanted = False
     every = sys.maxsize
@@ -72,19 +71,19 @@ NO_CHECKPOINT: Checkpoint = _NoCheckpoint()
 def restored(
     checkpoint: Checkpoint, **shapes: tuple[int | None, ...]
 ) -> dict[str, NDArray[Any]] | None:
-    """The state to go on from, or None on a fresh start.
+    """Return the state to continue from, or None if there is none.
 
     Parameters
     ----------
     checkpoint : Checkpoint
     **shapes : tuple of int or None
-        The shape of each array that the task hands over; None stands for any length.
+        Shape of each array of the state; None stands for any length.
 
     Raises
     ------
     InputError
-        The state has other arrays, or arrays of other shapes, or they hold something else than
-        finite floating-point numbers, or a count or tolerance is negative or no number.
+        The state has other arrays or shapes, an array holds other values than finite floating-point
+        numbers, or a count or tolerance is negative or not a number.
     """
     state = checkpoint.state
     if not state:
@@ -92,30 +91,29 @@ def restored(
     found = {name: tuple(array.shape) for name, array in state.items()}
     if found.keys() != shapes.keys() or not all(_fits(found[name], shapes[name]) for name in found):
         raise InputError(
-            f"the checkpoint does not fit this task: it holds {_text(found)}: expected "
-            f"{_text(shapes)}"
+            f"the checkpoint does not fit this task: found {_text(found)}, expected {_text(shapes)}"
         )
     for name, array in state.items():
         if array.dtype.kind not in ("f" if array.shape else "fiu") or not np.isfinite(array).all():
             raise InputError(
-                f"the checkpoint does not fit this task: {name} of dtype {array.dtype} holds other "
-                "than finite floating-point numbers"
+                f"the checkpoint does not fit this task: {name} of dtype {array.dtype} holds "
+                "other values than finite floating-point numbers"
             )
         if not array.shape and not 0 <= array < _MOST:
             raise InputError(
-                f"the checkpoint does not fit this task: {name} is {array}: expected a number of "
+                f"the checkpoint does not fit this task: {name} is {array}, expected a number of "
                 f"at least 0 and below {_MOST}"
             )
     return state
 
 
 def start_of(name: str, values: NDArray[Any], exponent: int = 0) -> NDArray[Any]:
-    """Return an array of a state times ``2**exponent``: where a solver starts.
+    """Return the start of a solver: an array of a state times ``2**exponent``.
 
     Raises
     ------
     InputError
-        It is too large to come from this task, so that products with it would overflow.
+        It is too large to come from this task, and products with it would overflow.
     """
     with np.errstate(over="ignore"):
         start: NDArray[Any] = np.ldexp(values, exponent)

@@ -1,4 +1,4 @@
-"""What a task takes and returns, as its signature and its docstring say."""
+"""Options and results of a task, from its signature and docstring."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Option:
     ----------
     name : str
     kind : str
-        Its type, as documented or annotated; may be empty.
+        Type, as documented or annotated; may be empty.
     default : str
-        As it is written; empty where there is none.
+        Default, as written; empty if there is none.
     is_required : bool
     text : str
-        What it means, in one sentence; may be empty.
+        Meaning in one sentence; may be empty.
     """
 
     name: str
@@ -39,19 +39,19 @@ class Option:
 
 @dataclass(frozen=True)
 class Description:
-    """A task for people.
+    """Description of a task.
 
     Attributes
     ----------
     summary : str
         One sentence; may be empty.
     options : tuple of Option
-        Without X and the checkpoint.
+        Options, without X and the checkpoint.
     takes_any : bool
-        Whether it takes other options, too.
+        Whether the task also takes other options.
     results : tuple of tuple of str
-        Name and meaning of what it returns, or one text without a name; empty where nothing
-        is documented.
+        Names and meanings of results, or one text without a name; empty if results are not
+        documented.
     """
 
     summary: str
@@ -63,7 +63,7 @@ class Description:
 def describe(task: Callable[..., Any]) -> Description:
     """Describe a task.
 
-    Docstrings that Python has left out (``-OO``) are read from the source.
+    If Python has removed docstrings (``-OO``), they are read from the source.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def _option(parameter: inspect.Parameter, kind: str, text: str) -> Option:
 
 
 def _docstring(task: Callable[..., Any]) -> str:
-    """The docstring of a function, from its source where Python has none."""
+    """Return the docstring of a function, from its source if Python has removed it."""
     found = inspect.getdoc(task)
     if found or not inspect.isfunction(inspect.unwrap(task)):
         return found or ""
@@ -106,7 +106,7 @@ def _docstring(task: Callable[..., Any]) -> str:
     try:
         tree = ast.parse(Path(code.co_filename).read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return ""  # a function of no file
+        return ""  # the function has no source file
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
             first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
@@ -116,7 +116,7 @@ def _docstring(task: Callable[..., Any]) -> str:
 
 
 def _sections(text: str) -> dict[str, list[str]]:
-    """Lines by the title above them; those before the first title have an empty one."""
+    """Return lines by section title; the title of those before the first section is empty."""
     lines = text.splitlines()
     found: dict[str, list[str]] = {"": []}
     title = ""
@@ -130,7 +130,7 @@ def _sections(text: str) -> dict[str, list[str]]:
 
 
 def _entries(lines: list[str]) -> dict[str, tuple[str, str]]:
-    """Type and meaning by name, of the lines of a section Parameters."""
+    """Return type and meaning by name from the lines of a section Parameters."""
     found: dict[str, tuple[str, list[str]]] = {}
     names: list[str] = []
     for line in lines:
@@ -145,13 +145,13 @@ def _entries(lines: list[str]) -> dict[str, tuple[str, str]]:
 
 
 def _first_sentence(lines: list[str]) -> str:
-    """The first sentence of the first paragraph."""
+    """Return the first sentence of the first paragraph."""
     text = _plain(" ".join("\n".join(lines).strip().split("\n\n")[0].split()))
     return re.split(r"(?<=[.!?])\s+(?=[A-Z])", text)[0]
 
 
 def _results(lines: list[str]) -> tuple[tuple[str, str], ...]:
-    """The names of what is returned where they are told, as ``name``: meaning; ..."""
+    """Return names and meanings of results that are written ``name``: meaning; ..."""
     body = [line for line in lines if not line or line[0].isspace()]
     text = " ".join(" ".join(body or lines).split())
     named = tuple((name, _plain(meaning).strip(" .;")) for name, meaning in _RESULT.findall(text))

@@ -1,8 +1,8 @@
-"""The largest eigenvalues of a symmetric positive semidefinite matrix, by its products alone.
+"""The largest eigenvalues of a symmetric positive semidefinite matrix, from its products.
 
 Thick-restarted Lanczos (Wu and Simon, SIAM Journal on Matrix Analysis and Applications 22, 2000).
-Unlike ARPACK, it can be stopped after any product: all that is needed to go on is a basis and the
-matrix projected on it.
+Unlike ARPACK, it can be stopped after any product and continued from a basis and the projected
+matrix.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import Checkpoint, restored, start_of
 
-_EXTRA = 20  # vectors in the basis, beside two for each that is looked for
-_ROUNDING = 8 * float(np.finfo(np.float64).eps)  # relative: what is smaller may be 0
-_BELOW_NOISE = 0.1  # of the measured errors of products: residuals need not be smaller
+_EXTRA = 20  # vectors in the basis, in addition to two for each wanted eigenvector
+_ROUNDING = 8 * float(np.finfo(np.float64).eps)  # relative: smaller values may be 0
+_BELOW_NOISE = 0.1  # residuals smaller than this fraction of the errors of products have converged
 # What a random vector has of a direction, relative to its root mean square: at least this is relied
 # on, and less where A has been seen to have repeated eigenvalues.
 _LUCK, _LUCK_REPEATED = 0.3, 0.003
@@ -28,12 +28,12 @@ Array = NDArray[np.float64]
 
 
 def lanczos_state(checkpoint: Checkpoint, size: int, k: int) -> dict[str, NDArray[Any]] | None:
-    """What `Lanczos.state` of an earlier run returned, and ``exponent``; None on a fresh start.
+    """Return the state of an earlier run and its ``exponent``, or None if there is none.
 
     Raises
     ------
     InputError
-        It is of something else.
+        The state does not fit.
     """
     state = restored(
         checkpoint,
@@ -54,33 +54,33 @@ def lanczos_state(checkpoint: Checkpoint, size: int, k: int) -> dict[str, NDArra
     whole = state["projected"].shape == (rows, rows) and (not first or k <= first < rows)
     if not (0 < rows <= most and whole):
         raise InputError(
-            f"the checkpoint does not fit this task: it holds {rows} vectors and a matrix of shape "
-            f"{state['projected'].shape}: expected at most {most} for k {k}"
+            f"the checkpoint does not fit this task: found {rows} vectors and a matrix of shape "
+            f"{state['projected'].shape}, expected at most {most} for k {k}"
         )
     return state
 
 
 class Lanczos:
-    """An orthonormal basis that grows by one vector with each product, and shrinks to its best.
+    """An orthonormal basis that grows by one vector per product, and is restarted when full.
 
     Parameters
     ----------
     size : int
-        Of the matrix A.
+        Number of rows of the matrix A.
     k : int
-        How many eigenvalues: below `size`.
+        Number of eigenvalues, below `size`.
     tol : float
         Converged when the residuals of all k are below ``max(tol**2, eps)`` times their
         eigenvalues, or as small as the errors of products.
     seed : int
     state : dict, optional
-        What `state` returned in an earlier run.
+        State of an earlier run.
 
     Attributes
     ----------
     converged : bool
     iterations : int
-        Products so far.
+        Number of products so far.
     residual : float
         The largest ``||A v - value v||`` of the k first vectors, relative to the first value.
 
@@ -108,7 +108,7 @@ class Lanczos:
         self._tol = max(tol**2, float(np.finfo(np.float64).eps))
         self._most = _most_vectors(size, k)
         self._noise = 0.0
-        self._repeated = False  # A seems to have repeated eigenvalues
+        self._repeated = False  # whether A seems to have repeated eigenvalues
         self._known = 0  # vectors whose products are projected; one more is in the basis
         self._first = 0  # of the vectors that look for missed eigenvalues, if there are any
         self._basis = np.zeros((self._most, size))
@@ -127,17 +127,17 @@ class Lanczos:
 
     @property
     def noise(self) -> float:
-        """The largest error of a product that has shown, in the units of the eigenvalues."""
+        """The largest observed error of a product, in the units of the eigenvalues."""
         return self._noise
 
     @property
     def vector(self) -> Array:
-        """What A is to be multiplied with next."""
+        """The vector to multiply with A next."""
         vector: Array = self._basis[self._known]
         return vector
 
     def state(self) -> dict[str, Any]:
-        """What a later run goes on from, unless all have converged. The basis is a function."""
+        """Return the state from which a later run continues. The basis is a function."""
         rows = self._known + 1
         basis = self._basis[:rows]  # these rows do not change: a restart makes another array
         return {
@@ -150,7 +150,7 @@ class Lanczos:
         }
 
     def found(self) -> Array:
-        """The first k eigenvectors, as columns; of these, only those that have converged."""
+        """Return the converged ones of the first k eigenvectors, as columns."""
         if self.converged:
             return self._basis[: self._k].T
         values, turn, residuals = self._pairs()
@@ -159,7 +159,7 @@ class Lanczos:
         return vectors
 
     def advance(self, product: Array) -> None:
-        """Take A times `vector`."""
+        """Process the product of A and `vector`."""
         new, first = self._known, self._first
         along, rest = _split(product, self._basis[: new + 1])
         errors = along[first:new] - self._projected[new, first:new]
@@ -272,7 +272,7 @@ def _most_vectors(size: int, k: int) -> int:
 
 
 def _split(vector: Array, basis: Array) -> tuple[Array, Array]:
-    """How much of a vector lies along each of an orthonormal basis, and what is left of it."""
+    """Return the components of a vector in an orthonormal basis, and the rest."""
     along = basis @ vector
     rest = vector - along @ basis
     again = basis @ rest  # the first time leaves rounding errors
@@ -286,7 +286,7 @@ def _eigenpairs(symmetric: Array) -> tuple[Array, Array]:
 
 
 def _steps_to_see(larger: float, smaller: float, tangent: float) -> float:
-    """After how many steps from a vector an eigenvalue shows above all others.
+    """Return after how many steps from a vector an eigenvalue exceeds all others.
 
     The bound of Kaniel and Paige: with t the tangent of the angle between the vector and the
     eigenvector, and g the gap relative to the others, half of the gap is filled when

@@ -1,4 +1,4 @@
-"""Checks of the options that several tasks have."""
+"""Checks of options that several tasks share."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from cec_mpi.files.npy import open_npy
 from cec_mpi.tasks.common.units import divided
 
 _PROBES = 7  # random vectors: with 3, one of 25 to 40 wide X was warned of for nothing
-_FAR_APART = 300.0  # of scales, from where on solvers are slow or end too early
-_CONSTANT = 100.0  # accuracies of products: what varies less is rounding
+_FAR_APART = 300.0  # ratio of scales above which solvers are slow or stop too early
+_CONSTANT = 100.0  # times the accuracy of products: smaller variations may be rounding errors
 
 
 def whole(name: str, value: object, least: int) -> int:
-    """A whole number of at least `least`."""
+    """Return a whole number of at least `least`, or raise."""
     if not isinstance(value, Integral) or value < least:
         raise InputError(f"{name} {value}: expected a whole number of at least {least}")
     return int(value)
 
 
 def fraction(name: str, value: object, *, zero: bool = False) -> float:
-    """A number between 0 and 1; 0 itself only with `zero`."""
+    """Return a number between 0 and 1, or 0 if `zero` is True, or raise."""
     number = _real(value)
     if not (0 < number < 1 or (zero and number == 0)):
         expected = "0 or a number between 0 and 1" if zero else "a number between 0 and 1"
@@ -38,7 +38,7 @@ def fraction(name: str, value: object, *, zero: bool = False) -> float:
 
 
 def positive(name: str, value: object, *, zero: bool = False) -> float:
-    """A finite number above 0; 0 itself only with `zero`."""
+    """Return a finite number above 0, or 0 if `zero` is True, or raise."""
     number = _real(value)
     if not (0 < number < math.inf or (zero and number == 0)):
         expected = "a finite number of at least 0" if zero else "a finite number above 0"
@@ -47,7 +47,7 @@ def positive(name: str, value: object, *, zero: bool = False) -> float:
 
 
 def _real(value: object) -> float:
-    """As a float; NaN if it is no real number, or too large for one."""
+    """Convert a real number to float; return NaN if that is not possible."""
     try:
         return float(value) if isinstance(value, Real) else math.nan
     except OverflowError:
@@ -55,37 +55,37 @@ def _real(value: object) -> float:
 
 
 def flag(name: str, value: object) -> bool:
-    """True or False: text such as ``"false"`` would count as true."""
+    """Return True or False, or raise: text such as ``"false"`` would count as true."""
     if not isinstance(value, bool | np.bool_):
         raise InputError(f"{name} {value!r}: expected True or False")
     return bool(value)
 
 
 def one_of(name: str, value: object, names: tuple[str, ...]) -> str:
-    """One of some names."""
+    """Return one of some names, or raise."""
     if not isinstance(value, str) or value not in names:
         raise InputError(f"{name} {value!r}: expected one of {', '.join(names)}")
     return value
 
 
 def square(task: str, X: Any) -> int:
-    """The number of rows of X, which has as many columns."""
+    """Return the number of rows of a square X, or raise."""
     rows, columns = X.shape
     if rows != columns:
-        raise InputError(f"{task} on a {rows} x {columns} matrix: expected a square one")
+        raise InputError(f"{task} needs a square matrix, found {rows} x {columns}")
     return int(rows)
 
 
 def vector(name: str, value: ArrayLike | os.PathLike[str], length: int) -> NDArray[np.float64]:
-    """A vector of finite real numbers, or what the ``.npy`` file of this path holds.
+    """Return a vector of finite real numbers, given as an array or as the path of an ``.npy`` file.
 
     Parameters
     ----------
     name : str
-        Of the option, for errors.
+        Name of the option, for messages.
     value : array_like or path
     length : int
-        Its expected length.
+        Expected length.
 
     Returns
     -------
@@ -95,8 +95,8 @@ def vector(name: str, value: ArrayLike | os.PathLike[str], length: int) -> NDArr
     Raises
     ------
     InputError
-        The file cannot be read, or the vector has another shape, or other than finite real
-        numbers: names the file and the first of them.
+        The file cannot be read, or the vector has another shape or holds other values than finite
+        real numbers.
     """
     if isinstance(value, str | os.PathLike):
         array = open_npy(Path(value))
@@ -105,72 +105,72 @@ def vector(name: str, value: ArrayLike | os.PathLike[str], length: int) -> NDArr
         try:
             array = np.asarray(value)
         except ValueError as error:
-            raise InputError(f"{name} is no array: {error}") from None
+            raise InputError(f"{name} is not an array: {error}") from None
     if array.dtype.kind not in "fiub":
-        raise InputError(f"{name} holds {array.dtype}: expected real numbers")
+        raise InputError(f"{name} has dtype {array.dtype}, expected real numbers")
     if array.shape != (length,):
-        raise InputError(f"{name} has shape {array.shape}: expected ({length},)")
+        raise InputError(f"{name} has shape {array.shape}, expected ({length},)")
     numbers = np.array(array, dtype=np.float64, subok=False)
     bad = np.flatnonzero(~np.isfinite(numbers))
     if bad.size:
         raise InputError(
-            f"{name} holds {numbers[bad[0]]} at entry {bad[0]} (counted from 0): expected finite "
+            f"{name} holds {numbers[bad[0]]} at entry {bad[0]} (counted from 0), expected finite "
             "numbers"
         )
     return numbers
 
 
 def warn_of_tolerance(X: Any, task: str, tol: float) -> None:
-    """Warn where a tolerance is smaller than what products of X can differ by.
+    """Warn if a tolerance is smaller than the differences between products of X.
 
     Parameters
     ----------
     X : operator
-        With an attribute ``attainable``, or nothing is known of it.
+        Its attribute ``attainable`` is used, if it has one.
     task : str
-        For whom.
+        Name of the task, for messages.
     tol : float
-        Relative; 0 asks for the best there is, whatever that is.
+        Relative tolerance; 0 stands for the best possible.
 
     Warns
     -----
     ToleranceWarning
-        Once, where `tol` is below ``X.attainable``.
+        `tol` is below ``X.attainable``.
     """
     attainable = float(getattr(X, "attainable", 0.0))
     if 0 < tol < attainable:
         text = (
-            f"{task}: tol {tol:.0e} is below {attainable:.0e}, by which products of X differ from "
-            "each other: it may not be met, or not hold when other machines are available (a "
-            "store of float64 has more digits)"
+            f"{task}: tol {tol:.0e} is below {attainable:.0e}, the difference between products of "
+            "X with different machines: the solver may not converge, or the result may be less "
+            "accurate (a store of float64 is more accurate)"
         )
         warnings.warn(text, ToleranceWarning, stacklevel=3)
 
 
 def warn_of_scales(X: Any, task: str, *, centred: bool, exponent: int) -> None:
-    """Warn where columns of X differ in scale: one step, with a block of eight vectors.
+    """Warn if columns of X differ in scale; takes one step, with a block of eight vectors.
 
     Parameters
     ----------
     X : operator
         Shape (q, r).
     task : str
-        For whom.
+        Name of the task, for messages.
     centred : bool
-        Whether a constant is fitted too: then a column is as large as it deviates from its
-        mean, and a mean that is far larger is warned of as well.
+        Whether a constant is fitted, too. Then the scale of a column is its deviation from its
+        mean, and means that are much larger than that also cause a warning.
     exponent : int
-        Of the power of two that is about as large as X.
+        Exponent of the power of two that is about as large as X.
 
     Warns
     -----
     ScaleWarning
-        The scales are estimated, within a factor of about 4 each.
+        Scales differ. They are estimated within a factor of about 4.
 
     Notes
     -----
-    For v of random signs the mean of ``(X' v)_j**2`` is ``||x_j||**2``; without its part along
-    the vector of ones v sees what is left of a column without its mean.
+    For v of random signs, the mean of ``(X' v)_j**2`` is ``||x_j||**2``. If v is orthogonal to the
+    vector of ones, this is the norm of a column without its mean.
     """
     rows, columns = X.shape
     probes = np.empty((rows, _PROBES + 1))
@@ -186,17 +186,19 @@ def warn_of_scales(X: Any, task: str, *, centred: bool, exponent: int) -> None:
     names = np.flatnonzero(varies)
     least, most = names[scales[varies].argmin()], names[scales[varies].argmax()]
     sizes, centres = np.ldexp(scales, exponent), np.ldexp(means, exponent)
-    advice = "with columns of mean 0 and standard deviation 1 it is faster and more exact"
+    advice = (
+        "scale columns to mean 0 and standard deviation 1 for a faster and more accurate solution"
+    )
     if scales[most] > _FAR_APART * scales[least]:
         _warn(
-            f"{task}: column {least} of X (from 0) has a scale of about {sizes[least]:.0e}, "
-            f"column {most} of {sizes[most]:.0e}: {advice}"
+            f"{task}: column {least} of X (counted from 0) has a scale of about "
+            f"{sizes[least]:.0e}, but column {most} one of {sizes[most]:.0e}: {advice}"
         )
     elif centred and (means > _FAR_APART * scales)[varies].any():
         worst = names[(means[varies] / scales[varies]).argmax()]
         _warn(
-            f"{task}: column {worst} of X (from 0) has a mean of about {centres[worst]:.0e} and "
-            f"varies by {sizes[worst]:.0e}: {advice}"
+            f"{task}: column {worst} of X (counted from 0) has a mean of about "
+            f"{centres[worst]:.0e}, but varies only by {sizes[worst]:.0e}: {advice}"
         )
 
 

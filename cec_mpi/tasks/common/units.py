@@ -1,7 +1,7 @@
-"""Powers of two that X and vectors are divided by, so that solvers see numbers near 1.
+"""Scale X and vectors by powers of two, so that solvers compute with numbers near 1.
 
 Division by a power of two is exact. So a task makes the same iterations for X and ``2**k X``, and
-its result is multiplied by a power of two in the end.
+its result is multiplied by a power of two at the end.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from cec_mpi.errors import InputError
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-_LEAST, _MOST = -1021, 1024  # of the numbers with all digits, as `exponent_of` has them
+_LEAST, _MOST = -1021, 1024  # exponents of normal numbers, as in `exponent_of`
 
 
 def exponent_of(values: ArrayLike) -> int:
     """Return e such that the largest absolute value is from ``2**(e - 1)`` to below ``2**e``.
 
-    It is 0 where all values are 0.
+    It is 0 if all values are 0.
     """
     return int(np.frexp(np.abs(values).max(initial=0.0))[1])
 
 
 def normalised(vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
-    """Divide a vector by the power of two that is as large as its largest number.
+    """Divide a vector by the power of two that is about as large as its largest number.
 
     Returns
     -------
     vector : ndarray
     exponent : int
-        Of the power of two.
+        Exponent of the power of two.
     """
     exponent = exponent_of(vector)
     return np.ldexp(vector, -exponent), exponent
 
 
 def scaled(X: Any, task: str) -> tuple[LinearOperator, int]:
-    """Divide X by a power of two, about the root mean square of its entries: one product with X.
+    """Divide X by a power of two near the root mean square of its entries; takes one product.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def scaled(X: Any, task: str) -> tuple[LinearOperator, int]:
     Raises
     ------
     InputError
-        X has numbers that are not finite, or too large for a product with X.
+        X has numbers that are not finite, or too large for products.
     """
     columns = X.shape[1]
     random = np.random.default_rng(0)  # not below 1, so that subnormal numbers do not underflow
@@ -69,8 +69,8 @@ def scaled(X: Any, task: str) -> tuple[LinearOperator, int]:
         product = X.matvec(probe)
     if not np.isfinite(product).all():
         raise InputError(
-            f"{task}: a product of X with a vector of numbers from 1 to 2 holds infinite numbers "
-            "or NaN: X is too large, or not finite"
+            f"{task}: X is too large or not finite: its product with a vector of numbers from 1 "
+            "to 2 holds infinity or NaN"
         )
     image, size = normalised(product)
     exponent = size + exponent_of(np.linalg.norm(image) / math.sqrt(math.prod(X.shape)))
@@ -81,7 +81,7 @@ def divided(X: Any, exponent: int) -> LinearOperator:
     """Return the operator ``X / 2**exponent``.
 
     Vectors are divided by one half of the power and products by the other, so that neither
-    underflows where X is very large or very small.
+    underflows if X is very large or very small.
     """
     from scipy.sparse.linalg import LinearOperator
 
@@ -105,14 +105,14 @@ def in_units(
     Parameters
     ----------
     what : str
-        The name of the result, for errors.
+        Name of the result, for messages.
     values : float or ndarray
     exponent : int
         Of the power of two.
     sizes : dict of str to int
-        What the size of the result depends on: names and exponents, for errors.
+        Names and exponents of the quantities that determine the size of the result, for messages.
     zero : bool
-        Whether results that are too small may become 0: those that are small beside others.
+        Whether results that are too small may become 0.
 
     Returns
     -------
@@ -127,7 +127,7 @@ def in_units(
     finite = np.isfinite(values).all()
     beyond = size > _MOST or (size < _LEAST and not zero)
     if not finite or (beyond and np.any(values)):
-        found = f"about {_text(size)}, too {'large' if size > 0 else 'small'} for float64"
+        found = f"about {_text(size)}, which is too {'large' if size > 0 else 'small'} for float64"
         others = ", ".join(f"{name} is about {_text(each)}" for name, each in sizes.items())
         reason = found if finite else "not finite, or too large for float64"
         raise InputError(f"{what} is {reason}{': ' if others else ''}{others}")

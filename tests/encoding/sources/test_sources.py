@@ -351,7 +351,7 @@ BAD = {
     "uneven lines": (write("a.csv", "1,2\n3,4,5\n"), r"a\.csv is no table: line 2 has 3 columns"),
     "longer lines from some place on": (
         write("a.csv", "1,2\n" * 1_500_000 + "1,2,3\n" * 70_000),
-        r"a\.csv is no table: line 1500001 has 3 columns, line 1 has 2",
+        r"a\.csv: line 1500001 has 3 columns, but line 1 has 2",
     ),
     "an empty table": (write("a.csv", ""), r"shape \(0, 0\): expected"),
     "only a header": (write("a.csv", "a,b\n"), r"shape \(0, 2\): expected"),
@@ -366,7 +366,7 @@ BAD = {
     ),
     "a table under the name of an array": (
         write("a.npy", "id,price\n1,300\n"),
-        r"a\.npy is not a readable \.npy file: it does not begin as one$",
+        r"a\.npy is not a readable \.npy file: it does not begin with the .npy header$",
     ),
     "an unknown format": (write("c.dat", "1 2 3"), r"c\.dat has no format that is known"),
     "nothing": (lambda directory: directory / "none.h5", r"none\.h5: no such file"),

@@ -24,7 +24,7 @@ TOO = "expected an elastic run (--elastic)"
         ([*ACCEPT, "--serial"], SERIAL),
         (["--elastic", "--serial"], SERIAL),
         (["--local", "0"], "argument --local: '0': expected a whole number of at least 1"),
-        ([*ACCEPT, "--ports", "9-3"], "'9-3': expected ports, as 50000-50100"),
+        ([*ACCEPT, "--ports", "9-3"], "'9-3': expected ports, such as 50000-50100"),
         ([*ACCEPT, "--interface", "eth77"], "interface 'eth77': rank 0 on"),
         ([*ACCEPT, "--emulate-speeds", "1,1,1,1,1,1"], "emulated speeds need a base"),
         (
@@ -35,7 +35,7 @@ TOO = "expected an elastic run (--elastic)"
             [*ACCEPT, "--shards-per-machine", "auto"],
             "shards per machine auto: with accept, or all machines in one",
         ),
-        ([*ACCEPT, *LISTEN], "accept with listen: expected one of them"),
+        ([*ACCEPT, *LISTEN], "accept and listen cannot be combined: expected one of them"),
         (LISTEN, "listen: expected a key in the environment variable CEC_MPI_KEY"),
         (["--serial", "--ports", "5000"], f"ports: {TOO}"),
         (["--serial", "--no-encryption"], f"no encryption: {TOO}"),

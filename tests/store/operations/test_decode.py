@@ -110,7 +110,7 @@ def test_what_cannot_be_written_is_refused(store, tmp_path, name, delimiter, say
 def test_nothing_that_is_there_is_replaced(store, tmp_path, name):
     path = tmp_path / name.partition("::")[0]
     path.write_text("mine")
-    with pytest.raises(InputError, match=r"a\.\w+ exists: give it a new name"):
+    with pytest.raises(InputError, match=r"a\.\w+ exists already: choose another name"):
         decode(store, f"{tmp_path}/{name}")
     assert path.read_text() == "mine"
     path.unlink()

@@ -504,7 +504,9 @@ def test_a_flipped_bit_in_the_manifest_is_said_and_repaired(flipping, bit):
 
 def test_an_unknown_version_says_which_one_is_read(path):
     with_manifest(path, "version", value=7)
-    with pytest.raises(StoreError, match=r"has version 7: this program reads version 1"):
+    with pytest.raises(
+        StoreError, match=r"has version 7, but this version of cec_mpi reads only 1"
+    ):
         open_store(path)
 
 
