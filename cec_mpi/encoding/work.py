@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.equilibration import (
+from cec_mpi.core.accuracy.scaling import (
     ColumnSizes,
     divide_rows,
     equilibrate,

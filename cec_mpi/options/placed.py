@@ -114,9 +114,8 @@ class Placed(Group):
     def _spread(
         self, manifest: Manifest, speeds: Sequence[float], places: Sequence[Place] | None
     ) -> Placement:
-        from cec_mpi.core.placement.spreading import spread  # here, because machines do not need it
         from cec_mpi.core.plan.load import check_speeds
-        from cec_mpi.core.plan.placement import spread  # now: machines spread nothing
+        from cec_mpi.core.plan.placement import spread  # here, because machines do not need it
 
         code, room = manifest.code, self.most_shards(manifest)
         most = None if room is None else [room] * len(speeds)
@@ -134,7 +133,7 @@ class Placed(Group):
 
 def further_placement(first: Placement, manifest: Manifest) -> Placement:
     """Place all shards of a further store in proportion to those of the first one."""
-    from cec_mpi.core.placement.spreading import spread
+    from cec_mpi.core.plan.placement import spread
 
     code = manifest.code
     if first.is_plain:

@@ -70,7 +70,7 @@ def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -
 
 def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
     """Run a task with machines on sockets, or serve as one of these machines."""
-    from cec_mpi.session.elastic import elastic, launched, serve_launched, tell_late_ranks
+    from cec_mpi.session.elastic import elastic, launched, serve_launched, telling_late_ranks
 
     file = Path(options.accept or Path(run.out) / CONNECTION).absolute()
     launcher = launched()
