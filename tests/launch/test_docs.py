@@ -114,7 +114,7 @@ def test_the_page_runs_from_top_to_bottom(run, tmp_path, monkeypatch, page):
             for block in blocks:
                 (tmp_path / block.name).write_text(block.text)
             if kind != "module":
-                check_programs(run, tmp_path, blocks, ["mpirun", "-n", "7"] * (kind == "program"))
+                check_programs(run, tmp_path, blocks, ["mpirun", "-n", "5"] * (kind == "program"))
 
 
 def check_programs(run, directory, blocks, launcher=(), *options):
