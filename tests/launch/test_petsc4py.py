@@ -24,7 +24,7 @@ def test_petsc_solves_with_a_store(run, tmp_path):
     (tmp_path / "shell.py").write_text(module.text)
     (tmp_path / "solve.py").write_text(program)
     assert run([sys.executable, "shell.py"], cwd=tmp_path).returncode == 0
-    done = run(["mpirun", "-n", 7, sys.executable, "solve.py"], cwd=tmp_path)
+    done = run(["mpirun", "-n", 5, sys.executable, "solve.py"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "True True\n"
 
