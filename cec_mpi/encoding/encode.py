@@ -279,7 +279,7 @@ def _skeleton(matrix: Source, options: EncodeOptions) -> Manifest:
         dtype=kind.name,
         rounded=not is_exact(matrix.dtype, kind),
         code=code,
-        grid=make_grid(per_shard, columns, kind.itemsize, machines + recovery),
+        grid=make_grid(per_shard, columns, kind.itemsize, machines + recovery, options.block_bytes),
         header=header,
         checksums=checksums_name(1),
         shards=tuple(ShardEntry(shard_name(n), size, "") for n in range(1, machines + 1)),

@@ -16,6 +16,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.formats import checked_delimiter
 from cec_mpi.options import values
 from cec_mpi.options.option import check_choices, option, own_options, whole_number
+from cec_mpi.store.format.grid import BLOCK_BYTES
 from cec_mpi.store.work import MEMORY
 
 _DELIMITER_NAMES = {"\t": "tab", " ": "space"}
@@ -156,6 +157,7 @@ class EncodeOptions(TableOptions):
     input_dtype: str | None = option(
         None, "--input-dtype DTYPE", "dtype of raw binary, such as <f4 (default: that of --dtype)"
     )
+    block_bytes: int = BLOCK_BYTES  # without a flag: small stores of many blocks are for tests
 
     def checked(self) -> EncodeOptions:
         """Check these options, and return them with numbers, lists and targets converted.

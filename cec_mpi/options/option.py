@@ -162,7 +162,7 @@ def from_flags(group: type[T], arguments: argparse.Namespace) -> T:
             value = from_flags(nested, arguments)
             value = None if value == nested() else value
         else:
-            value = getattr(arguments, each.name)
+            value = getattr(arguments, each.name, each.default)  # which a program alone may give
         given[each.name] = tuple(value) if isinstance(value, list) else value
     return group(**given)
 

@@ -18,7 +18,6 @@ from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import CecError, InfeasibleError, InputError
 from cec_mpi.store import open_store
-from cec_mpi.store.format import grid
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.work import LocalRunner
 
@@ -249,10 +248,7 @@ def test_paths_may_be_relative_text_with_spaces(tmp_path, monkeypatch):
 # --- blocks -------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Blocks of 4 kB, so that a small store has many."""
-    monkeypatch.setattr(grid, "_BLOCK_BYTES", 1 << 12)
+SMALL = {"block_bytes": 1 << 12}  # so that a small store has many blocks
 
 
 class OneByOne(LocalRunner):
@@ -266,14 +262,14 @@ class OneByOne(LocalRunner):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("rows", "columns"), [(200, 37), (5000, 3), (7, 3000), (1, 9999)])
-def test_the_bytes_do_not_depend_on_threads_pieces_or_memory(
-    tmp_path, small_blocks, rows, columns, dtype
-):
+def test_the_bytes_do_not_depend_on_threads_pieces_or_memory(tmp_path, rows, columns, dtype):
     matrix = RNG.standard_normal((rows, columns)).astype(dtype)
-    at_once = encoded(tmp_path, matrix, 6, 3, "at-once")
+    at_once = encoded(tmp_path, matrix, 6, 3, "at-once", **SMALL)
     assert at_once.manifest.grid.count > 1
-    in_pieces = encoded(tmp_path, matrix, 6, 3, "in-pieces", runner=OneByOne(), memory=200 << 20)
-    threaded = encoded(tmp_path, matrix, 6, 3, "threaded", runner=OneByOne(threads=5))
+    in_pieces = encoded(
+        tmp_path, matrix, 6, 3, "in-pieces", runner=OneByOne(), memory=200 << 20, **SMALL
+    )
+    threaded = encoded(tmp_path, matrix, 6, 3, "threaded", runner=OneByOne(threads=5), **SMALL)
     assert contents(in_pieces) == contents(at_once) == contents(threaded)
     assert np.allclose(decoded(in_pieces, (2, 4, 6)), matrix, rtol=0, atol=1e-5)
 
@@ -281,9 +277,9 @@ def test_the_bytes_do_not_depend_on_threads_pieces_or_memory(
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("columns", [1, 9, 700])
 @pytest.mark.parametrize("rows", [1, 50, 51, 52, 3000])
-def test_blocks_that_do_not_fit_the_rows_lose_none(tmp_path, small_blocks, rows, columns, order):
+def test_blocks_that_do_not_fit_the_rows_lose_none(tmp_path, rows, columns, order):
     matrix = np.asarray(RNG.standard_normal((rows, columns)), order=order)
-    store = encoded(tmp_path, matrix, 5, 3, runner=OneByOne())
+    store = encoded(tmp_path, matrix, 5, 3, runner=OneByOne(), **SMALL)
     assert np.allclose(decoded(store, (1, 2, 5)), matrix, rtol=0, atol=1e-12)
 
 

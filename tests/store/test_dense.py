@@ -7,7 +7,6 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from cec_mpi.store import dense
 from cec_mpi.store.dense import DenseShard
 
 RNG = np.random.default_rng(5)
@@ -24,17 +23,13 @@ class Rows(DenseShard):
             yield self.rows[first : min(first + 40, stop)]
 
 
-SHAPES = [(1, 1), (130, 1), (1, 300), (130, 7), (90, 300)]
+# The last two: more columns, or more rows, than are converted at once.
+SHAPES = [(1, 1), (130, 1), (1, 300), (130, 7), (90, 300), (2, 150_001), (130, 9000)]
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("converted", "columns"), [(2 << 20, 1 << 16), (8192, 64), (800, 100)])
-def test_products_are_those_of_float64(monkeypatch, shape, k, converted, columns):
-    monkeypatch.setattr(dense, "_CONVERTED_BYTES", converted)
-    monkeypatch.setattr(dense, "_CONVERTED_COLUMNS", columns)
-    monkeypatch.setattr(dense, "_CONVERTED_WITH_SEVERAL", columns // 2)
-    monkeypatch.setattr(DenseShard, "_scratch", dense.Scratch())
+def test_products_are_those_of_float64(shape, k):
     rows = RNG.standard_normal(shape).astype(np.float32)
     shard, (count, width) = Rows(rows), shape
     intervals = [(0, count // 3), (count // 2, count)]

@@ -15,11 +15,10 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.durable import locked, publish, rename_copy
 from cec_mpi.files.replacing import partial_name
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
-from cec_mpi.store.format import grid
 from cec_mpi.store.format.checksums import block_sum, publish_generation, read_rows, row_sum
 from cec_mpi.store.staging import stage_shard, staged_file
 from cec_mpi.store.work import LocalRunner
-from helpers.stores import encode_in_small_blocks
+from helpers.stores import encode_blocks, encode_in_small_blocks
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 5, 2, 300, 100
 X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
@@ -175,15 +174,17 @@ def test_a_lock_that_is_a_link_is_refused(path, precious):
     assert not (path.parent / "nowhere").exists()
 
 
-def test_a_resumed_encode_writes_through_no_link(path, tmp_path, precious, monkeypatch):
-    monkeypatch.setattr(grid, "_BLOCK_BYTES", 1 << 12)
+def test_a_resumed_encode_writes_through_no_link(path, tmp_path, precious):
+    new = tmp_path / "new"
     np.save(tmp_path / "X.npy", X)
     with pytest.raises(KeyboardInterrupt):
-        encode(tmp_path / "X.npy", tmp_path / "new", MACHINES, RECOVERY, runner=Interrupted())
-    link(tmp_path / "new" / "shard-0002.npy", precious)
-    link(tmp_path / "new" / "incomplete.sums", precious)
-    encode(tmp_path / "X.npy", tmp_path / "new", MACHINES, RECOVERY, resume=True)
-    assert verify(tmp_path / "new").damaged == []
+        encode_blocks(
+            tmp_path / "X.npy", tmp_path / "new", MACHINES, RECOVERY, runner=Interrupted()
+        )
+    link(new / "shard-0002.npy", precious)
+    link(new / "incomplete.sums", precious)
+    encode(tmp_path / "X.npy", new, MACHINES, RECOVERY, resume=True)
+    assert verify(new).damaged == []
 
 
 def test_staging_writes_through_no_link(path, tmp_path, precious):

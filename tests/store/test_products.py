@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.core.accuracy.rounding import gamma
-from cec_mpi.store.products import block, single
 from cec_mpi.store.products.block import add_transposed_block, multiply_block, turn
 from cec_mpi.store.products.scratch import Scratch
 from cec_mpi.store.products.single import add_transposed, multiply
@@ -57,25 +56,27 @@ def test_products_with_one_vector(rows, columns, dtype, cached):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("k", [2, 3, 4, 8, 17, 97])
 @pytest.mark.parametrize(
-    ("rows", "columns"), [(1, 1), (2000, 3), (301, 40), (700, 120), (40, 700), (20, 2100)]
+    ("rows", "columns", "k"),
+    [
+        *((rows, columns, k) for rows, columns in [(1, 1), (700, 120)] for k in (2, 3, 8, 97)),
+        *((2000, 3, k) for k in (2, 4)),
+        *((rows, columns, 17) for rows, columns in [(301, 40), (40, 700), (20, 2100)]),
+        (20, 2100, 40),  # panels of columns that are added up
+        (13, 6000, 17),  # and of columns that are multiplied
+    ],
 )
-def test_products_with_several_vectors(monkeypatch, rows, columns, k, dtype):
-    for small in (10**6, 40_000):  # the second: panels of columns
-        monkeypatch.setattr(block, "_SMALL", small)
-        X, W, U = (
-            made(*shape, dtype=dtype) for shape in ((rows, columns), (k, columns), (rows, k))
-        )
-        start = np.linspace(-1, 1, columns * k).reshape(columns, k)
-        scratch = Scratch()
-        for cached in (False, True):
-            out, sums = np.full((rows, k), np.nan, dtype), start.copy()
-            turned = W.T if cached else turn(W, scratch)
-            multiply_block(X, W, turned, out, scratch, cached=cached)
-            as_exact_as_any_sum(out, X, W.T)
-            add_transposed_block(X, U, sums, scratch, cached=cached)
-            as_exact_as_any_sum(sums, X.T, U, start)
+def test_products_with_several_vectors(rows, columns, k, dtype):
+    X, W, U = (made(*shape, dtype=dtype) for shape in ((rows, columns), (k, columns), (rows, k)))
+    start = np.linspace(-1, 1, columns * k).reshape(columns, k)
+    scratch = Scratch()
+    for cached in (False, True):
+        out, sums = np.full((rows, k), np.nan, dtype), start.copy()
+        turned = W.T if cached else turn(W, scratch)
+        multiply_block(X, W, turned, out, scratch, cached=cached)
+        as_exact_as_any_sum(out, X, W.T)
+        add_transposed_block(X, U, sums, scratch, cached=cached)
+        as_exact_as_any_sum(sums, X.T, U, start)
 
 
 @pytest.mark.parametrize("columns", [1, 4, 12, 22, 300])
@@ -92,27 +93,20 @@ def test_rows_that_do_not_stand_side_by_side(dtype, columns):
 
 @settings(max_examples=30, deadline=None)
 @given(
-    rows=st.integers(0, 70),
-    columns=st.integers(1, 70),
-    k=st.integers(1, 6),
-    small=st.integers(1000, 5000),
+    rows=st.integers(0, 400),
+    columns=st.integers(1, 400),
+    k=st.integers(1, 20),
     dtype=st.sampled_from(DTYPES),
 )
-def test_any_shape(rows, columns, k, small, dtype):
-    limits = {"_SMALL": (block, single), "_FEWEST_TOGETHER": (single,), "_SINGLE_ROWS": (single,)}
-    values = {"_SMALL": small, "_FEWEST_TOGETHER": 8, "_SINGLE_ROWS": (2, 9)}
+def test_any_shape(rows, columns, k, dtype):
     X, W, U = (made(*shape, dtype=dtype) for shape in ((rows, columns), (k, columns), (rows, k)))
     out, sums, scratch = np.empty((rows, k), dtype), np.zeros((columns, k)), Scratch()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, modules in limits.items():
-            for module in modules:
-                patch.setattr(module, name, values[name])
-        if k == 1:
-            multiply(X, W[0], out[:, 0])
-            add_transposed(X, U[:, 0], sums[:, 0], scratch)
-        else:
-            multiply_block(X, W, turn(W, scratch), out, scratch)
-            add_transposed_block(X, U, sums, scratch)
+    if k == 1:
+        multiply(X, W[0], out[:, 0])
+        add_transposed(X, U[:, 0], sums[:, 0], scratch)
+    else:
+        multiply_block(X, W, turn(W, scratch), out, scratch)
+        add_transposed_block(X, U, sums, scratch)
     as_exact_as_any_sum(out, X, W.T)
     as_exact_as_any_sum(sums, X.T, U)
 

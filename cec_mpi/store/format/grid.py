@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_BLOCK_BYTES = 1 << 20  # large enough for disks and BLAS, small enough for caches
+BLOCK_BYTES = 1 << 20
+"""At most, of a block: large enough for disks and BLAS, small enough for caches."""
+
 _LEAST_BLOCK_BYTES = 1 << 12
 _TOGETHER_BYTES = 16 << 20  # the same block of all shards and all parts of X, for a thread
 
@@ -122,8 +124,10 @@ class Grid:
         ]
 
 
-def make_grid(rows: int, columns: int, itemsize: int, together: int) -> Grid:
-    """Return the grid of a new store.
+def make_grid(
+    rows: int, columns: int, itemsize: int, together: int, block_bytes: int = BLOCK_BYTES
+) -> Grid:
+    """The grid for a new store.
 
     Parameters
     ----------
@@ -132,7 +136,9 @@ def make_grid(rows: int, columns: int, itemsize: int, together: int) -> Grid:
     itemsize : int
         Bytes per entry.
     together : int
-        Number of parts of X and shards, L + N, of which the same block is in memory at once.
+        Parts of X and shards, L + N: the same block of all of them is in memory at once.
+    block_bytes : int
+        The most for a block.
 
     Examples
     --------
@@ -141,5 +147,5 @@ def make_grid(rows: int, columns: int, itemsize: int, together: int) -> Grid:
     >>> make_grid(1000, 10**6, 4, 9)
     Grid(rows=1000, columns=1000000, block_rows=1, block_columns=262144)
     """
-    size = max(_LEAST_BLOCK_BYTES, min(_BLOCK_BYTES, _TOGETHER_BYTES // together)) // itemsize
+    size = max(_LEAST_BLOCK_BYTES, min(block_bytes, _TOGETHER_BYTES // together)) // itemsize
     return Grid(rows, columns, min(rows, max(1, size // columns)), min(columns, size))

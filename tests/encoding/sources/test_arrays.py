@@ -23,8 +23,8 @@ from cec_mpi import encode
 from cec_mpi.encoding.sources import open_array
 from cec_mpi.errors import InputError
 from cec_mpi.store import decode, open_store
-from cec_mpi.store.format import grid
 from cec_mpi.store.work import LocalRunner
+from helpers.stores import encode_blocks
 
 X = np.random.default_rng(0).standard_normal((203, 7))
 NAMES = tuple("abcdefg")
@@ -133,11 +133,6 @@ def encoded(array, store, **options):
         return encode(array, store, 5, 3, **options)
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(grid, "_BLOCK_BYTES", 1 << 12)
-
-
 class OneByOne(LocalRunner):
     """Pieces as small as they can be."""
 
@@ -173,12 +168,12 @@ def frame_of(matrix):
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 9999), (1000, 3)])
-def test_rows_of_any_length_are_read_once(tmp_path, small_blocks, shape):
+def test_rows_of_any_length_are_read_once(tmp_path, shape):
     matrix = np.random.default_rng(1).standard_normal(shape)
     array = Rows(matrix)
     np.save(tmp_path / "file.npy", matrix)
-    encode(tmp_path / "file.npy", tmp_path / "expected", 3, 2)
-    encode(array, tmp_path / "store", 3, 2, runner=OneByOne())
+    encode_blocks(tmp_path / "file.npy", tmp_path / "expected", 3, 2)
+    encode_blocks(array, tmp_path / "store", 3, 2, runner=OneByOne())
     assert shards(tmp_path / "store") == shards(tmp_path / "expected")
     if shape[1] == 3:
         times = Counter(row for rows in array.taken for row in range(rows.start, rows.stop))
@@ -263,9 +258,9 @@ def counting(computed):
     )
 
 
-def test_each_chunk_is_computed_once(tmp_path, small_blocks):
+def test_each_chunk_is_computed_once(tmp_path):
     computed = []
-    encode(counting(computed), tmp_path / "store", 5, 3, runner=OneByOne())
+    encode_blocks(counting(computed), tmp_path / "store", 5, 3, runner=OneByOne())
     assert sorted(computed) == [(row, column) for row in (0, 50, 100, 150) for column in (0, 4)]
 
 
@@ -413,9 +408,9 @@ def test_what_an_array_raises_is_the_cause(tmp_path):
     assert isinstance(refused.value.__cause__, ZeroDivisionError)
 
 
-def test_an_interrupted_encode_leaves_nothing(tmp_path, small_blocks):
+def test_an_interrupted_encode_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        encode(Interrupted(X), tmp_path / "store", 5, 3, runner=OneByOne())
+        encode_blocks(Interrupted(X), tmp_path / "store", 5, 3, runner=OneByOne())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -458,10 +453,10 @@ def test_a_complete_store_may_be_of_another_array(tmp_path):
         encode(X, tmp_path / "store", 5, 3)
 
 
-def test_two_threads_encode_one_array(tmp_path, small_blocks):
+def test_two_threads_encode_one_array(tmp_path):
     array = dask.array.from_array(X, chunks=(50, 4))
     threads = [
-        threading.Thread(target=encode, args=(array, tmp_path / name, 5, 3)) for name in "ab"
+        threading.Thread(target=encode_blocks, args=(array, tmp_path / name, 5, 3)) for name in "ab"
     ]
     for thread in threads:
         thread.start()

@@ -18,10 +18,10 @@ from cec_mpi.cli import main
 from cec_mpi.core.accuracy.scaling import ZEROS, ColumnSizes, equilibrate
 from cec_mpi.errors import DamagedStoreError, InputError, MachineError
 from cec_mpi.store import decode, open_store, repair, verify
-from cec_mpi.store.format import grid
 from cec_mpi.store.format.manifest import read_manifest
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.work import LocalRunner
+from helpers.stores import encode_blocks
 
 RNG = np.random.default_rng(0)
 FILES = ("row-exponents.npy", "row-exponents.copy.npy", "column-sizes.npy", "column-sizes.copy.npy")
@@ -42,11 +42,6 @@ def scaling_of(store):
 
 def contents(store):
     return {path.name: path.read_bytes() for path in store.iterdir() if path.name != "source.json"}
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(grid, "_BLOCK_BYTES", 1 << 12)
 
 
 @pytest.fixture
@@ -113,9 +108,9 @@ def test_squares_that_float64_does_not_hold_count_as_the_largest_value():
 
 @pytest.mark.parametrize("columns", [20, 1500])  # whole rows in a block, and rows in pieces
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_small_rows_lose_nothing_to_large_ones(tmp_path, small_blocks, dtype, columns):
+def test_small_rows_lose_nothing_to_large_ones(tmp_path, dtype, columns):
     X = rows_of_all_sizes(dtype, 200, columns)
-    encode(X, tmp_path / "store", 5, 3)
+    encode_blocks(X, tmp_path / "store", 5, 3)
     scaling = scaling_of(tmp_path / "store")
     expected = np.frexp(np.abs(X).max(axis=1))[1]
     assert scaling.exponents.dtype == np.int16
@@ -225,22 +220,20 @@ class Counting(np.ndarray):
 
 
 @pytest.mark.parametrize(("columns", "times"), [(20, 1), (1500, 2)])
-def test_x_is_read_again_only_where_rows_are_longer_than_a_block(
-    tmp_path, small_blocks, columns, times
-):
+def test_x_is_read_again_only_where_rows_are_longer_than_a_block(tmp_path, columns, times):
     X = rows_of_all_sizes("float32", 70, columns)
     counting = X.view(Counting)
     counting.times = np.zeros(X.shape, int)
-    encode(counting, tmp_path / "store", 5, 3)
+    encode_blocks(counting, tmp_path / "store", 5, 3)
     assert (counting.times == times).all()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_numbers_that_are_not_finite_are_named_in_long_rows(tmp_path, small_blocks, value):
+def test_numbers_that_are_not_finite_are_named_in_long_rows(tmp_path, value):
     X = rows_of_all_sizes("float32", 70, 1500)
     X[31, 1203] = value
     with pytest.raises(InputError, match=rf"holds {value} at row 31, column 1203 "):
-        encode(X, tmp_path / "store", 5, 3)
+        encode_blocks(X, tmp_path / "store", 5, 3)
     assert not (tmp_path / "store").exists()
 
 
@@ -265,18 +258,16 @@ class Interrupted(LocalRunner):
 
 @pytest.mark.parametrize("spoilt", ["", "incomplete.exponents", "incomplete.sizes"])
 @pytest.mark.parametrize(("rows", "columns", "pieces"), [(900, 30, 3), (210, 1500, 72)])
-def test_a_resume_trusts_nothing_of_the_journal(
-    tmp_path, small_blocks, spoilt, rows, columns, pieces
-):
+def test_a_resume_trusts_nothing_of_the_journal(tmp_path, spoilt, rows, columns, pieces):
     """Bands of several blocks, and rows of several blocks."""
     np.save(tmp_path / "X.npy", rows_of_all_sizes("float32", rows, columns))
-    encode(tmp_path / "X.npy", tmp_path / "whole", 5, 3)
+    encode_blocks(tmp_path / "X.npy", tmp_path / "whole", 5, 3)
     for change in (lambda file: os.truncate(file, 40), os.unlink, scribble):
         with pytest.raises(KeyboardInterrupt):
-            encode(tmp_path / "X.npy", tmp_path / "store", 5, 3, runner=Interrupted(pieces))
+            encode_blocks(tmp_path / "X.npy", tmp_path / "store", 5, 3, runner=Interrupted(pieces))
         if spoilt:
             change(tmp_path / "store" / spoilt)
-        encode(tmp_path / "X.npy", tmp_path / "store", 5, 3, resume=True)
+        encode_blocks(tmp_path / "X.npy", tmp_path / "store", 5, 3, resume=True)
         assert contents(tmp_path / "store") == contents(tmp_path / "whole")
         shutil.rmtree(tmp_path / "store")
 
