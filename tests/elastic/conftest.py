@@ -1,4 +1,4 @@
-"""Elastic sessions with three machines, which are processes of this computer."""
+"""Stores for elastic sessions with three machines: processes where they are late or leave."""
 
 from __future__ import annotations
 

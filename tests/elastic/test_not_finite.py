@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import MachineError
+from helpers.elastic_here import opened_here
 from helpers.recording import Kept
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_launcher")]
-
-opened = partial(open_operator, local=3)
 
 RNG = np.random.default_rng(8)
 PATIENT = {"deadline": 20}  # nobody is late
@@ -36,7 +33,7 @@ def test_it_is_replaced_with_one_machine_to_spare(store, X, kind, options):
     recorder, wrong = Kept(), (1, 2, 3, 2)  # in each step
     faults = ",".join(f"{kind}:{machine}@{step}" for step, machine in enumerate(wrong))
     options = {"inject": faults, "recorder": recorder, "speeds": (1, 1, 1), **options}
-    with opened(store, **options) as operator:
+    with opened_here(store, **options) as operator:
         for compare in products(operator, X):
             compare()
         for record, machine in zip(recorder.records, wrong, strict=True):
@@ -53,7 +50,7 @@ def test_it_is_replaced_with_one_machine_to_spare(store, X, kind, options):
 @pytest.mark.parametrize("adjoint", [False, True])
 def test_a_machine_that_is_late_in_an_earlier_step_is_waited_for(store, X, adjoint):
     faults = {"inject": "slow:3@0x20,inf:2@1", "emulate_speeds": (1, 1, 1), "emulate_base": 1e4}
-    with opened(store, stragglers=1, speeds=(1, 1, 1), **faults) as operator:
+    with open_operator(store, local=3, stragglers=1, speeds=(1, 1, 1), **faults) as operator:
         w, v = RNG.standard_normal(X.shape[1]), RNG.standard_normal(X.shape[0])
         np.testing.assert_allclose(operator @ w, X @ w, atol=1e-10)
         if adjoint:
@@ -66,7 +63,7 @@ def test_a_machine_that_does_it_again_and_again_is_asked_no_more(store, X):
     recorder = Kept()
     faults = ",".join(f"nan:3@{step}" for step in range(8))
     options = {"inject": faults, "recorder": recorder, "speeds": (1, 1, 1)}
-    with opened(store, **PATIENT, **options) as operator:
+    with opened_here(store, **PATIENT, **options) as operator:
         for compare in [*products(operator, X), *products(operator, X)]:
             compare()
         kinds = [next(iter(event)) for event in recorder.happened]
@@ -78,7 +75,7 @@ def test_a_machine_that_does_it_again_and_again_is_asked_no_more(store, X):
 def test_with_parity_one_machine_to_spare_beside_it_is_enough(replicated, X):
     recorder = Kept()
     options = {"stragglers": 1, "check": "parity", "inject": "nan:2@0,inf:3@1"}
-    with opened(replicated, recorder=recorder, **options) as operator:
+    with opened_here(replicated, recorder=recorder, **options) as operator:
         for _ in range(2):
             w = RNG.standard_normal(40)
             np.testing.assert_allclose(operator @ w, X @ w, atol=1e-10)
@@ -86,7 +83,7 @@ def test_with_parity_one_machine_to_spare_beside_it_is_enough(replicated, X):
 
 
 def test_with_nobody_to_spare_the_machine_is_named(store, X):
-    with opened(store, inject="nan:2@0,nan:2@2", **PATIENT) as operator:
+    with opened_here(store, inject="nan:2@0,nan:2@2", **PATIENT) as operator:
         operator.available = {1, 2}
         for step, product, matrix in ((0, operator.matvec, X), (2, operator.rmatvec, X.T)):
             v = np.ones(matrix.shape[1])
@@ -102,7 +99,7 @@ def test_with_nobody_to_spare_the_machine_is_named(store, X):
 def test_what_is_too_large_is_nobodys_error(stores, X, options, precision):
     recorder = Kept()
     options = {"recorder": recorder, "precision": precision, **options}
-    with opened(stores["float32"], **options) as operator:
+    with opened_here(stores["float32"], **options) as operator:
         for product, matrix in ((operator.matvec, X), (operator.rmatvec, X.T)):
             columns = matrix.shape[1]
             for _ in range(4):  # more often than a machine may be wrong
@@ -123,7 +120,7 @@ def test_one_row_may_be_larger_than_the_shards_can_hold(tmp_path, precision):
     path = tmp_path / f"large-row-{precision}"
     np.save(tmp_path / "large-row.npy", matrix)
     encode(tmp_path / "large-row.npy", path, 3, 2, scaling="none")
-    with opened(path, precision=precision, **PATIENT) as operator:
+    with opened_here(path, precision=precision, **PATIENT) as operator:
         assert (operator @ np.full(5, 100.0))[7] == pytest.approx(1.5e40)
 
 
@@ -132,7 +129,7 @@ def test_a_result_that_only_decoding_makes_infinite_is_an_error(tmp_path):
     np.save(tmp_path / "huge.npy", np.full((6, 2), 1.6e308) * [1, -1])
     encode(tmp_path / "huge.npy", path, 3, 2, code="gaussian")
     with (
-        opened(path) as operator,
+        opened_here(path) as operator,
         pytest.raises(MachineError, match="too large for float64"),
     ):
         operator @ np.array([1.0, -1.0])

@@ -1,21 +1,18 @@
-"""Machines with several shards of a store, as processes that may be late or away."""
+"""Machines with several shards of a store, which may be late or away."""
 
 from __future__ import annotations
-
-from functools import partial
 
 import numpy as np
 import pytest
 
 from cec_mpi import open_operator
+from helpers.elastic_here import opened_here
 from helpers.products import check_products
 from helpers.recording import Kept
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_launcher")]
 
 COLUMNS = 30
-
-opened = partial(open_operator, local=3)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +25,7 @@ def several(make_store):
 def test_products(several, way, options):
     kept = Kept()
     options = {"shards_per_machine": way, "recorder": kept, **options}
-    with opened(several.path, **options) as operator:
+    with opened_here(several.path, **options) as operator:
         for columns in (1, 4):
             check_products(operator, several.X, columns)
         operator.available = {1, 2}
@@ -40,7 +37,7 @@ def test_a_machine_that_is_late_is_not_waited_for(several):
     """With two shards on each of four, any one of which may be late; here three machines."""
     kept = Kept()
     options = {"shards_per_machine": (2, 2, 2), "stragglers": 1, "inject": "slow:2@0x500"}
-    with opened(several.path, recorder=kept, **options) as operator:
+    with open_operator(several.path, local=3, recorder=kept, **options) as operator:
         w = np.random.default_rng(2).standard_normal(COLUMNS)
         for _ in range(4):
             np.testing.assert_allclose(operator @ w, several.X @ w, rtol=1e-10, atol=1e-12)
@@ -50,7 +47,7 @@ def test_a_machine_that_is_late_is_not_waited_for(several):
 def test_answers_of_several_shards_are_compared(several, check, way):
     kept = Kept()
     options = {"shards_per_machine": way, "check": check, "stragglers": 1, "recorder": kept}
-    with opened(several.path, **options) as operator:
+    with opened_here(several.path, **options) as operator:
         for columns in (1, 4):
             check_products(operator, several.X, columns)
         assert not any("wrong" in event for record in kept.records for event in record.events)
@@ -61,7 +58,7 @@ def test_machines_that_are_left_take_over_shards_of_the_others(several, options)
     """With any two of three machines, and then one; who comes back has its own still."""
     kept = Kept()
     options = {"shards_per_machine": (2, 2, 2), "recorder": kept, "adopt": True} | options
-    with opened(several.path, **options) as operator:
+    with opened_here(several.path, **options) as operator:
         for there in ({1}, {1, 2, 3}, {3}, {2, 3}, {2}):
             operator.available = there
             check_products(operator, several.X, 3)

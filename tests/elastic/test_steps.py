@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 
 from cec_mpi import open_operator
 from cec_mpi.availability.models import Listed
 from cec_mpi.errors import InfeasibleError, MachineError
+from helpers.elastic_here import opened_here
 from helpers.recording import Kept
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_launcher")]
 
-opened = partial(open_operator, local=3)
-
 RNG = np.random.default_rng(3)
-EMULATED = {"emulate_speeds": (1.0, 1.0, 1.0), "emulate_base": 10_000.0}  # 0.1 s a step
 
 
 def check(operator, X, tolerance=1e-13):
@@ -34,7 +30,7 @@ def check(operator, X, tolerance=1e-13):
 
 def test_products_in_every_mask(stores, X):
     masks = Listed([(1, 2, 3), (1, 2), (1, 3), (2, 3)], repeat=True)
-    with opened(stores["float64"], availability=masks, stragglers=1) as operator:
+    with opened_here(stores["float64"], availability=masks, stragglers=1) as operator:
         for _ in range(5):
             check(operator, X)
         for dtype, scheme, tolerance in (
@@ -51,7 +47,7 @@ def test_a_step_does_not_wait_for_a_straggler(store, X):
     recorder = Kept()
     emulated = {"emulate_speeds": (1.0, 0.05, 1.0), "emulate_base": 10_000.0}  # 0.1 s, or 2 s
     options = {"stragglers": 1, "speeds": (1, 1, 1), "recorder": recorder, **emulated}
-    with opened(store, **options) as operator:
+    with open_operator(store, local=3, **options) as operator:
         w = np.ones(40)
         for _ in range(3):
             assert np.allclose(operator @ w, X @ w)
@@ -66,28 +62,9 @@ def test_a_step_does_not_wait_for_a_straggler(store, X):
         assert [r.rows[1] for r in recorder.records[:2]] == [0, 0]
 
 
-def test_a_deadline_gives_a_machine_up_and_takes_it_back(store, X):
-    recorder = Kept()
-    options = {"deadline": 1.0, "inject": "slow:2@2x60", "recorder": recorder, **EMULATED}
-    with opened(store, speeds=(1, 1, 1), **options) as operator:
-        check(operator, X)
-        adjoint, next_one = recorder.records[2:]
-        # The part of machine 2 is made of the others: X' V needs all parts.
-        assert adjoint.adjoint
-        assert adjoint.events == [{"late": 2}]
-        assert adjoint.rows[1] == 0
-        assert next_one.available == (1, 3)
-        while 2 not in recorder.records[-1].available:
-            np.testing.assert_allclose(operator @ np.ones(40), X @ np.ones(40), atol=1e-10)
-        back = recorder.records[-1]
-        assert back.available == (1, 2, 3)
-        assert back.events == [{"late": 2}]
-        assert sum(back.rows) == 2 * 501
-
-
 def test_a_machine_that_was_warned_gets_no_more_rows(store, X):
     recorder = Kept()
-    with opened(store, recorder=recorder, inject="leave:3@1") as operator:
+    with open_operator(store, local=3, recorder=recorder, inject="leave:3@1") as operator:
         check(operator, X)
         assert [r.rows[2] > 0 for r in recorder.records] == [True, True, False, False]
         (event,) = recorder.happened
@@ -99,7 +76,7 @@ def test_a_machine_that_was_warned_gets_no_more_rows(store, X):
 
 def test_with_two_to_spare_a_step_with_a_wrong_answer_is_refused(replicated, X):
     options = {"stragglers": 1, "check": "parity", "inject": "corrupt:2@1"}
-    with opened(replicated, **options) as operator:
+    with opened_here(replicated, **options) as operator:
         assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
         with pytest.raises(MachineError, match=r"step 1 has failed: .* machine 2 is wrong, or"):
             operator @ np.ones(40)
@@ -111,7 +88,7 @@ def test_a_wrong_term_of_an_adjoint_is_replaced_and_its_machine_named(replicated
         recorder = Kept()
         faults = {"inject": "corrupt:2@1,corrupt:3@3", "recorder": recorder}
         # Learned speeds move rows, whose probes would be compared in the step of the fault.
-        with opened(replicated, speeds=(1, 1, 1), **options, **faults) as operator:
+        with opened_here(replicated, speeds=(1, 1, 1), **options, **faults) as operator:
             for _ in range(5):
                 V = RNG.standard_normal((1001, 2))
                 assert np.allclose(operator.H @ V, X.T @ V, atol=1e-10)
@@ -120,7 +97,7 @@ def test_a_wrong_term_of_an_adjoint_is_replaced_and_its_machine_named(replicated
 
 def test_with_one_to_spare_a_step_with_a_wrong_answer_is_refused(store, X):
     options = {"stragglers": 1, "check": "parity", "inject": "corrupt:2@1"}
-    with opened(store, **options) as operator:
+    with opened_here(store, **options) as operator:
         assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
         with pytest.raises(MachineError, match=r"step 1 has failed: .* machines 1, 2, 3 to r"):
             operator @ np.ones(40)
@@ -131,7 +108,7 @@ def test_right_answers_are_never_doubted(stores, check):
     recorder = Kept()
     options = {"stragglers": int(check == "parity"), "check": check, "recorder": recorder}
     with (
-        opened(stores["float64"], **options) as operator,
+        opened_here(stores["float64"], **options) as operator,
         operator.open(stores["float32"]) as single,
     ):
         for each in (operator, single):
@@ -145,7 +122,7 @@ def test_right_answers_are_never_doubted(stores, check):
 def test_errors_are_within_the_bounds_of_their_steps(stores, X, options):
     recorder, wide = Kept(), X.astype(np.longdouble)
     with (
-        opened(stores["float64"], recorder=recorder, **options) as operator,
+        opened_here(stores["float64"], recorder=recorder, **options) as operator,
         operator.open(stores["float32"]) as single,
     ):
         for each in (operator, single):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
+from cec_mpi.linear_operator.coded_operator import CodedOperator
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.places import place_here
 from cec_mpi.records.recorder import Recorder
@@ -100,3 +101,11 @@ def master_of(path, manifest, recorder, spares=0, **options):
     options = {"speeds": (1.0,) * machines, **options}
     session = Session(hub, [place_here()], "", ExitStack(), running=Running.ELASTIC)
     return session.open(path, SessionOptions(elastic=True, **options), recorder), hub
+
+
+@contextmanager
+def opened_here(path, *, recorder=None, **options):
+    """The operator of an elastic session, as `cec_mpi.open_operator` opens it with ``local=N``."""
+    session = Session(Hub(0), [place_here()], "", ExitStack(), running=Running.ELASTIC)
+    chosen = SessionOptions(elastic=True, **options)
+    yield CodedOperator(session, session.open(path, chosen, recorder or Recorder()))
