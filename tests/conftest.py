@@ -24,8 +24,8 @@ from helpers.until_told import ENOUGH
 
 # How fast something is, is no assertion; with CEC_REPEATABLE every run has the same examples.
 repeatable = "CEC_REPEATABLE" in os.environ
-# Forty examples a run find what a hundred do, since each run by hand has others.
-settings.register_profile("tests", deadline=None, max_examples=40, derandomize=repeatable)
+# Twenty-five examples a run find what a hundred do, since each run by hand has others.
+settings.register_profile("tests", deadline=None, max_examples=25, derandomize=repeatable)
 settings.load_profile("tests")
 
 os.environ.pop("PYTHONUNBUFFERED", None)  # a line is written whole, where ranks print at once

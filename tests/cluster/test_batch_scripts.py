@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cec_mpi
@@ -213,7 +213,6 @@ ONE_LINE = st.text(
 )
 
 
-@settings(deadline=None, max_examples=50)
 @given(words=st.lists(ONE_LINE, max_size=5), out=ONE_LINE)
 def test_every_word_arrives_as_it_was(said, words, out):
     script = batch_script(words, out)

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cec_mpi.core.plan.assignment import Assignment
@@ -105,7 +105,6 @@ def networks(draw):
     return [n * k for n, k in zip(sizes, needed, strict=True)], sizes, chosen, capacities
 
 
-@settings(deadline=None, max_examples=60)
 @example(([9], [3], [(0, 0), (0, 1), (0, 2)], [5, 2, 3]), 7, 45)
 @given(networks(), st.integers(0, 6), st.integers(27, 50))
 def test_a_flow_of_many_rows_is_as_large_as_one_of_few(network, odd, bits):

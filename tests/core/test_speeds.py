@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.plan.load import fractional_load
@@ -386,7 +386,6 @@ observations = st.tuples(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(observations, min_size=1, max_size=30))
 def test_whatever_is_observed_speeds_stay_positive_and_finite(steps):
     speeds = SpeedEstimator(4, 2, 1000)

@@ -117,7 +117,7 @@ def rows_by_machine(blocks):
     return {(n, row) for b in blocks for n in b.machines for row in range(b.start, b.stop)}
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(blocks_of_rows(), blocks_of_rows())
 def test_new_rows_are_those_that_a_machine_did_not_compute_before(before, after):
     found = new_rows(before, after)

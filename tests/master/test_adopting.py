@@ -7,7 +7,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cec_mpi
@@ -281,7 +281,6 @@ def test_another_process_has_not_what_the_one_before_took_over(made):
     assert len(adopted(recorder)) == 2 * (RECOVERY - 1)
 
 
-@settings(deadline=None, max_examples=30)
 @given(data=st.data())
 def test_whoever_goes_and_comes_steps_are_right(store, data):
     X, path = store

@@ -345,7 +345,7 @@ def test_first_products_that_cancel_are_not_doubted(tmp_path):
 def test_after_an_interrupt_steps_are_right_or_refused(made, adjoint):
     X, make, _ = made
     refused = whole = 0
-    for place in range(0, 20_000, 97):
+    for place in range(0, 20_000, 197):
         master, hub = make(check="parity", stragglers=1)
         check(X, master)
         product, size = (master.rmatvec, ROWS) if adjoint else (master.matvec, COLUMNS)
@@ -460,7 +460,7 @@ def test_a_spare_takes_the_place_of_a_machine_with_all_of_its_shards(made):
     assert hub.roster.serving_as(1).rank == 3
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_whatever_happens_results_are_right_or_refused(stores, data):
     X, paths = stores
@@ -512,11 +512,16 @@ def all_wrong(machines, size, adjoint=None):
 NAMED = [(3, 3, 3, 3), (2,) * 6, (5, 3, 2, 2), (1, 4, 1, 3, 1, 2)]  # any three can be missing
 
 
-@pytest.mark.parametrize("way", NAMED[::3])
 @pytest.mark.parametrize(
-    ("check_of", "size"), [("parity", 1e-7), ("parity", 1e7), ("sample", 1e-7), ("sample", 1.0)]
+    ("way", "check_of", "size", "adjoint"),
+    [
+        (NAMED[0], "parity", 1e-7, False),
+        (NAMED[3], "parity", 1e7, True),
+        (NAMED[3], "parity", 1e-7, True),
+        (NAMED[0], "sample", 1e-7, True),
+        (NAMED[3], "sample", 1.0, False),
+    ],
 )
-@pytest.mark.parametrize("adjoint", [False, True])
 def test_one_of_several_that_is_wrong_in_all_of_its_shards_is_named(
     many, way, check_of, size, adjoint
 ):
@@ -547,7 +552,6 @@ def test_a_first_product_that_is_adjoint_has_all_its_probes_compared(many):
             assert {event["wrong"] for event in recorder.happened if "wrong" in event} == {3}
 
 
-@settings(deadline=None, max_examples=30)
 @given(data=st.data())
 def test_wrong_answers_of_several_shards_are_replaced_or_refused(many, data):
     X, make = many

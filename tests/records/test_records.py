@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, fields, replace
 
@@ -362,7 +362,6 @@ def test_what_is_measured_ends_at_a_nanosecond():
     assert line["seconds"] == [round(each, 9) for each in machines]
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.builds(

@@ -4,7 +4,7 @@ import base64
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.plan.schemes import cyclic, cyclic_loads, heterogeneous
@@ -20,7 +20,6 @@ KIND = {kind.kind: index for index, kind in enumerate(KINDS)}
 STATE = {state.state: index for index, state in enumerate(STATES)}
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.floats(0, 9), max_size=40), st.sampled_from([2, 4, 8]))
 def test_a_bin_has_least_median_and_largest_of_what_is_known(values, width):
     found = binned(np.array(values, float), width)
@@ -31,7 +30,6 @@ def test_a_bin_has_least_median_and_largest_of_what_is_known(values, width):
         assert each == pytest.approx(wanted, rel=1e-5) if known else each == wanted
 
 
-@settings(deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40))
 def test_cyclic_loads_are_those_of_the_assignment(count, copies, rows):
     copies = min(copies, count)
@@ -62,7 +60,6 @@ def rows_of(bounds):
     ]
 
 
-@settings(deadline=None)
 @given(plans())
 def test_blocks_follow_from_intervals(made):
     plan, bounds = made
@@ -76,7 +73,6 @@ def test_blocks_follow_from_intervals(made):
     assert found == by_row
 
 
-@settings(deadline=None)
 @given(plans(), plans())
 def test_moved_rows_are_those_that_a_machine_did_not_compute_before(first, second):
     old, new = rows_of(first[1]), rows_of(second[1])
@@ -95,7 +91,6 @@ EVENTS += [{"rebuilt": 2, "rows": 5, "first": 0, "last": 4}]
 WHYS = ["preempted", "late", "lost", "given up", "left", "excluded", "not joined"]
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.tuples(

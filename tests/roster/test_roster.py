@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.roster import Excluded, GivenUp, Joined, Left, Lost, Room, Roster, State
@@ -209,7 +209,6 @@ def test_a_change_is_made_from_these_states_only(state, change, told):
         assert (states(roster), roster.vacant, told) == (*before, [])
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_whatever_happens_each_machine_has_one_process_or_none(data):
     told = []

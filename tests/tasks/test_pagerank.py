@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.linalg import aslinearoperator
 
@@ -27,7 +27,6 @@ def dense_scores(links, damping=0.85, jump=None):
     return np.linalg.solve(np.eye(size) - damping * transition, (1 - damping) * jump)
 
 
-@settings(deadline=None, max_examples=50)
 @given(
     size=st.integers(1, 12),
     seed=st.integers(0, 1000),

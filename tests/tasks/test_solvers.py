@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.linalg import aslinearoperator
 from sklearn.linear_model import Ridge
@@ -34,7 +34,6 @@ def dense_lstsq(matrix, b, damp):
 # --- conjugate gradients ------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
 @given(size=st.integers(1, 30), seed=st.integers(0, 1000), condition=st.floats(1, 1e4))
 def test_systems_as_numpy_solves_them(size, seed, condition):
     rng = np.random.default_rng(seed)
@@ -78,7 +77,6 @@ def test_a_matrix_that_is_not_positive_definite_is_refused(diagonal):
 # --- least squares ------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     rows=st.integers(1, 25),
     columns=st.integers(1, 25),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.linalg import aslinearoperator, svds
 from sklearn.decomposition import PCA
@@ -21,7 +21,6 @@ def with_singular_values(values, shape, rng=RNG):
     return u * values @ v.T
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     rows=st.integers(2, 25),
     columns=st.integers(2, 25),
@@ -81,7 +80,6 @@ def test_nothing_may_have_converged():
     assert found["vt"].shape == (0, 100)
 
 
-@settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 1000), k=st.integers(2, 9), tol=st.sampled_from([0.0, 1e-3]))
 def test_no_copy_of_a_repeated_singular_value_is_missed(seed, k, tol):
     rng = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.wire.collective.packets import Layout, packed_size
@@ -27,7 +27,6 @@ def filled(gathered, answers, reports):
     assert room.size == counts.sum()
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 7), min_size=1, max_size=6).filter(any),
     st.integers(1, 5),
@@ -52,7 +51,6 @@ def test_answers_and_reports_are_told_apart(rows, columns, dtype):
     np.testing.assert_array_equal(told, reports)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=5).filter(any), st.integers(1, 4))
 def test_sums_are_of_those_who_have_rows(rows, columns):
     rng = np.random.default_rng(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.step.product import Product
@@ -25,7 +25,6 @@ from cec_mpi.wire.orders import (
 NUMBERS = st.integers(0, 2**40)
 
 
-@settings(deadline=None)
 @given(st.booleans(), NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
 def test_an_order_comes_as_it_was_sent(adjoint, columns, store, shard, step, length):
     product = Product(adjoint, columns)

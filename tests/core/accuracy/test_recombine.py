@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.accuracy.recombine import Recombination, Recombiner
@@ -49,7 +49,6 @@ def exactly(rows, X):
     seed=st.integers(0, 1000),
     data=st.data(),
 )
-@settings(max_examples=30, deadline=None)
 def test_no_shard_and_no_part_is_farther_off_than_its_bound(size, family, dtype, seed, data):
     machines, recovery = size
     code, X, shards = made(machines, recovery, family, dtype, seed)
@@ -104,7 +103,6 @@ def test_too_few_and_singular_rows_are_refused():
     scale=st.sampled_from([0.0, 1e-30, 1.0, 1e30]),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=40, deadline=None)
 def test_rounding_alone_is_never_taken_for_an_error(size, family, dtype, scale, seed):
     code, X, shards = made(*size, family, dtype, seed)
     code.encode((scale * X).astype(dtype), shards)
@@ -119,7 +117,6 @@ def test_rounding_alone_is_never_taken_for_an_error(size, family, dtype, scale, 
     seed=st.integers(0, 1000),
     data=st.data(),
 )
-@settings(max_examples=40, deadline=None)
 def test_one_wrong_shard_is_seen_with_one_to_spare_and_named_with_two(machines, dtype, seed, data):
     recovery = data.draw(st.integers(1, machines - 1))
     wrong = data.draw(st.integers(1, machines))

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.accuracy.scaling import NotFiniteError, Scales, multiplied
@@ -15,7 +15,6 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 SIZES = st.floats(0, np.finfo(np.float64).max)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(FINITE, SIZES), min_size=1, max_size=9),
     st.sampled_from([np.float64, np.float32]),
@@ -56,7 +55,6 @@ def test_a_number_that_is_none_is_refused_in_any_column(bad, column):
         Scales(np.ones(4), np.float64).of_product(W, np.empty(W.shape))
 
 
-@settings(deadline=None)
 @given(st.lists(FINITE, min_size=1, max_size=9), st.integers(-2500, 2500))
 def test_a_product_with_a_power_of_two_is_rounded_once(values, exponent):
     found = multiplied(np.array(values), np.array([exponent]))
@@ -93,7 +91,6 @@ def test_a_column_of_zeros_of_x_may_meet_any_number():
     assert np.ldexp(shared[0, 1], exponents[0]) == 1e-20
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(FINITE, st.integers(-1100, 1100)), min_size=1, max_size=9),
     st.integers(-600, 1500),
@@ -111,7 +108,6 @@ def test_rows_and_columns_are_multiplied_together(numbers, exponent):
         assert each == expected or abs(each - expected) <= 5e-324
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(FINITE, st.integers(-1074, 1024)), min_size=1, max_size=9),
     st.floats(1e-300, 1e300),

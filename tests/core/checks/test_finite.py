@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.checks.finite import NotFinite
@@ -16,7 +16,6 @@ from cec_mpi.core.step.answers import Decoders, RowAnswers
 ODD = st.sampled_from([np.nan, np.inf, -np.inf])
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_two_machines_at_one_row_and_nothing_else_is_an_overflow(data):
     """Compared with the rows of each machine as plain sets."""
@@ -56,7 +55,6 @@ def test_parts_of_a_sum_overflow_together_only_where_they_have_rows_in_common():
     assert parts.take(2, ((0, 10),), np.array([1.0, np.nan])).other is None
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     size=st.sampled_from([(6, 3), (3, 2), (4, 1), (12, 8)]),
     data=st.data(),

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.accuracy.rounding import (
@@ -109,7 +109,6 @@ def test_answers_have_a_row_for_each_machine(shape):
     columns=st.sampled_from([1, 2, 30, 200]),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=20, deadline=None)
 def test_no_answer_is_farther_off_than_its_bound(size, family, dtype, columns, seed):
     code, answers, scale = made(*size, family, dtype, seed, rows=2, columns=columns)
     rng = np.random.default_rng(seed)
@@ -163,9 +162,9 @@ def kinds_of_data(recovery, rows, columns, rng):
 @pytest.mark.parametrize(
     ("family", "dtype"), [("auto", "float32"), ("auto", "float64"), ("gaussian", "float32")]
 )
-def test_none_of_50_000_clean_rows_is_an_alarm(machines, recovery, family, dtype):
+def test_none_of_ten_thousand_clean_rows_is_an_alarm(machines, recovery, family, dtype):
     rng = np.random.default_rng(0)
-    rows, columns, steps = 700, 100, 12
+    rows, columns, steps = 500, 100, 3
     code = make_code(machines, recovery, family, dtype=dtype)
     checker = checker_of(code, dtype, columns)
     for X in kinds_of_data(recovery, rows, columns, rng):
@@ -184,10 +183,10 @@ def test_none_of_50_000_clean_rows_is_an_alarm(machines, recovery, family, dtype
 @pytest.mark.parametrize(("machines", "recovery"), [(3, 1), *SIZES])
 def test_a_step_of_one_clean_row_is_no_alarm(machines, recovery, dtype):
     """One number can be small by chance, and is no scale then."""
-    code, answers, scale = made(machines, recovery, "auto", dtype, 0, rows=1500)
+    code, answers, scale = made(machines, recovery, "auto", dtype, 0, rows=300)
     checker = checker_of(code, dtype)
     everybody = range(1, machines + 1)
-    for row in range(1500):
+    for row in range(300):
         one = answers[:, row : row + 1]
         assert not checker.inconsistent(everybody, one, scale[row : row + 1]).any()
 
@@ -199,7 +198,6 @@ def test_a_step_of_one_clean_row_is_no_alarm(machines, recovery, dtype):
     factor=st.sampled_from([0.0, 1e-300, 1e-37, 1e-18, 1.0, 1e18, 1e30, 1e250]),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=40, deadline=None)
 def test_rounding_alone_agrees(size, family, dtype, factor, seed):
     machines, recovery = size
     rng = np.random.default_rng(seed)
@@ -242,7 +240,6 @@ def test_a_first_product_that_cancels_raises_no_alarm(dtype, closeness):
     seed=st.integers(0, 30),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
 def test_an_error_above_the_detectable_size_is_seen_and_named(
     size, family, dtype, factor, seed, data
 ):
@@ -383,7 +380,6 @@ def test_a_machine_that_is_wrong_in_all_rows_is_named():
     seed=st.integers(0, 30),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
 def test_no_error_of_any_size_makes_an_innocent_machine_be_named(
     size, family, dtype, magnitude, everywhere, seed, data
 ):
@@ -479,7 +475,6 @@ def test_a_further_block_settles_between_suspects():
     seed=st.integers(0, 1000),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
 def test_of_two_wrong_machines_no_error_makes_an_innocent_one_be_named(
     size, family, dtype, magnitudes, more, rows, seed, data
 ):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.checks.terms import TermChecks
@@ -37,7 +37,6 @@ def term(shard, intervals, u):
     return np.asarray(total)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     dtype=st.sampled_from(DTYPES),
     seed=st.integers(0, 1000),
@@ -72,7 +71,6 @@ def test_rounding_never_fails(dtype, seed, rows, columns, k, kind, cancelled):
         assert not checks.fails(n, intervals, u.ravel(), term(shard, intervals, u).ravel())
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     dtype=st.sampled_from(DTYPES),
     seed=st.integers(0, 1000),

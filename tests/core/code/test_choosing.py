@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.code.conditioning import choose_machines, norms_after
@@ -19,7 +19,6 @@ def best(generator, machines, recovery):
     return min(norm(generator, some) for some in combinations(machines, recovery))
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     size=st.sampled_from([(6, 3), (10, 5), (20, 16), (9, 1)]),
     family=st.sampled_from(["fourier", "gaussian", "chebyshev"]),

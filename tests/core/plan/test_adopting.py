@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.plan.adopting import Candidate, adopt, shares_of
@@ -53,7 +53,6 @@ def machines_and_shards(draw):
     return counts, shards, able, [draw(st.integers(0, 4)) for _ in counts]
 
 
-@settings(deadline=None, max_examples=60)
 @given(machines_and_shards(), st.data())
 def test_no_other_choice_ends_the_step_earlier(case, data):
     counts, shards, able, room = case
@@ -92,7 +91,6 @@ def check(found, able, room):
         assert len(mine) <= room[n - 1]
 
 
-@settings(deadline=None, max_examples=60)
 @given(machines_and_shards(), st.integers(0, 2), st.data())
 def test_machines_take_over_enough_if_they_can(case, spare, data):
     """Compared with all choices: enough are left without any so many machines."""

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.plan.algorithm_1 import algorithm_1, fill, fractional_blocks, in_parts
@@ -74,7 +74,6 @@ def check(found, loads, copies):
     assert len(found) <= len(loads)
 
 
-@settings(deadline=None, max_examples=60)
 @given(problems())
 def test_the_blocks_of_a_plan_are_those_of_the_paper(problem):
     available, speeds, copies, rows = problem
@@ -88,7 +87,6 @@ def test_the_blocks_of_a_plan_are_those_of_the_paper(problem):
     ]
 
 
-@settings(deadline=None, max_examples=40)
 @given(problems())
 def test_the_blocks_in_fractions_are_those_of_the_paper(problem):
     available, speeds, copies, _ = problem

@@ -117,7 +117,7 @@ def test_the_papers_example_in_whole_rows(available, blocks, cyclic_time):
     assert found == [(Fraction(alpha) * 420, machines) for alpha, machines in blocks]
 
 
-@settings(max_examples=500, deadline=None, database=None)
+@settings(max_examples=120)
 @given(st.one_of(fillable(), planned()))
 def test_algorithm_1_keeps_its_promises_and_is_the_one_of_the_paper(case):
     available, loads, copies = case
@@ -243,7 +243,7 @@ def test_cyclic_times_of_the_papers_example(available, blocks, cyclic_time):
     assert makespan(loads, [SPEEDS[n] for n in available]) == Fraction(cyclic_time) * 420
 
 
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=60)
 @given(st.sets(st.integers(1, 50), min_size=1, max_size=12), st.data(), st.integers(1, 60))
 def test_cyclic_blocks_and_loads(numbers, data, rows):
     available = sorted(numbers)
@@ -303,7 +303,7 @@ def assignments(draw):
     return Assignment(available, loads, starts, stops, [block.machines for block in blocks])
 
 
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=60)
 @given(assignments())
 def test_intervals_are_the_rows_of_a_machine_merged_and_ascending(plan):
     alone = [plan.intervals(machine) for machine in range(1, max(plan.available) + 2)]
@@ -318,7 +318,7 @@ def test_intervals_are_the_rows_of_a_machine_merged_and_ascending(plan):
     assert plan.intervals_of_all() == {n: plan.intervals(n) for n in plan.available}
 
 
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=60)
 @given(assignments())
 def test_positions_find_each_blocks_answers_in_the_answers_of_all_machines(plan):
     answers = [(n, row) for n in plan.available for row in rows_of(plan, n)]
@@ -336,7 +336,6 @@ def test_positions_with_machine_numbers_beyond_16_bits():
     assert np.array_equal(near.positions, far.positions)
 
 
-@settings(max_examples=60, deadline=None, database=None)
 @given(assignments())
 def test_an_assignment_survives_the_wire(plan):
     array = plan.to_array()

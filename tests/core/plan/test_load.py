@@ -25,7 +25,7 @@ SPEEDS = {
     3: (2, 2, 3, 4),
     4: (2, 3, 4),
 }
-many = settings(max_examples=150, deadline=None, database=None)
+many = settings(max_examples=60)
 small_speeds = st.lists(st.integers(1, 20), min_size=1, max_size=8)
 
 

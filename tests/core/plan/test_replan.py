@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -61,7 +61,6 @@ def problems(draw, most_rows=40):
     return missing, speeds
 
 
-@settings(deadline=None, max_examples=60)
 @given(problems())
 def test_every_row_is_answered_within_one_row_of_the_linear_program(problem):
     missing, speeds = problem
@@ -73,7 +72,6 @@ def test_every_row_is_answered_within_one_row_of_the_linear_program(problem):
     assert makespan <= best + 1 / min(speeds) + 1e-9
 
 
-@settings(deadline=None, max_examples=30)
 @given(problems(most_rows=3))
 def test_no_whole_rows_do_better(problem):
     missing, speeds = problem
@@ -113,7 +111,6 @@ def test_many_rows():
     assert max(loads(shares, 4) / speeds) == pytest.approx(optimum(missing, speeds), rel=1e-6)
 
 
-@settings(deadline=None, max_examples=40)
 @given(problems(), st.data())
 def test_shards_of_one_machine_share_its_time(problem, data):
     missing, _ = problem

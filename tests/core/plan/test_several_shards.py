@@ -6,7 +6,7 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -20,7 +20,6 @@ from cec_mpi.errors import InfeasibleError, InputError
 
 SPEEDS = (2, 2, 3, 3, 4, 4)  # the paper's example
 ONE_FAST = (1, 1, 1, 1, 1, 20)
-many = settings(max_examples=40, deadline=None, database=None)
 
 
 @st.composite
@@ -69,7 +68,6 @@ def test_one_fast_machine_with_more_and_more_shards(counts, mu, c_star, k_star):
     assert (load.c_star, load.k_star) == (Fraction(c_star), k_star)
 
 
-@many
 @given(loads(), st.sampled_from([Fraction, float]))
 def test_it_is_theorem_1_of_shards_with_equal_parts_of_the_speed_of_their_machine(case, kind):
     speeds, counts, recovery = case
@@ -99,7 +97,6 @@ def test_it_is_the_optimum_of_the_linear_program(seed):
     assert fractional_load(speeds, recovery, counts).c_star == pytest.approx(best.fun, rel=1e-9)
 
 
-@many
 @given(loads(), st.integers(1, 2000), st.sampled_from([1e-290, 1.0, 1e290]))
 def test_no_whole_rows_are_done_sooner(case, rows, unit):
     speeds, counts, recovery = case
@@ -112,7 +109,6 @@ def test_no_whole_rows_are_done_sooner(case, rows, unit):
     assert sum(sooner) < recovery * rows
 
 
-@settings(max_examples=40, deadline=None, database=None)
 @given(loads(most_shards=3), st.integers(1, 3))
 def test_brute_force(case, rows):
     speeds, counts, recovery = case
@@ -153,7 +149,6 @@ def check(plan, placement, available, speeds, recovery, rows, stragglers=0):
     assert {shard for shard, _ in alone} <= set(whose)
 
 
-@many
 @given(steps(), st.sampled_from(SCHEMES))
 def test_every_row_is_on_l_different_shards(case, scheme):
     _, available, speeds, recovery, rows = case
@@ -169,7 +164,6 @@ def test_every_row_is_on_l_different_shards(case, scheme):
             assert sum(0 < part < rows for part in parts) <= 1
 
 
-@many
 @given(steps(), st.integers(1, 3), st.sampled_from(SCHEMES))
 def test_any_s_machines_may_be_late(case, stragglers, scheme):
     placement, available, speeds, recovery, rows = case
@@ -189,7 +183,6 @@ def test_any_s_machines_may_be_late(case, stragglers, scheme):
         assert plan.makespan <= min(levels) * rows * (1 + 1e-9) + 1 / min(present)
 
 
-@many
 @given(steps(adopting=True), st.booleans(), st.sampled_from(SCHEMES))
 def test_a_shard_that_several_have_is_asked_from_one_of_them(case, by_speed, scheme):
     placement, available, speeds, *rest = case
@@ -292,7 +285,6 @@ def test_what_a_plan_with_a_tolerance_says():
     assert (plan["bound"], plan["bound_without_stragglers"]) == (10.0, 8.0)
 
 
-@many
 @given(steps(), st.sampled_from(SCHEMES))
 def test_fractions_add_up(case, scheme):
     placement, available, speeds, recovery, rows = case

@@ -1,7 +1,8 @@
 """Answers in any order, from any machines, wrong ones among them: what is decoded is right."""
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi import make_code
@@ -48,7 +49,6 @@ class Step:
         return np.abs(self.parts - self.exact)[:, : rows * self.columns].max()
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_whoever_answers_or_is_lost_the_result_is_right(data):
     machines = data.draw(st.integers(1, 8), "machines")
@@ -79,7 +79,6 @@ def test_whoever_answers_or_is_lost_the_result_is_right(data):
     assert step.answers.missing(alive) == []
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     size=st.sampled_from([(6, 3), (5, 2), (12, 8)]),
     wrong=st.integers(1, 5),
@@ -106,7 +105,6 @@ def test_a_wrong_machine_is_named_and_done_without(size, wrong, factor, order):
     assert step.answers.accused or not plan.intervals(wrong)
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     size=st.sampled_from([(6, 3), (5, 2), (12, 8)]),
     wrong=st.integers(1, 5),
@@ -223,7 +221,6 @@ def test_a_machine_that_is_refused_makes_nothing_more_exact():
     assert np.isfinite(step.parts).all()
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_rows_that_are_improved_stay_right(data):
     machines = data.draw(st.integers(2, 9), "machines")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi import make_code
@@ -42,7 +42,6 @@ class Coded:
         return coded
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_what_was_coded_is_decoded_and_the_adjoint_is_its_transpose(data):
     machines = data.draw(st.integers(1, 8), "machines")
