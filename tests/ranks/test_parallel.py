@@ -5,18 +5,12 @@ import shutil
 import numpy as np
 import pytest
 
-from cec_mpi import encode
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
 from cec_mpi.processes.shared_work import run_shared
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
-from cec_mpi.store.format import grid
+from helpers.stores import encode_blocks as encode
 
 X = np.random.default_rng(0).standard_normal((997, 33))
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(grid, "_BLOCK_BYTES", 1 << 12)
 
 
 @pytest.fixture
@@ -47,7 +41,7 @@ def contents(store):
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_encoding_gives_the_bytes_of_one_process(comm, here, small_blocks, dtype, order):
+def test_encoding_gives_the_bytes_of_one_process(comm, here, dtype, order):
     if comm.rank == 0:
         np.save(here / "X.npy", np.asarray(X, dtype, order=order))
         encode(here / "X.npy", here / "alone", 5, 3)
@@ -64,7 +58,7 @@ def test_encoding_gives_the_bytes_of_one_process(comm, here, small_blocks, dtype
         assert len(seen) >= comm.size
 
 
-def test_all_that_is_done_with_a_store(comm, here, small_blocks):
+def test_all_that_is_done_with_a_store(comm, here):
     def life(runner):
         np.save(here / "X.npy", X)
         encode(here / "X.npy", here / "store", 5, 3, runner=runner)
@@ -90,7 +84,7 @@ def test_all_that_is_done_with_a_store(comm, here, small_blocks):
 
 
 @pytest.mark.parametrize("row", [0, 500, 996])
-def test_what_one_rank_finds_is_raised_once_and_all_go_on(comm, here, small_blocks, row):
+def test_what_one_rank_finds_is_raised_once_and_all_go_on(comm, here, row):
     def spoilt(runner):
         matrix = X.copy()
         matrix[row, 7] = np.nan
@@ -105,7 +99,7 @@ def test_what_one_rank_finds_is_raised_once_and_all_go_on(comm, here, small_bloc
     assert comm.allreduce(1) == comm.size
 
 
-def test_a_store_that_cannot_be_repaired(comm, here, small_blocks):
+def test_a_store_that_cannot_be_repaired(comm, here):
     def lost(runner):
         np.save(here / "X.npy", X)
         encode(here / "X.npy", here / "store", 3, 3, runner=runner)
@@ -174,5 +168,5 @@ def test_a_damaged_block_stops_the_step_that_reads_it(comm, here, holding):
         problem = str(error)
     if comm.rank == 0:
         assert "step 0 failed on machine 2: " in problem
-        assert "shard-0002.npy: rows 0..498 differ from what was written" in problem
+        assert "shard-0002.npy: rows 390..404 differ from what was written" in problem
     assert open_store(here / "store").manifest.rows == 997

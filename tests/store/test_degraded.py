@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi import encode
@@ -15,7 +15,6 @@ from cec_mpi.machine.faults import Faults
 from cec_mpi.machine.machine import Machine
 from cec_mpi.store import open_store, repair
 from cec_mpi.store.degraded import DegradedShard
-from cec_mpi.store.format import grid
 from cec_mpi.store.shard import Mended
 from cec_mpi.store.staging import stage_shard
 
@@ -27,13 +26,10 @@ PARTS = ROWS // RECOVERY
 def made(tmp_path_factory):
     """A store with many blocks: of some rows each, or where rows are long of pieces of one."""
     directory = tmp_path_factory.mktemp("degraded")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grid, "_BLOCK_BYTES", 1600)
-        patch.setattr(grid, "_LEAST_BLOCK_BYTES", 1600)
-        for name, columns in (("flat", COLUMNS), ("wide", 500)):
-            rows = np.random.default_rng(1).standard_normal((ROWS, columns))
-            np.save(directory / "X.npy", rows)
-            encode(directory / "X.npy", directory / name, MACHINES, RECOVERY)
+    for name, columns in (("flat", COLUMNS), ("wide", 500)):
+        rows = np.random.default_rng(1).standard_normal((ROWS, columns))
+        np.save(directory / "X.npy", rows)
+        encode(directory / "X.npy", directory / name, MACHINES, RECOVERY, block_bytes=1600)
     return directory
 
 
@@ -111,7 +107,6 @@ def test_damaged_rows_are_computed_from_others_and_the_rest_is_the_file(
     assert shard.mended() == Mended(error_bound=bound)
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     damaged=st.sets(st.integers(0, PARTS - 1), max_size=5),
     cuts=st.lists(st.sets(st.integers(0, PARTS), min_size=2, max_size=2), min_size=1, max_size=4),

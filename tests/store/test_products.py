@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.accuracy.rounding import gamma
@@ -91,7 +91,6 @@ def test_rows_that_do_not_stand_side_by_side(dtype, columns):
     assert not sums[:, 0].any()
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     rows=st.integers(0, 400),
     columns=st.integers(1, 400),

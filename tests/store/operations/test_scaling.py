@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -56,7 +56,6 @@ def store(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
 def test_rows_come_to_one_size_and_back(dtype, data):
     shape = data.draw(st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 7, 40, 250])))
     finite = npst.from_dtype(np.dtype(dtype), allow_nan=False, allow_infinity=False)
