@@ -9,7 +9,7 @@ from helpers.interrupts import interrupted
 
 X = np.random.default_rng(0).standard_normal((70, 9))
 SETS = ((1, 2, 3, 4), (1, 3, 4), (2, 4))
-FAR, EACH = 20_000, 11  # lines
+FAR, EACH = 20_000, 31  # lines
 
 
 @pytest.fixture

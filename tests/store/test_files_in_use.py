@@ -243,13 +243,11 @@ def test_more_shards_than_a_process_may_have_files_open(tmp_path):
 # --- too few file descriptors -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [7, 10, 12, 15])
+@pytest.mark.parametrize("limit", [7, 12])
 def test_too_few_file_descriptors_are_no_damage(path, tmp_path, run, limit):
     np.save(tmp_path / "W.npy", np.ones((2, COLUMNS)))
     words = f"run {path} --out {tmp_path / 'out'} vectors={tmp_path / 'W.npy'} --serial"
     done = run(["bash", "-c", f"ulimit -n {limit}; exec {sys.executable} -m cec_mpi {words}"])
-    if limit == 15 and done.returncode == 0:
-        return  # Python 3.13 has fewer open at a time than 3.11
     assert done.returncode == (3 if "result.npy cannot be written" in done.stderr else 2)
     assert done.stderr.count("\n") == 1
     full = f"all {limit} file descriptors in use that it may have"

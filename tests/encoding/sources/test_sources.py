@@ -199,7 +199,7 @@ def test_comments_in_a_table_are_no_rows(tmp_path):
 
 
 def test_a_wide_table(tmp_path):
-    wide = np.arange(3_000_000.0).reshape(6, 500_000)
+    wide = np.arange(900_000.0).reshape(3, 300_000)
     (tmp_path / "t.csv").write_text("\n".join(",".join(map(repr, row)) for row in wide.tolist()))
     assert np.array_equal(matrix_in(tmp_path / "t.csv")[1], wide)
 
@@ -350,8 +350,8 @@ BAD = {
     "a hole": (write("a.csv", "1,2\n3,\n"), r"a\.csv is no table of numbers"),
     "uneven lines": (write("a.csv", "1,2\n3,4,5\n"), r"a\.csv is no table: line 2 has 3 columns"),
     "longer lines from some place on": (
-        write("a.csv", "1,2\n" * 1_500_000 + "1,2,3\n" * 70_000),
-        r"a\.csv: line 1500001 has 3 columns, but line 1 has 2",
+        write("a.csv", f"{1:0400},2\n" * 15_000 + "1,2,3\n" * 7_000),
+        r"a\.csv is no table: line 15001 has 3 columns, line 1 has 2",
     ),
     "an empty table": (write("a.csv", ""), r"shape \(0, 0\): expected"),
     "only a header": (write("a.csv", "a,b\n"), r"shape \(0, 2\): expected"),

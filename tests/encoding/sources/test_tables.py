@@ -281,7 +281,7 @@ def test_digits_of_numbers_are_all_read(table):
 
 
 def test_a_target_leaves_X_and_gets_a_file(table, tmp_path):
-    X = np.random.default_rng(1).standard_normal((20_000, 4))
+    X = np.random.default_rng(1).standard_normal((9_000, 4))
     text = "".join(",".join(map(repr, row)) + "\n" for row in X.tolist())
     files = {"b": tmp_path / "y.npy", 4: tmp_path / "z.npy"}
     encode(table("a,b,c,d\n" + text), tmp_path / "store", 3, 2, target=files)
@@ -405,41 +405,35 @@ def test_a_disk_without_room_for_what_is_read_is_one_message(table, tmp_path, mo
 # --- at the command line ------------------------------------------------------------------
 
 
-def cec(*words, **variables):
-    command = [sys.executable, "-m", "cec_mpi", *map(str, words)]
-    environment = {**os.environ, **variables}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
-    assert "Traceback" not in done.stderr
-    return done
+SIZES = ("--machines", 2, "--recovery", 1)
+
+
+def test_encode_says_which_columns_it_found(table, tmp_path, call):
+    words = ("encode", table(PEOPLE), "store", *SIZES, "--columns", 'age,"size, cm"')
+    code, said, _ = call([*words, "--target", "score:y.npy"], tmp_path)
+    assert code == 0
+    assert said.splitlines()[1:] == ["2 columns: age, size, cm", "y.npy: column score, 3 numbers"]
+    assert "; 2 columns: age, size, cm\n" in call(["info", "store"], tmp_path)[1]
+    path = table("1,2\n3,4\n")
+    _, said, _ = call(["encode", path, "unnamed", *SIZES], tmp_path)
+    assert said.splitlines()[1:] == ["2 columns without names"]
 
 
 @pytest.mark.usefixtures("no_launcher")
-def test_encode_says_which_columns_it_found(table, tmp_path):
-    words = ("encode", table(PEOPLE), tmp_path / "store", "--machines", 2, "--recovery", 1)
-    done = cec(*words, "--columns", 'age,"size, cm"', "--target", f"score:{tmp_path / 'y.npy'}")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[1:] == [
-        "2 columns: age, size, cm",
-        f"{tmp_path / 'y.npy'}: column score, 3 numbers",
-    ]
-    assert "; 2 columns: age, size, cm\n" in cec("info", tmp_path / "store").stdout
-
-
-@pytest.mark.usefixtures("no_launcher")
-def test_names_of_columns_cannot_write_on_the_terminal(table, tmp_path):
+def test_names_of_columns_cannot_write_on_the_terminal(table, tmp_path, call, cec):
     path = table("größe,\x1b]0;owned\x07\x1b[2J,\u202eb\n1,2,3\n")
-    words = ("encode", path, tmp_path / "store", "--machines", 2, "--recovery", 1)
-    for done in (cec(*words), cec("info", tmp_path / "store")):
-        assert done.returncode == 0, done.stderr
-        assert r"3 columns: größe, \x1b]0;owned\x07\x1b[2J, \u202eb" in done.stdout
-    assert cec("info", tmp_path / "store", PYTHONIOENCODING="ascii").returncode == 0
-    bad = cec(*words[:2], tmp_path / "other", *words[3:], "--drop", "g\x1b[2J")
-    assert bad.returncode == 2
-    assert r"g\x1b[2J" in bad.stderr
-    assert "\x1b" not in bad.stderr
+    for words in (["encode", path, "store", *SIZES], ["info", "store"]):
+        code, said, _ = call(words, tmp_path)
+        assert code == 0
+        assert r"3 columns: größe, \x1b]0;owned\x07\x1b[2J, \u202eb" in said
+    ascii_only = cec("info", tmp_path / "store", variables={"PYTHONIOENCODING": "ascii"})
+    assert ascii_only.returncode == 0
+    code, _, said = call(["encode", path, "other", *SIZES, "--drop", "g\x1b[2J"], tmp_path)
+    assert code == 2
+    assert r"g\x1b[2J" in said
+    assert "\x1b" not in said
 
 
-@pytest.mark.usefixtures("no_launcher")
 @pytest.mark.parametrize(
     "words",
     [
@@ -451,17 +445,8 @@ def test_names_of_columns_cannot_write_on_the_terminal(table, tmp_path):
         ("--header", "maybe"),
     ],
 )
-def test_bad_options_are_one_message(table, tmp_path, words):
-    done = cec(
-        "encode", table(PEOPLE), tmp_path / "store", "--machines", 2, "--recovery", 1, *words
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith("cec-mpi: error: ")
-    assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.usefixtures("no_launcher")
-def test_a_table_without_a_header_has_columns_without_names(table, tmp_path):
-    path = table("1,2\n3,4\n")
-    done = cec("encode", path, tmp_path / "store", "--machines", 2, "--recovery", 1)
-    assert done.stdout.splitlines()[1:] == ["2 columns without names"]
+def test_bad_options_are_one_message(table, tmp_path, call, words):
+    code, said, message = call(["encode", table(PEOPLE), "store", *SIZES, *words], tmp_path)
+    assert (code, said) == (2, "")
+    assert message.startswith("cec-mpi: error: ")
+    assert message.count("\n") == 1
