@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import re
@@ -48,6 +49,7 @@ class Loaded(HTMLParser):
             self.loaded.append(given[LOADS[tag]])
 
 
+@functools.cache
 def page_of(name):
     return Loaded((SITE / name).read_text(encoding="utf-8"))
 
@@ -124,9 +126,12 @@ class Reader:
     def __init__(self, driver):
         self.driver = driver
 
-    def open(self, name, *, width=1200, dark=False):
+    def resize(self, width):
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def open(self, name, *, dark=False):
+        self.resize(1200)
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
         self.driver.get(f"{SITE.as_uri()}/{name}")
@@ -179,25 +184,20 @@ def reader(tmp_path_factory):
 
 @pytest.mark.needs("chromium")
 @pytest.mark.parametrize("dark", [False, True], ids=["by day", "by night"])
-def test_pages_open_from_disk_without_a_network_and_complaints(reader, dark):
-    grounds = set()
+def test_pages_open_from_disk_and_fit_on_a_telephone(reader, dark):
+    """Without a network, and without complaints."""
+    grounds, wide = set(), []
     for name in PAGES[::5] if dark else PAGES:
         reader.open(name, dark=dark)
         grounds.add(reader.run("return getComputedStyle(document.body).backgroundColor"))
+        reader.resize(360)
+        if reader.run("return document.documentElement.scrollWidth") > 360:
+            wide.append(name)
+    assert not wide
     assert not reader.said()
     assert {address.partition(":")[0] for address in reader.asked_for()} <= {"file", "data"}
     (ground,) = grounds
     assert (max(map(int, re.findall(r"\d+", ground)[:3])) < 128) is dark
-
-
-@pytest.mark.needs("chromium")
-def test_no_page_is_wider_than_a_telephone(reader):
-    wide = []
-    for name in PAGES:
-        reader.open(name, width=360)
-        if reader.run("return document.documentElement.scrollWidth") > 360:
-            wide.append(name)
-    assert not wide
 
 
 @pytest.mark.needs("chromium")

@@ -182,7 +182,7 @@ def test_the_image_is_made_of_the_wheel(offline, dist, tmp_path):
         "From": "python:3.12-slim-bookworm",
     }
     mpi = parts["arguments"].strip().removeprefix("mpi=")
-    do(sys.executable, "-m", "venv", "image", cwd=tmp_path)
+    do("uv", "venv", "--quiet", "--seed", "image", cwd=tmp_path)
     image = {"PATH": f"{tmp_path}/image/bin:/usr/bin:/bin"}
     wheels = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(offline.parent / "wheels")}
     do("sh", "-c", commands_for_the_image(parts, dist, mpi), cwd=tmp_path, **image, **wheels)
