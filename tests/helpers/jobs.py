@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,8 @@ from pathlib import Path
 from helpers.commands import environment, steps_of
 
 LIMIT = 90  # seconds for a job; each takes a few
-SPREAD = (
-    "--nodes=4 --ntasks-per-node=2"  # Open MPI starts no more ranks on a node than it has cores
-)
+# A master and three machines. Open MPI starts no more ranks on a node than it has cores.
+SPREAD = "--nodes=2 --ntasks-per-node=2 --ntasks=4"
 _OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
 
 
@@ -30,7 +29,20 @@ class Desk:
 
     def run(self, *words: object, limit: float = LIMIT) -> str:
         """Run a command that has to succeed: what it prints."""
-        done = subprocess.run(
+        done = self._attempt(words, limit)
+        assert done.returncode == 0, f"{done}"
+        return done.stdout
+
+    def ask(self, *words: object) -> str:
+        """What a command of Slurm prints that only asks: again where the controller is too busy."""
+        by = time.monotonic() + LIMIT
+        while (done := self._attempt(words, LIMIT)).returncode:
+            assert time.monotonic() < by, f"{done}"
+            time.sleep(0.5)
+        return done.stdout
+
+    def _attempt(self, words: Sequence[object], limit: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [str(word) for word in words],
             cwd=self.directory,
             env=environment(**self.variables),
@@ -39,8 +51,10 @@ class Desk:
             timeout=limit,
             check=False,
         )
-        assert done.returncode == 0, f"{done}"
-        return done.stdout
+
+    def jobs(self) -> str:
+        """The jobs that there are, a line each."""
+        return self.ask("squeue", "--noheader")
 
     def cancel_jobs(self) -> None:
         """End all jobs of this user."""
@@ -53,10 +67,10 @@ class Desk:
         A node that is back while it still ends a job cannot start that one again: Slurm holds the
         job then, and gives no more jobs to the node.
         """
-        drained = self.run("sinfo", "--noheader", "--Node", "--states=drained", "--format=%N")
+        drained = self.ask("sinfo", "--noheader", "--Node", "--states=drained", "--format=%N")
         for node in set(drained.split()):
             self._try(f"scontrol update NodeName={node} State=RESUME")
-        for line in self.run("squeue", "--noheader", "--array", "--format=%i %r").splitlines():
+        for line in self.ask("squeue", "--noheader", "--array", "--format=%i %r").splitlines():
             number, reason = line.split(maxsplit=1)
             if reason == "launch failed requeued held":
                 self._try(f"scontrol release {number}")
@@ -83,7 +97,7 @@ class Desk:
         """Whether Slurm gives jobs to the node again, which it may do by itself."""
         self._try(f"scontrol update NodeName={node} State=RESUME")
         words = ("--noheader", f"--nodes={node}", "--partition=low", "--format=%t")
-        return self.run("sinfo", *words).strip() == "idle"
+        return self.ask("sinfo", *words).strip() == "idle"
 
     def submit(self, script: Path, *words: object, options: str = "") -> Job:
         """Submit a batch script with its arguments, and more options of sbatch."""
@@ -106,7 +120,7 @@ class Job:
 
     def says(self, name: str) -> str:
         """One of the fields of ``scontrol show job``."""
-        text = self.desk.run("scontrol", "show", "job", "--oneliner", self.number)
+        text = self.desk.ask("scontrol", "show", "job", "--oneliner", self.number)
         return re.search(rf"(?:^| ){name}=(.*?)(?: \w+[:\w/]*=|$)", text, re.MULTILINE)[1]
 
     def output(self) -> str:

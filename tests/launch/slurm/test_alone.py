@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
     [
         ("srun", "-n", 1),
         ("srun", "-n", 1, "--pty", "bash", "-c", '"$@"', "bash"),
-        ("salloc", "-n", 7, "srun", "-n", 1),
+        ("salloc", "-n", 4, "srun", "-n", 1),
     ],
     ids=str,
 )

@@ -15,11 +15,9 @@ ENDS = 25  # seconds to live on where all end, so that a slow end is seen too
     [
         ((), {}, True, True),
         (("--kill-on-bad-exit=1",), {}, False, True),  # which processes cannot see
-        (("--wait=1",), {}, False, True),
         ((), {"SLURM_KILL_BAD_EXIT": "1"}, False, False),
         ((), {"SLURM_KILL_BAD_EXIT": ""}, False, False),
         ((), {"SLURM_WAIT": "1"}, False, False),
-        ((), {"SLURM_KILL_BAD_EXIT": "0", "SLURM_WAIT": "0"}, True, True),
     ],
     ids=str,
 )

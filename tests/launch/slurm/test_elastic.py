@@ -22,6 +22,13 @@ pytestmark = [
 SLOWLY = "--emulate-speeds 2,2,3,3,4,4 --emulate-base 400"  # some 20 steps a second
 
 
+@pytest.fixture(scope="module")
+def symmetric(make_store):
+    """Six machines, any three of which are enough."""
+    half = np.random.default_rng(6).standard_normal((60, 60))
+    return make_store(half + half.T, 6, 3)
+
+
 class Story:
     """A run on the cluster: its master on n1, two machines on each other node."""
 
@@ -134,7 +141,7 @@ def test_machines_that_wait_for_a_node_end_with_the_run(desk, symmetric):
     assert story.master.wait() == "COMPLETED"
     assert [task.wait() for task in story.tasks[:6]] == ["COMPLETED"] * 6, story.said()
     by = time.monotonic() + LIMIT
-    while desk.run("squeue", "--noheader"):
+    while desk.jobs():
         assert time.monotonic() < by
         time.sleep(0.2)
     assert not any(task.output() for task in story.tasks[6:])

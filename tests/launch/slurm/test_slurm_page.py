@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from helpers import ROOT
 from helpers.pages import blocks_of
 
-pytestmark = [pytest.mark.needs("slurm"), pytest.mark.timeout(300)]  # several jobs, one by one
+pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm"), pytest.mark.timeout(300)]
+LIMIT = 240  # seconds for a block: sbatch --wait looks for the end of a job every 30 s at last
 
 
 def test_the_page_runs_from_top_to_bottom(desk):
     for block in blocks_of((ROOT / "docs" / "howto" / "slurm.md").read_text()):
         assert block.kind == "sh"
-        printed = desk.run("bash", "-e", "-o", "pipefail", "-c", block.text)
+        try:
+            printed = desk.run("bash", "-e", "-o", "pipefail", "-c", block.text, limit=LIMIT)
+        except subprocess.TimeoutExpired:
+            said = [path.read_text() for path in desk.directory.glob("slurm-*.out")]
+            raise AssertionError(f"line {block.line}: {desk.jobs()}, {said}") from None
         assert printed == block.printed, f"line {block.line}"
     examples = {path for path in (ROOT / "scripts" / "slurm").iterdir() if path.suffix}
     assert examples
