@@ -117,13 +117,13 @@ def test_threads_times_ranks_over_cores(run, words):
 @pytest.mark.any_mpi
 def test_doctor_looks_at_threads_that_a_run_would_be_given(cec):
     """And as a run does, not at what the environment says of them."""
-    done = cec("doctor", "--threads", os.cpu_count() + 1, ranks=4)
+    done = cec("doctor", "--threads", os.cpu_count() + 1, ranks=2)
     assert done.returncode == 0, done.stderr
     assert f"warning: oversubscribed: more threads than cores on {socket.gethostname()} (" in (
         done.stdout
     )
     many = {"OMP_NUM_THREADS": str(os.cpu_count() + 1)}
-    assert "more threads than cores" not in cec("doctor", ranks=4, variables=many).stdout
+    assert "more threads than cores" not in cec("doctor", ranks=2, variables=many).stdout
 
 
 @pytest.mark.any_mpi
@@ -135,18 +135,16 @@ def test_slow_machines_that_are_emulated_are_slow_on_purpose(run, words):
 
 
 @pytest.mark.any_mpi
-def test_a_program_warns_once_and_can_hide_it(run, program):
-    start = [mpirun(), "-n", 4, *ONE_CORE]
-    shown = run([*start, *program], variables=SHOWN)
+def test_a_program_warns_once(run, program):
+    """Other tests hide this, with PYTHONWARNINGS."""
+    shown = run([mpirun(), "-n", 4, *ONE_CORE, *program], variables=SHOWN)
     assert shown.returncode == 0
     assert shown.told.count("SlowWarning: oversubscribed: more ranks than cores") == 1
-    hidden = run([*start, *program], variables={"PYTHONWARNINGS": "ignore:oversubscribed"})
-    assert (hidden.returncode, hidden.told) == (0, "")
 
 
 def test_too_few_or_too_many_ranks(run, words, program):
-    told = the_error(run([mpirun(), "-n", 6, *words]))
-    assert told.startswith("6 ranks were started: the store needs 4")
+    told = the_error(run([mpirun(), "-n", 5, *words]))
+    assert told.startswith("5 ranks were started: the store needs 4")
     expected = "2 ranks were started: the store needs 4"
     assert expected in raised(run([mpirun(), "-n", 2, *program]))
 
@@ -202,12 +200,11 @@ def changed_copy(directory, name, old, new):
 @pytest.mark.any_mpi
 def test_different_versions_of_the_package(run, words, program, another_version):
     told = f"the ranks run different versions of cec_mpi: {cec_mpi.__version__} in "
-    for command in (words, ["cec-mpi", "doctor"]):
-        start = [mpirun(), "-n", 2, *command, ":", "-n", 2, *another_version, *command]
-        error = the_error(run(start))
-        assert error.startswith(told)
-        assert "; 9.0.0 in " in error
-    start = [mpirun(), "-n", 2, *program, ":", "-n", 2, *another_version, *program]
+    start = [mpirun(), "-n", 2, *words, ":", "-n", 1, *another_version, *words]
+    error = the_error(run(start))
+    assert error.startswith(told)
+    assert "; 9.0.0 in " in error
+    start = [mpirun(), "-n", 1, *program, ":", "-n", 1, *another_version, *program]
     assert told in raised(run(start))
 
 
@@ -237,13 +234,9 @@ def test_doctor_measures_the_wire_and_says_what_the_machine_is_good_for(cec, sma
     assert found["estimate"]["even_rows"] > 1
     assert [shard["machine"] for shard in found["store"]["shards"]] == [1, 2, 3]
 
-    told = cec("doctor", small_store.path, ranks=4).stdout
-    assert " ".join(told.split()).count("good for X of ") == 1
-    assert " ".join(told.split()).count("store 31 x 12 float64 on 3 machines: a step takes ") == 1
 
-
-def test_doctor_alone(cec, small_store):
-    done = cec("doctor", small_store.path)
+def test_doctor_alone(cec, run, small_store):
+    done = run(["cec-mpi", "doctor", small_store.path])
     assert (done.returncode, done.told) == (0, "")
     assert "These fit together" in done.stdout
     assert "try also mpirun -n 4 cec-mpi doctor" in done.stdout
@@ -252,17 +245,16 @@ def test_doctor_alone(cec, small_store):
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor: none is left idle")
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_doctor_finds_cores_that_binding_leaves_idle(run, ranks):
-    done = run([mpirun(), "-n", ranks, *ONE_CORE, "cec-mpi", "doctor", "--json"])
+def test_doctor_finds_cores_that_binding_leaves_idle(run):
+    done = run([mpirun(), "-n", 2, *ONE_CORE, "cec-mpi", "doctor", "--json"])
     found = json.loads(done.stdout)
-    assert [rank["cores"] for rank in found["ranks"]] == [1] * ranks
+    assert [rank["cores"] for rank in found["ranks"]] == [1, 1]
     told = [f["text"] for f in found["findings"] if f["kind"] == "advice"]
     assert len(told) == 1
     assert told[0].startswith("ranks are bound to one core, and other cores are idle on ")
     # Open MPI 4 binds one or two ranks to a core each; other MPIs take no notice.
     unbound = {"OMPI_MCA_hwloc_base_binding_policy": "none"}
-    free = run([mpirun(), "-n", ranks, "cec-mpi", "doctor", "--json"], variables=unbound)
+    free = run([mpirun(), "-n", 2, "cec-mpi", "doctor", "--json"], variables=unbound)
     assert "leave others idle" not in free.stdout
 
 
@@ -279,14 +271,14 @@ def test_doctor_looks_at_stores_of_nodes(cec, small_store, tmp_path):
 
 
 @pytest.mark.any_mpi
-def test_doctor_says_what_is_wrong_with_a_store(cec, small_store, tmp_path):
+def test_doctor_says_what_is_wrong_with_a_store(cec, run, small_store, tmp_path):
     shutil.copytree(small_store.path, tmp_path / "S")
     (tmp_path / "S" / "shard-0002.npy").unlink()
     done = cec("doctor", tmp_path / "S", ranks=4)
     assert done.returncode == 2
     assert "error: machine 2 on " in done.stdout
     assert "shard-0002.npy: missing; cec-mpi repair " in done.stdout
-    few = cec("doctor", small_store.path, ranks=3)
+    few = cec("doctor", small_store.path, ranks=2)
     assert few.returncode == 2
-    assert "error: 3 ranks were started: the store needs 4" in few.stdout
-    assert "no/such: " in the_error(cec("doctor", "no/such", ranks=2))
+    assert "error: 2 ranks were started: the store needs 4" in few.stdout
+    assert "no/such: " in the_error(run(["cec-mpi", "doctor", "no/such"]))

@@ -15,7 +15,6 @@ import pytest
 
 from cec_mpi.availability.models import PAPER_AVAILABLE
 from cec_mpi.records.recorder import read_steps
-from helpers.commands import code_of
 
 SPEEDS = (2, 2, 3, 3, 4, 4)
 
@@ -50,19 +49,17 @@ def multiply(cec, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def paper_run(cec, large_store, tmp_path_factory):
+def paper_run(run, large_store, tmp_path_factory):
     """The four steps of the paper on emulated machines, each made twice."""
     directory = tmp_path_factory.mktemp("paper")
     W = vectors(directory, 8, large_store.columns)
     ticks = [step for step in PAPER_AVAILABLE for _ in range(2)]
     (directory / "a.json").write_text(json.dumps({"available": ticks}))
     speeds = ",".join(map(str, SPEEDS))
-    done = cec(
-        *("run", large_store.path, "--out", directory / "out", f"vectors={directory / 'W.npy'}"),
-        *("--availability", directory / "a.json", "--threads", 1),
-        *("--speeds", speeds, "--emulate-speeds", speeds, "--emulate-base", 1000),
-        ranks=7,
-    )
+    words = ["mpirun", "-n", 7, "cec-mpi", "run", large_store.path, "--out", directory / "out"]
+    words += [f"vectors={directory / 'W.npy'}", "--availability", directory / "a.json"]
+    words += ["--speeds", speeds, "--emulate-speeds", speeds, "--emulate-base", 1000]
+    done = run([*words, "--threads", 1])
     assert done.returncode == 0, done.stderr
     header, steps = read_steps(directory / "out" / "steps.jsonl")
     return directory / "out", header, steps, W
@@ -80,6 +77,7 @@ def test_the_paper_run_is_right(paper_run, large_store):
     ]
 
 
+@pytest.mark.any_mpi
 def test_a_plan_is_sent_only_when_machines_change(paper_run):
     _, _, steps, _ = paper_run
     assert [step["plan_changed"] for step in steps] == [True, False] * 4
@@ -87,6 +85,7 @@ def test_a_plan_is_sent_only_when_machines_change(paper_run):
         assert known["bytes"]["announce"] < new["bytes"]["announce"]
 
 
+@pytest.mark.any_mpi
 def test_emulated_machines_take_their_time(paper_run):
     _, header, steps, _ = paper_run
     assert header["emulation"]["base"] == 1000
@@ -96,6 +95,7 @@ def test_emulated_machines_take_their_time(paper_run):
         assert step["measured_makespan"] == max(step["seconds"])
 
 
+@pytest.mark.any_mpi
 def test_a_makespan_is_predicted_from_the_second_step_on(paper_run):
     _, _, steps, _ = paper_run
     assert steps[0]["predicted_makespan"] is None
@@ -117,6 +117,7 @@ def test_the_header_says_what_ran_where(paper_run):
     assert header["speeds"] == list(SPEEDS)
 
 
+@pytest.mark.any_mpi
 def test_the_summary_adds_up(paper_run):
     out, _, steps, _ = paper_run
     summary = json.loads((out / "summary.json").read_text())
@@ -178,7 +179,7 @@ def test_an_exception_in_a_users_script_is_shown_once_and_ends_it(run_script):
     assert "is through" not in done.stdout
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(0, marks=pytest.mark.any_mpi), 3])
+@pytest.mark.parametrize("ranks", [pytest.param(0, marks=pytest.mark.any_mpi), 2])
 def test_other_commands_print_once(cec, small_store, tmp_path, ranks):
     plan = cec("plan", "--speeds", "2,2,3", "--recovery", 2, "--rows", 12, "--json", ranks=ranks)
     assert plan.returncode == 0
@@ -199,22 +200,21 @@ def test_other_commands_print_once(cec, small_store, tmp_path, ranks):
     assert len(encode.stdout.splitlines()) == 1
     assert cec("verify", tmp_path / "S").returncode == 0
 
-    for words in (["--version"], ["run", "--help"], ["--help"]):
-        told = cec(*words, ranks=ranks)
-        assert told.returncode == 0
-        assert told.stdout.count("usage: cec-mpi") + told.stdout.count("cec_mpi 0.") == 1
+    told = cec("run", "--help", ranks=ranks)
+    assert told.returncode == 0
+    assert told.stdout.count("usage: cec-mpi") == 1
     assert all(done.told == "" for done in (plan, info, verify, encode, told))
 
 
-@pytest.mark.needs("code after a signal")
+@pytest.mark.any_mpi
 def test_a_file_says_who_is_up_while_a_run_goes_on(start, large_store, tmp_path):
     np.save(tmp_path / "W.npy", np.ones((5000, large_store.columns)))  # for a minute or two
     up, path = tmp_path / "up.txt", tmp_path / "out" / "steps.jsonl"
     up.write_text("1 2\n")
     words = ["run", large_store.path, "--out", "out", "vectors=W.npy", "--wait"]
     words += ["--availability-command", "cat up.txt", "--availability-every", 0.1]
-    words += ["--emulate-speeds", "2,2,3,3,4,4", "--emulate-base", 5000]
-    process = start(["mpirun", "-n", 7, "cec-mpi", *words])
+    words += ["--emulate-speeds", "2,2,3,3,4,4", "--emulate-base", 5000, "--serial"]
+    process = start(["cec-mpi", *words])
 
     def wait_for(text):
         by = time.monotonic() + 30
@@ -231,6 +231,6 @@ def test_a_file_says_who_is_up_while_a_run_goes_on(start, large_store, tmp_path)
         wait_for(f'"available":[{",".join(map(str, available))}]')
     process.send_signal(signal.SIGUSR1)
     _, stderr = process.communicate(timeout=30)
-    assert code_of(process.returncode, stderr) == 6, stderr
+    assert process.returncode == 6, stderr
     _, made = read_steps(path)
     assert list(dict.fromkeys(tuple(step["available"]) for step in made)) == sets

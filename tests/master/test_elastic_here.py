@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cec_mpi
+from cec_mpi.availability.models import Listed
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
 from cec_mpi.roster import Excluded, State
 from cec_mpi.store.reader import open_store
@@ -76,6 +77,38 @@ def test_a_lost_machine_is_replaced_in_the_step_and_by_a_spare(made):
     assert recorder.records[1].available == (1, 2, 3, 4, 5)
     assert hub.roster.serving_as(2).rank == 6
     assert [record.away for record in recorder.records] == [{}, {}]
+
+
+def test_spares_end_a_step_that_has_too_few_machines_left(made):
+    X, make, recorder = made
+    master, hub = make(spares=2)
+    hub.dying = {1, 2, 3}
+    check(X, master)
+    assert len(recorder.records[1].available) == 4
+    assert sum("joined" in event for event in recorder.happened) == 2
+
+
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_a_spare_gives_what_only_its_machine_can(made, adjoint):
+    X, make, recorder = made
+    master, hub = make(spares=1, machines=(1, 2, 3))
+    check(X, master)
+    first = hub.roster.serving_as(3)
+    hub.kills = lambda job: (
+        hub.roster.serving_as(3) is first and (job.machine, job.product.adjoint) == (3, adjoint)
+    )
+    check(X, master)
+    assert sum("joined" in event for event in recorder.happened) == 1
+
+
+def test_the_next_tick_is_waited_for_when_a_step_cannot_end(made_of_six):
+    X, make, recorder = made_of_six
+    master, hub = make(availability=Listed([{1, 2, 3}, {4, 5, 6}], repeat=True), wait=True)
+    check(X, master)
+    hub.dying = {3}
+    check(X, master)
+    check(X, master)
+    assert {record.available for record in recorder.records[2:]} == {(4, 5, 6)}
 
 
 def test_records_say_who_is_away_why_and_since_when(made):

@@ -86,6 +86,22 @@ def test_a_shard_that_cannot_be_opened_raises_on_all_ranks(comm, store, shared_d
         pass
 
 
+def test_several_shards_that_cannot_be_opened_are_one_message(comm, store, shared_directory):
+    import shutil
+
+    copy = shared_directory / "without shards"
+    if comm.rank == 0:
+        shutil.copytree(store, copy)
+        for shard in copy.glob("shard-*"):
+            shard.unlink()
+    comm.Barrier()
+    with (
+        pytest.raises(MachineError, match=r"machine 1 .*missing.*2 more"),
+        open_operator(copy, comm),
+    ):
+        pass
+
+
 def test_a_block_damaged_under_a_measurement_raises_on_all_ranks(comm, store, shared_directory):
     import shutil
 
