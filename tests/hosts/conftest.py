@@ -157,7 +157,7 @@ def start(hosts, tmp_path, nothing_is_left):
     launcher = ["env", *(f"--unset={name}" for name in ONE_HOST_ONLY), mpirun()]
     launcher += ["--bind-to", "none", "--hostfile"] if open_mpi else ["-machinefile"]
 
-    def start(*words, ranks: Sequence[int] = (3, 2, 2), options=(), on=hosts):
+    def start(*words, ranks: Sequence[int] = (2, 1, 1), options=(), on=hosts):
         named = [Host(*pair) for pair in zip(on.names, ranks, strict=True) if pair[1]]
         file = tmp_path / "hostfile"
         file.write_text(hostfile_text("openmpi" if open_mpi else "mpich", named))
@@ -196,7 +196,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Made:
-    """A store of six machines, any three of which are enough, and vectors for it."""
+    """A store of three machines, any two of which are enough, and vectors for it."""
 
     store: Path
     vectors: Path
@@ -210,7 +210,7 @@ def made(tmp_path_factory):
     X, W = rng.standard_normal((ROWS, COLUMNS)), rng.standard_normal((STEPS, COLUMNS))
     np.save(directory / "X.npy", X)
     np.save(directory / "W.npy", W)
-    cec_mpi.encode(directory / "X.npy", directory / "store", 6, 3)
+    cec_mpi.encode(directory / "X.npy", directory / "store", 3, 2)
     return Made(directory / "store", directory / "W.npy", W @ X.T)
 
 

@@ -25,7 +25,7 @@ X, random, happened = np.load(matrix), np.random.default_rng(0), []
 recorder = Recorder(watch=lambda record: happened.extend(record.events))
 options = dict(accept=file, wait=True, deadline=0.5, recorder=recorder)
 with cec_mpi.open_operator(store, None, **options) as operator:
-    for kind, count in (("joined", 5), ("lost", 2), ("joined", 6)):
+    for kind, count in (("joined", 4), ("lost", 2), ("joined", 5)):
         while sum(kind in event for event in happened) < count:
             w = random.standard_normal(X.shape[1])
             assert np.allclose(operator @ w, X @ w)
@@ -68,10 +68,10 @@ def test_a_host_that_goes_dark_without_a_word_is_missed(hosts, made, end, tmp_pa
     while not conn.exists():  # as one machine waits for it for a second alone
         assert time.monotonic() < due
         time.sleep(0.1)
-    slow = [end(hosts.begin("node2", *join, "--retry", 20)) for _ in range(3)]
+    slow = [end(hosts.begin("node2", *join, "--retry", 20)) for _ in range(2)]
     dark = end(hosts.begin("node3", *join, "--retry", 60))
     gone = end(hosts.begin("node3", *join, "--retry", 1))
-    assert sorted(said(run)) == ["joined", "node2", "node2", "node2", "node3", "node3"]
+    assert sorted(said(run)) == ["joined", "node2", "node2", "node3", "node3"]
     hosts.link("node3", "cut", "yes")
     try:
         kinds = said(run)
@@ -81,7 +81,7 @@ def test_a_host_that_goes_dark_without_a_word_is_missed(hosts, made, end, tmp_pa
     finally:
         hosts.link("node3", "cut", "no")
     assert said(run)[-1] == "node3"
-    assert [process.wait(LIMIT) for process in (run, *slow, dark)] == [0] * 5
+    assert [process.wait(LIMIT) for process in (run, *slow, dark)] == [0] * 4
 
 
 @pytest.mark.any_mpi
@@ -102,18 +102,16 @@ def test_the_loop_of_the_page_starts_machines_on_each_host(hosts, made, tmp_path
 
 
 @pytest.mark.needs("hosts-that-meet")
-def test_launched_machines_of_two_hosts_work_with_one_that_joins_from_a_third(
-    hosts, multiply, tmp_path
-):
-    """Which of them comes first, does not matter."""
+def test_a_launched_machine_works_with_one_that_joins_from_a_third_host(hosts, multiply, tmp_path):
+    """The master on the first host, and the machine on the second; who is first does not matter."""
     join = [Path(sys.executable).parent / "cec-mpi", "join", tmp_path / "conn", "--retry", LIMIT]
     with hosts.begin("node3", *join) as machine:
-        run = multiply("--accept", tmp_path / "conn", ranks=(2, 1, 0))
+        run = multiply("--accept", tmp_path / "conn", ranks=(1, 1, 0))
         assert machine.wait(LIMIT) == 0
     where = run.where()
-    assert (where.pop(1), where.pop(2)) == ("node1", "node2")
+    assert where.pop(1) == "node2"
     events = [event for step in run.steps for event in step["events"]]
     for event in events:
         where[event.pop("joined")] = event.pop("host")
-    assert where == {3: "node3"}
-    assert {tuple(step["available"]) for step in run.steps} == {(1, 2, 3)}
+    assert where == {2: "node3"}
+    assert {tuple(step["available"]) for step in run.steps} == {(1, 2)}

@@ -46,6 +46,7 @@ def is_most_of_it(part, steps):
     return median(map(part, steps)) > median(step["measured_makespan"] for step in steps)
 
 
+@pytest.mark.any_mpi
 def test_a_slow_wire_is_no_slow_machine(two_hosts, steps_of):
     """The times that are expected are what physics allows at least."""
     two_hosts.link("node2", "rate", "40mbit")

@@ -55,7 +55,7 @@ def out_of(files):
 
 
 def test_no_room_for_records_in_mid_run(on_small_disk, files):
-    done = on_small_disk("60k", "cec vectors=many.npy || code=$?")
+    done = on_small_disk("60k", "cec vectors=many.npy || code=$?", ranks=0)
     assert done.returncode == 3
     assert done.told == (
         f"cec-mpi: error: {SMALL}/out/steps.jsonl cannot be written: No space left on device"
@@ -177,7 +177,7 @@ def test_encode_names_the_store_that_has_no_room(run, files, files_more):
 
 def test_a_directory_that_cannot_be_written(on_small_disk):
     lines = ["mkdir -p small/out/logs", "mount -o remount,ro small"]
-    done = on_small_disk("1m", *lines, "cec vectors=few.npy || code=$?")
+    done = on_small_disk("1m", *lines, "cec vectors=few.npy || code=$?", ranks=0)
     assert done.returncode == 2
     says = "cannot be used for results: it cannot be written"
     assert done.told == f"cec-mpi: error: {SMALL}/out {says}"

@@ -192,8 +192,6 @@ def test_it(cec_comm, fixture):
         raise KeyboardInterrupt
     if place == "before":
         assert rank != 1, "wrong here"
-    if place == "everywhere":
-        assert rank > 9, "wrong here"
     cec_comm.Barrier()
 
 
@@ -210,7 +208,6 @@ def test_after(cec_comm):
     ("place", "rank", "code"),
     [
         ("before", 1, 1),
-        pytest.param("everywhere", 0, 1, marks=pytest.mark.any_mpi),
         ("teardown", 2, 1),
         pytest.param("operator", 0, 1, marks=pytest.mark.any_mpi),
         ("leaving", 2, 7),
@@ -277,7 +274,7 @@ def wait_for_ever():
     time.sleep(100)
 
 
-@pytest.mark.timeout(8, method="thread")
+@pytest.mark.timeout(4, method="thread")
 def test_one_rank_hangs(cec_comm):
     if cec_comm.rank == 1:
         wait_for_ever()
@@ -286,7 +283,7 @@ def test_one_rank_hangs(cec_comm):
 
 
 def test_a_rank_that_hangs_ends_the_run_with_its_stack(pytest_on):
-    done = pytest_on(HANGS, "--with-mpi", "-o", "faulthandler_timeout=5")
+    done = pytest_on(HANGS, "--with-mpi", "-o", "faulthandler_timeout=2")
     assert done.returncode != 0
     assert "in wait_for_ever" in done.stderr
 
@@ -303,8 +300,6 @@ if os.environ["PLACE"] == "name" and rank == 1:
         pass
 if os.environ["PLACE"] == "module":
     assert rank != 2, "wrong here"
-if os.environ["PLACE"] == "everywhere":
-    assert rank > 9, "wrong here"
 """
 
 
@@ -313,7 +308,6 @@ if os.environ["PLACE"] == "everywhere":
     [
         ("name", 4, "rank 1: test_it.py::test_more where rank 0 has nothing"),
         ("module", 4, "AssertionError: wrong here"),
-        ("everywhere", 2, "1 error during collection"),
     ],
 )
 def test_ranks_with_other_tests_leave_together(pytest_on, place, code, shown):
@@ -349,11 +343,8 @@ def test_ranks_that_nobody_told_of_each_other_are_refused(pytest_on):
 
 
 @pytest.mark.any_mpi
-@pytest.mark.parametrize(
-    ("size", "rank"), [("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "PMI_RANK")]
-)
-def test_a_launcher_of_another_mpi_is_refused(pytest_on, size, rank):
-    done = pytest_on(MINE, "--with-mpi", ranks=0, **{size: "4", rank: "0"})
+def test_a_launcher_of_another_mpi_is_refused(pytest_on):
+    done = pytest_on(MINE, "--with-mpi", ranks=0, PMI_SIZE="4", PMI_RANK="0")
     assert done.returncode == 4
     assert done.told.startswith("cec-mpi: error: ")
     assert "runs each of them alone" in done.told

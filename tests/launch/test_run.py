@@ -179,6 +179,12 @@ def test_an_exception_in_a_users_script_is_shown_once_and_ends_it(run_script):
     assert "is through" not in done.stdout
 
 
+def test_a_script_that_leaves_with_a_code(run_script):
+    done = run_script("sys.exit(9)")
+    assert done.returncode == 9
+    assert "Traceback" not in done.told
+
+
 @pytest.mark.parametrize("ranks", [pytest.param(0, marks=pytest.mark.any_mpi), 2])
 def test_other_commands_print_once(cec, small_store, tmp_path, ranks):
     plan = cec("plan", "--speeds", "2,2,3", "--recovery", 2, "--rows", 12, "--json", ranks=ranks)

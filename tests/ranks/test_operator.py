@@ -240,6 +240,38 @@ def test_solvers_that_give_up_raise_their_own_error_on_all_ranks(comm, store):
         svds(X, k=3, maxiter=1, tol=1e-300)
 
 
+def test_what_a_machine_does_itself_in_the_block_is_its_own(comm, store):
+    told = ""
+    try:
+        with open_operator(store, comm) as operator:
+            if operator is None and comm.rank == 2:
+                np.ones((2, 3)) @ np.ones(12)
+    except ValueError as error:
+        told = str(error)
+    assert bool(told) == (comm.rank == 2)
+
+
+def test_an_operator_is_opened_by_hand_and_closed_twice(comm, store, X):
+    for _ in range(2):
+        operator = open_operator(store, comm).start()
+        if operator is not None:
+            assert difference(operator @ np.ones(40), X.sum(axis=1)) < 1e-13
+            operator.close()
+            operator.close()
+        comm.Barrier()
+
+
+def test_an_operator_is_closed_within_its_with(comm, store, X):
+    with open_operator(store, comm) as operator:
+        if operator is not None:
+            assert difference(operator @ np.ones(40), X.sum(axis=1)) < 1e-13
+            operator.close()
+            comm.Barrier()  # the machines are behind their block
+            operator.close()
+    if operator is None:
+        comm.Barrier()
+
+
 def test_a_product_after_the_end_is_refused(comm, store):
     for where in (comm, None):
         with open_operator(store, where) as X:

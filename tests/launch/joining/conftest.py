@@ -45,8 +45,8 @@ class Made:
 
 @pytest.fixture(scope="module")
 def store(make_store):
-    """Six machines, three of which are enough."""
-    return make_store(np.random.default_rng(4).standard_normal((600, 60)), 6, 3)
+    """Four machines, two of which are enough."""
+    return make_store(np.random.default_rng(4).standard_normal((600, 60)), 4, 2)
 
 
 @pytest.fixture

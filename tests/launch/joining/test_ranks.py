@@ -63,11 +63,11 @@ def header_and_events(out):
 def test_a_run_waits_for_those_that_are_missing(begin, join, is_right, tmp_path):
     run = begin(2)
     lines = iter(run.stdout.readline, "")
-    assert any("waiting for 2 more machines (1 machine here)" in line for line in lines)
-    machines = join(2)
+    assert any("waiting for 1 more machine (1 machine here)" in line for line in lines)
+    machines = join(1)
     stderr = run.communicate(timeout=LIMIT)[1]
     assert run.returncode == 0, stderr
-    assert codes(machines) == [0, 0]
+    assert codes(machines) == [0]
     assert is_right()
     header, _ = header_and_events(tmp_path / "out")
     assert header["mpi_library"] == "none"
@@ -77,7 +77,7 @@ def test_a_run_waits_for_those_that_are_missing(begin, join, is_right, tmp_path)
 @pytest.mark.needs("code after a signal")
 def test_a_run_that_is_stopped_lets_all_go(begin, join, store, until_told, tmp_path):
     run = begin(2, task=until_told.words(store))
-    machines = join(2)
+    machines = join(1)
     _wait_for(tmp_path / "out" / "steps.jsonl", '"step":5')
     ranks_of(run)[0].send_signal(signal.SIGTERM)
     stderr = run.communicate(timeout=LIMIT)[1]
@@ -85,32 +85,32 @@ def test_a_run_that_is_stopped_lets_all_go(begin, join, store, until_told, tmp_p
     assert stderr.count("cec-mpi: error: ") == stderr.count("stopped by the signal SIGTERM") == 1
     for machine in machines:
         machine.terminate()  # which waits for the run to be resumed
-    assert codes(machines) == [6, 6]
+    assert codes(machines) == [6]
 
 
 @pytest.mark.needs("ulfm")
 def test_lost_ranks_are_replaced_by_machines_that_join(begin, join, is_right, tmp_path):
-    run = begin(4, "--inject", "kill:1@5,kill:2@9", launcher=CONTINUING)
+    run = begin(2, "--inject", "kill:1@5", launcher=CONTINUING)
     lines = iter(run.stdout.readline, "")
-    assert any("waiting for 1 more machine (2 machines here)" in line for line in lines)
+    assert any("waiting for 1 more machine (1 machine here)" in line for line in lines)
     machines = join(2, "-q")
     stderr = run.communicate(timeout=LIMIT)[1]
     assert run.returncode == code_with_kills(0), stderr
     assert codes(machines) == [0, 0]
     assert is_right()
     _, events = header_and_events(tmp_path / "out")
-    assert [event["lost"] for event in events if "lost" in event] == [1, 2]
+    assert [event["lost"] for event in events if "lost" in event] == [1]
 
 
 @pytest.mark.needs("ulfm")
 def test_ranks_go_on_without_machines_that_joined(begin, join, store, until_told, tmp_path):
-    run = begin(3, "--adopt", task=until_told.words(store), launcher=CONTINUING)
+    run = begin(2, "--adopt", task=until_told.words(store), launcher=CONTINUING)
     (machine,) = join(1)
-    assert any("this is machine 3" in line for line in iter(machine.stdout.readline, ""))
+    assert any("this is machine 2" in line for line in iter(machine.stdout.readline, ""))
     steps = tmp_path / "out" / "steps.jsonl"
     _wait_for(steps, '"kind":"step"')
     machine.kill()
-    _wait_for(steps, '"lost":3')
+    _wait_for(steps, '"lost":2')
     until_told.tell()
     stderr = run.communicate(timeout=LIMIT)[1]
     assert run.returncode == 0, stderr
@@ -120,7 +120,7 @@ def test_ranks_go_on_without_machines_that_joined(begin, join, store, until_told
 @pytest.mark.usefixtures("no_launcher")
 def test_machines_that_a_launcher_starts_come_and_go(start, store, tmp_path):
     recorder, due = Kept(), time.monotonic() + LIMIT
-    machines = ["mpirun", "-n", 3, "cec-mpi", "join", "conn", "-q"]
+    machines = ["mpirun", "-n", 2, "cec-mpi", "join", "conn", "-q"]
     options = {"accept": str(tmp_path / "conn"), "wait": True, "recorder": recorder}
     with cec_mpi.open_operator(store.path, **options) as operator:
 
@@ -131,10 +131,10 @@ def test_machines_that_a_launcher_starts_come_and_go(start, store, tmp_path):
                 np.testing.assert_allclose(operator @ w, store.X @ w, atol=1e-10)
 
         first = start(machines)
-        until(3, "joined")
+        until(2, "joined")
         ranks_of(first)[1].send_signal(signal.SIGKILL)  # some launchers end the others then
         second = start(machines)
         until(1, "lost", "left")
-        until(6, "joined")
+        until(4, "joined")
     assert second.wait(LIMIT) == 0
     assert first.wait(LIMIT) != 0
