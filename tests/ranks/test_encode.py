@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from cec_mpi.errors import InputError
-from helpers.stores import encode_blocks as encode
+from helpers.stores import encode_blocks
 
 X = np.random.default_rng(0).standard_normal((997, 33))
 NAMES = tuple(f"c{k}" for k in range(33))
@@ -50,18 +50,18 @@ MAKERS = {
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 @pytest.mark.filterwarnings("ignore:.* is sparse")
 def test_arrays_give_the_bytes_of_one_process(comm, here, make):
-    made = encode(make(), here / "store", 5, 3, comm=comm)
+    made = encode_blocks(make(), here / "store", 5, 3, comm=comm)
     assert (made.rows, made.columns) == X.shape
     if comm.rank == 0:
         np.save(here / "X.npy", X)
-        encode(here / "X.npy", here / "alone", 5, 3)
+        encode_blocks(here / "X.npy", here / "alone", 5, 3)
         assert contents(here / "store") == contents(here / "alone")
     assert len(set(comm.allgather(made.to_json()))) == 1
 
 
 def test_ranks_share_the_rows(comm, here):
     array = Counted()
-    encode(array, here / "store", 5, 3, comm=comm)
+    encode_blocks(array, here / "store", 5, 3, comm=comm)
     rows = comm.allgather(array.rows)
     assert sorted(chain.from_iterable(rows)) == list(range(len(X)))
     assert all(rows)
@@ -71,15 +71,15 @@ def test_a_file_is_shared_too(comm, here):
     if comm.rank == 0:
         np.save(here / "X.npy", X)
     comm.Barrier()
-    encode(here / "X.npy", here / "store", 5, 3, comm=comm)
+    encode_blocks(here / "X.npy", here / "store", 5, 3, comm=comm)
     if comm.rank == 0:
-        encode(X, here / "alone", 5, 3)
+        encode_blocks(X, here / "alone", 5, 3)
         assert contents(here / "store") == contents(here / "alone")
 
 
 def refused(comm, here, says, source, **options):
     with pytest.raises(InputError, match=says):
-        encode(source, here / "store", 5, 3, comm=comm, **options)
+        encode_blocks(source, here / "store", 5, 3, comm=comm, **options)
     comm.Barrier()
     assert not (here / "store").exists()
 

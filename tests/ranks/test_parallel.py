@@ -8,7 +8,7 @@ import pytest
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
 from cec_mpi.processes.shared_work import run_shared
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
-from helpers.stores import encode_blocks as encode
+from helpers.stores import encode_blocks
 
 X = np.random.default_rng(0).standard_normal((997, 33))
 
@@ -44,11 +44,11 @@ def contents(store):
 def test_encoding_gives_the_bytes_of_one_process(comm, here, dtype, order):
     if comm.rank == 0:
         np.save(here / "X.npy", np.asarray(X, dtype, order=order))
-        encode(here / "X.npy", here / "alone", 5, 3)
+        encode_blocks(here / "X.npy", here / "alone", 5, 3)
     seen = []
     together(
         comm,
-        lambda runner: encode(here / "X.npy", here / "store", 5, 3, runner=runner),
+        lambda runner: encode_blocks(here / "X.npy", here / "store", 5, 3, runner=runner),
         watch=lambda done, total: seen.append((done, total)),
     )
     if comm.rank == 0:
@@ -61,7 +61,7 @@ def test_encoding_gives_the_bytes_of_one_process(comm, here, dtype, order):
 def test_all_that_is_done_with_a_store(comm, here):
     def life(runner):
         np.save(here / "X.npy", X)
-        encode(here / "X.npy", here / "store", 5, 3, runner=runner)
+        encode_blocks(here / "X.npy", here / "store", 5, 3, runner=runner)
         (here / "store" / "shard-0002.npy").unlink()
         shard = np.load(here / "store" / "shard-0004.npy", mmap_mode="r+")
         shard[100, 5] += 1
@@ -89,7 +89,7 @@ def test_what_one_rank_finds_is_raised_once_and_all_go_on(comm, here, row):
         matrix = X.copy()
         matrix[row, 7] = np.nan
         np.save(here / "bad.npy", matrix)
-        return encode(here / "bad.npy", here / "store", 5, 3, runner=runner)
+        return encode_blocks(here / "bad.npy", here / "store", 5, 3, runner=runner)
 
     error = together(comm, spoilt)
     if comm.rank == 0:
@@ -102,7 +102,7 @@ def test_what_one_rank_finds_is_raised_once_and_all_go_on(comm, here, row):
 def test_a_store_that_cannot_be_repaired(comm, here):
     def lost(runner):
         np.save(here / "X.npy", X)
-        encode(here / "X.npy", here / "store", 3, 3, runner=runner)
+        encode_blocks(here / "X.npy", here / "store", 3, 3, runner=runner)
         (here / "store" / "shard-0001.npy").unlink()
         return repair(here / "store", runner=runner)
 
