@@ -1,7 +1,8 @@
 """Run SciPy's own tests on coded operators.
 
-In one process, or under mpirun with four ranks a part of them, `expected.A_PART`. With
-``--stores float32`` all stores are of float32; without it they have the dtype of the matrices.
+In one process, or under mpirun with four ranks some of them, `expected.ON_RANKS`. With
+``--stores float32`` all stores are of float32, and a part of the tests runs, `expected.A_PART`;
+without it stores have the dtype of the matrices.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from cec_mpi.processes.launcher import detect_launcher  # noqa: E402
 from cec_mpi.processes.together import on_master  # noqa: E402
-from scipy_suite.expected import A_PART, MODULES, Expected  # noqa: E402 - its place is known now
+from scipy_suite.expected import MODULES, ON_RANKS, Expected  # noqa: E402 - its place is known now
 from scipy_suite.operators import Operators  # noqa: E402
 from scipy_suite.plugin import STORES, Replacing  # noqa: E402
 
@@ -54,7 +55,7 @@ def run_on_ranks(options: list[str], stores: str) -> int:
         with operators.entrance(comm) as first:
             if first is not None:
                 operators.serve_with(first)
-                replacing = Replacing(operators, Expected(stores, A_PART))
+                replacing = Replacing(operators, Expected(stores, ON_RANKS))
                 sys.exit(run(options, replacing))
     return 0
 

@@ -95,7 +95,7 @@ if tuple(map(int, scipy.__version__.split(".")[:2])) >= (1, 18):
         "test_interface.py::test_sparse_matmat_exception": _SPARSE,
     }
 
-# Under mpirun, and with stores of float32.
+# With stores of float32.
 A_PART = (
     "test_interface.py::*",
     "test_lsqr.py::*",
@@ -111,6 +111,15 @@ A_PART = (
     "test_lobpcg.py::test_ElasticRod[*",
     "test_expm_multiply.py::TestExpmActionSimple::test_sparse_expm_multiply",
     "test_onenormest.py::TestOnenormest::test_onenormest_table_5_t_1",
+)
+
+# Under mpirun, where `tests/ranks/test_operator.py` has solvers too.
+ON_RANKS = (
+    "test_interface.py::*::test_dot*",
+    "test_lsqr.py::*",
+    "test_lsmr.py::*",
+    "test_svds.py::*::test_svd_linop",
+    "test_lobpcg.py::test_ElasticRod[*",
 )
 
 

@@ -14,7 +14,7 @@ import pytest
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, lobpcg
 from scipy.sparse.linalg import _interface as interface
 
-from scipy_suite.expected import EXACT, Expected, name_of
+from scipy_suite.expected import A_PART, EXACT, Expected, name_of
 from scipy_suite.operators import Operators
 
 STORES = "CEC_SCIPY_STORES"  # which are all of float32, or empty
@@ -115,7 +115,7 @@ class InOneProcess(Replacing):
     def __init__(self, stores: str) -> None:
         self._directory = TemporaryDirectory()
         operators = Operators(Path(self._directory.name), stores)
-        super().__init__(operators, Expected(stores))
+        super().__init__(operators, Expected(stores, A_PART) if stores else Expected(stores))
 
     def pytest_sessionstart(self):
         self._first = self._operators.entrance(None).start()
