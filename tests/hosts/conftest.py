@@ -144,7 +144,7 @@ def run_here():
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=LIMIT,
+            timeout=4 * LIMIT,  # for the commands of a block of a page
         )
 
     return run_here

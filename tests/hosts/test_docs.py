@@ -7,7 +7,7 @@ import pytest
 from helpers import ROOT
 from helpers.pages import blocks_of
 
-pytestmark = [pytest.mark.needs("hosts"), pytest.mark.needs("openmpi")]
+pytestmark = [pytest.mark.needs("hosts", "openmpi"), pytest.mark.timeout(400)]
 
 
 def without_numbers(map_lines: str) -> list[list[str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cec_mpi
 from helpers import ROOT
 
 pytestmark = pytest.mark.needs("hosts")
@@ -60,7 +61,9 @@ def said(run):
 @pytest.mark.usefixtures("nothing_is_left")
 def test_a_host_that_goes_dark_without_a_word_is_missed(hosts, made, end, tmp_path):
     conn = tmp_path / "conn"
-    begin = [sys.executable, "-c", RUN, made.store, conn, made.store.parent / "X.npy"]
+    matrix, store = made.store.parent / "X.npy", tmp_path / "store"
+    cec_mpi.encode(matrix, store, 4, 2)
+    begin = [sys.executable, "-c", RUN, store, conn, matrix]
     run = end(hosts.begin("node1", *begin))
     join = [sys.executable, "-m", "cec_mpi", "join", conn, "-q"]
     hosts.link("node2", "rate", "20mbit", "delay", 10)
