@@ -29,15 +29,15 @@ def store(whole, tmp_path):
 
 
 @pytest.fixture
-def multiply(run, store, whole, tmp_path):
+def multiply(cec, store, whole, tmp_path):
     """Ten products; gives what was printed, after a look at the results."""
     W = np.random.default_rng(7).standard_normal((10, 1500))
     np.save(tmp_path / "W.npy", W)
 
-    def multiply(*options, before=(), code=0):
+    def multiply(*options, ranks=0, code=0):
         out = tmp_path / "out"
-        words = ["cec-mpi", "run", store, "--out", out, f"vectors={tmp_path / 'W.npy'}"]
-        done = run([*before, *words, "--speeds", "1,1,1,1,1", *options])
+        words = ["run", store, "--out", out, f"vectors={tmp_path / 'W.npy'}"]
+        done = cec(*words, "--speeds", "1,1,1,1,1", *options, ranks=ranks)
         assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr
         if not code:
@@ -83,7 +83,7 @@ def test_machines_go_on_with_rows_that_others_give(multiply, store, tmp_path, ch
 
 def test_in_lockstep_the_message_says_how(multiply, store):
     alter(shard(store, 4))
-    told = multiply(before=["mpirun", "-n", 6], code=3)
+    told = multiply(ranks=6, code=3)
     assert told.startswith("cec-mpi: error: ")
     assert len(told.splitlines()) == 1
     says = f"shard-0004.npy: {BLOCK} differ from what was written"

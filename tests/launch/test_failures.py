@@ -75,6 +75,7 @@ def message(done):
     return found[1]
 
 
+@pytest.mark.any_mpi
 def test_an_exception_in_a_step_names_the_machine(multiply, faulty, tmp_path):
     done = multiply(**faulty("raise ArithmeticError('no luck')"))
     assert done.returncode == 3
@@ -97,7 +98,10 @@ def test_an_exception_in_a_step_of_one_process_names_the_machine_too(multiply, f
 
 @pytest.mark.parametrize(
     ("fault", "shown"),
-    [("raise LookupError('lost')", "LookupError: lost"), ("sys.exit(0)", "SystemExit: 0")],
+    [
+        ("raise LookupError('lost')", "LookupError: lost"),
+        pytest.param("sys.exit(0)", "SystemExit: 0", marks=pytest.mark.any_mpi),
+    ],
 )
 def test_an_exception_outside_a_computation_ends_the_job(multiply, faulty, fault, shown):
     done = multiply(**faulty(fault, method="assign", when="True"))
@@ -152,7 +156,11 @@ with cec_mpi.open_operator(sys.argv[1], MPI.COMM_WORLD) as X:
 
 
 @pytest.mark.parametrize(
-    "fault", [{}, {"method": "assign", "when": "True"}], ids=["in a step", "outside a computation"]
+    "fault",
+    [
+        pytest.param({}, marks=pytest.mark.any_mpi, id="in a step"),
+        pytest.param({"method": "assign", "when": "True"}, id="outside a computation"),
+    ],
 )
 def test_a_machine_that_raises_ends_a_users_script(run, faulty, small_store, tmp_path, fault):
     (tmp_path / "script.py").write_text(SCRIPT)

@@ -99,6 +99,7 @@ def warnings_of(done):
     return [line.removeprefix("cec-mpi: warning: ") for line in done.told.splitlines()]
 
 
+@pytest.mark.any_mpi
 def test_more_ranks_than_cores_are_a_warning(run, words, tmp_path):
     done = run([mpirun(), "-n", 4, *ONE_CORE, *words], variables=SHOWN)
     (told,) = warnings_of(done)
@@ -107,6 +108,7 @@ def test_more_ranks_than_cores_are_a_warning(run, words, tmp_path):
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["warnings"] == [told]
 
 
+@pytest.mark.any_mpi
 def test_threads_times_ranks_over_cores(run, words):
     ranks = [mpirun(), "-n", 4, *words, "--threads", os.cpu_count() + 1]
     told = [text for text in warnings_of(run(ranks, variables=SHOWN)) if "threads than" in text]
@@ -142,11 +144,9 @@ def test_a_program_warns_once(run, program):
     assert shown.told.count("SlowWarning: oversubscribed: more ranks than cores") == 1
 
 
-def test_too_few_or_too_many_ranks(run, words, program):
-    told = the_error(run([mpirun(), "-n", 5, *words]))
-    assert told.startswith("5 ranks were started: the store needs 4")
-    expected = "2 ranks were started: the store needs 4"
-    assert expected in raised(run([mpirun(), "-n", 2, *program]))
+def test_too_few_ranks(run, words):
+    told = the_error(run([mpirun(), "-n", 2, *words]))
+    assert told.startswith("2 ranks were started: the store needs 4")
 
 
 # --- nodes that are not alike -----------------------------------------------------------------
@@ -264,21 +264,16 @@ def test_doctor_looks_at_stores_of_nodes(cec, small_store, tmp_path):
     (own / "shard-0002.npy").unlink()
     done = cec("doctor", tmp_path / "{host}" / "S", "--json", ranks=4)
     assert done.returncode == 2, done.stderr
-    shards = json.loads(done.stdout)["store"]["shards"]
+    found = json.loads(done.stdout)
+    (error,) = (f["text"] for f in found["findings"] if f["kind"] == "error")
+    assert error.startswith("machine 2 on ")
+    assert "shard-0002.npy: missing; cec-mpi repair " in error
+    shards = found["store"]["shards"]
     assert [shard["path"] for shard in shards] == [f"{own}/shard-000{n}.npy" for n in (1, 2, 3)]
     assert [shard["problem"] for shard in shards] == ["", "missing", ""]
     assert not any(shard["only_here"] for shard in shards)
 
 
 @pytest.mark.any_mpi
-def test_doctor_says_what_is_wrong_with_a_store(cec, run, small_store, tmp_path):
-    shutil.copytree(small_store.path, tmp_path / "S")
-    (tmp_path / "S" / "shard-0002.npy").unlink()
-    done = cec("doctor", tmp_path / "S", ranks=4)
-    assert done.returncode == 2
-    assert "error: machine 2 on " in done.stdout
-    assert "shard-0002.npy: missing; cec-mpi repair " in done.stdout
-    few = cec("doctor", small_store.path, ranks=2)
-    assert few.returncode == 2
-    assert "error: 2 ranks were started: the store needs 4" in few.stdout
+def test_doctor_names_a_store_that_is_missing(run):
     assert "no/such: " in the_error(run(["cec-mpi", "doctor", "no/such"]))

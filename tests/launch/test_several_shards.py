@@ -25,12 +25,12 @@ def test_machines_are_killed_one_by_one_until_one_is_left(store):
     assert max(found) < 1e-10
 
 
-def test_a_run_says_which_shards_are_left_when_it_cannot_go_on(run, store, tmp_path):
+def test_a_run_says_which_shards_are_left_when_it_cannot_go_on(cec, store, tmp_path):
     np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((30, 60)))
-    words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "-q"]
+    words = ["run", store.path, "--out", tmp_path / "out", "-q"]
     words += [f"vectors={tmp_path / 'W.npy'}", "--local", 4]
     words += ["--shards-per-machine", "3,2,2,5", "--inject", "kill:2@5,kill:4@9,kill:1@12"]
-    done = run(words)
+    done = cec(*words)
     assert done.returncode == 4, done.stderr
     assert "1 of its machines are left (3) with 2 shards, and each row needs 4" in done.told
     header, steps = read_steps(tmp_path / "out" / "steps.jsonl")

@@ -215,6 +215,7 @@ def test_machines_leave_when_rank_0_never_arrives(run, command, struck):
     assert done.stderr.count("cec-mpi: error: ") == done.stderr.count(told) == 1, done.stderr
 
 
+@pytest.mark.any_mpi
 @pytest.mark.needs("ulfm")
 def test_a_run_that_too_few_machines_come_to_ends_with_one_message(run, command, struck):
     words = [*CONTINUING, "-n", 3, *command("run", "--elastic")]
@@ -229,7 +230,11 @@ def test_a_run_that_too_few_machines_come_to_ends_with_one_message(run, command,
     ("words", "told"),
     [
         (["run", "no/such", "--out", "out", "power", "--elastic"], "no/such: "),
-        (["run", "{store}", "--out", "out", "power", "--stragglers", "7"], "stragglers"),
+        pytest.param(
+            ["run", "{store}", "--out", "out", "power", "--stragglers", "7"],
+            "stragglers",
+            marks=pytest.mark.any_mpi,
+        ),
     ],
 )
 def test_what_rank_0_refuses_ends_all_with_one_message(run, small_store, tmp_path, words, told):

@@ -46,7 +46,9 @@ def spoil(path, machine, row):
     shard.flush()
 
 
-@pytest.mark.parametrize(("ranks", "memory"), [(2, "512M"), (3, "200M")])
+@pytest.mark.parametrize(
+    ("ranks", "memory"), [(2, "512M"), pytest.param(3, "200M", marks=pytest.mark.any_mpi)]
+)
 def test_encode_under_mpirun_makes_the_same_bytes(cec, matrix, store, tmp_path, ranks, memory):
     words = ("--machines", 5, "--recovery", 3, "--memory", memory)
     done = cec("encode", matrix / "X.npy", tmp_path / "store", *words, ranks=ranks)
@@ -55,7 +57,8 @@ def test_encode_under_mpirun_makes_the_same_bytes(cec, matrix, store, tmp_path, 
     assert contents(tmp_path / "store") == contents(store)
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(0, marks=pytest.mark.any_mpi), 2])
+@pytest.mark.any_mpi
+@pytest.mark.parametrize("ranks", [0, 2])
 def test_the_life_of_a_store(cec, matrix, copy, tmp_path, ranks):
     assert cec("verify", copy, ranks=ranks).returncode == 0
     (copy / "shard-0001.npy").unlink()
@@ -195,6 +198,7 @@ def test_a_damaged_block_is_named_by_the_run_that_reads_it(cec, matrix, copy, tm
     assert cec(*words, "--verify", "never").returncode == 0
 
 
+@pytest.mark.any_mpi
 def test_staged_shards_are_found_and_checked(cec, matrix, copy, tmp_path):
     pattern = tmp_path / "scratch" / "{host}" / "shards"
     node = tmp_path / "scratch" / socket.gethostname() / "shards"

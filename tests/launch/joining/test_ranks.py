@@ -60,6 +60,7 @@ def header_and_events(out):
     return header, [event for step in steps for event in step["events"]]
 
 
+@pytest.mark.any_mpi
 def test_a_run_waits_for_those_that_are_missing(begin, join, is_right, tmp_path):
     run = begin(2)
     lines = iter(run.stdout.readline, "")
@@ -102,6 +103,7 @@ def test_lost_ranks_are_replaced_by_machines_that_join(begin, join, is_right, tm
     assert [event["lost"] for event in events if "lost" in event] == [1]
 
 
+@pytest.mark.any_mpi
 @pytest.mark.needs("ulfm")
 def test_ranks_go_on_without_machines_that_joined(begin, join, store, until_told, tmp_path):
     run = begin(2, "--adopt", task=until_told.words(store), launcher=CONTINUING)

@@ -26,11 +26,8 @@ TOO = "expected an elastic run (--elastic)"
         (["--local", "0"], "argument --local: '0': expected a whole number of at least 1"),
         ([*ACCEPT, "--ports", "9-3"], "'9-3': expected ports, such as 50000-50100"),
         ([*ACCEPT, "--interface", "eth77"], "interface 'eth77': rank 0 on"),
-        ([*ACCEPT, "--emulate-speeds", "1,1,1,1,1,1"], "emulated speeds need a base"),
-        (
-            [*ACCEPT, "--speeds", "a=1,b=2"],
-            "speeds of hosts cannot be used if all machines join later",
-        ),
+        ([*ACCEPT, "--emulate-speeds", "1,1,1,1"], "expected a base too"),
+        ([*ACCEPT, "--speeds", "a=1,b=2"], "speeds of hosts without machines that were started"),
         (
             [*ACCEPT, "--shards-per-machine", "auto"],
             "shards per machine auto: with accept, or all machines in one",

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 
 def test_who_cannot_open_a_shard_is_followed_by_one_that_opens_another(store, start, tmp_path):
     shutil.copytree(store.path, tmp_path / "left")
-    for number in (1, 3):
+    for number in (1, 3, 4):
         (tmp_path / "left" / f"shard-{number:04d}.npy").unlink()
     np.save(tmp_path / "W.npy", np.zeros((2, 60)))
     words = ["--out", "out", "vectors=W.npy", "--accept", "conn"]

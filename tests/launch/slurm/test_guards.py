@@ -18,7 +18,7 @@ SRUN = ("srun", "--quiet", "--mpi=none", "-n", 2, "-N", 2)
 TOLD = "srun without --mpi started 2 processes, but "
 
 
-@pytest.mark.parametrize("command", ["run", "doctor"])
+@pytest.mark.parametrize("command", ["run", pytest.param("doctor", marks=pytest.mark.any_mpi)])
 def test_a_command(run, cluster, small_store, tmp_path, command):
     words = [command, *(() if command == "doctor" else (small_store.path,))]
     if command == "run":
@@ -59,6 +59,7 @@ def test_too_many_ranks_on_a_node_for_open_mpi(run, cluster):
     assert said in done.stderr
 
 
+@pytest.mark.any_mpi
 def test_doctor_says_what_srun_has(run, cluster):
     done = run(["cec-mpi", "doctor"], variables=cluster)
     assert done.returncode == 0

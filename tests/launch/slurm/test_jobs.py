@@ -77,6 +77,7 @@ def run_products(desk, symmetric, script):
     np.testing.assert_allclose(result, W @ symmetric.X.T, atol=1e-11)
 
 
+@pytest.mark.any_mpi
 def test_an_array_as_it_is(desk, symmetric):
     y = np.random.default_rng(7).standard_normal(60)
     np.save(desk.directory / "y.npy", y)
@@ -171,6 +172,7 @@ def test_a_warned_job_continues_where_it_was(desk, symmetric, launcher):
     check_warning(desk, symmetric, script)
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize("launcher", CONTINUING)
 def test_a_warned_elastic_job_continues_where_it_was(desk, symmetric, launcher):
     check_warning(desk, symmetric, elastic_script(desk, symmetric, launcher, "kill:2@5"))
@@ -186,6 +188,7 @@ def check_warning(desk, symmetric, script):
     check_continued(job, out, "SIGUSR1")
 
 
+@pytest.mark.any_mpi
 @pytest.mark.needs("pmix", "slurm-pmix")
 def test_a_cancelled_job_does_not_come_back(desk, symmetric):
     job = desk.submit(EXAMPLES / "preemptible.sbatch", symmetric.path, "out", *SLOWLY)
@@ -263,6 +266,7 @@ def test_sbatch_reads_values_as_they_are(desk):
     assert desk.ask("squeue", "--noheader", "--format=%j", f"--jobs={job.number}") == f"{name}\n"
 
 
+@pytest.mark.any_mpi
 def test_the_hostfile_of_a_job(desk):
     script = desk.directory / "job.sbatch"
     script.write_text("#!/bin/bash\ncec-mpi hostfile --format mpich --from-slurm\n")

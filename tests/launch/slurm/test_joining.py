@@ -8,7 +8,10 @@ import pytest
 pytestmark = [pytest.mark.needs("slurm"), pytest.mark.timeout(200)]
 
 
-@pytest.mark.parametrize(("launcher", "ranks"), [("srun -n 1", 1), ("mpirun -n 2", 2)])
+@pytest.mark.parametrize(
+    ("launcher", "ranks"),
+    [pytest.param("srun -n 1", 1, marks=pytest.mark.any_mpi), ("mpirun -n 2", 2)],
+)
 def test_machines_of_another_job_serve_a_run(desk, symmetric, launcher, ranks):
     W = np.random.default_rng(8).standard_normal((9, 60))
     np.save(desk.directory / "W.npy", W)
