@@ -160,13 +160,6 @@ def small_store(make_store):
 
 
 @pytest.fixture(scope="session")
-def single_store(make_store):
-    """The same in single precision."""
-    X = np.random.default_rng(2).standard_normal((40, 12), dtype=np.float32)
-    return make_store(X, 3, 2)
-
-
-@pytest.fixture(scope="session")
 def large_store(make_store):
     """The paper's six machines, any three of which are enough."""
     return make_store(np.random.default_rng(3).standard_normal((1259, 12)), 6, 3)

@@ -29,25 +29,6 @@ def relative_error(found, expected):
     return np.linalg.norm(found - expected) / np.linalg.norm(expected)
 
 
-def available(out):
-    return [tuple(step["available"]) for step in read_steps(out / "steps.jsonl")[1]]
-
-
-@pytest.fixture
-def multiply(cec, tmp_path):
-    """Run ``matvec`` on a store; returns the directory of results and the vectors."""
-
-    def multiply(store, *options, ranks=None, steps=6, name="out"):
-        W = vectors(tmp_path, steps, store.columns)
-        words = ["run", store.path, "--out", tmp_path / name, f"vectors={tmp_path / 'W.npy'}"]
-        done = cec(*words, *options, ranks=store.machines + 1 if ranks is None else ranks)
-        assert done.returncode == 0, done.stderr
-        assert done.told == ""
-        return tmp_path / name, W
-
-    return multiply
-
-
 @pytest.fixture(scope="module")
 def paper_run(run, large_store, tmp_path_factory):
     """The four steps of the paper on emulated machines, each made twice."""

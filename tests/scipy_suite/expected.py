@@ -33,12 +33,20 @@ MODULES = (  # of scipy.sparse.linalg
 EXACT = ("test_interface.py",)
 
 _MANY = "needs too many products for its time; the tests beside it make the same ones"
+_SAME = "makes the same products as the tests beside it"
 _INNER = "its inner solver ends at 30 eps of float32: the last digits decide"
 LEFT_OUT = {
     "test_arpack.py::test_symmetric_modes[*-f-*-aslinearoperator-0.5-*": _INNER,
     "test_arpack.py::test_hermitian_modes[*-F-*-aslinearoperator-0.5*": _INNER,
     "test_arpack.py::test_real_nonsymmetric_modes[*-f-*-aslinearoperator-*0.1*": _INNER,
     "test_arpack.py::test_complex_nonsymmetric_modes[*-F-*-aslinearoperator-*0.1*": _INNER,
+    "test_arpack.py::test_*_modes[*-asarray-*": _SAME,
+    "test_arpack.py::test_*_modes[*-csr_array-*": _SAME,
+    "test_svds.py::*::test_svd_simple[csc_array-*": _SAME,
+    "test_iterative.py::test_maxiter[*": _SAME,
+    "test_iterative.py::test_precond_dummy[rand*": _SAME,
+    "test_iterative.py::test_x0_equals_Mb[rand*": _SAME,
+    "test_onenormest.py::TestAlgorithm_2_2::test_randn_inv": _MANY,
     "test_iterative.py::*[poisson2d*": "each solver reads a dense matrix of 1,600 columns",
     "test_iterative.py::test_atol[bicgstab*": _MANY,
     "test_iterative.py::test_atol[*gmres*": _MANY,

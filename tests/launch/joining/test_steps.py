@@ -33,6 +33,7 @@ def test_machines_join_and_leave_and_each_product_is_right(accepting, store, joi
         first[2].send_signal(signal.SIGUSR1)
         made.until(lambda: len(made.happened("joined")) == 7)
         assert made.happened("joined")[6:] == made.happened("left")[1:]
+        assert codes(first[2:3]) == [6]
     assert codes(first) == [-signal.SIGKILL, 6, 6, 0]
     assert codes(second) == [0] * 4
     assert not conn.exists()
