@@ -1,7 +1,6 @@
 """Answers in any order, from any machines, wrong ones among them: what is decoded is right."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
