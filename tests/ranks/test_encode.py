@@ -8,6 +8,7 @@ import pandas
 import pytest
 import scipy.sparse
 
+from cec_mpi import encode
 from cec_mpi.errors import InputError
 from helpers.stores import encode_blocks
 

@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
+from cec_mpi import encode
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
 from cec_mpi.processes.shared_work import run_shared
 from cec_mpi.store import add_machine, decode, open_store, repair, verify

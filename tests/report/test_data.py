@@ -284,44 +284,6 @@ def test_records_that_no_run_writes_are_one_message(make_run, old, new, says):
     assert "\n" not in str(refused.value)
 
 
-ODD = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-3, 9),
-    st.sampled_from(
-        [2**40, 2**64, 10**400, 1e300, -1.5, "x", "2026", [], {}, [1], [[1]], {"a": 1}]
-    ).map(copy.deepcopy),  # the next one may go into it
-)
-
-
-@settings(max_examples=60)
-@given(st.data())
-def test_whatever_is_in_a_record_is_a_page_or_one_message(tmp_path_factory, data):
-    writer = LineWriter()
-    lines = [json.loads(writer.header(HEADER))]
-    for n in range(3):
-        more = GONE if n == 1 else {}
-        lines.append(json.loads(writer.step(step_of(n, **more, events=[{"late": 1}]))))
-    lines.append({"kind": "progress", "known": {"residual": 0.5}})
-    for _ in range(data.draw(st.integers(1, 2))):
-        line = data.draw(st.sampled_from(lines))
-        name = data.draw(st.sampled_from(sorted(line)))
-        inside = line[name]
-        if isinstance(inside, list) and inside and data.draw(st.booleans()):
-            inside[data.draw(st.integers(0, len(inside) - 1))] = data.draw(ODD)
-        else:
-            line[name] = data.draw(ODD)
-    directory = tmp_path_factory.mktemp("odd")
-    (directory / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    said = ""
-    try:
-        assert page(data_of([Run(str(directory))], About("odd")))
-    except InputError as refused:
-        said = str(refused)
-    assert "\n" not in said
-    assert len(said) < 600 + len(str(directory))
-
-
 def test_a_directory_that_is_none(tmp_path):
     with pytest.raises(InputError, match="is missing: expected the directory of results"):
         Run(str(tmp_path / "absent"))
