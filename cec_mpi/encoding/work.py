@@ -187,7 +187,8 @@ class Encoding:
             found.append(exponents_sum(exponents))
         sums = np.array(found, "<u8")
         files.write(INCOMPLETE_SUMS, sums, sums.nbytes * block.number)
-        return self._spread(plain) if exponents is None else largest
+        scaled = exponents is not None and largest < 2
+        return 1.0 if scaled else self._spread(plain)
 
     def _spread(self, plain: NDArray[Any]) -> float:
         """Return the largest ratio of the sizes of two rows that are encoded together."""

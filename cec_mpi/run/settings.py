@@ -47,7 +47,7 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
             hint += f", such as {listed(others)}" if others else ""
         raise InputError(
             f"task {run.task} has no option {wrong}{closest(wrong, known)}: expected "
-            f"{', '.join(sorted(known))}{hint}"
+            f"{', '.join(sorted(known)) or 'no options'}{hint}"
         )
     if task is TASKS["matvec"]:
         if "iterations" in options:
@@ -64,7 +64,7 @@ def _check_call(task: Task, name: str, options: Mapping[str, Any]) -> None:
     missing = [p.name for p in others if p.default is p.empty and p.name not in options]
     if wanted := [each for each in missing if each != CHECKPOINT]:
         expected = " ".join(f"{each}=..." for each in wanted)
-        raise InputError(f"task {name} needs the options {', '.join(wanted)}: expected {expected}")
+        raise InputError(f"task {name} needs {listed(wanted)}: expected {expected}")
     try:
         inspect.signature(task).bind(None, **of_run(task, checkpoint=None), **options)
     except TypeError as error:

@@ -107,8 +107,8 @@ def test_one_for_all_is_a_list_of_the_same(cec):
         (["--shards-per-machine", "1000000"], "found 6000000 shards, expected at most 1000000"),
         (["--shards-per-machine", "0"], "'0': expected whole numbers of at least 1"),
         (["--shards-per-machine", "2,x"], "'2,x': expected whole numbers of at least 1"),
-        (["--shards-per-machine", "2", "--steps"], "--steps: expected it without --shards-per"),
-        (["--shards-per-machine", "2", "--figure", "x.svg"], "--figure: expected it without"),
+        (["--shards-per-machine", "2", "--steps"], "--steps cannot be combined with --shards"),
+        (["--shards-per-machine", "2", "--figure", "x.svg"], "--figure cannot be combined with"),
         (
             ["--shards-per-machine", "2", "--exact", "--stragglers", "1"],
             "--exact with --shards-per-machine cannot be combined with --stragglers",

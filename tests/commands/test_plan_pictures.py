@@ -86,7 +86,10 @@ def test_a_figure_does_not_write_through_a_link(cec, tmp_path):
             ["--before", "1-9", "--figure", "{}/a.svg"],
             r"--before: found machine 9, but 6 speeds",
         ),
-        (["--available", "1-9"], r"--available: machine 9, .*: expected machines from 1 to 6"),
+        (
+            ["--available", "1-9"],
+            r"--available: found machine 9, .*: expected machines from 1 to 6",
+        ),
         (["--before", "x", "--figure", "{}/a.svg"], r"expected different machine numbers"),
         (["--draw", "yes", "--json"], r"--draw yes cannot be combined with --json"),
         (["--draw", "maybe"], r"--draw"),

@@ -192,7 +192,7 @@ def test_a_clone_has_the_communicator_and_what_was_pickled_has_none(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("what", [X, X.tolist(), None, pandas.DataFrame(X)])
 def test_an_array_is_refused_with_the_way_to_a_store(kind, what):
-    says = r"X is a \w+: expected the path of a store, as cec_mpi\.encode\(X, path, machines, rec"
+    says = r"X is a \w+, expected an open operator or the path of a store, which cec_mpi\.encode"
     with pytest.raises(InputError, match=says):
         kind().fit(what, LABELS)
 
@@ -201,7 +201,7 @@ def test_an_array_is_refused_with_the_way_to_a_store(kind, what):
     ("model", "y", "says"),
     [
         (CodedRidge(), None, "CodedRidge requires y to be passed, but the target y is None"),
-        (CodedRidge(), Y[:-1], r"y has shape \(202,\): expected \(203,\)"),
+        (CodedRidge(), Y[:-1], r"y has shape \(202,\), expected \(203,\)"),
         (CodedRidge(), np.where(Y > 3, np.nan, Y), "y holds nan at entry"),
         (CodedRidge(), X, "y should be a 1d array"),
         (CodedRidge(-1), Y, "alpha -1: expected a finite number of at least 0"),
@@ -213,7 +213,7 @@ def test_an_array_is_refused_with_the_way_to_a_store(kind, what):
             "Only binary .* multiclass, 3 classes",
         ),
         (CodedLogisticRegression(), np.ones(203), "y has only the class 1.0, expected two classes"),
-        (CodedPCA(7), None, "n_components 7: expected from 1 to 6"),
+        (CodedPCA(7), None, "n_components 7: expected 1 to 6"),
         (CodedTruncatedSVD(0), None, "n_components 0: expected a whole number of at least 1"),
     ],
 )
@@ -242,7 +242,7 @@ def test_a_store_of_another_width_is_refused(store, tmp_path):
     ],
 )
 def test_what_has_not_converged_is_warned_of(store, fit):
-    with pytest.warns(ConvergenceWarning, match=r"Coded\w+ has not converged: max_iter was 1"):
+    with pytest.warns(ConvergenceWarning, match=r"Coded\w+ did not converge with max_iter 1"):
         assert fit(store).coef_.any()
 
 

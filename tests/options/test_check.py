@@ -31,9 +31,9 @@ def test_what_does_not_is_refused_and_told_what_helps(tmp_path):
     manifest = manifest_of(tmp_path / "store", 20, 10, "float32", columns=100, code="fourier")
     for options in CHECKS:
         says = (
-            rf"check {options['check']}: with this code \(fourier, N = 20, L = 10\) in float32 "
-            "some 11 machines do not show errors .*X w, expected at most 0.001: encode with dtype "
-            "float64, a smaller L, or another code$"
+            rf"check {options['check']}: with this code \(fourier, N = 20, L = 10\) in float32, "
+            "the answers of some 11 machines hide errors as large as X w, expected at most 0.001: "
+            "encode with dtype float64, a smaller L, or another code$"
         )
         with pytest.raises(InputError, match=says):
             SessionOptions(**options).checked(manifest)

@@ -127,7 +127,7 @@ def test_what_is_no_checkpoint_of_this_version_is_named_with_a_way_on(two, newes
         ((tmp_path / "old.npz").read_bytes(), "version 1, expected 2"),
     ):
         found = resumed(two, content)
-        assert f"{two / NEWEST} is no checkpoint that can be read" in found.problem
+        assert f"{two / NEWEST} cannot be read as a checkpoint" in found.problem
         assert says in found.problem
         assert PREVIOUS in found.problem
         assert_whole(found)
@@ -183,7 +183,7 @@ def test_what_would_unpack_to_much_more_is_refused_before_that(two, newest, bomb
     finally:
         tracemalloc.stop()
         (two / NEWEST).write_bytes(newest)
-    assert "no checkpoint that can be read" in found.problem
+    assert "cannot be read as a checkpoint" in found.problem
     assert_whole(found)
     assert most < 1 << 24
 
@@ -252,7 +252,7 @@ def test_a_newest_one_that_is_lost_leaves_the_one_before(tmp_path):
 def test_two_damaged_ones_are_refused(tmp_path):
     write(checkpoint_in(tmp_path), 1)
     (tmp_path / NEWEST).write_bytes(b"x")
-    with pytest.raises(InputError, match=r"checkpoint\.npz is no checkpoint .*--overwrite"):
+    with pytest.raises(InputError, match=r"checkpoint\.npz cannot be read as .*--overwrite"):
         read_checkpoint(tmp_path, ABOUT)
     (tmp_path / PREVIOUS).write_bytes(b"x")
     with pytest.raises(InputError, match=r"checkpoint\.npz .* and .*checkpoint\.previous\.npz"):

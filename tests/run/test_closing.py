@@ -208,7 +208,7 @@ def test_a_directory_with_an_interrupted_run_says_so(run, tmp_path):
     code, out, (error,) = run(task="matvec")
     assert (code, out) == (2, [])
     assert "holds a run that did not come to its end" in error
-    assert "--resume goes on" in error
+    assert "--resume continues it" in error
 
 
 def test_a_warning_of_a_users_task_is_shown_and_kept(words, tmp_path):

@@ -39,7 +39,7 @@ def test_a_vector_that_is_not_finite_is_named_before_the_first_step(
     out = tmp_path / "out"
     assert multiply(store, out, tmp_path / "W.npy") == 2
     error = capsys.readouterr().err
-    assert f"W.npy holds {bad} at row 900, column 4 (counted from 0): expected finite" in error
+    assert f"W.npy holds {bad} at row 900, column 4 (counted from 0), expected finite" in error
     assert [path for path in out.rglob("*") if path.is_file()] == []
 
 
@@ -92,7 +92,7 @@ def test_a_file_that_an_option_names_is_named(store, tmp_path, capsys, task, opt
     np.save(path, np.ones(size + 1))
     assert main(["run", str(store), "--out", str(tmp_path / "out"), *words]) == 2
     assert (
-        f"{option} ({path}) has shape ({size + 1},): expected ({size},)" in capsys.readouterr().err
+        f"{option} ({path}) has shape ({size + 1},), expected ({size},)" in capsys.readouterr().err
     )
 
 

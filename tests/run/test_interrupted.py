@@ -115,4 +115,4 @@ def test_how_often_checkpoints_are_written(run, tmp_path, monkeypatch, words, ex
 def test_an_interval_that_is_none_is_refused(capsys, text):
     words = ["run", "store", "--out", "out", f"--checkpoint-every={text}"]
     assert main(words) == 2
-    assert "expected a number of steps, as 50, or a time, as 60s" in capsys.readouterr().err
+    assert "expected a number of steps, such as 50, or a time, such" in capsys.readouterr().err

@@ -237,7 +237,7 @@ def test_settings_are_numbers_lists_or_text(run, module):
     [
         ("ridge", [], "task ridge needs y: expected y=..."),
         ("ridge", ["y=1", "y=2"], "y=2: y was already given as 1, expected it once"),
-        ("{module}:bare", ["k=3"], "k: task {module}:bare takes "),
+        ("{module}:bare", ["k=3"], "task {module}:bare has no option k: expected no options"),
     ],
 )
 def test_what_a_task_cannot_be_called_with_is_told(run, module, task, words, said):
@@ -268,7 +268,7 @@ def test_what_is_no_array_of_numbers_is_saved_too(run, module):
     assert run(task=f"{module}:complex_number").code == 0
     done = run(task=f"{module}:ragged", out="ragged")
     assert (done.code, done.err.count("\n")) == (0, 1)
-    assert "numpy.load reads" in done.err
+    assert "allow_pickle=True to read" in done.err
     found = np.load(done.out / "result.npy", allow_pickle=True)
     assert found.item() == [[1.0], [2.0, 3.0]]
     assert np.load(done.out / "first.npy").tolist() == [1, 1]
@@ -278,7 +278,7 @@ def test_what_is_no_array_of_numbers_is_saved_too(run, module):
 def test_one_value_that_cannot_be_saved_costs_no_other(run, module):
     done = run(task=f"{module}:odd")
     assert done.code == 2
-    assert "'deep', which is a list" in done.err
+    assert "'deep' of type list" in done.err
     found = np.load(done.out / "masked.npy")
     assert found[0] == 1
     assert np.isnan(found[1])
@@ -292,7 +292,7 @@ def test_a_number_with_a_name_of_the_summary_gets_a_file(run, module):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("nothing", "returned nothing"), ("unsaved", "'f', which is a function")]
+    ("name", "said"), [("nothing", "returned nothing"), ("unsaved", "'f' of type function")]
 )
 def test_what_cannot_be_saved_is_named_after_all_else_was_saved(run, module, name, said):
     done = run(task=f"{module}:{name}")
@@ -385,7 +385,7 @@ def test_a_command_that_fails_ends_a_run_that_can_go_on(run, tmp_path):
     words = ["--availability-command", command, "--availability-every", 1e-9]
     failed = run(*words)
     assert failed.code == 2
-    assert f"command {command!r} for tick 7 ended with code 1" in failed.err
+    assert f"command {command!r} for tick 7 failed with exit code 1" in failed.err
     assert len(failed.steps) == 7
     done = run("--resume")
     assert (done.code, len(done.steps)) == (0, STEPS)
@@ -759,7 +759,7 @@ def test_vectors_that_are_written_to_in_mid_run_end_it(run, made, tmp_path):
     asks = ["--availability-command", f'sh -c "{change}; echo 1-4"', "--availability-every", 1e-9]
     done = run(f"vectors={vectors}", *asks)
     assert done.code == 2
-    assert f"{vectors} was written to while the run read it" in done.err
+    assert f"{vectors} has changed while the run was using it" in done.err
     assert 1 <= len(done.steps) <= 2
 
 
@@ -870,5 +870,5 @@ def test_products_of_another_size_are_not_gone_on_with(run, tmp_path, change):
     os.truncate(path, size + change)
     gone_on = run("--resume")
     assert gone_on.code == 2
-    assert "result.npy is no array of results" in gone_on.err
+    assert "result.npy is not an array of results" in gone_on.err
     assert path.stat().st_size == size + change

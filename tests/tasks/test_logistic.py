@@ -141,9 +141,9 @@ def test_classes_in_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"y": [1, 1, 1]}, "y has 1 different value: expected two classes"),
-        ({"y": [1, 2, 3]}, "y has 3 different values: expected two classes"),
-        ({"y": [1, 2]}, r"y has shape \(2,\): expected \(3,\)"),
+        ({"y": [1, 1, 1]}, "y has 1 different value, expected two classes"),
+        ({"y": [1, 2, 3]}, "y has 3 different values, expected two classes"),
+        ({"y": [1, 2]}, r"y has shape \(2,\), expected \(3,\)"),
         ({"C": 0}, "C 0: expected a finite number above 0"),
         ({"fit_intercept": 1}, "fit_intercept 1: expected True or False"),
         ({"tol": 0}, "tol 0"),

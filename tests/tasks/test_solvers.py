@@ -220,7 +220,7 @@ def test_going_on_from_the_last_iterate(part, task, matrix, options, counted, me
 @pytest.mark.parametrize(("task", "matrix", "options"), LONG)
 def test_a_checkpoint_of_another_matrix_is_refused(task, matrix, options, memory):
     state = {"x": np.zeros(3), "iterations": np.array(1)}
-    with pytest.raises(InputError, match=r"does not fit.*x of shape \(3,\): expected"):
+    with pytest.raises(InputError, match=r"does not fit.*x of shape \(3,\), expected"):
         task(aslinearoperator(matrix), checkpoint=memory(state), **options)
 
 
@@ -239,16 +239,16 @@ def test_a_vector_may_be_a_file(task, name, tmp_path):
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ([1, 2], r"{} has shape \(2,\): expected \(3,\)"),
+        ([1, 2], r"{} has shape \(2,\), expected \(3,\)"),
         (np.ones((3, 1)), r"{} has shape \(3, 1\)"),
         (4.0, r"{} has shape \(\)"),
         ([1, 2, np.nan], r"{} holds nan at entry 2 \(counted from 0\)"),
         ([1, -np.inf, 2], r"{} holds -inf at entry 1 \(counted from 0\)"),
         ([1, 2, 3j], "{} has dtype complex128, expected real numbers"),
         (["1", "2", "3"], "{} has dtype <U1, expected real numbers"),
-        ([1, [2], 3], "{} is no array"),
-        (None, "{} holds object"),
-        ("missing.npy", "missing.npy: no such file"),
+        ([1, [2], 3], "{} is not an array"),
+        (None, "{} has dtype object"),
+        ("missing.npy", "missing.npy does not exist"),
     ],
 )
 def test_vectors_that_do_not_fit_are_refused(task, name, value, says):

@@ -113,7 +113,7 @@ def test_a_module_may_do_anything_while_it_is_imported(module, tmp_path, text):
 
 def test_a_file_named_like_a_module_of_python_is_told_from_it(module, tmp_path):
     (tmp_path / "random.py").write_text("def mine(X, *, checkpoint):\n    return {'result': [1]}\n")
-    with pytest.raises(InputError, match="Python's own and goes before a file of yours"):
+    with pytest.raises(InputError, match="is a module of Python and hides a file of this name"):
         find_task("random:mine")
 
 
