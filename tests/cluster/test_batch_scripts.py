@@ -430,6 +430,7 @@ BAD = [
     ("run nothing", "--out"),
     (f"{STORE} --serial", "--serial"),
     (f"{STORE} --local 0", "--local"),
+    (f"--ntasks 7 {STORE} --local 2", "--local: the ranks of the job are the machines"),
     (f"{STORE} --stepps 3", "--stepps"),
     (f"--ntasks 7 --time soon {STORE}", "--time 'soon'"),
     (f"--ntasks 7 --preemptible {STORE} --overwrite", "--overwrite"),

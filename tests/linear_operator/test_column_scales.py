@@ -101,3 +101,28 @@ def test_a_number_that_meets_a_column_of_zeros_must_be_finite(tmp_path, number):
         pytest.raises(InputError, match=rf"w\[1\] is {number}"),
     ):
         A @ np.array([1.0, number])
+
+
+@pytest.mark.parametrize(
+    ("X", "scaling", "says"),
+    [
+        ([[1e20], [1.0]], "none", r"factor of 1e\+20.*--scaling rows"),
+        ([[1e200, 1e-200], [1.0, 1.0]], "rows", "entries too far apart to be scaled in float64"),
+    ],
+)
+def test_encoding_warns_of_rows_that_lose_their_digits(tmp_path, X, scaling, says):
+    with pytest.warns(ScaleWarning, match=says):
+        encode(np.array(X), tmp_path / "store", 4, 2, scaling=scaling)
+
+
+@pytest.mark.parametrize(
+    ("X", "scaling"),
+    [
+        ([[1e20], [1.0]], "rows"),
+        ([[1e200, 1e-200], [2e200, 1e-200]], "rows"),
+        ([[1e20], [1e19]], "none"),
+    ],
+)
+def test_encoding_does_not_warn_of_rows_that_keep_their_digits(tmp_path, X, scaling):
+    with warnings.catch_warnings(action="error"):
+        encode(np.array(X), tmp_path / "store", 4, 2, scaling=scaling)

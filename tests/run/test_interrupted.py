@@ -96,6 +96,7 @@ def test_resuming_without_a_checkpoint_says_that_the_run_starts_from_the_beginni
     [
         ((), "when the run ends early"),
         (("--time-limit", 3600), "every 60 s"),
+        (("--time-limit", "1h"), "every 60 s"),
         (("--checkpoint-every", 50), "every 50 steps"),
         (("--checkpoint-every", "5m"), "every 300 s"),
         (("--time-limit", 3600, "--checkpoint-every", "1.5h"), "every 5400 s"),

@@ -192,6 +192,8 @@ def module(tmp_path, monkeypatch):
         "    return {'n' * 300: 1, 'deep': deep, 'long': np.longdouble(2), 'masked': masked}\n"
         "def number(X):\n"
         "    return 2.5\n"
+        "def unconverged(X):\n"
+        "    return {'result': np.ones(1), 'converged': np.array(False)}\n"
         "def seconds(X):\n"
         "    return {'result': np.ones(1), 'seconds': 7}\n"
         "def nothing(X):\n"
@@ -282,6 +284,13 @@ def test_one_value_that_cannot_be_saved_costs_no_other(run, module):
     found = np.load(done.out / "masked.npy")
     assert found[0] == 1
     assert np.isnan(found[1])
+
+
+def test_an_array_of_one_truth_value_says_whether_a_task_converged(run, module):
+    done = run(task=f"{module}:unconverged")
+    assert done.code == 8
+    assert "did not converge" in done.err
+    assert np.load(done.out / "result.npy").tolist() == [1]
 
 
 def test_a_number_with_a_name_of_the_summary_gets_a_file(run, module):

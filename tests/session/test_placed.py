@@ -112,16 +112,16 @@ def test_further_stores_are_shared_out_in_proportion(made, tmp_path):
         ({"shards_per_machine": 0}, InputError, "shards per machine 0: expected at least 1"),
         ({"shards_per_machine": "two"}, InputError, "shards per machine 'two': expected"),
         ({"shards_per_machine": True}, InputError, "shards per machine True: expected"),
-        ({"shards_per_machine": {1: 2}}, InputError, "expected a whole number, one for each"),
+        ({"shards_per_machine": {1: 2}}, InputError, "expected a whole number, a list with one"),
         (
             {"shards_per_machine": (2, 0)},
             InputError,
             "2,0: expected at least 1 shard on each machine",
         ),
-        ({"shards_per_machine": (4, 4)}, InputError, "4,4: the store has 7 shards"),
-        ({"shards_per_machine": (1, 1)}, InfeasibleError, "1,1: a step needs 3 shards"),
+        ({"shards_per_machine": (4, 4)}, InputError, "4,4: 8 in total, but the store has 7 shards"),
+        ({"shards_per_machine": (1, 1)}, InfeasibleError, "1,1: 2 in total, but a step"),
         ({"shards_per_machine": 2.5}, InputError, "shards per machine 2.5: expected a whole"),
-        ({"shards_per_machine": "auto"}, InputError, "in one process, expected speeds"),
+        ({"shards_per_machine": "auto"}, InputError, "auto needs speeds (--speeds"),
         (
             {"shards_per_machine": "auto", "speeds": (1,) * 8},
             InputError,
@@ -130,19 +130,23 @@ def test_further_stores_are_shared_out_in_proportion(made, tmp_path):
         (
             {"shards_per_machine": "auto", "speeds": (1, 1), "machines": "1-2"},
             InputError,
-            "expected no machines to be named beside it",
+            "shards per machine auto cannot be combined with machines",
         ),
         ({"shards_per_machine": 4, "memory_per_machine": 40_000}, InfeasibleError, "4 shards"),
-        ({"memory_per_machine": 100}, InfeasibleError, "1 shard of this store takes"),
-        ({"memory_per_machine": 0}, InputError, "memory per machine 0: expected bytes"),
+        ({"memory_per_machine": 100}, InfeasibleError, "100 bytes: 1 shard needs"),
+        ({"memory_per_machine": 0}, InputError, "memory per machine 0: expected at least 1 byte"),
         (
             {"shards_per_machine": "auto", "speeds": (1, 1), "memory_per_machine": 13_000},
             InfeasibleError,
             "with memory per machine 13000: the machines have room for 2 shards",
         ),
         ({"shards_per_machine": 3, "speeds": (1, 1)}, InputError, "2 speeds"),
-        ({"shards_per_machine": 3, "machines": "3-4"}, InputError, "there are machines 1..3"),
-        ({"shards_per_machine": 3, "machines": "3"}, InfeasibleError, "with 1 shard: a step"),
+        (
+            {"shards_per_machine": 3, "machines": "3-4"},
+            InputError,
+            "3,4: expected machines from 1 to 3",
+        ),
+        ({"shards_per_machine": 3, "machines": "3"}, InfeasibleError, "with 1 shard, but a step"),
         ({"shards_per_machine": 3, "emulate_speeds": (1, 1)}, InputError, "2 emulated speeds"),
     ],
 )
@@ -189,7 +193,7 @@ def test_a_run_says_who_has_what(made, tmp_path, monkeypatch, capsys):
 def test_the_flag_names_what_it_expects(word, capsys):
     words = ["run", "store", "--out", "out", "--serial"]
     assert main([*words, f"--shards-per-machine={word}"]) == 2
-    assert "expected a whole number of at least 1, one for each" in capsys.readouterr().err
+    assert "expected a whole number of at least 1, a list" in capsys.readouterr().err
 
 
 def test_a_node_stages_what_its_machines_have(made, tmp_path):
@@ -207,7 +211,7 @@ def test_a_node_stages_what_its_machines_have(made, tmp_path):
         check_products(operator, X)
     assert kept.common["machines_with_copies"] == [1, 3]
     assert kept.common["shard_files"][1][0] == str(copies / "shard-0001.npy")
-    with pytest.raises(InputError, match=r"machine 4: there are machines 1\.\.3"):
+    with pytest.raises(InputError, match=r"machine 4: expected machines from 1 to 3"):
         stage_here(str(store), str(copies), (4,), options)
 
 
