@@ -120,10 +120,10 @@ def test_what_is_no_checkpoint_of_this_version_is_named_with_a_way_on(two, newes
     np.savez(tmp_path / "other.npz", w=1)
     np.save(tmp_path / "array.npy", 1)
     for content, says in (
-        (b"", "no whole .npz file"),
-        (b"hello", "no whole .npz file"),
-        ((tmp_path / "other.npz").read_bytes(), "no whole .npz file"),
-        ((tmp_path / "array.npy").read_bytes(), "no whole .npz file"),
+        (b"", "not a complete .npz file"),
+        (b"hello", "not a complete .npz file"),
+        ((tmp_path / "other.npz").read_bytes(), "not a complete .npz file"),
+        ((tmp_path / "array.npy").read_bytes(), "not a complete .npz file"),
         ((tmp_path / "old.npz").read_bytes(), "version 1, expected 2"),
     ):
         found = resumed(two, content)
