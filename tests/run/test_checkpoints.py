@@ -122,7 +122,7 @@ def test_what_is_no_checkpoint_of_this_version_is_named_with_a_way_on(two, newes
     for content, says in (
         (b"", "not a complete .npz file"),
         (b"hello", "not a complete .npz file"),
-        ((tmp_path / "other.npz").read_bytes(), "not a complete .npz file"),
+        ((tmp_path / "other.npz").read_bytes(), "its description is missing"),
         ((tmp_path / "array.npy").read_bytes(), "not a complete .npz file"),
         ((tmp_path / "old.npz").read_bytes(), "version 1, expected 2"),
     ):
