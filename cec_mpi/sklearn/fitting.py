@@ -118,6 +118,6 @@ def _opened(X: Any, comm: Any) -> Iterator[Any]:
             yield operator
     else:
         raise InputError(
-            f"X is a {type(X).__name__}, expected an open operator or the path of a store, which "
-            "cec_mpi.encode(X, path, machines, recovery) makes"
+            f"X has type {type(X).__name__}, expected an open operator or the path of a store, "
+            "which cec_mpi.encode(X, path, machines, recovery) makes"
         )

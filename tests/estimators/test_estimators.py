@@ -192,7 +192,9 @@ def test_a_clone_has_the_communicator_and_what_was_pickled_has_none(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("what", [X, X.tolist(), None, pandas.DataFrame(X)])
 def test_an_array_is_refused_with_the_way_to_a_store(kind, what):
-    says = r"X is a \w+, expected an open operator or the path of a store, which cec_mpi\.encode"
+    says = (
+        r"X has type \w+, expected an open operator or the path of a store, which cec_mpi\.encode"
+    )
     with pytest.raises(InputError, match=says):
         kind().fit(what, LABELS)
 
