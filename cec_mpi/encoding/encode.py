@@ -186,8 +186,8 @@ def _opened(source: Any, options: EncodeOptions) -> Source | Unread:
 def _check_complete(directory: Path, matrix: Matrix, options: EncodeOptions) -> None:
     if not matrix.stamps:
         raise InputError(
-            f"{directory} is complete, and it is unknown whether it was made from the present "
-            f"{matrix.name}: choose another name for the store"
+            f"{directory} is complete, and nothing tells whether it was made from "
+            f"{matrix.name} as it is now: choose another name for the store"
         )
     journal.check_same(directory, matrix, options.written())
 

@@ -187,8 +187,9 @@ class Encoding:
             found.append(exponents_sum(exponents))
         sums = np.array(found, "<u8")
         files.write(INCOMPLETE_SUMS, sums, sums.nbytes * block.number)
-        scaled = exponents is not None and largest < 2
-        return 1.0 if scaled else self._spread(plain)
+        if exponents is not None and largest < 2:  # no row is far from 1
+            return 1.0
+        return self._spread(plain)
 
     def _spread(self, plain: NDArray[Any]) -> float:
         """Return the largest ratio of the sizes of two rows that are encoded together."""

@@ -182,7 +182,7 @@ class DegradedShard(DenseShard):
         needed = manifest.code.recovery
         if len(good) < needed:
             raise DamagedStoreError(
-                f"{error}, and it cannot be rebuilt: {len(good)} other shards can be read here, "
+                f"{error}, and it cannot be rebuilt: only {len(good)} shards can be read here, "
                 f"but {needed} are needed"
             ) from None
 

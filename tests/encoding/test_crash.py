@@ -183,7 +183,7 @@ def test_a_damaged_journal_is_said(here, name):
 def test_a_directory_of_somebody_else_is_not_resumed(here):
     (here / "mine").mkdir()
     (here / "mine" / "letter").write_text("dear")
-    with pytest.raises(InputError, match="is no store that an encode began"):
+    with pytest.raises(InputError, match="exists, but is not an incomplete store"):
         encode(here / "X.npy", here / "mine", *SIZES, resume=True)
     assert [path.name for path in (here / "mine").iterdir()] == ["letter"]
     (here / "empty").mkdir()
@@ -242,7 +242,7 @@ def test_a_full_disk_is_said_before_anything_is_made(tmp_path, monkeypatch):
     np.save(tmp_path / "X.npy", X)
     usage = type(shutil.disk_usage("/"))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 9, 1000))
-    with pytest.raises(InputError, match=r"store needs \d+ bytes, and .* has 1000 bytes free"):
+    with pytest.raises(InputError, match=r"store needs \d+ bytes, but .* has only 1000 bytes free"):
         encode(tmp_path / "X.npy", tmp_path / "store", *SIZES)
     assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
 
@@ -250,7 +250,7 @@ def test_a_full_disk_is_said_before_anything_is_made(tmp_path, monkeypatch):
 def test_a_shape_that_no_disk_has_room_for_is_refused_at_once(tmp_path):
     zarr = pytest.importorskip("zarr")
     zarr.create_array(tmp_path / "X.zarr", shape=(10**13, 37), chunks=(10**6, 37), dtype="f8")
-    with pytest.raises(InputError, match=r"store needs \d+ bytes, and .* bytes free"):
+    with pytest.raises(InputError, match=r"store needs \d+ bytes, but .* has only \d+ bytes free"):
         encode(tmp_path / "X.zarr", tmp_path / "store", *SIZES)
     assert [path.name for path in tmp_path.iterdir()] == ["X.zarr"]
 

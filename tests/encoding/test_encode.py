@@ -303,7 +303,7 @@ def test_memory_stays_in_its_bound_whatever_the_shape_of_x(tmp_path, rows, colum
 
 
 def test_too_little_memory_is_refused_with_what_is_needed(tmp_path):
-    with pytest.raises(InputError, match=r"memory 64M: this needs at least \d+M"):
+    with pytest.raises(InputError, match=r"memory 64M is too small, expected at least \d+M"):
         encoded(tmp_path, X, 6, 3, memory=64 << 20)
     assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
 

@@ -53,7 +53,7 @@ def test_a_good_file_over_a_damaged_one_does_not_vouch_for_it(path, holding):
     overwrite(shard)
     opened = open_store(path).open_shard(2, holding)
     (path / "good").rename(shard)
-    with pytest.raises(DamagedStoreError, match=r"shard-0002\.npy: rows 100\.\.104 differ"):
+    with pytest.raises(DamagedStoreError, match=r"shard-0002\.npy: rows 100\.\.104 do not match"):
         opened.load([(0, 150)])
 
 
@@ -85,7 +85,7 @@ def test_a_shard_that_is_overwritten_during_a_run_is_found(path):
         assert np.allclose(A @ w, X @ w)
         overwrite(path / "shard-0002.npy")
         with pytest.raises(
-            MachineError, match=r"machine 2: .*shard-0002\.npy: rows 100\.\.104 differ"
+            MachineError, match=r"machine 2: .*shard-0002\.npy: rows 100\.\.104 do not match"
         ):
             A @ w
 
@@ -99,7 +99,7 @@ def test_a_shard_that_is_overwritten_while_it_is_computed_with_is_found(path):
     assert not opened.changed()
     overwrite(path / "shard-0002.npy")
     assert opened.changed()
-    with pytest.raises(DamagedStoreError, match=r"rows 100\.\.104 differ"):
+    with pytest.raises(DamagedStoreError, match=r"rows 100\.\.104 do not match"):
         opened.load([(0, 150)])
 
 
@@ -128,7 +128,7 @@ def test_what_is_written_through_a_map_later_than_its_time_is_found(path):
     opened.load([(0, 150)])
     other[100, 0] += 1
     assert opened.changed()
-    with pytest.raises(DamagedStoreError, match=r"rows 100\.\.104 differ"):
+    with pytest.raises(DamagedStoreError, match=r"rows 100\.\.104 do not match"):
         opened.load([(0, 150)])
 
 

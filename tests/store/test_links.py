@@ -107,7 +107,7 @@ def test_a_damaged_shard_behind_a_link_is_repaired_in_the_store(path, tmp_path, 
     before = away.read_bytes()
     assert main(["repair", str(path)]) == 0
     said = capsys.readouterr().out
-    assert f"shard-0003.npy: was a link to {away}, which is left as it is" in said
+    assert f"shard-0003.npy: replaced a link to {away}" in said
     assert "shard-0003.npy: rows 100..104 rebuilt" in said  # the rest was taken over
     assert away.read_bytes() == before
     assert not (path / "shard-0003.npy").is_symlink()
@@ -195,7 +195,7 @@ def test_staging_writes_through_no_link(path, tmp_path, precious):
     stage_shard(path, manifest, 2, str(tmp_path / "node"))
     assert staged_file(str(tmp_path / "node"), manifest, 2) is not None
     link(tmp_path / "node" / "shard-0003.npy", tmp_path / "nowhere")
-    with pytest.raises(InputError, match="no copy that stage has made"):
+    with pytest.raises(InputError, match="was not made by stage, so it was not replaced"):
         stage_shard(path, manifest, 3, str(tmp_path / "node"))
 
 

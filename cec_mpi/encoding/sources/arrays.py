@@ -97,7 +97,7 @@ def _sparse_source(array: Any) -> HeldSource:
         held=held,
         warning=(
             f"{name} is sparse ({array.nnz / size:.2%} of {' x '.join(map(str, shape))} entries "
-            f"are stored), but shards are dense: the store needs {bytes} bytes"
+            f"are stored), but shards are dense: the store needs {{bytes}} bytes"
         ),
     )
 

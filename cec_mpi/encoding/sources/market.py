@@ -63,7 +63,7 @@ def market_matrix(path: Path) -> MarketMatrix:
         share = entries / max(1, rows * columns)
         warning = (
             f"{path} is sparse ({share:.2%} of {rows} x {columns} entries are stored), but shards "
-            f"are dense: the store needs {bytes} bytes"
+            f"are dense: the store needs {{bytes}} bytes"
         )
     return MarketMatrix(
         name=str(path),

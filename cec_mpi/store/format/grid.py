@@ -147,5 +147,5 @@ def make_grid(
     >>> make_grid(1000, 10**6, 4, 9)
     Grid(rows=1000, columns=1000000, block_rows=1, block_columns=262144)
     """
-    size = max(_LEAST_BLOCK_BYTES, min(block_bytes, _TOGETHER_BYTES // together)) // itemsize
+    size = min(block_bytes, max(_LEAST_BLOCK_BYTES, _TOGETHER_BYTES // together)) // itemsize
     return Grid(rows, columns, min(rows, max(1, size // columns)), min(columns, size))

@@ -68,7 +68,7 @@ def test_a_line_without_numbers_is_a_header(table, content, names):
 
 
 def test_a_first_line_of_numbers_that_are_not_finite_is_no_header(table):
-    with pytest.raises(InputError, match="holds nan at line 1, column 1: expected finite numbers"):
+    with pytest.raises(InputError, match="holds nan at line 1, column 1, expected finite numbers"):
         matrix_in(table("nan,inf\n"))
 
 
@@ -125,11 +125,11 @@ def test_columns_by_name_and_number(table, options, expected):
     [
         ({"columns": ["aeg"]}, r"columns 'aeg': .*t\.csv has no such column: did you mean 'age'\?"),
         ({"drop": ["AGE"]}, r"drop 'AGE': .* did you mean 'age'\?"),
-        ({"drop": ["zzz"]}, r"it has name, age, size, cm, score"),
+        ({"drop": ["zzz"]}, r"its columns are name, age, size, cm, score"),
         ({"columns": [5]}, r"columns '5': .* has columns 1 to 4"),
         ({"columns": [0]}, r"columns '0': .* has columns 1 to 4"),
         ({"columns": ["3-2"]}, r"columns '3-2'"),
-        ({"columns": ["age", 2]}, r"columns: column 2 \(age\) .* is there twice"),
+        ({"columns": ["age", 2]}, r"columns: column 2 \(age\) .* is listed twice"),
         ({"drop": ["1-4"]}, r"has 4 columns, but none of them is left for X"),
         ({"columns": "age"}, r"columns 'age': expected a list"),
         ({"target": {"age": "y.txt"}}, r"target age:y\.txt: expected the name of an \.npy file"),
@@ -156,7 +156,7 @@ def test_a_name_that_two_columns_have(table):
 def test_columns_of_other_formats_are_refused(tmp_path):
     np.save(tmp_path / "X.npy", np.ones((4, 3)))
     for options in ({"columns": [1]}, {"header": True}, {"target": {1: tmp_path / "y.npy"}}):
-        with pytest.raises(InputError, match=r"is for text tables, \.csv or \.tsv: .*X\.npy"):
+        with pytest.raises(InputError, match=r"is only for text tables \(\.csv, \.tsv\), not for .*X\.npy"):
             encode(tmp_path / "X.npy", tmp_path / "store", 2, 1, **options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["X.npy"]
 
@@ -185,14 +185,14 @@ def test_delimiters(table, name, content, delimiter):
     [
         ("\n# x\na,b\n\n1,2\n3,\n", r"line 6, column 2 \(b\) is an empty cell, expected a number$"),
         ('a,"b\nc"\n1,2\n3,x\n', r"line 4, column 2 .* is 'x'"),
-        ("a,b\r\n1,2\r\n\r\n3,4,5\r\n", r"line 4 has 3 columns, line 1 has 2"),
-        ("a,b\n1\n", r"line 2 has 1 column, line 1 has 2"),
+        ("a,b\r\n1,2\r\n\r\n3,4,5\r\n", r"line 4 has 3 columns, but line 1 has 2"),
+        ("a,b\n1\n", r"line 2 has 1 column, but line 1 has 2"),
         ("1;2\n3;4\n", r"line 1 has no names: '1;2' in column 1: .*or --delimiter semicolon"),
         ("a;b\n3;4\n", r"line 2, column 1 \(a;b\) is '3;4', .* \(or --delimiter semicolon\)"),
         ("1 2\n3 4\n", r"line 2, column 1 \(1 2\) is '3 4'"),
         ('a,b\n1,2\n"3,4\n5,6\n', r"line 3 opens a quote that is never closed"),
         (b"\xff\xfe1\x00,\x002\x00\n\x00", r"is UTF-16 or no text"),
-        ("1,2\r3,4\r", r"line 1 has a carriage return within it"),
+        ("1,2\r3,4\r", r"line 1 contains a carriage return"),
         ("a,b\n1,2\n3,4\r5,6\n", r"t\.csv is no table"),
         ("a\n1\n\x1b[2J\n", r"line 3, column 1 \(a\) is '\\x1b\[2J'"),
     ],
@@ -204,7 +204,7 @@ def test_lines_are_counted_as_an_editor_counts_them(table, tmp_path, content, sa
 
 
 def test_decimal_commas_are_named(table):
-    with pytest.raises(InputError, match=r"'1,5' in column 1: .*decimal points, not commas"):
+    with pytest.raises(InputError, match=r"'1,5' in column 1: .*decimal point, not a comma"):
         matrix_in(table("1,5;2,5\n"), delimiter=";")
     with pytest.raises(InputError, match=r"3 columns, line 1 has 1 \(or --delimiter semicolon"):
         matrix_in(table("a;b\n1,5;2,5\n"))
@@ -213,7 +213,7 @@ def test_decimal_commas_are_named(table):
 def test_a_number_that_is_not_finite_is_named_by_its_line(table, tmp_path):
     rows = "".join(f"{k},{k}\n" for k in range(60_000))  # over many remembered places
     path = table(f"a,b\n{rows}\n7,nan\n{rows}")
-    with pytest.raises(InputError, match=r"holds nan at line 60003, column 2 \(b\): expected fin"):
+    with pytest.raises(InputError, match=r"holds nan at line 60003, column 2 \(b\), expected fin"):
         encode(path, tmp_path / "store", 2, 1)
     with pytest.raises(InputError, match=r"holds nan at line 60003, column 2 \(b\), a target"):
         encode(path, tmp_path / "store", 2, 1, target={"b": tmp_path / "y.npy"})
@@ -237,7 +237,7 @@ def test_a_table_that_is_written_to_meanwhile_is_refused(table, tmp_path):
             path.write_text("1,2\n" * 500 + "1,22\n12\n" * 250)
             return super().run(work)
 
-    with pytest.raises(InputError, match=r"t\.csv changed while it was encoded"):
+    with pytest.raises(InputError, match=r"t\.csv changed during the encode"):
         encode(path, tmp_path / "store", 2, 1, runner=Writing())
     assert [each.name for each in tmp_path.iterdir()] == ["t.csv"]
 
