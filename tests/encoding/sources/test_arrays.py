@@ -362,7 +362,7 @@ BAD = {
     ),
     "a closed file": (closed_dataset(), r"X, a h5py.*Dataset, cannot be read: "),
     "unknown chunks": (unknown_chunks(), r"chunks of unknown size, .*X\.compute_chunk_sizes\(\)"),
-    "a shape of no numbers": (Rows(X, shape=(None, 7)), r"has shape \(None, 7\): expected num"),
+    "a shape of no numbers": (Rows(X, shape=(None, 7)), r"has shape \(None, 7\), expected num"),
     "a dtype of others": (Strange(), r"has dtype torch\.float32: expected one of NumPy's"),
     "fewer rows": (
         Rows(X, shape=(300, 7)),
