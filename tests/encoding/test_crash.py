@@ -189,7 +189,7 @@ def test_a_directory_of_somebody_else_is_not_resumed(here):
     (here / "empty").mkdir()
     encode(here / "X.npy", here / "empty", *SIZES, resume=True)
     assert contents(here / "empty") == contents(here / "whole")
-    with pytest.raises(InputError, match="is no directory: there is nothing to resume"):
+    with pytest.raises(InputError, match="is not a directory: there is nothing to resume"):
         encode(here / "X.npy", here / "X.npy", *SIZES, resume=True)
 
 

@@ -441,7 +441,7 @@ def test_an_archive_is_refused_and_not_left_open(tmp_path):
     with pytest.raises(InputError, match=r"X\.npz is an archive of arrays") as refused:
         encode(tmp_path / "X.npz", tmp_path / "store", 4, 2)
     assert str(tmp_path / "X.npz") not in [file.path for file in psutil.Process().open_files()]
-    assert "expected one .npy array" in str(refused.value)
+    assert "expected one array (.npy)" in str(refused.value)
     assert [path.name for path in tmp_path.iterdir()] == ["X.npz"]
 
 
@@ -480,7 +480,7 @@ def test_sums_too_large_for_the_shards_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"machines": 2, "recovery": 3}, InfeasibleError, "2 machines .* 3"),
+        ({"machines": 2, "recovery": 3}, InfeasibleError, "threshold 3 for 2 machines"),
         ({"recovery": 0}, InputError, "recovery threshold 0"),
         ({"code": "hamming"}, InputError, "'hamming'.*fourier"),
         ({"dtype": "float16"}, InputError, "dtype 'float16': expected float32 or float64"),

@@ -106,7 +106,7 @@ def test_watching_ends_with_the_run(run, tmp_path, monkeypatch, capsys):
     assert report(run, "--out", out, "--watch", "--step", "1,9") == 0
     holder.join(60)
     begin, *_, last = capsys.readouterr().err.splitlines()
-    assert begin == f"cec-mpi: {out}: anew every 0.02 s until the end of {run}"
+    assert begin == f"cec-mpi: {out}: updated every 0.02 s until the end of {run}"
     assert last == f"cec-mpi: warning: --step 9: {run} has steps 0 to 2"
     assert (seen[0]["refresh"], seen[0]["runs"][0]["state"]) == (0.02, "still going")
     assert data_in(out)["refresh"] is None
@@ -274,8 +274,8 @@ def test_a_window_of_a_trace(run, tmp_path):
         (["RUN", "--trace", "x", "--steps", "7:9"], "has none of the steps 7:9"),
         (["RUN", "RUN", "--trace", "x"], "--trace: found 2 runs, expected one DIR"),
         (["RUN", "--out", "x", "--step", "2,7-9"], "--step 7, 8, 9: run has steps 0 to 2"),
-        (["RUN", "--csv", "x", "--step", "1"], "expected --out FILE or --figures DIR too"),
-        (["RUN", "--csv", "x", "--title", "a"], "--title is that of the page"),
+        (["RUN", "--csv", "x", "--step", "1"], "--step needs --out FILE or --figures DIR"),
+        (["RUN", "--csv", "x", "--title", "a"], "--title needs --out FILE"),
         (["RUN", "--out", "x", "--step", "a"], "'a': expected a whole number"),
         (["RUN", "--out", "x", "--step", "9-7"], "'9-7': expected step numbers"),
     ],
@@ -298,7 +298,7 @@ def test_bad_input_is_one_message_and_nothing_is_written(
 def test_a_run_without_a_step_is_said_to_have_none(make_run, tmp_path, capsys):
     run = make_run([])
     assert report(run, "--out", tmp_path / "x.html", "--trace", tmp_path / "trace.json") == 0
-    assert capsys.readouterr().err == f"cec-mpi: warning: {run} has no step\n"
+    assert capsys.readouterr().err == f"cec-mpi: warning: {run} has no steps\n"
     assert (tmp_path / "x.html").exists()
 
 

@@ -86,7 +86,7 @@ def test_repair_writes_through_no_link_in_the_place_of_a_shard(path, precious, m
     assert main(["repair", str(path)]) == 0
     said = capsys.readouterr().out
     kind = f"a link to {precious}" if make is os.symlink else "one of 2 names of a file"
-    assert f"shard-0002.npy: was {kind}, which is left as it is" in said
+    assert f"shard-0002.npy: replaced {kind} by" in said
     assert not file.is_symlink()
     assert file.stat().st_nlink == 1
     assert verify(path).damaged == []
@@ -312,7 +312,7 @@ def test_a_resumed_run_goes_on_in_no_file_of_somebody_else(run, tmp_path, capsys
     make(tmp_path / "moved", file)
     before = (tmp_path / "moved").read_bytes()
     assert run("--resume") == 2
-    assert "expected a file of its own" in capsys.readouterr().err
+    assert "expected a file with one name" in capsys.readouterr().err
     assert (tmp_path / "moved").read_bytes() == before
     file.unlink()
     (tmp_path / "moved").rename(file)

@@ -53,7 +53,7 @@ def table(path, names):
         writer.writerows([names, *X.tolist()])
 
 
-@pytest.mark.filterwarnings("ignore:.*as the index of a data frame has")
+@pytest.mark.filterwarnings("ignore:.*like the index of a data frame")
 @given(names=st.lists(TEXTS, min_size=2, max_size=2, unique=True))
 @example(names=["@generator", '"generator": []'])
 @settings(max_examples=10)

@@ -158,7 +158,7 @@ def test_any_rectangle_can_be_read_by_anyone(tmp_path, name):
 def test_a_sparse_matrix_is_taken_with_a_warning(tmp_path):
     sparse = scipy.sparse.random(90, 40, 0.05, random_state=0, format="coo")
     scipy.io.mmwrite(tmp_path / "S.mtx", sparse, precision=17)
-    with pytest.warns(UserWarning, match=r"S\.mtx is sparse, 5\.00% of 90 x 40.*58112 bytes"):
+    with pytest.warns(UserWarning, match=r"S\.mtx is sparse \(5\.00% of 90 x 40.*58112 bytes"):
         encode(tmp_path / "S.mtx", tmp_path / "store", 4, 2)
     decode(tmp_path / "store", tmp_path / "out.npy")
     assert np.allclose(np.load(tmp_path / "out.npy"), sparse.toarray(), rtol=0, atol=1e-14)
@@ -325,7 +325,10 @@ def a_store(directory):
 
 BAD = {
     "no matrices": (in_hdf5(v=X[0]), r"X\.h5 has 0 matrices \(none\): choose one"),
-    "two matrices": (in_hdf5(a=X, b=X), r"X\.h5 has 2 matrices \(/a, /b\): choose one with .*::/NAME"),
+    "two matrices": (
+        in_hdf5(a=X, b=X),
+        r"X\.h5 has 2 matrices \(/a, /b\): choose one with .*::/NAME",
+    ),
     "no such dataset": (
         lambda directory: f"{in_hdf5(a=X)(directory)}::/b",
         r"X\.h5 has no dataset /b, expected one of /a",
@@ -353,8 +356,8 @@ BAD = {
         write("a.csv", f"{1:0400},2\n" * 15_000 + "1,2,3\n" * 7_000),
         r"a\.csv: line 15001 has 3 columns, but line 1 has 2",
     ),
-    "an empty table": (write("a.csv", ""), r"shape \(0, 0\): expected"),
-    "only a header": (write("a.csv", "a,b\n"), r"shape \(0, 2\): expected"),
+    "an empty table": (write("a.csv", ""), "has no rows of numbers"),
+    "only a header": (write("a.csv", "a,b\n"), "has no rows of numbers"),
     "complex market": (
         write("c.mtx", "%%MatrixMarket matrix array complex general\n1 1\n1 2\n"),
         r"c\.mtx holds complex numbers, which are not supported",
@@ -388,12 +391,16 @@ def test_a_matrix_cut_short_while_it_is_read_is_a_message(tmp_path):
         source = open_source(make(tmp_path))
         with source.array.path.open("r+b") as file:
             file.truncate(5000)
-        with pytest.raises(InputError, match=r"\.npy ends before its last .*: the file was truncated"):
+        with pytest.raises(
+            InputError, match=r"\.npy ends before its last .*: the file was truncated"
+        ):
             source.read(0, 203, 0, 7, np.empty(X.shape))
 
 
 def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
     path = hdf5(tmp_path)
     monkeypatch.setitem(__import__("sys").modules, "h5py", None)
-    with pytest.raises(InputError, match=r"X\.h5 cannot be read without h5py: pip install 'cec_mpi\[hdf5\]'"):
+    with pytest.raises(
+        InputError, match=r"X\.h5 cannot be read without h5py: pip install 'cec_mpi\[hdf5\]'"
+    ):
         open_source(path)

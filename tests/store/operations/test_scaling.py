@@ -16,7 +16,7 @@ import cec_mpi
 from cec_mpi import encode
 from cec_mpi.cli import main
 from cec_mpi.core.accuracy.scaling import ZEROS, ColumnSizes, equilibrate
-from cec_mpi.errors import DamagedStoreError, InputError, MachineError
+from cec_mpi.errors import DamagedStoreError, InputError, MachineError, ScaleWarning
 from cec_mpi.store import decode, open_store, repair, verify
 from cec_mpi.store.format.manifest import read_manifest
 from cec_mpi.store.format.scaling import read_scaling
@@ -143,7 +143,8 @@ def test_extreme_numbers_come_back_as_they_were(tmp_path, dtype):
     )
     mixed = [EXTREMES[dtype][k] for k in (0, 4, 5)]  # a row that no power of two brings together
     X = np.vstack([X, np.array([mixed], dtype)])
-    encode(X, tmp_path / "store", 6, 3, systematic=True, scaling="rows")
+    with pytest.warns(ScaleWarning, match="a row has entries too far apart"):
+        encode(X, tmp_path / "store", 6, 3, systematic=True, scaling="rows")
     decode(tmp_path / "store", tmp_path / "X.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "X.npy"), X)
     (tmp_path / "store" / "shard-0001.npy").unlink()
@@ -196,16 +197,18 @@ def test_rows_are_left_as_they_are_if_that_is_asked_for_or_they_are_to_be_read(t
 
 
 @pytest.mark.usefixtures("no_launcher")
+@pytest.mark.filterwarnings("always::cec_mpi.errors.ScaleWarning")
 def test_it_is_an_option_of_the_command(tmp_path, capsys):
     np.save(tmp_path / "X.npy", rows_of_all_sizes("float32"))
     words = ["encode", tmp_path / "X.npy", tmp_path / "store", "--machines", 5, "--recovery", 3]
     assert main([*map(str, words), "--scaling", "none"]) == 0
+    assert "use scaling rows (--scaling rows)" in capsys.readouterr().err
     manifest = json.loads((tmp_path / "store" / "manifest.json").read_text())
     assert manifest["row_exponents"] is None
     with pytest.raises(InputError, match="begun with scaling none, not None"):
         encode(tmp_path / "X.npy", tmp_path / "store", 5, 3, resume=True)
     assert main(["decode", str(tmp_path / "store"), str(tmp_path / "Y.npy")]) == 0
-    assert capsys.readouterr().out.strip().endswith("at the same place of the parts of X")
+    assert capsys.readouterr().out.strip().endswith("entries of X that are coded together")
 
 
 class Counting(np.ndarray):
