@@ -88,10 +88,10 @@ def refused(comm, here, says, source, **options):
 @pytest.mark.parametrize(
     ("other", "says"),
     [
-        (X[:-1], "rank 2 is to encode an array of 996 x 33 float64, rank 0 .* of 997 x 33 float6"),
-        (X.astype("f4"), "rank 2 is to encode an array of 997 x 33 float32, rank 0"),
-        ("X.npy", "rank 2 is to encode X.npy, rank 0 an array of 997 x 33 float64: expected the"),
-        (None, r"X is a NoneType: expected a path, or an array .* \(on rank 2\)"),
+        (X[:-1], "rank 2 has an array of 996 x 33 float64, but rank 0 .* of 997 x 33 float64"),
+        (X.astype("f4"), "rank 2 has an array of 997 x 33 float32, but rank 0"),
+        ("X.npy", "rank 2 has X.npy, but rank 0 has an array of 997 x 33 float64: expected the"),
+        (None, r"X is a NoneType, expected a path, or an array .* \(on rank 2\)"),
     ],
 )
 def test_ranks_that_do_not_agree_are_told_so(comm, here, other, says):
@@ -119,5 +119,5 @@ def test_what_one_array_raises_all_raise(comm, here, rank):
 
 def test_a_store_that_exists_is_refused_on_all_ranks(comm, here):
     encode(X, here / "store", 5, 3, comm=comm)
-    with pytest.raises(InputError, match="exists: give the store a new name"):
+    with pytest.raises(InputError, match="exists already: choose another name for the store"):
         encode(X, here / "store", 5, 3, comm=comm)
