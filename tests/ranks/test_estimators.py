@@ -42,7 +42,7 @@ def test_an_open_operator_is_fitted_on_rank_0(comm, store, X, y):
 
 def test_what_rank_0_refuses_all_raise(comm, store, y):
     model = CodedRidge(comm=comm)
-    with pytest.raises(InputError, match=r"y has shape \(1,\): expected"):
+    with pytest.raises(InputError, match=r"y has shape \(1,\), expected"):
         model.fit(store, y[:1])
     assert not hasattr(model, "coef_")
     with pytest.raises(InputError, match="requires y to be passed"):

@@ -136,7 +136,7 @@ def test_doctor_shares_shards_out_by_speed(comm, several, capsys):
 
 
 def test_doctor_wants_a_store_with_it(comm):
-    with pytest.raises(InputError, match="per machine: expected the name of a store"):
+    with pytest.raises(InputError, match="memory per machine need a store"):
         examine(comm, placed=Placed(shards_per_machine=2))
 
 

@@ -351,7 +351,7 @@ def test_a_task_of_the_users_own(run, write, here, square):
 @pytest.mark.parametrize(
     ("task", "settings", "says"),
     [
-        ("svd", ("k=12",), "k 12: expected from 1 to 11"),
+        ("svd", ("k=12",), "k 12: expected 1 to 11"),
         ("lstsq", (), "task lstsq needs b"),
         ("lstsq", ("b=nowhere.npy",), "nowhere.npy: no such file"),
         ("cg", ("b=b.npy",), "expected a square"),
