@@ -101,7 +101,7 @@ def test_results_of_an_earlier_run_stay_in_mid_run_too(on_small_disk, files):
     done = on_small_disk("96k", *lines, ranks=0)
     assert done.returncode == 3
     assert f"{SMALL}/out/steps.jsonl cannot be written" in done.told
-    assert f"{SMALL}/out: as it was before" in done.stdout
+    assert f"{SMALL}/out: unchanged" in done.stdout
     assert json.loads((out_of(files) / "summary.json").read_text())["steps"] == 3
 
 
@@ -138,7 +138,7 @@ def test_no_room_for_an_array_leaves_a_checkpoint_and_no_part_of_the_array(on_sm
     assert done.returncode == 3
     assert done.told.startswith(f"cec-mpi: error: {SMALL}/out/result.npy cannot be written: ")
     assert done.told.count("cec-mpi: error: ") == 1
-    assert f"{SMALL}/out: a checkpoint, from which the same command with --resume" in done.stdout
+    assert f"{SMALL}/out: a checkpoint was written: the same command with --resume" in done.stdout
     assert not (out_of(files) / "result.npy").exists()
 
 
@@ -150,7 +150,7 @@ def test_arrays_stay_where_only_the_summary_has_no_room(on_small_disk, files):
     assert done.told == (
         f"cec-mpi: error: {SMALL}/out/summary.json cannot be written: No space left on device"
     )
-    assert f"{SMALL}/out: result.npy is saved, summary.json is missing; " in done.stdout
+    assert f"{SMALL}/out: result.npy is saved, but not summary.json; " in done.stdout
     assert np.load(out_of(files) / "result.npy").shape == (31,)
 
 

@@ -377,7 +377,7 @@ def test_a_checkpoint_of_something_else_is_refused(cec, slow_store, make_store, 
     kept = (out / "checkpoint.npz").read_bytes()
     for others, says in (
         (["run", slow_store.path, *words, "tol=1e-3"], "options"),
-        (["run", slow_store.path, "--out", out, "svd"], "task 'power', this run 'svd'"),
+        (["run", slow_store.path, "--out", out, "svd"], "task 'power', but this run has 'svd'"),
         (["run", other.path, *words], "another matrix"),
     ):
         refused = cec(*others, "--resume", "--serial")
@@ -388,7 +388,7 @@ def test_a_checkpoint_of_something_else_is_refused(cec, slow_store, make_store, 
     refused = cec("run", slow_store.path, *words, "--resume", "--serial")
     assert refused.told.count("cec-mpi: error: ") == 1
     assert refused.returncode == 2
-    assert "checkpoint.npz is no checkpoint" in refused.told
+    assert "checkpoint.npz cannot be read as a checkpoint" in refused.told
 
 
 def damage(path):
@@ -408,8 +408,8 @@ def test_a_damaged_checkpoint_leaves_the_one_before(cec, slow_store, tmp_path, o
     assert done.returncode == 0, done.stderr
     assert done.told.count("cec-mpi: warning: ") == 1
     for told in done.told, (out / "logs" / "master.log").read_text():
-        assert f"{out / 'checkpoint.npz'} is no checkpoint that can be read" in told
-        assert "goes on from checkpoint.previous.npz" in told
+        assert f"{out / 'checkpoint.npz'} cannot be read as a checkpoint" in told
+        assert "continues from checkpoint.previous.npz" in told
     assert json.loads((out / "summary.json").read_text())["converged"]
     assert not list(out.glob("checkpoint*"))
 
@@ -440,7 +440,7 @@ def test_with_nothing_to_resume_a_run_begins(cec, slow_store, tmp_path):
     assert cec(*words, "--serial").returncode == 0
     other = cec(*words[:4], "svd", "k=2", "--resume", "--serial")
     assert other.returncode == 2
-    assert "summary.json has task 'power', this run 'svd'" in other.told
+    assert "summary.json has task 'power', but this run has 'svd'" in other.told
 
 
 @pytest.mark.any_mpi

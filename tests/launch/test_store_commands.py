@@ -112,7 +112,7 @@ def test_decode_under_mpirun_writes_by_the_name_of_the_file(cec, store, tmp_path
 def test_decode_refuses_a_name_of_no_format_once(cec, store, tmp_path):
     done = cec("decode", store, tmp_path / "Y.dat", ranks=2)
     assert done.returncode == 2
-    assert done.stderr.count("has no format that decode writes: expected .npy, .csv, .tsv") == 1
+    assert done.stderr.count("decode cannot write this format, expected .npy, .csv, .tsv") == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -144,7 +144,7 @@ def test_two_shards_that_disagree(cec, copy):
     done = cec("repair", copy)
     assert done.returncode == 0
     assert "shard-0004.npy: rows 0.." in done.stdout
-    assert "(its checksums were right, its numbers were not)" in done.stdout
+    assert "(its numbers were wrong, though its checksums matched)" in done.stdout
 
 
 # --- machines reading their shards --------------------------------------------------------
@@ -226,7 +226,7 @@ def test_staged_shards_are_found_and_checked(cec, matrix, copy, tmp_path):
     done = cec(*words, tmp_path / "spoilt", "--serial")
     assert done.returncode == 3
     assert f"{node / 'shard-0002.npy'}: rows 0.." in done.stderr
-    assert "cec-mpi stage copies it anew" in done.stderr
+    assert "cec-mpi stage copies it again" in done.stderr
     (node / "shard-0004.json").write_text("{}")  # as after a kill while it was copied
     (node / ".shard-0004.npy.partial.0123456789abcdef").write_text("")
     assert cec("repair", copy).returncode == 0

@@ -11,8 +11,8 @@ pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 
 
 ACCEPT, LISTEN = ("--accept", "conn"), ("--listen", "127.0.0.1:5")
-SERIAL = "--serial: expected no options for machines that are processes"
-TOO = "expected an elastic run (--elastic)"
+SERIAL = "--serial cannot be combined with options for processes"
+TOO = "this option needs an elastic run (--elastic)"
 
 
 @pytest.mark.parametrize(
@@ -26,19 +26,19 @@ TOO = "expected an elastic run (--elastic)"
         (["--local", "0"], "argument --local: '0': expected a whole number of at least 1"),
         ([*ACCEPT, "--ports", "9-3"], "'9-3': expected ports, such as 50000-50100"),
         ([*ACCEPT, "--interface", "eth77"], "interface 'eth77': rank 0 on"),
-        ([*ACCEPT, "--emulate-speeds", "1,1,1,1"], "expected a base too"),
-        ([*ACCEPT, "--speeds", "a=1,b=2"], "speeds of hosts without machines that were started"),
+        ([*ACCEPT, "--emulate-speeds", "1,1,1,1"], "emulated speeds need a base (--emulate-base)"),
+        ([*ACCEPT, "--speeds", "a=1,b=2"], "speeds of hosts cannot be used if all machines join later"),
         (
             [*ACCEPT, "--shards-per-machine", "auto"],
-            "shards per machine auto: with accept, or all machines in one",
+            "shards per machine auto needs speeds (--speeds LIST) with accept, or if all",
         ),
         ([*ACCEPT, *LISTEN], "accept and listen cannot be combined: expected one of them"),
         (LISTEN, "listen: expected a key in the environment variable CEC_MPI_KEY"),
         (["--serial", "--ports", "5000"], f"ports: {TOO}"),
         (["--serial", "--no-encryption"], f"no encryption: {TOO}"),
-        (["--on-loss", "continue"], "unknown option --on-loss: it was removed; a run with elastic"),
+        (["--on-loss", "continue"], "unknown option --on-loss: it was removed; use elastic (--elastic)"),
         (["--spares", "1"], "processes beyond the machines of the store are spares"),
-        (["--replace", "spawn"], "cec-mpi join starts a machine that takes the place of a lost"),
+        (["--replace", "spawn"], "use cec-mpi join to start a machine that replaces a lost one"),
     ],
 )
 def test_what_a_run_refuses(call, store, tmp_path, words, expected):
@@ -78,7 +78,7 @@ def test_a_run_with_too_few_file_descriptors_to_listen(run, store, conn, tmp_pat
     words += ["power"]
     done = run(["sh", "-c", f'ulimit -n {most} && exec "$@"', "sh", *words])
     assert done.returncode == 2
-    says = f"this process has all {most} file descriptors in use that it may have"
+    says = f"this process uses all {most} of its file descriptors"
     assert done.told.startswith("cec-mpi: error: the sockets that machines use cannot be opened: ")
     assert says in done.told
     assert done.told.count("\n") == 0
