@@ -65,7 +65,7 @@ def test_two_machines_start_alone_and_take_over_the_shards_of_the_others(cec, st
     words += [f"vectors={tmp_path / 'W.npy'}"]
     done = cec(*words, "--local", 2)
     assert done.returncode == 4, done.stderr
-    assert "2 machines take part: a step needs 3 of this store" in done.told
+    assert "these machines have 2 shards, but a step needs 3" in done.told
     done = cec(*words, "--local", 2, "--adopt")
     assert done.returncode == 0, done.stderr
     W = np.load(tmp_path / "W.npy")

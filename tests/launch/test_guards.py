@@ -278,4 +278,4 @@ def test_doctor_looks_at_stores_of_nodes(cec, small_store, tmp_path):
 
 @pytest.mark.any_mpi
 def test_doctor_names_a_store_that_is_missing(run):
-    assert "no/such: " in the_error(run(["cec-mpi", "doctor", "no/such"]))
+    assert "no/such does not exist" in the_error(run(["cec-mpi", "doctor", "no/such"]))
