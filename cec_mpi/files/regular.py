@@ -267,7 +267,7 @@ def refuse_shortage(error: OSError, path: object) -> None:
     if error.errno == errno.EMFILE:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         raise ShortageError(
-            f"{path} cannot be opened: this process uses all {limit} of its file descriptors, "
+            f"{path} cannot be opened: this process uses all {limit} of its file descriptors; "
             "raise the limit (ulimit -n)"
         ) from None
     if error.errno in _PASSING:

@@ -106,7 +106,7 @@ def test_a_shard_that_a_host_does_not_have_is_one_message(hosts, multiply, own_s
 def test_speeds_of_too_few_hosts_are_one_message(multiply):
     run = multiply("--speeds", "node1=1,node3=2", code=2)
     (message,) = run.messages
-    assert "machine 2 runs on node2, expected node2=SPEED too" in message
+    assert "machine 2 runs on node2, so node2=SPEED is missing" in message
 
 
 @pytest.mark.any_mpi

@@ -80,8 +80,8 @@ def events(out):
 def test_killed_machines_are_left_out_from_the_very_step(multiply, tmp_path, launched):
     done = multiply("--inject", "kill:1@10,kill:3@20", launched=launched)
     assert done.told.splitlines() == [
-"cec-mpi: warning: machines 1 and 3 were lost. The results are complete. The reason is in "
-f"{tmp_path}/out/logs/master.log"
+        "cec-mpi: warning: machines 1 and 3 were lost. The results are complete. The reason is in "
+        f"{tmp_path}/out/logs/master.log"
     ]
     found = events(tmp_path / "out")
     assert sorted((step, event["lost"]) for step, event in found) == [(10, 1), (20, 3)]

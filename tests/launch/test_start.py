@@ -120,7 +120,8 @@ elif sys.argv[3] == "sleep":
     ("come", "others", "told"),
     [
         ("12", "sleep", "not all of 3 ranks have reached open_operator within 2 s"),
-        ("01", "leave", "of 3 ranks (are known to )?have reached open_operator within 2 s"),  # 0 or 1, who is first
+        # Of 0 or 1, who is first.
+        ("01", "leave", "of 3 ranks (are known to )?have reached open_operator within 2 s"),
     ],
 )
 def test_ranks_that_never_open_the_operator(run, small_store, tmp_path, come, others, told):

@@ -27,7 +27,7 @@ TOO = "this option needs an elastic run (--elastic)"
         ([*ACCEPT, "--ports", "9-3"], "'9-3': expected ports, such as 50000-50100"),
         ([*ACCEPT, "--interface", "eth77"], "interface 'eth77': rank 0 on"),
         ([*ACCEPT, "--emulate-speeds", "1,1,1,1"], "emulated speeds need a base (--emulate-base)"),
-        ([*ACCEPT, "--speeds", "a=1,b=2"], "speeds of hosts cannot be used if all machines join later"),
+        ([*ACCEPT, "--speeds", "a=1,b=2"], "speeds of hosts cannot be used if all"),
         (
             [*ACCEPT, "--shards-per-machine", "auto"],
             "shards per machine auto needs speeds (--speeds LIST) with accept, or if all",
@@ -36,7 +36,7 @@ TOO = "this option needs an elastic run (--elastic)"
         (LISTEN, "listen: expected a key in the environment variable CEC_MPI_KEY"),
         (["--serial", "--ports", "5000"], f"ports: {TOO}"),
         (["--serial", "--no-encryption"], f"no encryption: {TOO}"),
-        (["--on-loss", "continue"], "unknown option --on-loss: it was removed; use elastic (--elastic)"),
+        (["--on-loss", "continue"], "unknown option --on-loss: it was removed; use elastic"),
         (["--spares", "1"], "processes beyond the machines of the store are spares"),
         (["--replace", "spawn"], "use cec-mpi join to start a machine that replaces a lost one"),
     ],
