@@ -157,7 +157,7 @@ def submit_slow(desk, symmetric, script, options=""):
 
 def check_continued(job, out, signal):
     assert f"stopped by the signal {signal}" in job.output()
-    before = int(re.search(r"after (\d+) steps: .* --resume goes on", job.output())[1])
+    before = int(re.search(r"after (\d+) steps: .* --resume continues", job.output())[1])
     job.go_on()
     assert job.wait() == "COMPLETED", job.output()
     assert job.says("Restarts") == "1"
