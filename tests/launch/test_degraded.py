@@ -78,7 +78,7 @@ def test_machines_go_on_with_rows_that_others_give(multiply, store, tmp_path, ch
     assert 0 < block["error_bound"] < 1e-13
     assert any("cec-mpi repair" in text for text in read_summary(tmp_path / "out")["warnings"])
     log = (tmp_path / "out" / "logs" / "machine-0002.log").read_text()
-    assert f"shard-0002.npy: {BLOCK} are rebuilt from other shards" in log
+    assert f"shard-0002.npy: {BLOCK} are being rebuilt from other shards" in log
 
 
 def test_in_lockstep_the_message_says_how(multiply, store):
@@ -86,7 +86,7 @@ def test_in_lockstep_the_message_says_how(multiply, store):
     told = multiply(ranks=6, code=3)
     assert told.startswith("cec-mpi: error: ")
     assert len(told.splitlines()) == 1
-    says = f"shard-0004.npy: {BLOCK} differ from what was written"
+    says = f"shard-0004.npy: {BLOCK} do not match their checksum"
     for words in (says, "cec-mpi repair", "--elastic"):
         assert words in told
 

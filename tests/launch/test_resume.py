@@ -166,7 +166,7 @@ def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path):
     assert stopped.returncode == 6
     assert stopped.told.count("cec-mpi: error:") == 1
     assert "time limit of 2 seconds" in stopped.told
-    assert "--resume goes on" in stopped.told
+    assert "--resume continues" in stopped.told
     steps = steps_of(out)
     assert 0 < steps < 100
     done = cec(*words, "--resume", "--serial")
@@ -182,7 +182,7 @@ def test_the_end_of_a_slurm_job_is_a_time_limit(cec, slow_store, tmp_path):
     end = {"SLURM_JOB_END_TIME": str(int(time.time()) + 3)}
     done = cec(*words, *SLOWLY, "tol=1e-12", "--serial", variables=end)
     assert done.returncode == 6
-    assert "time of the job is nearly over" in done.told
+    assert "time limit of the job is near" in done.told
 
 
 def warn_launcher(process):
@@ -226,7 +226,7 @@ def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_pat
     assert code_of(process.returncode, stderr) == 6, stderr
     assert stderr.count("cec-mpi: error: ") == 1
     assert f"stopped by the signal {name}, after " in stderr
-    assert "--resume goes on" in stderr
+    assert "--resume continues" in stderr
     assert "Traceback" not in stderr
     before = steps_of(out)
     done = cec(*words, "--resume", "--serial")

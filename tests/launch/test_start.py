@@ -230,7 +230,7 @@ def test_a_run_that_too_few_machines_come_to_ends_with_one_message(run, command,
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["run", "no/such", "--out", "out", "power", "--elastic"], "no/such: "),
+        (["run", "no/such", "--out", "out", "power", "--elastic"], "no/such does not exist"),
         pytest.param(
             ["run", "{store}", "--out", "out", "power", "--stragglers", "7"],
             "stragglers",

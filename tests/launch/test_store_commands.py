@@ -194,7 +194,7 @@ def test_a_damaged_block_is_named_by_the_run_that_reads_it(cec, matrix, copy, tm
     assert done.returncode == 3
     assert "machine 2" in done.stderr
     assert "shard-0002.npy: rows " in done.stderr
-    assert "differ from what was written" in done.stderr
+    assert "do not match their checksum" in done.stderr
     assert cec(*words, "--verify", "never").returncode == 0
 
 

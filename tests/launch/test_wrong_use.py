@@ -282,7 +282,11 @@ def test_an_elastic_program_that_fails_ends_all_and_says_so_once(program, tmp_pa
     [
         ("", BLOCK, "a communicator makes a lockstep run, and these options make an elastic run"),
         ("", SERVED, "`import mpi4py; mpi4py.rc.initialize = False` before"),
-        ("mpi4py.rc.initialize = False", SERVED.replace('accept="conn"', "local=2"), "local under"),
+        (
+            "mpi4py.rc.initialize = False",
+            SERVED.replace('accept="conn"', "local=2"),
+            "local needs accept",
+        ),
         ("mpi4py.rc.initialize = False", SERVED.replace('accept="conn"', "adopt=True"), "accept=F"),
     ],
     ids=["communicator", "initialised", "local", "nobody"],
