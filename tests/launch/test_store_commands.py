@@ -231,7 +231,7 @@ def test_staged_shards_are_found_and_checked(cec, matrix, copy, tmp_path):
     (node / ".shard-0004.npy.partial.0123456789abcdef").write_text("")
     assert cec("repair", copy).returncode == 0
     done = cec("stage", copy, pattern)
-    assert [line.endswith("was there") for line in done.stdout.splitlines()] == [
+    assert [line.endswith("already there") for line in done.stdout.splitlines()] == [
         False,
         False,
         False,
