@@ -87,8 +87,7 @@ def wrong_ranks(
         fewer = "; --shards-per-machine auto shares its shards out to fewer"
     return (
         f"{plural(size, 'rank', 'was', 'were')} started: {what} {needed}, one for "
-        "the master "
-        f"and one for each of {which} {plural(total, 'machine')}{how}{fewer}"
+        f"the master and one for each of {which} {plural(total, 'machine')}{how}{fewer}"
     )
 
 
