@@ -169,5 +169,5 @@ def test_a_damaged_block_stops_the_step_that_reads_it(comm, here, holding):
         problem = str(error)
     if comm.rank == 0:
         assert "step 0 failed on machine 2: " in problem
-        assert "shard-0002.npy: rows 390..404 differ from what was written" in problem
+        assert "shard-0002.npy: rows 390..404 do not match their checksum" in problem
     assert open_store(here / "store").manifest.rows == 997
