@@ -54,7 +54,7 @@ def encode(
     source: Any,
     store: str | os.PathLike[str],
     machines: int,
-    recovery: int,
+    recovery: int | None = None,
     *,
     runner: Runner | None = None,
     comm: MPI.Intracomm | None = None,
@@ -129,6 +129,10 @@ def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Ru
     InputError
         See `encode`.
     """
+    if options.recovery is None:
+        from cec_mpi.encoding.replicas import encode_replicas  # with SciPy
+
+        return encode_replicas(source, directory, options, runner)
     again = options.resuming(source, directory)
     found = is_there(directory)
     if found and not options.resume:

@@ -82,8 +82,16 @@ class EncodeOptions(TableOptions):
 
     Attributes
     ----------
-    machines, recovery : int
-        Number N of shards, and number L of shards that suffice to decode X.
+    machines : int
+        N.
+    recovery : int, optional
+        L: any L of the N coded shards give X back. A dense X needs it.
+    copies : int, optional
+        J, in place of a code: each row of a sparse X is stored on J machines. By default 3, or N.
+    speeds : (N,) sequence of float, optional
+        With copies: relative speeds of the machines; faster ones hold more rows.
+    spread : int
+        With copies: random orders of the machines in which neighbours hold the same rows.
     code : str
         Code family, or ``"auto"``; see `cec_mpi.core.code.mds.make_code`.
     systematic : bool
@@ -112,13 +120,28 @@ class EncodeOptions(TableOptions):
 
     title: ClassVar[str] = ""
 
-    machines: int = option(0, "--machines N", "number of shards", values.positive, required=True)
-    recovery: int = option(
-        0,
-        "--recovery L",
-        "number of shards that suffice to decode X",
+    machines: int = option(0, "--machines N", "shards to make", values.positive, required=True)
+    recovery: int | None = option(
+        None, "--recovery L", "any L of them give X back", values.positive
+    )
+    copies: int | None = option(
+        None,
+        "--copies J",
+        "of a sparse X, in place of a code: store each row on J machines (default: 3)",
         values.positive,
-        required=True,
+    )
+    speeds: Sequence[float] | None = option(
+        None,
+        "--speeds LIST",
+        "with copies: relative speeds of the machines; faster ones hold more (default: equal)",
+        values.speeds,
+    )
+    spread: int = option(
+        4,
+        "--spread K",
+        "with copies: random orders of the machines in which neighbours hold the same rows; "
+        "with more, work is balanced better and a loss of J machines is likelier to lose rows",
+        values.positive,
     )
     code: str = option(
         "auto",
@@ -176,7 +199,10 @@ class EncodeOptions(TableOptions):
         return replace(
             self,
             machines=whole_number("machines", self.machines),
-            recovery=whole_number("recovery", self.recovery),
+            recovery=None if self.recovery is None else whole_number("recovery", self.recovery),
+            copies=None if self.copies is None else whole_number("copies", self.copies),
+            spread=whole_number("spread", self.spread),
+            speeds=None if self.speeds is None else tuple(map(float, self.speeds)),
             seed=whole_number("seed", self.seed),
             memory=whole_number("memory", self.memory),
             delimiter=None if self.delimiter is None else checked_delimiter(self.delimiter),

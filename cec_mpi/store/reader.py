@@ -12,7 +12,7 @@ from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.format.manifest import Manifest, ShardEntry, check_sizes, read_manifest
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.plain import PlainShard
-from cec_mpi.store.shard import Holding, Verify
+from cec_mpi.store.shard import Holding, Shard, Verify
 
 
 class Store:
@@ -37,8 +37,8 @@ class Store:
         holding: Holding = "mmap",
         verify: Verify = "first-read",
         copy: Path | None = None,
-    ) -> PlainShard:
-        """Open the shard of one machine.
+    ) -> Shard:
+        """The shard of one machine.
 
         Parameters
         ----------
@@ -58,6 +58,10 @@ class Store:
         """
         entry = self._entry(machine)
         path = copy or self.path / entry.file
+        if self.manifest.replicas is not None:
+            from cec_mpi.store.replicas.shard import SparseShard  # with SciPy
+
+            return SparseShard(path, self.path, self.manifest, machine, holding, verify)
         return PlainShard(path, self.path, self.manifest, machine, holding, verify)
 
     def shard(self, machine: int) -> NDArray[Any]:
@@ -68,7 +72,8 @@ class Store:
         DamagedStoreError
             The file does not match the manifest. The message names the rows.
         """
-        shard = self.open_shard(machine)
+        path = self.path / self._entry(machine).file
+        shard = PlainShard(path, self.path, self.manifest, machine)
         shard.load([(0, self.manifest.rows_per_shard)])
         return shard.rows
 

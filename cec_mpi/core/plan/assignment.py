@@ -59,7 +59,7 @@ class Assignment:
     ------
     InputError
         The blocks do not partition the rows, a block names a machine twice or one that
-        is not available, there are more blocks than machines, or a load is not met.
+        is not available, or a load is not met.
 
     Examples
     --------
@@ -248,16 +248,11 @@ def _check_shapes(plan: Assignment) -> None:
 
 
 def _check_rows(plan: Assignment) -> None:
-    """The blocks partition the rows, and there are at most N_t of them."""
+    """The blocks partition the rows."""
     along = np.argsort(plan.starts)
     starts, stops = plan.starts[along], plan.stops[along]
     if starts[0] != 0 or (starts[1:] != stops[:-1]).any() or (stops <= starts).any():
         raise InputError("the blocks of an assignment do not partition its rows")
-    if len(starts) > len(plan.available):
-        raise InputError(
-            f"{plural(len(starts), 'block')} for {plural(len(plan.available), 'machine')}: "
-            "expected F <= N_t"
-        )
 
 
 def _check_machines(plan: Assignment) -> None:

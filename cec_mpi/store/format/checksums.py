@@ -110,18 +110,22 @@ def read_rows(directory: Path, manifest: Manifest, least: int) -> Sums:
 def read_row(directory: Path, manifest: Manifest, machine: int) -> Sums:
     """Return the checksums of one shard, from the file or its copy.
 
+    In a store of replicas those of all blocks: of other parts they may be wrong.
+
     Raises
     ------
     DamagedStoreError
         They match the manifest in neither.
     """
+    layout = manifest.replicas
     for name in with_copy(manifest.checksums):
         try:
             with _sums_file(directory / name, manifest) as file:
-                sums = file.row(machine - 1)
+                sums = file.row(0 if layout else machine - 1)
         except DamagedStoreError:
             continue
-        if row_sum(sums) == manifest.shards[machine - 1].xxh3_128:
+        mine = sums if layout is None else layout.sums_of(machine, sums)
+        if row_sum(mine) == manifest.shards[machine - 1].xxh3_128:
             return sums
     raise DamagedStoreError(_damaged(directory, manifest, machine))
 
@@ -135,4 +139,6 @@ def _damaged(directory: Path, manifest: Manifest, machine: int) -> str:
 
 
 def _sums_file(path: Path, manifest: Manifest) -> ArrayFile:
+    if manifest.replicas is not None:  # all copies of a part have the same
+        return ArrayFile(path, (1, manifest.replicas.blocks), np.uint64)
     return ArrayFile(path, (manifest.code.machines, manifest.grid.count), np.uint64)

@@ -32,6 +32,13 @@ from cec_mpi.files.npy import npy_header
 from cec_mpi.files.regular import NotAFileError, kind_of, read_regular
 from cec_mpi.store.format.array_files import with_copy
 from cec_mpi.store.format.grid import Block, Grid
+from cec_mpi.store.replicas.layout import (
+    Layout,
+    content_of,
+    file_name,
+    layout_of,
+    repetition,
+)
 from cec_mpi.text import shown
 
 _FEW = 1 << 20  # blocks in all shards: what is kept of each of them takes no memory to speak of
@@ -61,6 +68,7 @@ JOURNAL = (
     INCOMPLETE_SIZES,
 )
 COLUMN_SIZES = "column-sizes.npy"
+CELLS = "cells.npy"
 ROW_EXPONENTS = "row-exponents.npy"
 CHECKSUM = "xxh3_64"
 CREATED_BY = f"cec_mpi {__version__}"
@@ -84,7 +92,7 @@ def check_sizes(directory: Path, manifest: Manifest, needed: bool = True) -> Non
         Names a file, its size and the expected size.
     """
     blocks = manifest.grid.count * manifest.code.machines
-    if blocks <= _FEW:
+    if blocks <= _FEW or manifest.replicas is not None:
         return
     expected = {shard.file: manifest.shard_bytes for shard in manifest.shards}
     expected |= dict.fromkeys(with_copy(manifest.checksums), _HEADER + 8 * blocks)
@@ -115,6 +123,8 @@ def manifest_of(content: dict[str, Any]) -> Manifest:
     KeyError, TypeError, ValueError, AttributeError, OverflowError
         A field is missing, has another type, or is out of range.
     """
+    if "replicas" in content:
+        return _replicas_of(content)
     described = content["code"]
     columns = _typed(int, content, "columns")
     row_exponents = content["row_exponents"]
@@ -151,6 +161,75 @@ def manifest_of(content: dict[str, Any]) -> Manifest:
     _check(manifest, content)
     _check_parity(manifest)
     return manifest
+
+
+def _replicas_of(content: dict[str, Any]) -> Manifest:
+    """The manifest of a store of replicas with this content, see `manifest_of`."""
+    rows, columns = _typed(int, content, "rows"), _typed(int, content, "columns")
+    machines, dtype = _typed(int, content, "machines"), _typed(str, content, "dtype")
+    if rows < 1 or columns < 1 or machines < 1 or dtype not in DTYPES:
+        raise ValueError(f"a {rows} x {columns} matrix of {shown(dtype)} on {machines} machines")
+    layout = layout_of(content["replicas"], machines, dtype, rows)
+    manifest = replica_manifest(
+        layout,
+        columns=columns,
+        rounded=_typed(bool, content, "rounded"),
+        checksums=_typed(str, content["checksums"], "file"),
+        shards=tuple(_shard_entry(shard) for shard in _typed(list, content, "shards")),
+        column_sizes=_checked(ArrayEntry(**content["column_sizes"])),
+        cells=_checked(ArrayEntry(**content["cells"])),
+        cell_count=_typed(int, content, "cell_count"),
+    )
+    expected: Any
+    for what, found, expected in (
+        ("shards", len(manifest.shards), machines),
+        ("checksums", content["checksums"].get("algorithm"), CHECKSUM),
+        ("checksums", manifest.checksums, checksums_name(manifest.generation)),
+        ("column_sizes", manifest.column_sizes.file, COLUMN_SIZES),
+        ("cells", manifest.cells and manifest.cells.file, CELLS),
+    ):
+        if found != expected:
+            raise ValueError(f"{what} is {shown(found)}, expected {shown(expected)}")
+    if not layout.parts <= manifest.cell_count <= rows:
+        raise ValueError(f"{manifest.cell_count} cells in {layout.parts} parts")
+    for n, shard in enumerate(manifest.shards, start=1):
+        size = layout.file(n).size
+        if shard.file != file_name(n) or shard.bytes != size or size > _MOST_BYTES:
+            raise ValueError(
+                f"shard {n} is {shown(shard.file)} of {shard.bytes} bytes, expected "
+                f"{shown(file_name(n))} of {size}"
+            )
+    return manifest
+
+
+def replica_manifest(
+    layout: Layout,
+    *,
+    columns: int,
+    rounded: bool,
+    checksums: str,
+    shards: tuple[ShardEntry, ...],
+    column_sizes: ArrayEntry,
+    cells: ArrayEntry,
+    cell_count: int,
+) -> Manifest:
+    """The manifest of a store of replicas: its only part in the sense of codes is X itself."""
+    rows = int(layout.bounds[-1])
+    return Manifest(
+        rows=rows,
+        columns=columns,
+        dtype=layout.dtype,
+        rounded=rounded,
+        code=repetition(layout.machines),
+        grid=Grid(rows, columns, rows, columns),
+        header="",
+        checksums=checksums,
+        shards=shards,
+        column_sizes=column_sizes,
+        replicas=layout,
+        cells=cells,
+        cell_count=cell_count,
+    )
 
 
 def _typed(kind: type[T], content: dict[str, Any], name: str) -> T:
@@ -427,7 +506,14 @@ class Manifest:
         Smallest error that the answers of more than L machines reveal; None in old stores, in which
         it was not measured.
     column_names : tuple of str
-        Names of the columns of X, if the encoded table had a header.
+        Of the columns of X, if the table that was encoded had a header.
+    replicas : Layout or None
+        Where the parts of a sparse X are; None in stores of a code. Such a store has the code
+        with L = 1, each machine has some of the R = q rows, and `grid` and `header` say nothing.
+    cells : ArrayEntry or None
+        Rows and nonzeros before each cell of the parts.
+    cell_count : int
+        How many cells there are.
     """
 
     rows: int
@@ -443,13 +529,19 @@ class Manifest:
     row_exponents: ArrayEntry | None = None
     sensitivity: Sensitivity | None = None
     column_names: tuple[str, ...] = ()
+    replicas: Layout | None = None
+    cells: ArrayEntry | None = None
+    cell_count: int = 0
 
     def __repr__(self) -> str:
         return f"<Manifest of {self.summary}>"
 
     @property
     def summary(self) -> str:
-        """Short description of the store."""
+        """What the store holds, in a few words."""
+        if self.replicas is not None:
+            copies, machines = self.replicas.copies, self.replicas.machines
+            return f"{self.rows}x{self.columns} {self.dtype}, {copies} copies on {machines} machines"
         return f"{self.rows}x{self.columns} {self.dtype}, {self.code.summary}"
 
     @property
@@ -469,8 +561,14 @@ class Manifest:
 
     @property
     def shard_bytes(self) -> int:
-        """Size of each shard file."""
+        """Size of each shard file; of those of replicas the largest."""
+        if self.replicas is not None:
+            return max(shard.bytes for shard in self.shards)
         return self.place(self.grid.rows * self.columns)
+
+    def machine_of(self, path: Path) -> int:
+        """The machine whose file, or a copy of it, has this name."""
+        return 1 + [shard.file for shard in self.shards].index(path.name)
 
     def place(self, number: int) -> int:
         """Return the offset of an entry in a shard file, in bytes."""
@@ -483,10 +581,26 @@ class Manifest:
     def to_json(self) -> str:
         """Return the text of ``manifest.json``."""
         code = self.code
-        content: dict[str, Any] = {
-            "format": FORMAT,
-            "version": VERSION,
-            "created_by": CREATED_BY,
+        head = {"format": FORMAT, "version": VERSION, "created_by": CREATED_BY}
+        if self.replicas is not None:
+            assert self.cells is not None
+            content: dict[str, Any] = {
+                **head,
+                "rows": self.rows,
+                "columns": self.columns,
+                "machines": code.machines,
+                "dtype": self.dtype,
+                "rounded": self.rounded,
+                "replicas": content_of(self.replicas),
+                "cells": asdict(self.cells),
+                "cell_count": self.cell_count,
+                "checksums": {"algorithm": CHECKSUM, "file": self.checksums},
+                "column_sizes": asdict(self.column_sizes),
+                "shards": [asdict(shard) for shard in self.shards],
+            }
+            return json.dumps(content | {"sha256": own_sum(content)}) + "\n"
+        content = {
+            **head,
             "rows": self.rows,
             "columns": self.columns,
             **({"column_names": list(self.column_names)} if self.column_names else {}),
@@ -555,11 +669,15 @@ def rows_of(blocks: Iterable[int], manifest: Manifest) -> str:
     """Return the rows of a shard that these blocks hold, as text."""
     starts: list[list[int]] = []
     for number in sorted(blocks):
-        block = manifest.grid.block(number)
-        if starts and starts[-1][1] >= block.start:
-            starts[-1][1] = block.stop
+        if manifest.replicas is not None:
+            start, stop = manifest.replicas.rows_of(number)
         else:
-            starts.append([block.start, block.stop])
+            block = manifest.grid.block(number)
+            start, stop = block.start, block.stop
+        if starts and starts[-1][1] >= start:
+            starts[-1][1] = stop
+        else:
+            starts.append([start, stop])
     named = ", ".join(f"{start}..{stop - 1}" for start, stop in starts[:_NAMED])
     more = f" and {len(starts) - _NAMED} more intervals" if len(starts) > _NAMED else ""
     return f"rows {named}{more}"

@@ -52,12 +52,12 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
     DamagedStoreError
         Neither matches the manifest. The message names both.
     """
-    sizes = _read(directory, manifest.column_sizes, *_sizes_like(manifest))
+    sizes = read_array(directory, manifest.column_sizes, *_sizes_like(manifest))
     if not (np.isfinite(sizes) & (sizes >= 0)).all():
         raise _impossible(directory / manifest.column_sizes.file, "finite sizes from 0 on")
     exponents = None
     if manifest.row_exponents is not None:
-        exponents = _read(directory, manifest.row_exponents, *_exponents_like(manifest))
+        exponents = read_array(directory, manifest.row_exponents, *_exponents_like(manifest))
         _check_exponents(directory / manifest.row_exponents.file, exponents)
     return Scaling(exponents, *sizes)
 
@@ -154,12 +154,21 @@ def _arrays(manifest: Manifest) -> list[tuple[ArrayEntry, tuple[int, int], DType
     arrays = [(manifest.column_sizes, *_sizes_like(manifest))]
     if manifest.row_exponents is not None:
         arrays.append((manifest.row_exponents, *_exponents_like(manifest)))
+    if manifest.cells is not None:
+        arrays.append((manifest.cells, (2, manifest.cell_count + 1), np.int64))
     return arrays
 
 
-def _read(
+def read_array(
     directory: Path, entry: ArrayEntry, shape: tuple[int, int], dtype: DTypeLike
 ) -> NDArray[Any]:
+    """Read an array beside the manifest, from its file or the copy.
+
+    Raises
+    ------
+    DamagedStoreError
+        Neither is as the manifest says: names both.
+    """
     for name in with_copy(entry.file):
         try:
             with ArrayFile(directory / name, shape, dtype) as file:

@@ -15,6 +15,7 @@ from cec_mpi.files.regular import NotAFileError, open_regular, why_unreadable
 from cec_mpi.files.replacing import NotOwnError, open_own, replacing
 from cec_mpi.store.format.grid import Block
 from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.replicas.layout import FileLayout
 from cec_mpi.text import plural
 
 
@@ -27,7 +28,10 @@ def problem_on_opening(path: Path, manifest: Manifest) -> str:
         The process or the computer lacks a resource.
     """
     try:
-        os.close(open_checked(path, manifest))
+        if manifest.replicas is None:
+            os.close(open_checked(path, manifest))
+        else:
+            os.close(open_parts(path, manifest.replicas.file(manifest.machine_of(path))))
     except DamagedStoreError as error:
         return str(error).removeprefix(f"{path}: ")
     return ""
@@ -55,17 +59,37 @@ def open_checked(path: Path, manifest: Manifest) -> int:
 
 
 def problem_of(descriptor: int, manifest: Manifest) -> str:
-    """Return the problem of an open shard file, by its size and header."""
+    """What the size or the header of an open shard file has against it."""
+    return _problem(descriptor, manifest.shard_bytes, manifest.header.encode("latin-1"))
+
+
+def open_parts(path: Path, file: FileLayout) -> int:
+    """Open the file of a machine in a store of replicas, as `open_checked` does."""
+    try:
+        descriptor = open_regular(path)
+    except OSError as error:
+        raise DamagedStoreError(f"{path}: {why_unreadable(error)}") from None
+    problem = problem_of_parts(descriptor, file)
+    if problem:
+        os.close(descriptor)
+        raise DamagedStoreError(f"{path}: {problem}")
+    return descriptor
+
+
+def problem_of_parts(descriptor: int, file: FileLayout) -> str:
+    """What an open file of parts has against it, as `problem_of`."""
+    return _problem(descriptor, file.size, file.header)
+
+
+def _problem(descriptor: int, expected: int, expected_header: bytes) -> str:
     try:
         size = os.fstat(descriptor).st_size
-        header = os.pread(descriptor, len(manifest.header), 0)
+        header = os.pread(descriptor, len(expected_header), 0)
     except OSError as error:
         return why_unreadable(error)
-    if size != manifest.shard_bytes:
-        return f"{plural(size, 'byte')}, expected {manifest.shard_bytes}"
-    if header != manifest.header.encode("latin-1"):
-        return "its header differs from what was written"
-    return ""
+    if size != expected:
+        return f"{plural(size, 'byte')}, expected {expected}"
+    return "" if header == expected_header else "its header differs from what was written"
 
 
 def make_shard_file(

@@ -1,0 +1,207 @@
+"""Which machines hold which parts: spread over many sets of machines, or over few.
+
+The more different sets of holders there are, the better work can be balanced when machines leave,
+and the likelier it is that the machines that leave together hold all copies of some part. Sets are
+made as copysets are (Cidon et al., USENIX ATC 2013): in each of some random orders of the machines,
+those next to each other hold the same parts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations, pairwise, starmap
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.plan.load import check_speeds
+from cec_mpi.core.replicas.least import Groups
+from cec_mpi.errors import InputError
+from cec_mpi.text import plural
+
+ORDERS = 4
+"""Random orders of the machines, where nobody says how many."""
+_ALL_SETS, _DRAWS, _STEPS = 20_000, 20_000, 200
+_SEED = 2107
+_TIMES = 2.0  # as fast or as slow as it is declared, a machine may be
+
+Holders = tuple[tuple[int, ...], ...]
+"""The machines of each part, ascending, from 1."""
+
+
+def spread_copies(
+    parts: int, speeds: Sequence[float], copies: int, orders: int = ORDERS, seed: int = 0
+) -> Holders:
+    """Choose the machines that hold each of some parts of about the same cost.
+
+    Parameters
+    ----------
+    parts : int
+    speeds : (N,) sequence of float
+        Relative speed of each machine: how many of the parts it holds is proportional to it,
+        unless that would be more than all.
+    copies : int
+        Machines that hold each part, J.
+    orders : int
+        Random orders of the machines: with equal speeds each adds N / J sets of holders.
+    seed : int
+        Of these orders.
+
+    Returns
+    -------
+    Holders
+
+    Raises
+    ------
+    InputError
+        There are fewer machines than copies, or a number is not positive.
+
+    Notes
+    -----
+    In an order, each machine covers a length of ``J s_n / sum(s)``, at most 1, of a line of length
+    J. The machines at ``u, u + 1, .., u + J - 1`` hold a part. These are different ones, and with u
+    going evenly from 0 to 1 each machine has its share (systematic sampling).
+
+    Examples
+    --------
+    >>> spread_copies(4, [1, 1, 1, 1, 1, 1], 3, orders=1)
+    ((1, 4, 6), (1, 4, 6), (2, 3, 5), (2, 3, 5))
+    """
+    fractions = _held_fractions(check_speeds(speeds), copies)
+    if parts < 1 or orders < 1:
+        raise InputError(f"{plural(parts, 'part')} in {plural(orders, 'order')}: expected some")
+    random, machines = np.random.default_rng(seed), fractions.size
+    found: list[tuple[int, ...]] = [()] * parts
+    bounds = np.linspace(0, parts, min(orders, parts) + 1).astype(int).tolist()
+    for mine in starmap(range, pairwise(bounds)):  # so that equal holders have neighbouring parts
+        order = random.permutation(machines)
+        ends = np.cumsum(fractions[order])
+        for part, u in zip(mine, (np.arange(len(mine)) + 0.5) / len(mine), strict=True):
+            chosen = np.searchsorted(ends, u + np.arange(copies), side="right")
+            found[part] = tuple(sorted((order[np.minimum(chosen, machines - 1)] + 1).tolist()))
+    return tuple(found)
+
+
+def _held_fractions(speeds: NDArray[np.float64], copies: int) -> NDArray[np.float64]:
+    """Which fraction of the parts each machine holds: J in all, at most 1 each."""
+    machines = speeds.size
+    if not 1 <= copies <= machines:
+        raise InputError(
+            f"each part on {plural(copies, 'machine')} of {machines}: expected at least 1"
+        )
+    fractions = np.ones(machines)
+    free = np.ones(machines, bool)
+    while free.any():
+        fractions[free] = (copies - np.count_nonzero(~free)) * speeds[free] / speeds[free].sum()
+        above = free & (fractions > 1)
+        if not above.any():
+            break
+        fractions[above], free = 1.0, free & ~above
+    return fractions
+
+
+class Spread(NamedTuple):
+    """What a choice of holders comes to.
+
+    Attributes
+    ----------
+    sets : int
+        Different sets of machines that hold a part.
+    lost : dict of int to float
+        Of so many machines that leave at once, all of them equally likely: the probability that
+        they hold all copies of some part.
+    slower : float
+        Mean makespan over that of machines which hold everything, with speeds up to twice or half
+        of what was declared and two machines away.
+    slowest : float
+        The largest of these.
+    """
+
+    sets: int
+    lost: dict[int, float]
+    slower: float
+    slowest: float
+
+
+def spread_of(holders: Holders, speeds: Sequence[float], costs: Sequence[float]) -> Spread:
+    """Return how likely losses are with these holders, and how well work is balanced.
+
+    Parameters
+    ----------
+    holders : Holders
+    speeds : (N,) sequence of float
+        As machines were declared.
+    costs : (P,) sequence of float
+        Of the parts.
+
+    Examples
+    --------
+    >>> spread = spread_of(((1, 2), (3, 4)), [1, 1, 1, 1], [5, 5])
+    >>> spread.sets, round(spread.lost[2], 3), spread.lost[3]
+    (2, 0.333, 1.0)
+    """
+    machines, sets = len(speeds), set(holders)
+    least = min(map(len, sets))
+    random = np.random.default_rng(_SEED)
+    lost = {
+        gone: _lost(sets, machines, gone, random)
+        for gone in range(least, min(least + 3, machines + 1))
+    }
+    away = min(2, least - 1)
+    ratios = [_slower(holders, costs, speeds, away, random) for _ in range(_STEPS)]
+    return Spread(len(sets), lost, float(np.mean(ratios)), float(np.max(ratios)))
+
+
+def _lost(
+    sets: set[tuple[int, ...]], machines: int, gone: int, random: np.random.Generator
+) -> float:
+    """Probability that some set is among so many machines."""
+    member = np.zeros((len(sets), machines), np.int32)
+    for row, each in zip(member, sets, strict=True):
+        row[np.array(each) - 1] = 1
+    if comb(machines, gone) <= _ALL_SETS:
+        drawn = np.array(list(combinations(range(machines), gone)))
+    else:
+        drawn = np.array([random.choice(machines, gone, replace=False) for _ in range(_DRAWS)])
+    sizes, count = member.sum(axis=1), 0
+    for some in np.array_split(drawn, -(-len(drawn) // 1000)):
+        away = np.zeros((machines, len(some)), np.int32)
+        away[some.T, np.arange(len(some))] = 1
+        count += np.count_nonzero((member @ away == sizes[:, None]).any(axis=0))
+    return float(count) / len(drawn)
+
+
+def _slower(
+    holders: Holders,
+    costs: Sequence[float],
+    speeds: Sequence[float],
+    away: int,
+    random: np.random.Generator,
+) -> float:
+    """The makespan over the best one, with random speeds and so many random machines away."""
+    rates = check_speeds(speeds) * _TIMES ** random.uniform(-1, 1, len(speeds))
+    gone = random.choice(len(speeds), away, replace=False)
+    there = np.setdiff1d(np.arange(len(speeds)), gone)
+    groups = group_parts(holders, costs, (there + 1).tolist())
+    time, _ = Groups(list(groups.values()), list(groups), there.size).least(rates[there])
+    return time / (float(np.sum(costs)) / float(rates[there].sum()))
+
+
+def group_parts(
+    holders: Holders, costs: Sequence[float], available: Sequence[int]
+) -> dict[tuple[int, ...], float]:
+    """What the parts cost that the same available machines (as positions from 0) hold.
+
+    Examples
+    --------
+    >>> group_parts(((1, 2), (2, 3), (1, 2)), [1.0, 2.0, 4.0], (2, 3))
+    {(0,): 5.0, (0, 1): 2.0}
+    """
+    at = {machine: place for place, machine in enumerate(available)}
+    sums: Counter[tuple[int, ...]] = Counter()
+    for each, cost in zip(holders, costs, strict=True):
+        sums[tuple(at[n] for n in each if n in at)] += cost  # type: ignore[assignment]
+    return dict(sums)

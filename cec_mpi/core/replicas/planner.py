@@ -1,0 +1,166 @@
+"""Who computes which rows of a sparse X: the flow of its parts to the machines that hold them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.algorithm_1 import fill
+from cec_mpi.core.plan.assignment import Assignment, check_available
+from cec_mpi.core.plan.layout import order_along_rows
+from cec_mpi.core.plan.load import check_speeds
+from cec_mpi.core.plan.planner import Plan
+from cec_mpi.core.replicas.holders import Holders
+from cec_mpi.core.replicas.least import Groups
+from cec_mpi.core.replicas.parts import Parts
+from cec_mpi.errors import InfeasibleError
+from cec_mpi.text import plural
+
+Ints = NDArray[np.int64]
+
+_PLANS = 64  # that are remembered
+
+
+class ReplicaPlanner:
+    """Plans steps of a store of replicas, and gives the same plan back while nothing changes.
+
+    Parameters
+    ----------
+    parts : Parts
+    holders : Holders
+        The machines of each part.
+    machines : int
+        N.
+    stragglers : int
+        S machines, any of which may be late; fewer where parts have too few holders for that.
+
+    Notes
+    -----
+    Parts with the same available holders are one group. The least makespan is that of `Groups`.
+    Each group is cut where its machines have enough: with S > 0 by Algorithm 1, with ``1 + S`` in
+    the place of L. Cuts are moved to the next cell.
+
+    Examples
+    --------
+    >>> from cec_mpi.core.replicas.parts import cut_parts
+    >>> parts = cut_parts(np.arange(0, 31, 3), 2, 5)
+    >>> planner = ReplicaPlanner(parts, ((1, 2), (2, 3)), 3)
+    >>> plan = planner.plan((1, 2, 3), (1.0, 1.0, 2.0))
+    >>> [(block.start, block.stop, block.machines) for block in plan.assignment.blocks]
+    [(0, 3, (1,)), (3, 5, (2,)), (5, 10, (3,))]
+    """
+
+    def __init__(
+        self, parts: Parts, holders: Holders, machines: int, stragglers: int = 0
+    ) -> None:
+        self._parts, self._holders, self._stragglers = parts, holders, stragglers
+        self._placement = Placement.plain(machines)
+        self._plans: OrderedDict[tuple[tuple[int, ...], tuple[float, ...]], Plan] = OrderedDict()
+        self._last: tuple[object, object, Plan | None] = (None, None, None)
+        self._grouped: tuple[tuple[int, ...], dict[tuple[int, ...], list[int]], Groups] | None
+        self._grouped = None
+
+    def plan(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
+        """The plan for these machines and speeds, remembered.
+
+        Parameters
+        ----------
+        available : (N_t,) tuple of int
+            Ascending, from 1.
+        speeds : (N,) tuple of float
+            Of every machine, available or not: nonzeros per unit of time.
+
+        Raises
+        ------
+        InfeasibleError
+            No available machine holds some part.
+        """
+        last_available, last_speeds, last = self._last
+        if last is not None and available is last_available and speeds is last_speeds:
+            return last
+        key = available, speeds
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._planned(available, speeds)
+            self._plans[key] = plan
+            if len(self._plans) > _PLANS:
+                self._plans.popitem(last=False)
+        self._plans.move_to_end(key)
+        self._last = available, speeds, plan
+        return plan
+
+    def _planned(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
+        numbers = check_available(available)
+        present = check_speeds(speeds)[numbers - 1]
+        members, groups, copies = self._groups(available)
+        time, amounts = groups.least(present)
+        blocks: list[tuple[int, int, NDArray[np.int32]]] = []
+        for g, parts in enumerate(members.values()):
+            mine = groups.group == g
+            machines = numbers[groups.machine[mine]].astype(np.int32)
+            sizes, chosen = _shares(amounts[mine], copies)
+            blocks += self._laid(parts, sizes, machines[chosen])
+        blocks.sort(key=lambda block: block[0])
+        starts = np.array([start for start, *_ in blocks])
+        stops = np.array([stop for _, stop, _ in blocks])
+        of_blocks = np.array([each for *_, each in blocks])
+        rows, costs = np.zeros(numbers.size, np.int64), np.zeros(numbers.size)
+        places = numbers.searchsorted(of_blocks)
+        np.add.at(rows, places, (stops - starts)[:, None])
+        np.add.at(costs, places, self._parts.cost(starts, stops)[:, None])
+        assignment = Assignment(available, rows, starts, stops, of_blocks)
+        return Plan(assignment, float((costs / present).max()), time, self._placement)
+
+    def _groups(
+        self, available: tuple[int, ...]
+    ) -> tuple[dict[tuple[int, ...], list[int]], Groups, int]:
+        """Parts with the same available machines (as positions), and copies of each row."""
+        if self._grouped is None or self._grouped[0] != available:
+            at = {machine: place for place, machine in enumerate(available)}
+            members: dict[tuple[int, ...], list[int]] = {}
+            for part, each in enumerate(self._holders):
+                members.setdefault(tuple(at[n] for n in each if n in at), []).append(part)
+            if missing := members.get(()):
+                which = " or ".join(map(str, self._holders[missing[0]]))
+                raise InfeasibleError(
+                    f"{plural(len(missing), 'part')} of X, of {self._parts.count}, on no available "
+                    f"machine: part {missing[0] + 1} needs machine {which}"
+                )
+            copies = 1 + min(self._stragglers, min(map(len, members)) - 1)
+            costs = [float(self._parts.costs[parts].sum()) for parts in members.values()]
+            groups = Groups(costs, list(members), len(available), copies)
+            self._grouped = available, members, groups, copies
+        return self._grouped[1:]
+
+    def _laid(
+        self, parts: list[int], sizes: Ints, machines: NDArray[np.int32]
+    ) -> list[tuple[int, int, NDArray[np.int32]]]:
+        """Rows of these parts for blocks of such sizes, one behind the other."""
+        cells, rows = self._parts.cells, self._parts.rows
+        here = np.concatenate([np.arange(cells[p], cells[p + 1]) for p in parts])
+        costs = np.diff(self._parts.cost_before)[here]
+        ends = np.cumsum(costs)
+        cuts = np.cumsum(sizes[:-1]) * (ends[-1] / sizes.sum())
+        at = np.searchsorted(ends - costs / 2, cuts).tolist()  # to the nearest cell
+        blocks = []
+        for first, last, mine in zip([0, *at], [*at, here.size], machines, strict=True):
+            some = here[first:last]
+            breaks = np.flatnonzero(np.diff(some) > 1) + 1  # of parts that are not neighbours
+            for run in np.split(some, breaks):
+                if run.size:
+                    blocks.append((int(rows[run[0]]), int(rows[run[-1] + 1]), mine))
+        return blocks
+
+
+def _shares(amounts: Ints, copies: int) -> tuple[Ints, NDArray[np.intp]]:
+    """Sizes of blocks, and the machines of each, as positions, with which these amounts are met."""
+    if copies == 1:
+        chosen = np.flatnonzero(amounts)
+        return amounts[chosen], chosen[:, None]
+    sizes, members = fill(amounts, copies)
+    along = order_along_rows(members, range(amounts.size))
+    return np.array(sizes)[along], members[along].astype(np.intp)

@@ -1,0 +1,293 @@
+"""Where the parts of a sparse X lie in the files of machines.
+
+The file of a machine has the parts that it holds, in the order of their rows: the values of all of
+them, then their column indices, then their row pointers, which begin with 0 in each part. So rows
+of neighbouring parts are one CSR matrix without being copied. A part has the same bytes in each
+file, in blocks with a checksum each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.code.conditioning import Conditioning
+from cec_mpi.core.code.mds import MDSCode
+from cec_mpi.core.replicas.holders import Holders
+
+Ints = NDArray[np.int64]
+
+BLOCK_BYTES = 1 << 20
+HEADER_BYTES = 64
+_ALIGNED = 64
+VALUES, INDICES, POINTERS = range(3)  # sections of a file
+
+
+class Block(NamedTuple):
+    """Some bytes of a part: the unit of checksums and of repair.
+
+    Attributes
+    ----------
+    number : int
+        From 0, through all parts.
+    part, section : int
+    start, stop : int
+        Bytes of the part's section.
+    """
+
+    number: int
+    part: int
+    section: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The parts of X and who holds them.
+
+    Attributes
+    ----------
+    bounds : (P + 1,) ndarray of int64
+        First row of each part, and the number of rows.
+    entries : (P + 1,) ndarray of int64
+        Nonzeros before each part, and all.
+    holders : Holders
+        The machines of each part.
+    machines : int
+        N.
+    dtype, index : str
+        Of values, and of column indices and row pointers.
+    """
+
+    bounds: Ints
+    entries: Ints
+    holders: Holders
+    machines: int
+    dtype: str
+    index: str
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are, P."""
+        return self.bounds.size - 1
+
+    @property
+    def copies(self) -> int:
+        """Machines that hold each part, J; a part that was copied on may have more."""
+        return min(map(len, self.holders))
+
+    @cached_property
+    def itemsizes(self) -> tuple[int, int, int]:
+        """Bytes of a number in each section."""
+        index = np.dtype(self.index).itemsize
+        return np.dtype(self.dtype).itemsize, index, index
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Bytes of the sections of each part: shape (P, 3)."""
+        rows, entries = np.diff(self.bounds), np.diff(self.entries)
+        return np.stack([entries, entries, rows + 1], axis=1) * np.array(self.itemsizes)
+
+    @cached_property
+    def first_blocks(self) -> Ints:
+        """Number of the first block of each section of each part, and of all: (3 P + 1,)."""
+        counts = -(-self.sizes // BLOCK_BYTES)
+        return np.concatenate([[0], np.cumsum(counts.reshape(-1))])
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return int(self.first_blocks[-1])
+
+    def blocks_of(self, part: int) -> Iterator[Block]:
+        """The blocks of a part, in order."""
+        for section in range(3):
+            yield from self.covering(part, section, 0, int(self.sizes[part, section]))
+
+    def covering(self, part: int, section: int, start: int, stop: int) -> Iterator[Block]:
+        """The blocks of a part's section that have some of these bytes."""
+        first, size = int(self.first_blocks[3 * part + section]), int(self.sizes[part, section])
+        for k in range(start // BLOCK_BYTES, -(-stop // BLOCK_BYTES)):
+            begin = k * BLOCK_BYTES
+            yield Block(first + k, part, section, begin, min(begin + BLOCK_BYTES, size))
+
+    @cached_property
+    def held(self) -> list[list[int]]:
+        """The parts of each machine 1..N, ascending."""
+        held: list[list[int]] = [[] for _ in range(self.machines)]
+        for part, machines in enumerate(self.holders):
+            for machine in machines:
+                held[machine - 1].append(part)
+        return held
+
+    @cached_property
+    def files(self) -> list[FileLayout]:
+        """How the files of machines 1..N are laid out."""
+        return [FileLayout(self, parts) for parts in self.held]
+
+    def file(self, machine: int) -> FileLayout:
+        """How the file of a machine is laid out."""
+        return self.files[machine - 1]
+
+    def rows_of(self, number: int) -> tuple[int, int]:
+        """The rows of the part that has a block."""
+        part = int(np.searchsorted(self.first_blocks[::3], number, side="right")) - 1
+        start, stop = self.bounds[part : part + 2].tolist()
+        return start, stop
+
+    def sums_of(self, machine: int, sums: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Of the checksums of all blocks those of the parts of a machine, in order."""
+        first = self.first_blocks[::3]
+        return np.concatenate(
+            [sums[first[part] : first[part + 1]] for part in self.held[machine - 1]]
+            or [sums[:0]]
+        )
+
+
+class FileLayout:
+    """How the file of a machine is laid out.
+
+    Attributes
+    ----------
+    parts : list of int
+        Ascending.
+    counts : (3,) tuple of int
+        Numbers in each section.
+    begins : (3,) tuple of int
+        Where each section begins, in bytes.
+    size : int
+        Bytes of the file.
+    """
+
+    def __init__(self, layout: Layout, parts: list[int]) -> None:
+        self._layout, self.parts = layout, parts
+        sizes = layout.sizes[parts] if parts else np.zeros((0, 3), np.int64)
+        # Where each part begins in each section, in bytes, and where the last one ends.
+        self._within = np.concatenate([np.zeros((1, 3), np.int64), np.cumsum(sizes, axis=0)])
+        ends = self._within[-1].tolist()
+        self.counts = tuple(e // i for e, i in zip(ends, layout.itemsizes, strict=True))
+        place, begins = HEADER_BYTES, []
+        for end in ends:
+            begins.append(place)
+            place += -(-end // _ALIGNED) * _ALIGNED
+        self.begins, self.size = tuple(begins), place
+        self.place_of = {part: k for k, part in enumerate(parts)}
+
+    @property
+    def header(self) -> bytes:
+        """The first bytes of the file."""
+        kind = f"cec_mpi csr {self._layout.dtype} {self._layout.index} {self.counts[VALUES]}"
+        return kind.ljust(HEADER_BYTES - 1).encode() + b"\n"
+
+    def place(self, block: Block) -> int:
+        """Where a block is in the file, in bytes."""
+        within = int(self._within[self.place_of[block.part], block.section])
+        return self.begins[block.section] + within + block.start
+
+    def first(self, part: int, section: int) -> int:
+        """The first number of a part in a section, counted in numbers of all parts."""
+        within = int(self._within[self.place_of[part], section])
+        return within // self._layout.itemsizes[section]
+
+    def runs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """A part and the rows of it, counted in the part, for each part with some of these rows.
+
+        Raises
+        ------
+        KeyError
+            The machine does not hold a part with some of these rows.
+        """
+        bounds = self._layout.bounds
+        part = int(np.searchsorted(bounds, start, side="right")) - 1
+        while start < stop:
+            begin, end = int(bounds[part]), int(bounds[part + 1])
+            if part not in self.place_of:
+                raise KeyError(part)
+            yield part, start - begin, min(stop, end) - begin
+            start, part = min(stop, end), part + 1
+
+
+def merged(runs: list[tuple[int, int, int]], rows: Ints) -> list[list[tuple[int, int, int]]]:
+    """Runs that follow each other, in parts next to each other, together.
+
+    Parameters
+    ----------
+    runs : list of (int, int, int)
+        Part, first row and end, counted in the part; ascending.
+    rows : (P,) ndarray of int
+        Of each part.
+    """
+    found: list[list[tuple[int, int, int]]] = []
+    for run in runs:
+        if found:
+            part, _, stop = found[-1][-1]
+            if run[0] == part + 1 and run[1] == 0 and stop == rows[part]:
+                found[-1].append(run)
+                continue
+        found.append([run])
+    return found
+
+
+def file_name(machine: int) -> str:
+    """File name of the parts of a machine (numbers from 1)."""
+    return f"shard-{machine:04d}.csr"
+
+
+def repetition(machines: int) -> MDSCode:
+    """The code of replicas, L = 1: what any machine that holds a row computes is the answer."""
+    exact = Conditioning(1.0, 1.0, (1,), machines, complete=True)
+    return MDSCode(np.ones((machines, 1)), "replicas", False, exact)
+
+
+def content_of(layout: Layout) -> dict[str, Any]:
+    """What ``manifest.json`` says of parts and holders."""
+    return {
+        "rows": layout.bounds.tolist(),
+        "nonzeros": layout.entries.tolist(),
+        "holders": [list(each) for each in layout.holders],
+        "index": layout.index,
+    }
+
+
+def layout_of(content: dict[str, Any], machines: int, dtype: str, rows: int) -> Layout:
+    """The layout with this content.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        A field is missing, has another type, or is out of range.
+    """
+    bounds, entries, holders = content["rows"], content["nonzeros"], content["holders"]
+    for name, numbers in (("rows", bounds), ("nonzeros", entries)):
+        if type(numbers) is not list or any(type(number) is not int for number in numbers):
+            raise TypeError(f"{name} of parts are no list of whole numbers")
+    steps = np.diff(np.array(bounds, np.int64))
+    more = np.diff(np.array(entries, np.int64))
+    if len(bounds) < 2 or len(entries) != len(bounds) or len(holders) != len(bounds) - 1:
+        raise ValueError(
+            f"{len(bounds)} rows, {len(entries)} nonzeros and {len(holders)} holders of parts"
+        )
+    if bounds[0] != 0 or bounds[-1] != rows or (steps < 1).any() or entries[0] or (more < 0).any():
+        raise ValueError("the parts do not follow each other")
+    for machines_of in holders:
+        right = type(machines_of) is list and all(type(n) is int for n in machines_of)
+        if not right or not machines_of or sorted(set(machines_of)) != machines_of:
+            raise ValueError(f"holders of a part are {machines_of}")
+        if not 1 <= machines_of[0] <= machines_of[-1] <= machines:
+            raise ValueError(f"holders of a part are {machines_of}: there are {machines} machines")
+    if content["index"] not in ("int32", "int64"):
+        raise ValueError(f"index is {content['index']}")
+    return Layout(
+        np.array(bounds, np.int64),
+        np.array(entries, np.int64),
+        tuple(map(tuple, holders)),
+        machines,
+        dtype,
+        content["index"],
+    )

@@ -1,0 +1,262 @@
+"""The parts of a sparse X that a machine holds: each block is checked when it is first read."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from cec_mpi.errors import DamagedStoreError, MachineError
+from cec_mpi.files.durable import read_at
+from cec_mpi.files.mapping import map_file
+from cec_mpi.files.regular import Watched, refuse_shortage
+from cec_mpi.store.format.checksums import block_sum, read_row
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.shard_files import open_parts, problem_of_parts
+from cec_mpi.store.replicas.layout import (
+    INDICES,
+    POINTERS,
+    VALUES,
+    Block,
+    merged,
+)
+from cec_mpi.store.shard import Holding, Intervals, Loaded, Shard, Verify
+
+_MOST_ENTRIES = 2**31 - 1  # that pointers of 32 bits can count
+
+
+class _View(NamedTuple):
+    """Rows that are one CSR matrix, and where they are among those that are multiplied."""
+
+    first: int
+    last: int
+    matrix: Any
+
+
+class SparseShard(Shard):
+    """The rows of X in the file of one machine, read-only.
+
+    Rows are counted through all of X: only those of parts that the machine holds can be asked for.
+
+    Parameters
+    ----------
+    path : Path
+    store : Path
+    manifest : Manifest
+    machine : int
+    holding : {"mmap", "ram"}
+    verify : {"first-read", "never"}
+
+    Raises
+    ------
+    DamagedStoreError
+        The file is missing, or has another size or header.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        store: Path,
+        manifest: Manifest,
+        machine: int,
+        holding: Holding = "mmap",
+        verify: Verify = "first-read",
+    ) -> None:
+        assert manifest.replicas is not None
+        layout = self._layout = manifest.replicas
+        self.path, self.count, self.machine = path, manifest.rows, machine
+        self._columns = manifest.columns
+        self._advice = (
+            f" (cec-mpi repair {store} copies them again; a run with --elastic continues without)"
+            if path.parent == store
+            else " (cec-mpi stage copies it again)"
+        )
+        self._sums = None if verify == "never" else read_row(store, manifest, machine)
+        self._file = layout.file(machine)
+        self._descriptor = open_parts(path, self._file)
+        weakref.finalize(self, os.close, self._descriptor)
+        self._watched = Watched(self._descriptor)
+        self._ram = holding == "ram"
+        kinds = (layout.dtype, layout.index, layout.index)
+        if self._ram:  # no memory until it is written to
+            arrays = [np.empty(n, kind) for n, kind in zip(self._file.counts, kinds, strict=True)]
+        else:
+            mapped = map_file(self._descriptor, self._file.size, path)
+            arrays = [
+                np.frombuffer(mapped, kind, n, begin)
+                for n, kind, begin in zip(self._file.counts, kinds, self._file.begins, strict=True)
+            ]
+        self._sections: list[NDArray[Any]] = arrays
+        self._ready = bytearray(layout.blocks)
+        self._views: tuple[Intervals, Any, list[_View]] = (), None, []
+        self._joined: tuple[object, Any] = None, None
+
+    def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
+        """As `Shard.multiply`."""
+        single = len(W) == 1
+        vectors = W[0] if single else np.ascontiguousarray(W.T)
+        for first, last, matrix in self._of(intervals, W.dtype):
+            if single:
+                out[first:last, 0] = matrix @ vectors
+            else:
+                out[first:last] = matrix @ vectors
+
+    def multiply_transposed(
+        self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
+    ) -> None:
+        """As `Shard.multiply_transposed`: all rows are one matrix, so that there is one sum."""
+        views = self._of(intervals, U.dtype)
+        if self._joined[0] is not views:
+            matrices = [view.matrix for view in views]
+            self._joined = views, matrices[0] if len(matrices) == 1 else _stacked(matrices)
+        matrix = self._joined[1]
+        if U.shape[1] == 1:
+            out[:, 0] = matrix.T @ U[:, 0]
+        else:
+            out[:] = matrix.T @ U
+
+    def changed(self) -> bool:
+        """As `PlainShard.changed`."""
+        if self._ram or not self._watched.changed():
+            return False
+        problem = problem_of_parts(self._descriptor, self._file)
+        if problem:
+            raise DamagedStoreError(f"{self.path}: {problem}{self._advice}")
+        if self._sums is None:
+            return False
+        self._ready = bytearray(len(self._ready))
+        return True
+
+    def load(self, intervals: Intervals) -> Loaded:
+        """Have these rows ready, checked if this was asked for.
+
+        Raises
+        ------
+        DamagedStoreError
+            Names the file and the rows that differ from what was written.
+        MachineError
+            Rows that the machine does not hold.
+        """
+        begin, read, layout = time.perf_counter(), 0, self._layout
+        for part, start, stop in self._runs(intervals):
+            read += self._have(self._bytes(part, POINTERS, start, stop + 1))
+            first = self._file.first(part, POINTERS)
+            pointers = self._sections[POINTERS][first : first + stop + 1]
+            entries = int(layout.entries[part + 1] - layout.entries[part])
+            low, high = int(pointers[start]), int(pointers[stop])
+            if not 0 <= low <= high <= entries or (np.diff(pointers[start:]) < 0).any():
+                raise self._damaged(part, "have row pointers that are not ascending")
+            for section in (VALUES, INDICES):
+                read += self._have(self._bytes(part, section, low, high))
+            place = self._file.first(part, INDICES)
+            indices = self._sections[INDICES][place + low : place + high]
+            if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < self._columns:
+                raise self._damaged(part, "have columns that X does not have")
+        return Loaded(time.perf_counter() - begin, read) if read else Loaded()
+
+    def _runs(self, intervals: Intervals) -> list[tuple[int, int, int]]:
+        try:
+            return [run for start, stop in intervals for run in self._file.runs(start, stop)]
+        except KeyError as error:
+            raise MachineError(
+                f"machine {self.machine} was asked for rows of part {error.args[0] + 1}, which it "
+                "does not hold"
+            ) from None
+
+    def _bytes(self, part: int, section: int, first: int, last: int) -> Iterable[Block]:
+        """The blocks with these numbers of a part's section."""
+        size = self._layout.itemsizes[section]
+        return self._layout.covering(part, section, first * size, last * size)
+
+    def _have(self, blocks: Iterable[Block]) -> int:
+        """Read and check the blocks that are not ready; returns how many bytes."""
+        read = 0
+        for block in blocks:
+            if self._ready[block.number]:
+                continue
+            if self._ram or self._sums is not None:
+                data = self._room_of(block)
+                problem = self._read(block, data)
+                if problem:
+                    raise self._damaged(block.part, problem)
+                read += data.nbytes
+            self._ready[block.number] = True
+        return read
+
+    def _room_of(self, block: Block) -> NDArray[np.uint8]:
+        if not self._ram:
+            return np.empty(block.stop - block.start, np.uint8)
+        section = self._sections[block.section].view(np.uint8)
+        place = self._file.place(block) - self._file.begins[block.section]
+        return section[place : place + block.stop - block.start]
+
+    def _read(self, block: Block, data: NDArray[np.uint8]) -> str:
+        """Read a block; returns what is wrong with it, or an empty text."""
+        try:
+            got = read_at(self._descriptor, data, self._file.place(block))
+        except OSError as error:
+            refuse_shortage(error, self.path)
+            return f"are unreadable ({error.strerror})"
+        if got < data.nbytes:
+            return "are cut off"
+        wrong = self._sums is not None and block_sum(data) != self._sums[block.number]
+        return "differ from what was written" if wrong else ""
+
+    def _damaged(self, part: int, problem: str) -> DamagedStoreError:
+        rows = f"rows {self._layout.bounds[part]}..{self._layout.bounds[part + 1] - 1}"
+        return DamagedStoreError(f"{self.path}: {rows} {problem}{self._advice}")
+
+    def _of(self, intervals: Intervals, dtype: np.dtype[Any]) -> list[_View]:
+        """CSR matrices of these rows, kept until others are asked for; values in this dtype."""
+        known, kind, views = self._views
+        if known is not intervals or kind != dtype:
+            views = list(self._made(intervals, dtype))
+            self._views = intervals, dtype, views
+        return views
+
+    def _made(self, intervals: Intervals, dtype: np.dtype[Any]) -> Iterable[_View]:
+        values, indices, pointers = self._sections
+        first, rows = 0, np.diff(self._layout.bounds)
+        for runs in self._mergeable(merged(self._runs(intervals), rows)):
+            ends, begin, end = [np.zeros(1, np.int64)], 0, 0
+            for part, start, stop in runs:
+                place, at = self._file.first(part, VALUES), self._file.first(part, POINTERS)
+                some = pointers[at + start : at + stop + 1].astype(np.int64)
+                if len(ends) == 1:
+                    begin = place + int(some[0])
+                end = place + int(some[-1])
+                ends.append(some[1:] + (place - begin))
+            matrix = csr_array(
+                (
+                    values[begin:end].astype(dtype, copy=False),
+                    indices[begin:end],
+                    np.concatenate(ends).astype(self._layout.index),
+                ),
+                shape=(sum(each.size for each in ends) - 1, self._columns),
+            )
+            yield _View(first, first + matrix.shape[0], matrix)
+            first += matrix.shape[0]
+
+    def _mergeable(
+        self, runs: list[list[tuple[int, int, int]]]
+    ) -> Iterable[list[tuple[int, int, int]]]:
+        """The same, but apart where together they have more entries than pointers can count."""
+        entries = np.diff(self._layout.entries)
+        for together in runs:
+            if sum(int(entries[part]) for part, *_ in together) <= _MOST_ENTRIES:
+                yield together
+            else:
+                yield from ([run] for run in together)
+
+
+def _stacked(matrices: list[Any]) -> Any:
+    from scipy.sparse import vstack
+
+    return vstack(matrices, format="csr")
