@@ -264,6 +264,7 @@ def _skeleton(matrix: Source, options: EncodeOptions) -> Manifest:
     """Return the manifest of a store without checksums."""
     rows, columns = matrix.shape
     machines, recovery = options.machines, options.recovery
+    assert recovery is not None
     kind = store_dtype(options.dtype, matrix.dtype)
     code = make_code(
         machines,

@@ -127,7 +127,7 @@ class EncodeOptions(TableOptions):
     copies: int | None = option(
         None,
         "--copies J",
-        "of a sparse X, in place of a code: store each row on J machines (default: 3)",
+        "in place of a code, for a sparse X: store each row on J machines (default: 3)",
         values.positive,
     )
     speeds: Sequence[float] | None = option(

@@ -32,6 +32,7 @@ from cec_mpi.store.format.manifest import (
 from cec_mpi.store.replicas.layout import Layout, file_name
 from cec_mpi.store.work import Runner
 
+_COPIES = 3  # where nobody says how many
 _PARTS_PER_MACHINE = 8
 _CELLS = 64  # of a part: what plans tell apart
 _ENTRIES_OF_INT32 = 2**31 - 1
@@ -67,7 +68,8 @@ def encode_replicas(
             raise InputError(
                 f"{len(speeds)} speeds for {options.machines} machines: expected one for each"
             )
-        holders = spread_copies(parts.count, speeds, options.copies, options.spread, options.seed)
+        copies = options.copies or min(_COPIES, options.machines)
+        holders = spread_copies(parts.count, speeds, copies, options.spread, options.seed)
         entries = parts.entries[parts.cells]
         wide = int(np.diff(entries).max()) > _ENTRIES_OF_INT32 or rows.shape[1] > _ENTRIES_OF_INT32
         layout = Layout(

@@ -136,11 +136,11 @@ def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
                 "shape says"
             )
         total = int(pointers[-1])
-        arrays = [
+        values, columns = (
             np.memmap(path, kind, "r", shape=(total,)) if total else np.empty(0, kind)
             for (_, path), kind in zip(files, (np.dtype(np.float64), width), strict=True)
-        ]
-        yield SparseRows(opened.name, opened.shape, *arrays, pointers)
+        )
+        yield SparseRows(opened.name, opened.shape, values, columns, pointers)
 
 
 def _checked(piece: Any, matrix: Any, before: int) -> Any:
@@ -172,10 +172,7 @@ def _checked(piece: Any, matrix: Any, before: int) -> Any:
 
 
 def _held(array: Any) -> SparseRows:
-    name = name_of(array)
-    shape, _ = shape_and_dtype(array)
-    if len(shape) != 2:
-        raise InputError(f"{name} has shape {shape}: expected (q, r)")
+    name, shape = name_of(array), _two_dimensional(array)
     try:
         rows = csr_array(array)
     except Exception as error:
@@ -187,9 +184,15 @@ def _held(array: Any) -> SparseRows:
     return SparseRows(name, shape, rows.data, rows.indices, rows.indptr)
 
 
-def _sliced(array: Any) -> _Pieces:
-    name = name_of(array)
+def _two_dimensional(array: Any) -> tuple[int, int]:
     shape, _ = shape_and_dtype(array)
+    if len(shape) != 2:
+        raise InputError(f"{name_of(array)} has shape {shape}: expected (q, r)")
+    return shape[0], shape[1]
+
+
+def _sliced(array: Any) -> _Pieces:
+    name, shape = name_of(array), _two_dimensional(array)
 
     def pieces() -> Iterator[Any]:
         together = max(1, min(shape[0], (_TOGETHER << 3) // max(1, shape[1])))
@@ -228,8 +231,9 @@ def _npz(path: Path) -> _Pieces | _Entries | SparseRows:
     with zipfile.ZipFile(path) as file:
         names = {name.removesuffix(".npy") for name in file.namelist()}
         if not {"format", "shape"} <= names:
-            raise InputError(f"{path} holds no sparse matrix: expected what scipy.sparse.save_npz "
-                             "writes")
+            raise InputError(
+                f"{path} holds no sparse matrix: expected what scipy.sparse.save_npz writes"
+            )
         form = np.lib.format.read_array(file.open("format.npy")).item().decode()
         shape = tuple(np.lib.format.read_array(file.open("shape.npy")).tolist())
         pointers = (

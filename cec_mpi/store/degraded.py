@@ -70,7 +70,7 @@ class DegradedShard(DenseShard):
         self._error_bound = 0.0
         self._file: PlainShard | None = None
         try:
-            self._file = store.open_shard(machine, holding, verify, copy)
+            self._file = PlainShard(self.path, store.path, store.manifest, machine, holding, verify)
         except DamagedStoreError as error:
             self._check_others(error)
             log.warning("%s", error)

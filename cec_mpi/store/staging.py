@@ -23,6 +23,7 @@ from cec_mpi.store.format.checksums import read_row
 from cec_mpi.store.format.manifest import INCOMPLETE, MANIFEST, MANIFEST_COPY, Manifest
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.plain import PlainShard
+from cec_mpi.store.replicas.care import copy_parts, is_whole
 
 _STAGED = "staged.json"
 
@@ -104,21 +105,21 @@ def stage_shard(
             if (directory / name).exists():
                 raise InputError(f"{directory} is a store, expected a directory for copies")
         if os.path.lexists(path) and not os.path.lexists(_label(path)):
-            raise InputError(
-                f"{path} was not made by stage, so it was not replaced: choose another directory"
-            )
-        check_room(path, manifest.shard_bytes)
+            raise InputError(f"{path} is no copy that stage has made: it is left as it is")
+        check_room(path, manifest.shards[machine - 1].bytes)
         with replacing(path) as (descriptor, _):
             _copy(store, manifest, machine, descriptor, watch)
             publish(_label(path), b"{}")  # ours, but not valid before it names the shard
         publish(_label(path), json.dumps(_content(manifest, machine)).encode())
     except OSError as error:
         raise InputError(f"{directory} cannot be written: {error.strerror or error}") from None
-    return manifest.shard_bytes
+    return manifest.shards[machine - 1].bytes
 
 
 def _is_good(copy: Path, store: Path, manifest: Manifest, machine: int) -> bool:
     try:
+        if manifest.replicas is not None:
+            return is_whole(copy, store, manifest, machine)
         PlainShard(copy, store, manifest, machine).load([(0, manifest.rows_per_shard)])
     except DamagedStoreError:
         return False
@@ -132,6 +133,9 @@ def _copy(
     descriptor: int,
     watch: Callable[[int], None],
 ) -> None:
+    if manifest.replicas is not None:
+        copy_parts(store, manifest, machine, descriptor, watch)
+        return
     sums = np.zeros((manifest.code.machines, manifest.grid.count), np.uint64)
     sums[machine - 1] = read_row(store, manifest, machine)
     from cec_mpi.store.rebuilding import Blocks  # which hardly any process needs

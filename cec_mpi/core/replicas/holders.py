@@ -166,12 +166,12 @@ def _lost(
         drawn = np.array(list(combinations(range(machines), gone)))
     else:
         drawn = np.array([random.choice(machines, gone, replace=False) for _ in range(_DRAWS)])
-    sizes, count = member.sum(axis=1), 0
+    sizes, count = member.sum(axis=1), 0.0
     for some in np.array_split(drawn, -(-len(drawn) // 1000)):
         away = np.zeros((machines, len(some)), np.int32)
         away[some.T, np.arange(len(some))] = 1
-        count += np.count_nonzero((member @ away == sizes[:, None]).any(axis=0))
-    return float(count) / len(drawn)
+        count += float((member @ away == sizes[:, None]).any(axis=0).sum())
+    return count / len(drawn)
 
 
 def _slower(

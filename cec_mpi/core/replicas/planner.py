@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from cec_mpi.text import plural
 Ints = NDArray[np.int64]
 
 _PLANS = 64  # that are remembered
+_Grouped = tuple[dict[tuple[int, ...], list[int]], Groups, int]
 
 
 class ReplicaPlanner:
@@ -54,15 +54,12 @@ class ReplicaPlanner:
     [(0, 3, (1,)), (3, 5, (2,)), (5, 10, (3,))]
     """
 
-    def __init__(
-        self, parts: Parts, holders: Holders, machines: int, stragglers: int = 0
-    ) -> None:
+    def __init__(self, parts: Parts, holders: Holders, machines: int, stragglers: int = 0) -> None:
         self._parts, self._holders, self._stragglers = parts, holders, stragglers
         self._placement = Placement.plain(machines)
         self._plans: OrderedDict[tuple[tuple[int, ...], tuple[float, ...]], Plan] = OrderedDict()
         self._last: tuple[object, object, Plan | None] = (None, None, None)
-        self._grouped: tuple[tuple[int, ...], dict[tuple[int, ...], list[int]], Groups] | None
-        self._grouped = None
+        self._grouped: tuple[tuple[int, ...], _Grouped] | None = None
 
     def plan(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
         """The plan for these machines and speeds, remembered.
@@ -115,9 +112,7 @@ class ReplicaPlanner:
         assignment = Assignment(available, rows, starts, stops, of_blocks)
         return Plan(assignment, float((costs / present).max()), time, self._placement)
 
-    def _groups(
-        self, available: tuple[int, ...]
-    ) -> tuple[dict[tuple[int, ...], list[int]], Groups, int]:
+    def _groups(self, available: tuple[int, ...]) -> _Grouped:
         """Parts with the same available machines (as positions), and copies of each row."""
         if self._grouped is None or self._grouped[0] != available:
             at = {machine: place for place, machine in enumerate(available)}
@@ -133,8 +128,8 @@ class ReplicaPlanner:
             copies = 1 + min(self._stragglers, min(map(len, members)) - 1)
             costs = [float(self._parts.costs[parts].sum()) for parts in members.values()]
             groups = Groups(costs, list(members), len(available), copies)
-            self._grouped = available, members, groups, copies
-        return self._grouped[1:]
+            self._grouped = available, (members, groups, copies)
+        return self._grouped[1]
 
     def _laid(
         self, parts: list[int], sizes: Ints, machines: NDArray[np.int32]

@@ -541,7 +541,9 @@ class Manifest:
         """What the store holds, in a few words."""
         if self.replicas is not None:
             copies, machines = self.replicas.copies, self.replicas.machines
-            return f"{self.rows}x{self.columns} {self.dtype}, {copies} copies on {machines} machines"
+            return (
+                f"{self.rows}x{self.columns} {self.dtype}, {copies} copies on {machines} machines"
+            )
         return f"{self.rows}x{self.columns} {self.dtype}, {self.code.summary}"
 
     @property

@@ -22,6 +22,7 @@ from cec_mpi.store.format.manifest import (
     shard_name,
 )
 from cec_mpi.store.rebuilding import Blocks, Computing, compute_all, fit_blocks, merge_marks
+from cec_mpi.store.replicas.care import extend
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
 
@@ -64,6 +65,8 @@ def add_machine(
     with storing(directory), locked(directory, f"{directory} is being written by another process"):
         manifest = read_manifest(directory)
         check_sizes(directory, manifest)
+        if manifest.replicas is not None:
+            return extend(directory, manifest)
         check_room(directory / shard_name(manifest.code.machines + 1), manifest.shard_bytes)
         return _add(directory, manifest, seed, memory, runner)
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 
+from cec_mpi.errors import InputError
 from cec_mpi.files.appearing import appearing, check_new
 from cec_mpi.files.durable import check_room
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import read_rows
 from cec_mpi.store.format.scaling import open_exponents
 from cec_mpi.store.operations.outputs import open_output
-from cec_mpi.store.reader import open_store
+from cec_mpi.store.reader import Store, open_store
 from cec_mpi.store.rebuilding import Blocks, Computing, compute_all, fit_blocks
+from cec_mpi.store.replicas.care import layout_of, write_npz
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
 
@@ -60,10 +63,13 @@ def decode(
     InputError
         `out` has an unknown format, exists, or cannot be written.
     """
-    output = open_output(out, delimiter)
-    check_new(output.path)
     opened = open_store(store)
     manifest = opened.manifest
+    if manifest.replicas is not None:
+        _write_sparse(opened, Path(out))
+        return 0.0
+    output = open_output(out, delimiter)
+    check_new(output.path)
     runner = runner or LocalRunner()
     check_room(output.path, output.size(manifest))
     with (
@@ -83,3 +89,15 @@ def decode(
         )
         found = compute_all(work, runner, "decoded")
     return max(each.error_bound for each in found)
+
+
+def _write_sparse(opened: Store, out: Path) -> None:
+    """Write a sparse X, of a store of replicas."""
+    if out.suffix.lower() != ".npz":
+        raise InputError(
+            f"{out}: X is sparse, and is written as scipy.sparse.load_npz reads it: expected .npz"
+        )
+    check_new(out)
+    check_room(out, int(layout_of(opened.manifest).sizes.sum()))
+    with storing(out), appearing(out) as partial:
+        write_npz(opened.path, opened.manifest, partial)

@@ -15,7 +15,12 @@ from cec_mpi.files.durable import WriteHandles, locked, publish
 from cec_mpi.files.regular import check_regular, read_regular
 from cec_mpi.files.replacing import is_own, sync
 from cec_mpi.files.saving import storing
-from cec_mpi.store.format.checksums import block_sum, publish_generation, row_sum
+from cec_mpi.store.format.checksums import (
+    block_sum,
+    publish_checksums,
+    publish_generation,
+    row_sum,
+)
 from cec_mpi.store.format.grid import Block
 from cec_mpi.store.format.manifest import (
     MANIFEST,
@@ -37,6 +42,7 @@ from cec_mpi.store.rebuilding import (
     merge_marks,
     ranges_of_blocks,
 )
+from cec_mpi.store.replicas.care import copy_again
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
 _WAITING = ".waiting"  # suffix of a file until it gets its name
@@ -236,6 +242,13 @@ def repair(
             )
         _finish_moves(directory)
         condition = examine(directory, manifest, runner)
+        if manifest.replicas is not None:
+            done.rebuilt = copy_again(
+                directory, manifest, condition.good, condition.problems, machine
+            )
+            done.left = [n for n in condition.damaged if machine not in (None, n)]
+            _restore_beside(directory, manifest, condition, done)
+            return done
         if machine is None and _put_back(directory, condition, done):
             condition = examine(directory, manifest, runner)
         lost = condition.good.sum(axis=0) < manifest.code.recovery
@@ -253,6 +266,18 @@ def repair(
         restored, done.lost = restore_scaling(directory, manifest)
         done.restored += restored
         return done
+
+
+def _restore_beside(
+    directory: Path, manifest: Manifest, condition: Condition, done: Repaired
+) -> None:
+    """Write checksums of a store of replicas again, and the arrays beside them."""
+    damaged = [name for name in condition.other_problems if name.startswith("checksums")]
+    if damaged:
+        sums = np.where(condition.good, condition.sums, 0).max(axis=0, keepdims=True)
+        publish_checksums(directory, manifest.checksums, sums)
+    restored, done.lost = restore_scaling(directory, manifest)
+    done.restored += [*damaged, *restored]
 
 
 def _mend_manifest(directory: Path, done: Repaired) -> Manifest:

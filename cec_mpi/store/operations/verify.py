@@ -24,6 +24,7 @@ from cec_mpi.store.format.manifest import (
 from cec_mpi.store.format.scaling import lost_files, scaling_problems
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import open_store
+from cec_mpi.store.replicas.care import condition_of
 from cec_mpi.store.work import LocalRunner, Runner
 
 _PIECE_BYTES = 16 << 20
@@ -93,6 +94,10 @@ def verify(store: str | os.PathLike[str], runner: Runner | None = None) -> Condi
 def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
     """Determine the condition of a store whose manifest was read."""
     check_sizes(directory, manifest)
+    if manifest.replicas is not None:
+        sums, stated, good, problems, others = condition_of(directory, manifest, runner)
+        others |= _problems_beside(directory, manifest)
+        return Condition(manifest, sums, stated, good, problems, others, {})
     sums = sums_now(directory, manifest, runner)
     stated, others = read_checksums(directory, manifest)
     good = (sums == stated) & (sums != 0)
@@ -111,6 +116,13 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
                 rows = rows_of(np.flatnonzero(~good[n - 1]), manifest)
                 problem = f"{rows} differ from what was written"
         problems.append(problem)
+    others |= _problems_beside(directory, manifest)
+    return Condition(manifest, sums, stated, good, problems, others, exchanged)
+
+
+def _problems_beside(directory: Path, manifest: Manifest) -> dict[str, str]:
+    """What is wrong with the copy of the manifest and with the arrays beside it, by file."""
+    others = {}
     try:
         if not _same_store(parse_manifest(directory / MANIFEST_COPY), manifest):
             others[MANIFEST_COPY] = "of another store"
@@ -118,8 +130,7 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
         others[MANIFEST_COPY] = "missing"
     except StoreError:
         others[MANIFEST_COPY] = "altered"
-    others |= scaling_problems(directory, manifest)
-    return Condition(manifest, sums, stated, good, problems, others, exchanged)
+    return others | scaling_problems(directory, manifest)
 
 
 def sums_now(

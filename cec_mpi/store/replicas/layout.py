@@ -92,13 +92,14 @@ class Layout:
     def sizes(self) -> Ints:
         """Bytes of the sections of each part: shape (P, 3)."""
         rows, entries = np.diff(self.bounds), np.diff(self.entries)
-        return np.stack([entries, entries, rows + 1], axis=1) * np.array(self.itemsizes)
+        sizes: Ints = np.stack([entries, entries, rows + 1], axis=1) * np.array(self.itemsizes)
+        return sizes
 
     @cached_property
     def first_blocks(self) -> Ints:
         """Number of the first block of each section of each part, and of all: (3 P + 1,)."""
         counts = -(-self.sizes // BLOCK_BYTES)
-        return np.concatenate([[0], np.cumsum(counts.reshape(-1))])
+        return np.append(0, np.cumsum(counts.reshape(-1))).astype(np.int64)
 
     @property
     def blocks(self) -> int:
@@ -145,8 +146,7 @@ class Layout:
         """Of the checksums of all blocks those of the parts of a machine, in order."""
         first = self.first_blocks[::3]
         return np.concatenate(
-            [sums[first[part] : first[part + 1]] for part in self.held[machine - 1]]
-            or [sums[:0]]
+            [sums[first[part] : first[part + 1]] for part in self.held[machine - 1]] or [sums[:0]]
         )
 
 

@@ -8,18 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from cec_mpi.core.replicas.holders import group_parts, spread_copies, spread_of
 from cec_mpi.core.replicas.least import Groups
-from cec_mpi.core.replicas.parts import cut_parts
-from cec_mpi.core.replicas.planner import ReplicaPlanner
-from cec_mpi.errors import InfeasibleError, InputError
 
 
 def by_linear_program(costs, holders, speeds, overheads, copies):
     """The least time, by HiGHS."""
     pairs = [(g, n) for g, each in enumerate(holders) for n in each]
     objective = np.append(np.zeros(len(pairs)), 1.0)
-    each_group = np.array([[float(g == own) for own, _ in pairs] + [0.0] for g in range(len(costs))])
+    each_group = np.array(
+        [[float(g == own) for own, _ in pairs] + [0.0] for g in range(len(costs))]
+    )
     each_machine = np.array(
         [[float(n == own) for _, own in pairs] + [-speeds[n]] for n in range(len(speeds))]
     )
