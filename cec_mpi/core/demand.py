@@ -1,0 +1,94 @@
+"""What the machines have to do together in a step, and the least time that it takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from cec_mpi.core.plan.assignment import Ints
+from cec_mpi.core.plan.load import check_copies, check_rows
+from cec_mpi.core.speeds.best import Floats, optimum
+
+
+class Demand(Protocol):
+    """The work of a step; amounts are rows, or nonzeros of a sparse X.
+
+    Attributes
+    ----------
+    machines : int
+        N.
+    total : float
+        All that is computed in a step.
+    """
+
+    machines: int
+    total: float
+
+    def hold(self, shards: Sequence[int]) -> None:
+        """Machines have so many shards from now on."""
+
+    def is_met(self, which: Ints) -> bool:
+        """Whether these machines (from 0) can do all of it."""
+
+    def least(self, speeds: Floats, overheads: Floats, which: Ints) -> tuple[float, Floats]:
+        """The least time of these machines, and what each of them does then.
+
+        Parameters
+        ----------
+        speeds, overheads : (n,) ndarray
+            Amounts per unit of time, and the amount that a call costs.
+        which : (n,) ndarray of int
+            Machines, from 0.
+        """
+
+
+class CodedDemand:
+    """Rows that are each computed with L shards: Theorem 1.
+
+    Parameters
+    ----------
+    machines : int
+    copies : int
+        L.
+    rows : int
+        Rows per shard, R.
+    shards : (N,) sequence of int, optional
+        Of each machine; by default each has one.
+
+    Raises
+    ------
+    InputError
+        `rows` or `copies` is less than 1.
+    InfeasibleError
+        There are fewer shards than `copies`.
+
+    Examples
+    --------
+    >>> demand = CodedDemand(3, 2, 300)
+    >>> time, loads = demand.least(np.array([1.0, 1.0, 2.0]), np.zeros(3), np.arange(3))
+    >>> time, loads.tolist()
+    (150.0, [150.0, 150.0, 300.0])
+    """
+
+    def __init__(
+        self, machines: int, copies: int, rows: int, shards: Sequence[int] | None = None
+    ) -> None:
+        self.machines, self._copies, self._rows = machines, copies, rows
+        self.total = float(copies * rows)
+        self._shards = np.array([1] * machines if shards is None else shards, dtype=np.int64)
+        check_copies(int(self._shards.sum()), copies)
+        check_rows(rows)
+
+    def hold(self, shards: Sequence[int]) -> None:
+        """Machines have so many shards from now on."""
+        self._shards = np.array(shards, dtype=np.int64)
+
+    def is_met(self, which: Ints) -> bool:
+        """Whether these machines (from 0) have L shards."""
+        return int(self._shards[which].sum()) >= self._copies
+
+    def least(self, speeds: Floats, overheads: Floats, which: Ints) -> tuple[float, Floats]:
+        """As `Demand.least`, in fractions of rows."""
+        return optimum(speeds, overheads, self._copies, self._rows, self._shards[which])

@@ -1,0 +1,64 @@
+"""Machines that hold parts of X, where a run wants to know whether those that are up are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.replicas.holders import Holders
+
+
+class ReplicaPlacement(Placement):
+    """Machines 1..N of a store of replicas: a step needs one machine for each part.
+
+    Machine n has shard n, which are the rows that it holds, and L = 1.
+
+    Parameters
+    ----------
+    holders : Holders
+    machines : int
+
+    Examples
+    --------
+    >>> placement = ReplicaPlacement(((1, 2), (2, 3)), 3)
+    >>> placement.count((1, 2, 3)), placement.count((1, 3)), placement.count((1, 2))
+    (2, 1, 1)
+    >>> placement.to_spare(1, (1, 2, 3)), placement.to_spare(1, (1,))
+    (1, -1)
+    """
+
+    def __init__(self, holders: Holders, machines: int) -> None:
+        super().__init__((1,) * machines, machines)
+        self.holders = holders
+        self._sets = [frozenset(each) for each in set(holders)]
+        self._least = lru_cache(256)(self._least_copies)
+
+    @property
+    def _told(self) -> tuple[object, ...]:
+        return self.holders, self.machines
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReplicaPlacement) and self._told == other._told
+
+    def __hash__(self) -> int:
+        return hash(self._told)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ReplicaPlacement, self._told
+
+    def count(self, machines: Sequence[int]) -> int:
+        """How many of these machines hold a part, of the part that fewest of them hold."""
+        return self._least(frozenset(machines))
+
+    def to_spare(self, recovery: int, available: Sequence[int] | None = None) -> int:
+        """How many of some machines, whichever they are, a step can miss; see `Placement`."""
+        machines = self._numbers if available is None else available
+        return max(-1, self.count(machines) - recovery)
+
+    def largest(self, count: int) -> tuple[int, ...]:
+        """All machines: which of so many could hold all parts depends on who they are."""
+        return tuple(self._numbers) if count else ()
+
+    def _least_copies(self, machines: frozenset[int]) -> int:
+        return min(len(each & machines) for each in self._sets)
